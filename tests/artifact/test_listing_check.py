@@ -94,5 +94,5 @@ def test_a_text_that_is_none(artifact):
     (artifact / last.file).write_bytes(b"\xff\xfe")
     facts = FileFacts(size=2, digest=digest_of(b"\xff\xfe"))
     reseal(artifact, files={**manifest_of(artifact).files, last.file: facts})
-    with pytest.raises(ArtifactDamaged, match="is no text"):
+    with pytest.raises(ArtifactDamaged, match="is not a text file"):
         open_artifact(artifact).listing(last)

@@ -35,16 +35,16 @@ def run(
     """Generate text from a prompt with ARTIFACT, streaming the output.
 
     Decoding is greedy by default; any sampling option turns on sampling. The tokenizer and its chat template come
-    from the model's folder. Nothing is traced or compiled: ARTIFACT must be made with `thunder optimize --task
-    generate`.
+    from the model's folder. Nothing is traced or compiled: make ARTIFACT with `thunder optimize --task generate`, or
+    with a KV cache of all lengths (`--dynamic cache=0:N`).
     """
     with quiet_libraries(debug=debug):
         from thunder_cli.import_notice import importing_tested
         from thunder_core.workflow.artifact.format.read import read_manifest
 
         check_run_request(request)
-        given = request.prompt_ids or request.prompt or prompt_of_stdin()
         read_manifest(artifact.expanduser())
+        given = request.prompt_ids or request.prompt or prompt_of_stdin()
         told = stderr(quiet=quiet)
         with importing_tested(told):
             from thunder_core.workflow.models.inputs.tokens import prompt_tokens

@@ -1,7 +1,8 @@
-"""Artifacts: compiled programs as a folder on disk, written whole or not at all; no byte of one is trusted unread.
+"""Artifacts: compiled programs as a folder, which is written as a whole; each byte is verified before use.
 
-The names below are loaded when they are first used: reading an artifact's text (`manifest`, `read`, `place`) needs
-neither PyTorch nor transformers; what writes and runs programs (`write`, `saving`, `loading`, `replay`) needs both.
+The names below are loaded when they are first used. The modules that read an artifact's text (`manifest`, `read`,
+`place`) need neither PyTorch nor transformers. The modules that write and run programs (`write`, `saving`, `loading`,
+`replay`) need both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`thunder_core.load`: a compiled module or function from an artifact, without tracing and without compiling."""
+"""`thunder_core.load`: load a compiled module or function from an artifact, without tracing or compiling."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from thunder_core.workflow.artifact.standalone.standalone import standalone_here
 from thunder_core.workflow.artifact.trust.consent import Consent
 from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
-# Imported when it is needed: building a model imports transformers, which takes seconds.
+# Imported when needed: building a model imports transformers, which takes seconds.
 REBUILD = "thunder_core.workflow.models.loading.load:rebuild_model"
 BUILD_EMPTY_MODEL = "thunder_core.workflow.models.loading.empty_model:build_empty_model"
 PREPARED_BY = "thunder_core.workflow.artifact.format.parts:prepared_by"
@@ -59,29 +59,31 @@ def load(
     trusted_keys: Iterable[str | PathLike[str]] | None = None,
     require_signature: bool = False,
 ) -> Any:
-    """Load what `save` or `thunder optimize` wrote, bound to `model`: a module of its class that shares all its state.
+    """Load the artifact that `save` or `thunder optimize` wrote, and return a compiled module or function.
 
-    Without `model` it is rebuilt: from the artifact alone where the weights were included, else from where it came
-    from. A model that is given keeps its own weights, unless some are on the meta device or `weights` asks for the
-    artifact's: then all are put in their place. Nothing is traced, and nothing of a program runs before what is
-    returned is called; then its text and its kernels do, as those of any package that is installed. Inputs that none
-    of the stored programs takes are traced afresh by the artifact's recipe or, with `strict`, refused with
-    `WrongInputs`, which names the guard of each program that does not hold. Gradients of results that no backward was
-    saved for are left to PyTorch's autograd, which records the program as it runs once more or, with `strict`, refused
-    with `NotDifferentiable`.
+    The result is bound to `model`: a compiled module has the class of `model` and shares all its state. Without
+    `model`, the model is rebuilt: from the artifact alone if it includes the weights, else from the model's original
+    source. A `model` that is passed keeps its own weights. If some of its weights are on the meta device, or if
+    `weights` is set, all weights are loaded from the artifact.
 
-    Modules are imported for it only from PyTorch, transformers and their like, from the packages of the model's own
-    classes, and from `trusted_modules`; others raise `ImportRefused`. A model that brings Python code of its own is
-    rebuilt only with `trust_remote_code`, and refused with `RemoteCodeRefused` otherwise.
+    Loading traces nothing and runs no program. The programs and kernels of the artifact are code, and run when the
+    returned object is called. Inputs that no stored program accepts are traced by the artifact's recipe; if `strict` is
+    set, they raise `WrongInputs`, which names a failed guard of each program. If no backward was saved for the
+    requested gradients, PyTorch's autograd runs the program again and records it; if `strict` is set, the backward
+    raises `NotDifferentiable`.
 
-    A signature that does not hold is refused with `BadSignature`. Trusted are the keys of the files (or lines) in
-    `trusted_keys`, by default those of the user's list: where there are any, an artifact that none of them has signed
-    is loaded with an `UnsignedWarning`, and with `require_signature` it is refused with `NotSigned`.
+    Loading imports modules only from PyTorch, transformers and similar libraries, from the packages of the model's own
+    classes, and from `trusted_modules`; other modules raise `ImportRefused`. A model that comes with its own Python
+    code is rebuilt only with `trust_remote_code`; otherwise `RemoteCodeRefused` is raised.
 
-    Raises `NotAnArtifact`, `ArtifactTooNew`, `ArtifactDamaged` if any byte is not as it was written, and
-    `ArtifactForeign` for a model of another structure or code, another minor version of PyTorch, or a device,
-    processor or instruction set that is not here; `TorchNotTested` for a release of PyTorch that the tests of Thunder
-    were never run on.
+    An invalid signature raises `BadSignature`. `trusted_keys` are the trusted public keys, as files or lines; the
+    default is the user's list. If there are trusted keys and none of them signed the artifact, `load` warns with
+    `UnsignedWarning`, or raises `NotSigned` if `require_signature` is set.
+
+    Raises `NotAnArtifact`, `ArtifactTooNew`, `ArtifactDamaged` if any byte of the artifact has changed,
+    `ArtifactForeign` for a model with another structure or code, another minor version of PyTorch, or a device,
+    processor or instruction set that this machine lacks, and `TorchNotTested` for a release of PyTorch that Thunder has
+    not been tested with.
     """
     require_tested_torch()
     consent = Consent(trust_remote_code, trusted_modules, trusted_keys, require_signature)
@@ -106,7 +108,7 @@ def load_opened(
     strict: bool = False,
     weights: bool = False,
 ) -> Any:
-    """Do what is left of `load` for an artifact whose files and signatures have been verified."""
+    """Complete `load` for an artifact whose files and signatures have been verified."""
     require_compatible(artifact.manifest)
     wanted = weights or (model is not None and is_empty(model))
     if model is None:
@@ -121,40 +123,41 @@ def load_opened(
 
 
 def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torch.nn.Module | None:
-    """The artifact's model, not built before it is needed; None where its programs cannot run without it here."""
+    """Return a placeholder that builds the model when needed; None if the programs need the model here."""
     require_compatible(artifact.manifest)
     trust = trust_in(None, consent.trusted_modules)
     standalone, facts = standalone_here(artifact, trust), artifact.manifest.shell
     if not standalone or facts is None:
         return None
     define_operations(artifact, trust)
-    kept = ArtifactInMemory.of(artifact)
-    read = {name: kind for one in standalone.values() for name, kind in one.weights.items()}
-    packages = frozenset().union(*(one.packages for one in standalone.values()))
-    programs = unbuilt_programs(kept, standalone, trust, strict=strict)
+    in_memory = ArtifactInMemory.of(artifact)
+    are_parameters = {name: kind for separated in standalone.values() for name, kind in separated.weights.items()}
+    packages = frozenset().union(*(separated.packages for separated in standalone.values()))
+    programs = unbuilt_programs(in_memory, standalone, trust, strict=strict)
 
     def build(weights: LazyWeights) -> torch.nn.Module:
-        model = empty_model_of(kept, facts, trust_remote_code=consent.trust_remote_code)
-        adopt_weights(kept.manifest, weights.tensors, weights.values, model)
-        model = on_device_of_weights(kept, model)
-        compiled: torch.nn.Module = bind_programs(kept, model, verified(kept, model, consent), strict=strict)
+        model = empty_model_of(in_memory, facts, trust_remote_code=consent.trust_remote_code)
+        adopt_weights(in_memory.manifest, weights.tensors, weights.values, model)
+        model = on_device_of_weights(in_memory, model)
+        compiled: torch.nn.Module = bind_programs(in_memory, model, verified(in_memory, model, consent), strict=strict)
         return compiled
 
-    lazy = LazyModel(LazyWeights.of(artifact, read), packages, programs, build, artifact.manifest.keyword_order)
+    order = artifact.manifest.keyword_order
+    lazy = LazyModel(LazyWeights.of(artifact, are_parameters), packages, programs, build, order)
     return lazy_module(lazy, artifact.manifest.subject)
 
 
 def define_operations(artifact: Artifact, trust: Trust) -> None:
-    """Import the modules that define the operations of an artifact's transforms; raises `ImportRefused`."""
+    """Import the modules that define the operations of an artifact's transforms; raise `ImportRefused`."""
     for transform in artifact.manifest.compiler.transforms:
         for module in transform.operations:
             trust.imported(f"{module}:")
 
 
 def prepared(artifact: Artifact, model: torch.nn.Module, *, has_values: bool) -> torch.nn.Module:
-    """A model as the artifact's transforms prepare it, such as one with quantized weights: it is what was traced.
+    """Prepare a model with the artifact's transforms, for example quantize its weights, as was done before tracing.
 
-    Where it has no values yet, the artifact's weights are to be put into what is returned.
+    If `has_values` is False, the weights of the returned model have no values yet; the caller loads the artifact's.
     """
     facts = artifact.manifest.compiler
     if not facts.prepares:
@@ -165,7 +168,7 @@ def prepared(artifact: Artifact, model: torch.nn.Module, *, has_values: bool) ->
 
 
 def verified(artifact: Artifact, model: Callable[..., Any], consent: Consent) -> Trust:
-    """The trust in a model's modules, when its structure and its code were found to be those of the artifact."""
+    """Return the trust in a model's modules; raise `ArtifactForeign` if its structure or code differs."""
     if fingerprint_of(model) != artifact.manifest.fingerprint:
         raise ArtifactForeign(
             f"{artifact.folder} was made for another model than this {type(model).__name__}: names, shapes, dtypes, "
@@ -178,7 +181,7 @@ def verified(artifact: Artifact, model: Callable[..., Any], consent: Consent) ->
 
 
 def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust, *, strict: bool) -> Any:
-    """An artifact's programs as a compiled function or module."""
+    """Return an artifact's programs as a compiled function or module."""
     programs = stored_programs(artifact, subject, trust=trust, strict=strict)
     facts = artifact.manifest.compiler
     compiler: ProgramCompiler = _refusing(artifact, programs, trust) if strict else Retracer(facts, trust)
@@ -190,7 +193,7 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
         programs=OrderedDict.fromkeys(programs),
         keyword_order=artifact.manifest.keyword_order,
     )
-    for program in reversed(programs):  # the first that was traced is the last of them
+    for program in reversed(programs):  # `programs` begins with the program that was traced last
         call.observed.note(program)
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
@@ -202,10 +205,10 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
 
 @dataclass(frozen=True)
 class Rebinding:
-    """Binds another module as the loaded one was bound: a copy of it, or one from a pickle, which holds this.
+    """Binds another module as the loaded module was bound: a copy of the module, or a module from a pickle.
 
-    Where the artifact is not there any more, or is another, the module is compiled by its recipe when it is called or,
-    if `strict`, refused.
+    If the artifact has been moved or replaced, the module is compiled by the artifact's recipe when it is called, or
+    refused if `strict` is set.
     """
 
     folder: Path
@@ -215,7 +218,7 @@ class Rebinding:
     strict: bool
 
     def __call__(self, module: torch.nn.Module) -> torch.nn.Module:
-        """The compiled module; raises what `load` raises if `strict`."""
+        """Return the compiled module; raise the errors of `load` if `strict` is set."""
         try:
             compiled: torch.nn.Module = bind_programs(self._artifact(), module, self.trust, strict=self.strict)
         except ArtifactError:
@@ -241,17 +244,17 @@ class Rebinding:
 
 
 def _refusing(artifact: Artifact, programs: Iterable[Program], trust: Trust) -> Strict:
-    """In place of a compiler: a refusal of the calls that no program of an artifact takes."""
+    """Return a compiler that refuses all calls that no program of an artifact accepts."""
     manifest = artifact.manifest
     lengths = None if manifest.generation is None else manifest.generation.lengths
     return Strict(artifact.folder, tuple(programs), manifest.compiler, trust, manifest.dynamic, lengths)
 
 
 def rebuilt_model(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> torch.nn.Module:
-    """The model that an artifact was made from, built once more, on its device or another.
+    """Build the model that an artifact was made from, on its original device or on `device`.
 
-    With the artifact's weights where they were included; from where it came from otherwise. It is in train mode where
-    the artifact is for training. Raises `RemoteCodeRefused` for a model with code of its own, unless that is trusted.
+    The weights come from the artifact if it includes them, else from the model's source. The model is in train mode if
+    the artifact is for training. Raises `RemoteCodeRefused` if the model has its own code and that code is not trusted.
     """
     if artifact.manifest.shell is None:
         return with_weights(artifact, from_source(artifact, device, trust_remote_code=trust_remote_code))
@@ -262,19 +265,19 @@ def rebuilt_model(artifact: Artifact, device: str | None = None, *, trust_remote
 
 
 def on_device_of_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn.Module:
-    """The model, with all that it holds where the artifact's weights are."""
+    """Move a model to the device of the artifact's weights."""
     return torch.nn.Module.to(model, next(iter(artifact.manifest.weights.values())).device)
 
 
 def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_code: bool) -> torch.nn.Module:
-    """The model from its class and config, which the artifact keeps; its weights are yet to come."""
+    """Build the model without weights, from its class and the config in the artifact."""
     trust_in(None).require(facts.path)
     build = builder(artifact, BUILD_EMPTY_MODEL)
-    kept = {name: artifact.text(name) if name in artifact.manifest.files else "" for name in (CONFIG, GENERATION)}
+    texts = {name: artifact.text(name) if name in artifact.manifest.files else "" for name in (CONFIG, GENERATION)}
     file = artifact.folder / CONFIG
     allowed = {"trust_remote_code": trust_remote_code, **facts.model_dump()}
     try:
-        model: torch.nn.Module = build(config=kept[CONFIG], file=file, generation=kept[GENERATION], **allowed)
+        model: torch.nn.Module = build(config=texts[CONFIG], file=file, generation=texts[GENERATION], **allowed)
     except (ImportError, AttributeError, TypeError, ValueError, LookupError, RuntimeError, BadModelFolder) as error:
         raise ArtifactForeign(
             f"the class of the artifact's model, {facts.path}, has changed: {error}",
@@ -284,7 +287,7 @@ def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_c
 
 
 def builder(artifact: Artifact, path: str) -> Any:
-    """A function that builds models; raises `PackageMissing` where their library is not installed."""
+    """Return a function that builds models; raise `PackageMissing` if the library of the model is not installed."""
     try:
         return plugins.imported(path)
     except ModuleNotFoundError as error:
@@ -296,7 +299,7 @@ def builder(artifact: Artifact, path: str) -> Any:
 
 
 def from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bool) -> torch.nn.Module:
-    """The model from where it came from; raises `WrongInputs` where the artifact does not say that."""
+    """Load the model from its original source; raise `WrongInputs` if the artifact does not record the source."""
     if not artifact.manifest.source:
         raise WrongInputs(
             f"{artifact.folder} does not record where its {artifact.manifest.subject} comes from",
@@ -310,7 +313,7 @@ def from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bo
 
 
 def with_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn.Module:
-    """The model with the artifact's weights, if it has any."""
+    """Load the artifact's weights into a model, if there are any, and return the model."""
     if artifact.manifest.weights:
         put_weights(artifact.manifest, read_weights(artifact), model)
     return model

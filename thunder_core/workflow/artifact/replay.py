@@ -1,4 +1,4 @@
-"""Functions by which the Python files that `thunder inspect-trace --plain` prints read from an artifact."""
+"""Functions that the Python files printed by `thunder inspect-trace --plain` use to read from an artifact."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["constant_of", "example_of", "follow", "given_to", "program_of"]
 
 
 def example_of(folder: str | Path) -> dict[str, torch.Tensor]:
-    """The keyword arguments of the call that an artifact keeps, in their order; on the CPU."""
+    """Return the keyword arguments of the example call that an artifact contains, in order, on the CPU."""
     artifact = open_artifact(Path(folder))
     if not artifact.manifest.example:
         raise NoSuchTrace(
@@ -35,7 +35,7 @@ def example_of(folder: str | Path) -> dict[str, torch.Tensor]:
 
 
 def program_of(folder: str | Path, number: int, subject: object) -> Program:
-    """A program of an artifact, bound to the model that it was made from."""
+    """Return a program of an artifact, bound to the model that the artifact was made from."""
     artifact = open_artifact(Path(folder))
     require_compatible(artifact.manifest)
     return stored_programs(artifact, subject)[number]
@@ -50,7 +50,7 @@ def given_to(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> list[torch.Tensor]:
-    """The arguments of a program's tail, or of its backward for the results that are `given`, after a call.
+    """Run a program, and return the arguments of its tail, or of its backward for the results marked in `given`.
 
     The gradients of these results are ones.
     """
@@ -65,13 +65,13 @@ def given_to(
         outputs = executable(program.source("computation"), "computation")(*inputs)
     if trace == "tail":
         return [*(inputs[place] for place in signature.tail_inputs), *outputs[: signature.count]]
-    ends = zip(signature.results, signature.layouts, given, strict=True)
-    ones = [with_layout(torch.ones_like(outputs[place]), layout) for place, layout, taken in ends if taken]
+    marked = zip(signature.results, signature.layouts, given, strict=True)
+    ones = [with_layout(torch.ones_like(outputs[place]), layout) for place, layout, is_given in marked if is_given]
     return [*outputs[signature.count :], *ones]
 
 
 def constant_of(folder: str | Path, program: int, trace: str, number: int, name: str) -> object:
-    """A constant of a stage of an artifact that does not depend on the model."""
+    """Return a constant of a stage of an artifact. The constant must not depend on the model."""
     artifact = open_artifact(Path(folder))
     stages = artifact.manifest.programs[program].stages
     stage = next(stage for stage in stages if (stage.trace, stage.number) == (trace, number))

@@ -1,6 +1,7 @@
-"""In place of a compiler: what becomes of inputs that none of an artifact's programs takes.
+"""Handle inputs that no program of an artifact accepts: trace them again, or refuse them.
 
-Tracing and compiling are imported when they are needed, which takes seconds: what an artifact holds runs without.
+Tracing and compiling are imported when they are needed, because the import takes seconds and stored programs run
+without it.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ METHODS = "thunder_core.workflow.artifact.format.parts:methods_of"
 
 
 def settings_of(facts: CompilerFacts, trust: Trust) -> Any:
-    """The compiler that plain data tells of; raises as `compiler_of` does."""
+    """Return the compiler that `facts` describes; raise the errors of `compiler_of`."""
     compiler_of: Any = plugins.imported(COMPILER)
     return compiler_of(facts, trust)
 
 
 def kept_methods(facts: CompilerFacts, model: Any, trust: Trust) -> dict[str, Callable[..., Any]]:
-    """The methods that the recipe has for a compiled module, by name; raises `ArtifactForeign` and `ImportRefused`."""
+    """Return the recipe's methods for a compiled module, by name; raise `ArtifactForeign` or `ImportRefused`."""
     if not any(transform.methods for transform in facts.transforms):
         return {}
     methods_of: Any = plugins.imported(METHODS)
-    found: dict[str, Callable[..., Any]] = methods_of(facts, model, trust)
-    return found
+    methods: dict[str, Callable[..., Any]] = methods_of(facts, model, trust)
+    return methods
 
 
 @dataclass(frozen=True)
 class Retracer:
-    """Traces inputs that no stored program takes, as the artifact's recipe would."""
+    """Traces inputs that no stored program accepts, with the artifact's recipe."""
 
     facts: CompilerFacts
     trust: Trust
@@ -57,26 +58,27 @@ class Retracer:
         kwargs: dict[str, Any],
         observed: ObservedValues | None = None,
     ) -> Program:
-        """A new program for these inputs."""
+        """Return a new program for these inputs."""
         program: Program = self.settings(subject, args, kwargs, observed)
         return program
 
     @property
     def settings(self) -> Any:
-        """The settings by which it compiles."""
+        """The compiler of the artifact's recipe."""
         return settings_of(self.facts, self.trust)
 
     @property
     def replaces_calls(self) -> bool:
-        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        """Whether the user's lookasides replace calls, so that the programs differ from eager PyTorch on purpose."""
         return bool(self.facts.lookasides)
 
 
 @dataclass(frozen=True, eq=False)
 class Strict:
-    """In place of a compiler: refuses inputs that no stored program takes, and says why none does.
+    """Refuses inputs that no stored program accepts, and reports the reason for each program.
 
-    `dynamic` has the ranges of sizes that the programs serve, and `generation` the lengths of what they generate.
+    `dynamic` has the ranges of sizes that the programs support. `generation` has the lengths that the programs generate
+    for, or is None.
     """
 
     folder: Path
@@ -88,12 +90,12 @@ class Strict:
 
     @property
     def settings(self) -> Any:
-        """The settings by which the programs were compiled."""
+        """The compiler that the programs were compiled with."""
         return settings_of(self.facts, self.trust)
 
     @property
     def replaces_calls(self) -> bool:
-        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        """Whether the user's lookasides replace calls, so that the programs differ from eager PyTorch on purpose."""
         return bool(self.facts.lookasides)
 
     def __call__(
@@ -105,21 +107,21 @@ class Strict:
     ) -> Program:
         """Raise `WrongInputs`."""
         reasons = dict.fromkeys(refusal(program, subject, args, kwargs) for program in self.programs)
-        told = "; ".join(reasons) or "they are programs for calls, not for `forward`"
+        causes = "; ".join(reasons) or "the programs are for calls of the module, not of `forward`"
         if self.generation is not None:
             raise WrongInputs(
-                f"{self.folder} generates for {self.generation}, and none of its programs accepts this call: {told}",
+                f"{self.folder} generates for {self.generation}, and none of its programs accepts this call: {causes}",
                 fix=GENERATE_WITHIN,
             )
         serves = f", which serves {ranges_in_words(self.dynamic)}," if self.dynamic else ""
         raise WrongInputs(
-            f"no program of {self.folder}{serves} accepts these inputs: {told}",
+            f"no program of {self.folder}{serves} accepts these inputs: {causes}",
             fix="pass inputs like the traced ones, or load the artifact without strict=True",
         )
 
 
 def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """The reason why a program does not take these inputs, in words."""
+    """Return the reason why a program does not accept these inputs."""
     try:
         program.prepare(subject, args, kwargs)
     except Exception as error:  # a path may run the user's code

@@ -1,4 +1,4 @@
-"""An artifact of which only the report is written anew: all else stays as it is, and the change appears at once."""
+"""Replacing the report of an artifact: all other files stay the same, and the new artifact appears in one step."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from thunder_core.workflow.report import PAGES, Report, write_report
 
 @dataclass(frozen=True)
 class Revision:
-    """The manifest of a revised artifact, and whether it was signed until then: what was signed is what is no more."""
+    """The manifest of a revised artifact, and whether the revision dropped signatures of the old manifest."""
 
     manifest: Manifest
     signature_dropped: bool
 
 
 def revise(artifact: Artifact, report: Report | None, validation: ValidationState) -> Revision:
-    """Put a new report and state of validation in the place of the old; raises as `write_artifact` does.
+    """Replace the report and the validation state of an artifact; raise the errors of `write_artifact`.
 
-    Whatever happens meanwhile, the folder is the old artifact or the new one, and never loses another that somebody
-    has put there since this one was opened: `OutputExists` is raised then.
+    If the process is interrupted, the folder contains either the old artifact or the new one. Raises `OutputExists`,
+    and changes nothing, if another artifact has replaced this one since it was opened.
     """
     signed = False
 
@@ -41,7 +41,7 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
         shutil.copytree(artifact.folder, new, symlinks=True, dirs_exist_ok=True, copy_function=link_or_copy)
         require_same(artifact, new)
         for name in (MANIFEST, SIGNATURE, *(PAGES if report else ())):
-            (new / name).unlink(missing_ok=True)  # it is the old file, which must not be written to
+            (new / name).unlink(missing_ok=True)  # a hard link to the old file, which must not be written to
         if report is not None:
             write_report(report, new)
         pages = {name: facts_of_file(new / name) for name in (PAGES if report else ())}
@@ -53,7 +53,7 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
 
 
 def require_same(artifact: Artifact, place: Path) -> None:
-    """Raise `OutputExists` where an artifact that was opened lies at that place no more, but another, or none."""
+    """Raise `OutputExists` if the artifact at a place is not the artifact that was opened, or if there is none."""
     try:
         same = read_manifest(place).digest == artifact.manifest.digest
     except ArtifactError:
@@ -66,7 +66,7 @@ def require_same(artifact: Artifact, place: Path) -> None:
 
 
 def link_or_copy(old: str, new: str) -> None:
-    """Give a file another name; copy it on file systems without links."""
+    """Make a hard link to a file, or a copy if the file system has no links."""
     try:
         os.link(old, new, follow_symlinks=False)
     except OSError:
@@ -74,5 +74,5 @@ def link_or_copy(old: str, new: str) -> None:
 
 
 def can_be_revised(folder: Path) -> bool:
-    """Whether the folder that an artifact lies in can be written to."""
+    """Whether this process may write to the folder that contains an artifact."""
     return os.access(folder.parent, os.W_OK | os.X_OK)

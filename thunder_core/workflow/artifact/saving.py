@@ -1,4 +1,4 @@
-"""`thunder_core.save`: what was compiled in this process, kept for another."""
+"""`thunder_core.save`: write what this process compiled as an artifact for other processes."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def save(
     force: bool = False,
     sign_key: str | Path | None = None,
 ) -> Path:
-    """Write a compiled function or module, with every program that it has traced, as an artifact; returns its folder.
+    """Write a compiled function or module, with every program that it has traced, as an artifact; return its folder.
 
-    `load(folder, model)` gives it back in another process without tracing. The model's own weights are kept only with
-    `include_weights`: its parameters and buffers, tied and shared as they are. For a model whose class is of the
-    transformers library `load(folder)` then needs nothing else. `example` are the keyword arguments of one call, so
-    that `thunder inspect-trace --plain` has something to run on; `source` is a `LoadedModel.source`, so that `load`
-    can rebuild the model from where it came from. It is signed with the private key in the file `sign_key`.
+    `load(folder, model)` loads the artifact in another process without tracing. `include_weights` also writes the
+    model's parameters and buffers, with tied and shared weights preserved; if the model's class is from the
+    transformers library, `load(folder)` then needs nothing else. `example` has the keyword arguments of one call, which
+    `thunder inspect-trace --plain` runs on. `source` is a `LoadedModel.source`, from which `load` can rebuild the
+    model. `sign_key` is the file of a private key to sign the artifact with.
 
-    Raises `WrongInputs` before the first call, `CannotReplay` for a program that refers to an object which cannot be
-    kept, `OutputExists` unless `force`, `OutputNotWritable`, `OutOfDisk`, and `BadKey` for a key that cannot sign.
+    Raises `WrongInputs` before the first call, `CannotReplay` if a program refers to an object that cannot be saved,
+    `OutputExists` unless `force` is set, `OutputNotWritable`, `OutOfDisk`, and `BadKey` if the key cannot sign.
     """
     subject = specializations_of(compiled).subject
     return write_artifact(

@@ -1,6 +1,7 @@
-"""The check of a fresh process whether the guards on a model hold for one that is built from its class and config.
+"""Checks in a new process whether the guards on a model hold for a model that is built from its class and config.
 
-`standalone.py` starts it where an artifact is written: there, nobody has changed anything of the model's library.
+`standalone.py` starts the process when an artifact is written. No other code has changed the model's library in that
+process.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from thunder_core.workflow.artifact.standalone.standalone import StandaloneFacts
 from thunder_core.workflow.artifact.trust.trust import trust_in
 
 CHECK, REQUIRE_OWN = "check", "require_own"
-# Values that cannot be changed, so that it does not matter who else has them.
+# Immutable values: other modules may share them.
 IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset, torch.dtype, torch.device)
 
 
 def main() -> None:
-    """Write the finding on the artifact of the first argument to the file of the second; a status of 1 is none."""
+    """Check the artifact of the first argument; write the facts to the file of the second, or exit with 1."""
     folder, out = map(Path, sys.argv[1:])
     facts = finding(open_artifact(folder))
     if facts is None:
@@ -43,9 +44,9 @@ def main() -> None:
 
 
 def finding(artifact: Artifact) -> StandaloneFacts | None:
-    """The programs whose guards on the model hold, and where; raises whatever building the model raises."""
+    """Return the programs whose guards on the model hold here, or None; raise any error from building the model."""
     parts = candidates(artifact)
-    packages = frozenset().union(*(one.packages for one in parts.values()))
+    packages = frozenset().union(*(part.packages for part in parts.values()))
     facts = artifact.manifest.shell
     if is_imported(packages) or facts is None:
         return None
@@ -56,12 +57,12 @@ def finding(artifact: Artifact) -> StandaloneFacts | None:
         return None
     if not are_tied_alike(artifact, model):
         return None
-    holding = [number for number, one in parts.items() if holds(artifact, number, one, model, shared)]
+    holding = [number for number, part in parts.items() if holds(artifact, number, part, model, shared)]
     return StandaloneFacts.here(packages, holding) if holding else None
 
 
 def objects_of_modules() -> set[int]:
-    """The ids of the objects that modules hold which everybody has."""
+    """Return the ids of the mutable objects in modules that are present on every machine."""
     modules = [module for name, module in list(sys.modules.items()) if package_of(name) in PRESENT]
     spaces = [getattr(module, "__dict__", {}) for module in modules]
     values = [value for space in spaces for value in (space, *space.values())]
@@ -69,34 +70,35 @@ def objects_of_modules() -> set[int]:
 
 
 def takes_its_place(model: torch.nn.Module) -> bool:
-    """Whether a module without state can become this one, and stands for it in all that Python asks a class for."""
+    """Whether a module without state can take the class of a model, which must add no special methods."""
     blank = type("Blank", (torch.nn.Module,), {})
     try:
         object.__setattr__(object.__new__(blank), "__class__", type(model))
     except TypeError:
         return False
-    asked = {name for name in dir(type(model)) if name.startswith("__") and callable(getattr(type(model), name))}
-    return asked <= {*dir(torch.nn.Module)}
+    kind = type(model)
+    special_methods = {name for name in dir(kind) if name.startswith("__") and callable(getattr(kind, name))}
+    return special_methods <= {*dir(torch.nn.Module)}
 
 
 def are_tied_alike(artifact: Artifact, model: torch.nn.Module) -> bool:
-    """Whether just those weights are one tensor in the model that the artifact has as one, and none is missing."""
+    """Whether the model has the same names of weights as the artifact, and the same weights are tied."""
     groups: dict[WeightFacts, set[int]] = defaultdict(set)
-    mine = dict(weights_of(model))
-    if mine.keys() != artifact.manifest.weights.keys():
+    weights = dict(weights_of(model))
+    if weights.keys() != artifact.manifest.weights.keys():
         return False
     for name, facts in artifact.manifest.weights.items():
-        groups[facts].add(id(mine[name]))
+        groups[facts].add(id(weights[name]))
     places = [place for group in groups.values() for place in group]
     return all(len(group) == 1 for group in groups.values()) and len(set(places)) == len(places)
 
 
 def holds(artifact: Artifact, number: int, parts: SeparatedPrologue, model: torch.nn.Module, shared: set[int]) -> bool:
-    """Whether all that a program's prologue asks of the model is so, and is of objects that nobody else has."""
+    """Whether a program's guards on the model hold, and read only objects that no other module shares."""
     stage = running(artifact.manifest.programs[number].stages)["prologue"]
     finder = ConstantFinder(model, {}, artifact.content, trust_in(model))
-    mine = dict(weights_of(model))
-    if any(isinstance(mine[name], torch.nn.Parameter) is not kind for name, kind in parts.weights.items()):
+    weights = dict(weights_of(model))
+    if any(isinstance(weights[name], torch.nn.Parameter) is not kind for name, kind in parts.weights.items()):
         return False
     if not all(map(is_read_alike, parts.outputs)):
         return False
@@ -109,15 +111,15 @@ def holds(artifact: Artifact, number: int, parts: SeparatedPrologue, model: torc
     check = executable(Source(text_of(parts), {**constants, REQUIRE_OWN: require_own}), CHECK)
     try:
         check(model)
-    except Exception:  # a path may run the library's code: whatever it raises, it leads nowhere
+    except Exception:  # a path may run the library's code, which may raise any error
         return False
     return True
 
 
 def text_of(parts: SeparatedPrologue) -> str:
-    """The function that checks what a prologue asks of a model, and that nobody else has what it reads on the way."""
-    imports = [one for one in parts.invariants if isinstance(one, ast.Import | ast.ImportFrom)]
-    lines = [ast.unparse(one) for one in imports] + [f"def {CHECK}(module):"]
+    """Return the source of a function that checks a prologue's guards on the model, and values by `REQUIRE_OWN`."""
+    imports = [node for node in parts.invariants if isinstance(node, ast.Import | ast.ImportFrom)]
+    lines = [ast.unparse(node) for node in imports] + [f"def {CHECK}(module):"]
     for statement in parts.invariants:
         if statement not in imports:
             values = ", ".join(map(ast.unparse, values_read(statement, parts.absent)))
@@ -126,33 +128,33 @@ def text_of(parts: SeparatedPrologue) -> str:
 
 
 def values_read(statement: ast.stmt, absent: frozenset[str]) -> Iterator[ast.expr]:
-    """The values of which a statement reads what may change: all but those that it asks for their identity or class."""
-    asked: set[ast.expr] = set()
-    inner: set[ast.AST] = set()  # what has names of its own
+    """Yield the values that a statement reads, except values that are only compared by identity or class."""
+    compared: set[ast.expr] = set()
+    inner: set[ast.AST] = set()  # nodes with their own scope, and arguments of `refuse`
     for node in ast.walk(statement):
         match node:
             case ast.Compare(left=left, ops=[ast.Is()], comparators=[right]):
-                asked |= {left, right}
+                compared |= {left, right}
             case ast.Call(func=ast.Name(id="type"), args=[operand]):
-                asked.add(operand)
+                compared.add(operand)
             case ast.Assign(value=value):
-                asked.add(value)
+                compared.add(value)
             case ast.Call(func=ast.Name(id="refuse"), args=operands):
                 inner |= {part for operand in operands for part in ast.walk(operand)}
             case ast.ListComp() | ast.GeneratorExp():
                 inner |= {*ast.walk(node)}
     for node in ast.walk(statement):
-        if is_read(node) and node not in asked | inner and root(node) in absent:
+        if is_read(node) and node not in compared | inner and root(node) in absent:
             yield node
 
 
 def is_read(node: ast.AST) -> TypeGuard[ast.expr]:
-    """Whether an expression is a name, or a step from one, whose value is read."""
+    """Whether an expression is a name, an attribute or an item whose value is read."""
     return isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load)
 
 
 def root(node: ast.expr) -> str:
-    """The name with which an expression begins."""
+    """Return the name at the start of an expression."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""

@@ -1,4 +1,4 @@
-"""Writing an artifact: every stage of every trace, the tensors that traces hold, the report, and the manifest."""
+"""Writing an artifact: every stage of every trace, the constant tensors of traces, the report, and the manifest."""
 
 from __future__ import annotations
 
@@ -90,19 +90,18 @@ def write_artifact(
     force: bool = False,
     sign_key: Path | None = None,
 ) -> Path:
-    """Write what `jit` or `compile` returned, with all programs that it has traced, as a folder; returns its path.
+    """Write the result of `jit` or `compile`, with all its programs, as a folder; return the folder's path.
 
-    `source` is plain data from which the model is rebuilt (`LoadedModel.source`), empty where there is none;
-    `fingerprint` that of the model's structure; `example` the keyword arguments that were traced, and `drawn` what
-    they were drawn with, and `dynamic` the ranges of sizes that it is to serve, or `generation` the lengths of what it
-    is to generate; `train` says that it is for training; `tolerance` by what it is validated. With `include_weights`
-    the model's parameters and buffers are written as well.
-    `kernels` are machine code for a GPU of the architecture `target` (`sm_90`), which need not be here. It is signed
-    with the private key in the file `sign_key`.
+    `source` is plain data from which the model is rebuilt (`LoadedModel.source`), or empty. `fingerprint` is the
+    fingerprint of the model's structure. `example` has the keyword arguments that were traced, and `drawn` the sizes
+    and the seed of these random inputs. `dynamic` has the ranges of sizes that the programs support, or `generation`
+    the lengths that they generate for. `train` is True for training. `tolerance` is the tolerance of the validation.
+    `include_weights` also writes the model's parameters and buffers. `kernels` are machine code for a GPU of the
+    architecture `target` (`sm_90`), which this machine may lack. `sign_key` is the file of a private key to sign the
+    artifact with.
 
-    Raises `WrongInputs` where nothing was traced yet, `CannotReplay` for a program that refers to an object which
-    cannot be kept, `BadKey`, `OutputExists`, `OutputNotWritable` and `OutOfDisk`. Nothing is left of a folder that is
-    not whole.
+    Raises `WrongInputs` if nothing was traced yet, `CannotReplay` if a program refers to an object that cannot be
+    saved, `BadKey`, `OutputExists`, `OutputNotWritable` and `OutOfDisk`. If writing fails, no partial folder remains.
     """
     private = None if sign_key is None else computing("read_private_key")(sign_key)
     content = gather_content(specializations_of(compiled), kernels, target, include_weights=include_weights)
@@ -130,7 +129,7 @@ def write_artifact(
 
 
 def finish_folder(folder: Path, manifest: Manifest, report: Report | None, private: Any) -> None:
-    """Write the report, the manifest of all that is then in the folder, and with a private key its signature."""
+    """Write the report, the manifest of all files in the folder and, if there is a private key, the signature."""
     if report is not None:
         write_report(report, folder)
     manifest = with_standalone_facts(folder, sealed(folder, manifest))
@@ -139,7 +138,7 @@ def finish_folder(folder: Path, manifest: Manifest, report: Report | None, priva
 
 
 def origin_facts(report: Report | None) -> dict[str, Any]:
-    """The fields of the manifest that tell of this version and this machine, and what the report says of both."""
+    """Return the manifest fields about the versions, the machine and the report."""
     return {
         "schema_version": SCHEMA_VERSION,
         "created": datetime.now(UTC).replace(microsecond=0),
@@ -151,7 +150,7 @@ def origin_facts(report: Report | None) -> dict[str, Any]:
 
 
 def sealed(folder: Path, manifest: Manifest) -> Manifest:
-    """The manifest with the size and digest of each file in a folder, and with its own digest; it is written there."""
+    """Write the manifest with the size and digest of each file in a folder, and with its own digest; return it."""
     files = {name: facts for name, facts in files_of(folder).items() if name != MANIFEST}
     manifest = manifest.model_copy(update={"files": files}).sealed()
     (folder / MANIFEST).write_bytes(manifest.to_bytes())
@@ -159,7 +158,7 @@ def sealed(folder: Path, manifest: Manifest) -> Manifest:
 
 
 def with_standalone_facts(folder: Path, manifest: Manifest) -> Manifest:
-    """The manifest with a file about the programs that can run before their model is built, if there are any."""
+    """Write the facts about programs that can run before the model is built; return the new manifest."""
     facts = check_standalone(Artifact(folder, manifest))
     if facts is None:
         return manifest
@@ -169,10 +168,10 @@ def with_standalone_facts(folder: Path, manifest: Manifest) -> Manifest:
 
 @dataclass(frozen=True, eq=False)
 class ArtifactContent:
-    """The content of an artifact but for the report: all that the process that compiled it has to give.
+    """The content of an artifact except for the report.
 
-    `stages` has each program's stages with their facts; `rebuildable` is the model where it can be built from its class
-    and its config, without its weights.
+    `stages` has the stages of each program with their facts. `rebuildable` is the model if it can be built from its
+    class and config, without its weights; else None.
     """
 
     specializations: Specializations
@@ -188,9 +187,10 @@ class ArtifactContent:
 def gather_content(
     specializations: Specializations, kernels: Sequence[DeviceCode], target: str, *, include_weights: bool
 ) -> ArtifactContent:
-    """Everything that is to be written; nothing is written yet, and what cannot be kept is refused.
+    """Gather everything that will be written, without writing; raise `CannotReplay` for objects that cannot be saved.
 
-    With `include_weights`, the facts by which the model is built come along, so that the artifact can be loaded alone.
+    If `include_weights` is set, the facts from which the model is built are included, so that the artifact can be
+    loaded alone.
     """
     subject: Any = specializations.subject
     weights = kept_weights(subject) if include_weights else NOTHING
@@ -198,7 +198,7 @@ def gather_content(
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
     keeper = Keeper(subject)
     keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
-    stages = [[(stage, with_constants(stage, keeper)) for stage in one] for one in printed]
+    stages = [[(stage, with_constants(stage, keeper)) for stage in group] for group in printed]
     cubins, images = kept_cubins(kernels)
     rebuildable = subject if include_weights and is_rebuildable(subject) else None
     return ArtifactContent(
@@ -214,7 +214,7 @@ def gather_content(
 
 
 def content_facts(content: ArtifactContent) -> dict[str, Any]:
-    """The fields of the manifest that tell of the content."""
+    """Return the manifest fields that describe the content."""
     facts = [[stage_facts for _, stage_facts in stages] for stages in content.stages]
     subject = content.specializations.subject
     return {
@@ -230,7 +230,7 @@ def content_facts(content: ArtifactContent) -> dict[str, Any]:
 
 
 def write_content(folder: Path, content: ArtifactContent) -> None:
-    """Write all of the content, if there is room."""
+    """Write all of the content; raise `OutOfDisk` if there is not enough room for the weights."""
     require_room(folder, content.weights.size)
     write_tensors(folder / WEIGHTS, content.weights.tensors)
     for stages in content.stages:
@@ -241,18 +241,19 @@ def write_content(folder: Path, content: ArtifactContent) -> None:
 
 
 def require_one_process(specializations: Specializations) -> None:
-    """Raise `CannotReplay` for programs of parallel training: an artifact would load without its process group."""
+    """Raise `CannotReplay` for programs of parallel training, because loading does not create a process group."""
     parallel = (AverageGradients, ShardParameters)
-    found = next((one for one in specializations.compiler.settings.transforms if isinstance(one, parallel)), None)
-    if found is not None:
+    transforms = specializations.compiler.settings.transforms
+    transform = next((transform for transform in transforms if isinstance(transform, parallel)), None)
+    if transform is not None:
         raise CannotReplay(
-            f"a program of the recipe {found.name} belongs to the ranks of a process group and cannot be saved",
+            f"a program of the recipe {transform.name} belongs to the ranks of a process group and cannot be saved",
             fix="save the state dict of the module with `torch.distributed.checkpoint`, and compile it on each rank",
         )
 
 
 def programs_of(specializations: Specializations) -> list[Program]:
-    """The programs that were traced in this process, the latest first, each with a backward where it has any."""
+    """Return the programs that were traced in this process, the latest first; complete the backward of each."""
     require_one_process(specializations)
     programs = [program for program in specializations.programs if program.stages]
     if not programs and specializations.options.cache == "no caching":
@@ -275,7 +276,7 @@ def programs_of(specializations: Specializations) -> list[Program]:
 
 
 def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
-    """A program as plain data."""
+    """Return a program as plain data."""
     return ProgramFacts(
         stages=tuple(stages),
         guards=tuple(map(str, program.guards)),
@@ -291,7 +292,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
 
 
 def stored_autograd_signature(program: Program) -> StoredAutogradSignature | None:
-    """The connection of a program to autograd."""
+    """Return the autograd signature of a program as plain data; None if the program has no derivative."""
     if program.derivative is None:
         return None
     body = next(n for n, stage in enumerate(program.stages_of("computation")) if is_body(stage, program))
@@ -300,19 +301,19 @@ def stored_autograd_signature(program: Program) -> StoredAutogradSignature | Non
 
 
 def devices_of(trace: Trace) -> set[str]:
-    """The devices on which a trace has tensors."""
+    """Return the devices of a trace's tensors."""
     made = (proxy for bsym in trace.bound_symbols for proxy in bsym.tensors)
     return {str(proxy.device) for proxy in (*trace.inputs, *made) if isinstance(proxy, TensorProxy)}
 
 
 def empty_model_files(model: Any) -> dict[str, bytes]:
-    """The files that a model is built from without its weights."""
+    """Return the files from which a model is built without its weights."""
     files = {CONFIG: config_text(model.config), GENERATION: generation_text(model)}
     return {name: text.encode() for name, text in files.items() if text}
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write each file below the folder."""
+    """Write files into a folder."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -320,13 +321,13 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def name_of(subject: object) -> str:
-    """The name of what was compiled, for people."""
+    """Return the name of a compiled function or module for display."""
     named = subject if hasattr(subject, "__qualname__") else type(subject)
     return str(getattr(named, "__qualname__", named))
 
 
 def as_json(values: Mapping[str, object]) -> dict[str, JsonValue]:
-    """Plain data as it is; anything else as text."""
+    """Return values as JSON; convert every other object to a string."""
     return {name: _as_json(value) for name, value in values.items()}
 
 

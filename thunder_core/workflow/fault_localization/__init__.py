@@ -1,1 +1,1 @@
-"""Fault localization: which line of a program computes something else than eager PyTorch, and who made it so."""
+"""The internal check of programs: it finds the executor, transform, guard or other part that makes a result wrong."""

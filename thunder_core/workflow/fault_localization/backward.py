@@ -1,4 +1,4 @@
-"""The examination of a backward: its gradients beside autograd's, its stages, and its claimed lines."""
+"""The check of a backward: its gradients compared with autograd's, its stages, and its claimed lines."""
 
 from __future__ import annotations
 
@@ -35,27 +35,30 @@ from thunder_core.workflow.fault_localization.trace_examination import Examinati
 from thunder_core.workflow.validation.inside import Fault, NotCompared
 
 NOT_COMPILED = "it was not compiled, or does not fit into memory"
-IN_LOCKSTEP = 2  # times all values of the forward are held: by autograd, and as far as the backward reads them
-DERIVED = "differentiate"  # makes the first stage of a backward
+IN_LOCKSTEP = 2  # copies of the forward's values: for autograd, and for the backward
+DERIVED = "differentiate"  # the transform that makes the first stage of a backward
 
 
 @dataclass(frozen=True)
 class BackwardInputs:
-    """The values that a backward may read: those of the forward, and cotangents; in float64, too, where there are."""
+    """The values that a backward may read: the forward's values and cotangents; `exact` returns them in float64.
+
+    `exact` returns None if there are no values in float64.
+    """
 
     plain: Values
     exact: Callable[[], Values | None]
     cotangents: Cotangents
 
     def of(self, trace: Trace, *, in_double: bool = False) -> Values | None:
-        """The values of the inputs that a backward takes, by name; None in float64 where there are none."""
+        """Return the inputs of a backward by name; None for float64 if there are no such values."""
         values = self.exact() if in_double else self.plain
         return None if values is None else {proxy.name: values[proxy.name] for proxy in trace.inputs}
 
 
 @dataclass(frozen=True)
 class Differentiation:
-    """A backward as it was derived, on the inputs of one call: for the gradients of some results."""
+    """A derived backward with the inputs of one call, for the gradients of some results."""
 
     derivative: ProgramDerivative
     backward: Trace
@@ -66,13 +69,13 @@ class Differentiation:
 
     @property
     def requires_grad_names(self) -> list[str]:
-        """The names of the inputs that gradients are computed of."""
+        """The names of the inputs whose gradients are computed."""
         return [
             self.derivative.body.inputs[place].name for place in self.derivative.differentiated.requires_grad_inputs
         ]
 
     def values(self, *kept_for: Trace) -> BackwardInputs:
-        """The values that backwards may read; where traces are given, those alone that they take are kept."""
+        """Return the values that backwards may read; if traces are passed, only their inputs."""
         return backward_inputs(
             self.derivative, self.has_cotangent, self.inputs, self.states, self.seed, kept_for=kept_for
         )
@@ -81,8 +84,8 @@ class Differentiation:
 def examine_backward(examination: Examination, inputs: Values, states: RandomStates, seed: int) -> None:
     """Compare the backward with autograd, its stages with each other, and its claimed lines with eager PyTorch.
 
-    The backward examined is the one that was compiled last, or, where none was yet, that for the gradients of all
-    results. The cotangents are random numbers from a seed.
+    The checked backward is the backward that was compiled last, or the backward for all results if there is none yet.
+    The cotangents are random numbers from a seed.
     """
     derivative = examination.program.derivative
     if not isinstance(derivative, ProgramDerivative):
@@ -99,19 +102,19 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
         return
     differentiation = Differentiation(derivative, traces[0], stages[-1].given, inputs, states, seed)
     values = differentiation.values(*traces if is_large else ())
-    # Where the forward is wrong, so is what it saves, and what the backward makes of that.
+    # If the forward is wrong, the values that it saves are wrong, and so are the gradients.
     if not examination.faults:
         with examination.noting("the gradients"):
             fault = unlike_autograd(differentiation, values, examination)
             examination.stages.append(traces[0].made_by)
             examination.faults += [] if fault is None else [fault]
-    taken = values.of(traces[0])
-    assert taken is not None
-    examination.examine_stages(traces, taken, states)
+    backward_values = values.of(traces[0])
+    assert backward_values is not None
+    examination.examine_stages(traces, backward_values, states)
 
 
 def latest_backward(stages: Sequence[Stage]) -> list[Stage]:
-    """The stages of the backward that was compiled last, from the one that was derived on."""
+    """Return the stages of the backward that was compiled last, beginning with the derived stage."""
     starts = [place for place, stage in enumerate(stages) if stage.trace.made_by == DERIVED]
     return list(stages[starts[-1] :]) if starts else []
 
@@ -124,9 +127,9 @@ def backward_inputs(
     seed: int,
     kept_for: Sequence[Trace] = (),
 ) -> BackwardInputs:
-    """The values of the forward, and random cotangents of the results that gradients are given for.
+    """Return the forward's values, and random cotangents of the results whose gradients are passed in.
 
-    Where traces are given, the values that these take are kept alone.
+    If traces are passed, only their inputs are kept.
     """
     forward = derivative.differentiated.forward
     names = [derivative.body.output[place].name for place in derivative.differentiated.results]
@@ -147,36 +150,44 @@ def backward_inputs(
     return BackwardInputs({**plain, **named}, exact, cotangents)
 
 
-def unlike_autograd(one: Differentiation, values: BackwardInputs, examination: Examination) -> Fault | None:
-    """The fault of a backward whose gradients are not those of autograd.
+def unlike_autograd(differentiation: Differentiation, values: BackwardInputs, examination: Examination) -> Fault | None:
+    """Return the fault of a backward whose gradients differ from autograd's; None if they agree.
 
-    Gradients that take much memory are not held all at once: where any is not the same bit for bit, some of these are
-    compared at a time.
+    Large gradients are not all in memory at once: if any is not bit for bit equal, they are compared in parts.
     """
     allowance = examination.allowance
-    if not has_large_values(one.backward):
-        return wrongly_differentiated(one, values, allowance)
-    unlike = unlike_names(one, values)
+    if not has_large_values(differentiation.backward):
+        return wrongly_differentiated(differentiation, values, allowance)
+    unlike = unlike_names(differentiation, values)
     if unlike is None:
-        return wrongly_differentiated(one, values, allowance) if examination.has_room(one.backward) else None
-    parts = parts_of(one, unlike)
-    if not any(found_gradient(one, values, allowance, names) for names in parts):
+        has_room = examination.has_room(differentiation.backward)
+        return wrongly_differentiated(differentiation, values, allowance) if has_room else None
+    parts = parts_of(differentiation, unlike)
+    if not any(found_gradient(differentiation, values, allowance, names) for names in parts):
         return None
     with time_limited(None):
-        return wrongly_differentiated(one, one.values(), allowance)
+        return wrongly_differentiated(differentiation, differentiation.values(), allowance)
 
 
-def unlike_names(one: Differentiation, values: BackwardInputs) -> list[str] | None:
-    """The tensors whose gradients are not bit for bit autograd's; None where traces do not run line by line."""
-    saved = values.of(one.backward)
+def unlike_names(differentiation: Differentiation, values: BackwardInputs) -> list[str] | None:
+    """Return the tensors whose gradients differ in any bit from autograd's; None if traces cannot run line by line."""
+    saved = values.of(differentiation.backward)
     assert saved is not None
-    names, cotangents = one.requires_grad_names, values.cotangents
-    return names_unlike_autograd(one.derivative.body, one.backward, one.inputs, saved, names, cotangents, one.states)
+    names, cotangents = differentiation.requires_grad_names, values.cotangents
+    return names_unlike_autograd(
+        differentiation.derivative.body,
+        differentiation.backward,
+        differentiation.inputs,
+        saved,
+        names,
+        cotangents,
+        differentiation.states,
+    )
 
 
-def parts_of(one: Differentiation, names: Sequence[str]) -> Iterator[set[str]]:
-    """The names of tensors in parts, each of which has gradients that may be held at once."""
-    body = one.derivative.body
+def parts_of(differentiation: Differentiation, names: Sequence[str]) -> Iterator[set[str]]:
+    """Yield the names of tensors in parts; the gradients of each part may be in memory at once."""
+    body = differentiation.derivative.body
     tensors = (*body.inputs, *(proxy for bsym in body.bound_symbols for proxy in bsym.tensors))
     sizes = {proxy.name: proxy.bytes for proxy in tensors if isinstance(proxy, TensorProxy)}
     part, size = set[str](), 0
@@ -191,51 +202,61 @@ def parts_of(one: Differentiation, names: Sequence[str]) -> Iterator[set[str]]:
 
 
 def found_gradient(
-    one: Differentiation, values: BackwardInputs, allowance: Allowance, names: Container[str] | None = None
+    differentiation: Differentiation, values: BackwardInputs, allowance: Allowance, names: Container[str] | None = None
 ) -> tuple[str, Difference] | None:
-    """The first wrong gradient of a backward, of these names or of all."""
-    expected, recorded, exact = gradients_of_both(one, values, names)
-    return wrong_gradient(one.backward, recorded, exact, expected, allowance)
+    """Return the first wrong gradient of a backward, of these names or of all; None if all are right."""
+    expected, recorded, exact = gradients_of_both(differentiation, values, names)
+    return wrong_gradient(differentiation.backward, recorded, exact, expected, allowance)
 
 
 def gradients_of_both(
-    one: Differentiation, values: BackwardInputs, names: Container[str] | None = None
+    differentiation: Differentiation, values: BackwardInputs, names: Container[str] | None = None
 ) -> tuple[AutogradGradients, RecordedValues, Callable[[], RecordedValues | None]]:
-    """The gradients of autograd, and the evaluations of a backward in its own dtypes and in float64."""
-    body, cotangents = one.derivative.body, values.cotangents
-    expected = autograd_gradients(body, one.inputs, one.requires_grad_names, cotangents, one.states, names)
-    return expected, *evaluated(one.backward, values, one.states, names)
+    """Return the gradients of autograd, and the evaluations of a backward in its own dtypes and in float64."""
+    body, cotangents = differentiation.derivative.body, values.cotangents
+    expected = autograd_gradients(
+        body, differentiation.inputs, differentiation.requires_grad_names, cotangents, differentiation.states, names
+    )
+    return expected, *evaluated(differentiation.backward, values, differentiation.states, names)
 
 
-def wrongly_differentiated(one: Differentiation, values: BackwardInputs, allowance: Allowance) -> Fault | None:
-    """The fault of a backward whose gradients are not those of autograd, all of which are held."""
-    expected, recorded, exact = gradients_of_both(one, values)
-    found = wrong_gradient(one.backward, recorded, exact, expected, allowance)
-    if found is None:
+def wrongly_differentiated(
+    differentiation: Differentiation, values: BackwardInputs, allowance: Allowance
+) -> Fault | None:
+    """Return the fault of a backward whose gradients differ from autograd's, with all gradients in memory; or None."""
+    expected, recorded, exact = gradients_of_both(differentiation, values)
+    gradient = wrong_gradient(differentiation.backward, recorded, exact, expected, allowance)
+    if gradient is None:
         return None
     with time_limited(None):
-        plain, steps = Evaluated(one.backward, recorded, exact), one.derivative.differentiated.sweep.steps
-        fault = unlike_derived(one.derivative, plain, one.has_cotangent, values, one.states, allowance)
-        return fault or gradient_fault(*found, steps, one.backward, values.plain, expected)
+        plain, steps = (
+            Evaluated(differentiation.backward, recorded, exact),
+            differentiation.derivative.differentiated.sweep.steps,
+        )
+        fault = unlike_derived(
+            differentiation.derivative, plain, differentiation.has_cotangent, values, differentiation.states, allowance
+        )
+        return fault or gradient_fault(*gradient, steps, differentiation.backward, values.plain, expected)
 
 
 def evaluated(
     backward: Trace, values: BackwardInputs, states: RandomStates, tensors: Container[str] | None = None
 ) -> tuple[RecordedValues, Callable[[], RecordedValues | None]]:
-    """The recording of a backward in its own dtypes, and the function that gives the one in float64.
+    """Return the recording of a backward in its own dtypes, and the function that returns the recording in float64.
 
-    Of some `tensors` of the forward the gradients alone are kept.
+    If `tensors` of the forward are passed, only their gradients are kept.
     """
-    taken = values.of(backward)
-    assert taken is not None
-    kept = None if tensors is None else {one for name, one in backward.cotangents.items() if name in tensors}
+    inputs = values.of(backward)
+    assert inputs is not None
+    cotangents = backward.cotangents.items()
+    kept = None if tensors is None else {cotangent for name, cotangent in cotangents if name in tensors}
 
     @cache
     def exact() -> RecordedValues | None:
         wide = values.of(backward, in_double=True)
         return None if wide is None else recorded_in_double(backward, wide, states, kept=kept)
 
-    return record(backward, taken, states, kept=kept), exact
+    return record(backward, inputs, states, kept=kept), exact
 
 
 def unlike_derived(
@@ -246,9 +267,9 @@ def unlike_derived(
     states: RandomStates,
     allowance: Allowance,
 ) -> Fault | None:
-    """The fault at the first line where a backward differs from one that is derived anew; None if it differs nowhere.
+    """Return the fault at the first line where a backward differs from a newly derived backward; None if they agree.
 
-    The names of a derivation are those of the sweeps that were made, in their order: that for all results comes first.
+    The names of a derivation depend on the order of the sweeps, so the sweep for all results is made first.
     """
     sweep = ReverseSweep.of(derivative.differentiated.sweep.trace)
     derived = sweep.backward([True] * len(has_cotangent))

@@ -1,4 +1,4 @@
-"""A backward in lockstep with autograd: each gradient is compared when both have it, and none is kept."""
+"""A backward in lockstep with autograd: each gradient is compared when both are computed, and none is kept."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def names_unlike_autograd(
     cotangents: Cotangents,
     states: RandomStates,
 ) -> list[str] | None:
-    """The tensors of a computation whose gradients do not have the bits of autograd's, in autograd's order.
+    """Return the tensors of a computation whose gradients differ in any bit from autograd's, in autograd's order.
 
-    `saved` are the values that the backward reads. Returns None if a trace writes to tensors or changes settings: such
-    traces cannot run in lockstep.
+    `saved` are the values that the backward reads. Returns None if a trace writes to tensors or changes settings,
+    because such traces cannot run in lockstep.
     """
     if not (runs_in_lockstep(body) and runs_in_lockstep(backward)):
         return None
@@ -53,7 +53,7 @@ def names_unlike_autograd(
 
 
 class GradientsInTurn:
-    """The gradients of a backward. Its lines run until they have computed the gradient that is asked for."""
+    """The gradients of a backward, whose lines run until they have computed the requested gradient."""
 
     def __init__(self, backward: Trace, saved: Values, states: RandomStates) -> None:
         self._lines = LineByLine(backward, saved, states, outputs=NOTHING).lines()
@@ -63,14 +63,14 @@ class GradientsInTurn:
         self._waiting: Values = {}
 
     def of(self, name: str) -> Any:
-        """The gradient of a tensor, which is given once; None where the backward does not compute it."""
+        """Return the gradient of a tensor, once; None if the backward does not compute it."""
         cotangent = self._cotangents[name]
         if cotangent not in self._awaited:
             return None
         before = self._states.renewed()
         with torch.no_grad():
             while cotangent not in self._waiting:
-                self._waiting |= {one: value for one, value in next(self._lines) if one in self._awaited}
+                self._waiting |= {defined: value for defined, value in next(self._lines) if defined in self._awaited}
         before.restore()
         self._awaited.discard(cotangent)
         return self._waiting.pop(cotangent)
@@ -85,7 +85,7 @@ def run_autograd(
     watched: Container[str],
     take: Callable[[str, torch.Tensor], None],
 ) -> None:
-    """Differentiate a computation by autograd in eager PyTorch; `take` gets each gradient of a watched tensor."""
+    """Differentiate a computation by autograd in eager PyTorch; call `take` with each gradient of a watched tensor."""
     with torch.enable_grad():
         leaves = {name: inputs[name].requires_grad_() for name in requires_grad}
         values = {**inputs, **leaves, **body.constants}
@@ -104,7 +104,7 @@ def run_autograd(
 
 
 def watch(values: Values, watched: Container[str], take: Callable[[str, torch.Tensor], None]) -> None:
-    """Have autograd give the gradients of those tensors away that are watched; leaves keep none."""
+    """Let autograd pass the gradients of watched tensors to `take`; leaves do not accumulate gradients."""
     for name, value in values.items():
         if not (isinstance(value, torch.Tensor) and value.requires_grad):
             continue

@@ -1,4 +1,4 @@
-"""Captures: copies of what the computations of programs are given, as calls that nobody describes run them."""
+"""Captures: copies of the inputs of programs' computations, taken while arbitrary calls run the programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.workflow.fault_localization.recording import inputs_by_name
 
 @dataclass(eq=False)
 class CapturedInputs:
-    """The first inputs that a program's computation was given, by name, and the random states at that call."""
+    """The first inputs of a program's computation, by name, and the random states at that call."""
 
     program: Program
     inputs: Values | None = None
@@ -35,7 +35,7 @@ class CapturedInputs:
 
 @contextmanager
 def captured_inputs(programs: Iterable[Program]) -> Iterator[list[CapturedInputs]]:
-    """While this lasts, the first call of each program has its computation's inputs captured."""
+    """While the block runs, capture the inputs of each program's computation at its first call."""
     captures = {id(program.last("computation")): CapturedInputs(program) for program in programs}
 
     def capturing(trace: Trace) -> Trace:

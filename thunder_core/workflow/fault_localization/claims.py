@@ -1,4 +1,4 @@
-"""Claimed lines beside eager PyTorch: each bound symbol and region that an executor runs, on what it really reads."""
+"""Comparison of claimed lines with eager PyTorch: each bound symbol and region of an executor, on its actual inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from thunder_core.workflow.validation.inside import CheckedLines, Fault, NotComp
 
 @dataclass(frozen=True)
 class ClaimFindings:
-    """The findings of a claimed trace: its wrong lines, the measured ones, and those that were left out."""
+    """The results for a claimed trace: its wrong lines, the measured lines, and the lines that were not compared."""
 
     faults: tuple[Fault, ...]
     lines: tuple[CheckedLines, ...]
@@ -37,10 +37,10 @@ def examine_claims(
     deadline: Deadline,
     allowance: Allowance = ROUNDING,
 ) -> ClaimFindings:
-    """Evaluate a claimed trace on copies of inputs, and compare each line of an executor with what it stands for.
+    """Evaluate a claimed trace on copies of inputs, and compare each executor's line with the operations it replaces.
 
-    A line reads what the lines before have really computed, so that one mistake is found at one line alone. Behind the
-    deadline no line runs.
+    A line reads the values that the earlier lines actually computed, so that one mistake is reported at one line only.
+    No line runs after the deadline.
     """
     checked = claimed.having(with_checks(claimed.bound_symbols, Unclaimed.of(unclaimed)), made_by="check claims")
     judge = Findings(claimed.name, deadline, allowance)

@@ -1,4 +1,4 @@
-"""The backward beside autograd: the gradient of each tensor of the forward, and the lines that compute a wrong one."""
+"""Comparison of the backward with autograd: the gradient of each tensor of the forward, and the wrong lines."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ Cotangents = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class AutogradGradients:
-    """The gradients that autograd has of the tensors of a trace, by their names; in its own dtypes and in float64."""
+    """Autograd's gradients of the tensors of a trace by name, in their own dtypes and in float64."""
 
     plain: Values
     compute: Callable[[bool], Values | None] = lambda perturbed: None
 
     @cached_property
     def exact(self) -> Values | None:
-        """The gradients in float64, where the operations take that."""
+        """The gradients in float64; None if an operation does not support float64."""
         return self.compute(False)
 
     @cached_property
     def perturbed(self) -> Values | None:
-        """The gradients in float64 where the last digits of inputs are others."""
+        """The gradients in float64 from inputs whose last digits are changed; None if there are none."""
         return self.compute(True)
 
     def exact_of(self, name: str) -> Exact:
-        """The function that gives the gradient of a tensor in float64."""
+        """Return the function that returns the gradient of a tensor in float64."""
 
         def exact(perturbed: bool = False) -> torch.Tensor | None:
             return ((self.perturbed if perturbed else self.exact) or {}).get(name)
@@ -64,13 +64,13 @@ def autograd_gradients(
     states: RandomStates,
     wanted: Container[str] | None = None,
 ) -> AutogradGradients:
-    """The gradients of the tensors of a computation for cotangents of its results, by autograd in eager PyTorch.
+    """Return the gradients of a computation's tensors for cotangents of its results, by autograd in eager PyTorch.
 
-    Those of all tensors, or of the `wanted` ones.
+    Only the gradients of the `wanted` tensors are returned, by default of all.
     """
     plain = gradients_of(body, own_inputs(inputs, body), requires_grad, cotangents, states, wanted=wanted)
     if not RandomStates.now(inputs).equal(states):
-        return AutogradGradients(plain)  # the random numbers of another dtype are others
+        return AutogradGradients(plain)  # another dtype has other random numbers
     wide = {name: in_float64(value) for name, value in cotangents.items()}
 
     def compute(perturbed: bool) -> Values | None:
@@ -79,7 +79,7 @@ def autograd_gradients(
         try:
             return gradients_of(body, own, requires_grad, wide, states, in_double=True, wanted=wanted)
         except (RuntimeError, TypeError, ValueError):
-            return None  # an operation that takes no float64
+            return None  # an operation does not support float64
 
     return AutogradGradients(plain, compute)
 
@@ -94,7 +94,7 @@ def gradients_of(
     in_double: bool = False,
     wanted: Container[str] | None = None,
 ) -> Values:
-    """The gradients of all tensors that autograd follows and that nothing writes to, or of the `wanted` ones."""
+    """Return the gradients of all tensors, or of the `wanted` ones, that require gradients and are not written to."""
     call = call_in_double if in_double else call_target
     wide = default_float64() if in_double else nullcontext()
     with torch.enable_grad(), settings_kept(body.bound_symbols), wide:
@@ -126,7 +126,7 @@ def wrong_gradient(
     expected: AutogradGradients,
     allowance: Allowance = ROUNDING,
 ) -> tuple[str, Difference] | None:
-    """The first tensor of the forward, in the order of the backward, whose gradient is not autograd's."""
+    """Return the forward's first tensor, in the backward's order, whose gradient differs from autograd's, or None."""
     order = {name: place for place, name in enumerate(recording.values)}
     names = sorted(backward.cotangents.items(), key=lambda pair: order.get(pair[1], -1))
     pairs = ((recording.values.get(cotangent), expected.plain.get(name)) for name, cotangent in names)
@@ -151,7 +151,7 @@ def wrong_gradient(
 
 
 def describe(tensor: torch.Tensor) -> str:
-    """The dtype and the shape of a tensor."""
+    """Return the dtype and the shape of a tensor as text."""
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
@@ -163,19 +163,19 @@ def gradient_fault(
     values: Values,
     expected: AutogradGradients,
 ) -> Fault:
-    """The fault of a wrong gradient: at the line of the forward whose derivative is wrong, or that makes the sum."""
+    """Return the fault of a wrong gradient: at a forward line with a wrong derivative, or at the line of the sum."""
     cotangent = backward.cotangents[name]
-    told = Difference(f"the gradient of `{name}`, `{cotangent}`, {difference.what}", difference.largest)
+    phrase = Difference(f"the gradient of `{name}`, `{cotangent}`, {difference.what}", difference.largest)
     consumers = [step for step in steps if name in {proxy.name for proxy in step.differentiated_inputs}]
     wrong = next((step for step in consumers if is_wrongly_derived(step, values, expected)), None)
     makers = [bsym for bsym in backward.bound_symbols if cotangent in {proxy.name for proxy in bsym.defines}]
     bsym = makers[0] if wrong is None and makers else (wrong or consumers[-1]).bsym
     operations = () if bsym.derives is None else (bsym.derives,)
-    return line_fault("differentiation", backward.made_by, backward.name, bsym, cotangent, told, operations)
+    return line_fault("differentiation", backward.made_by, backward.name, bsym, cotangent, phrase, operations)
 
 
 def is_wrongly_derived(step: Step, values: Values, expected: AutogradGradients) -> bool:
-    """Whether the derivative of one line of the forward is not autograd's, for the gradients that autograd has."""
+    """Whether the derivative of one forward line differs from autograd's, for autograd's gradients of its results."""
     derivation, bsym = step.derivation, step.bsym
     if derivation is None or any(proxy.name not in expected.plain for proxy in step.results):
         return False
@@ -188,17 +188,19 @@ def is_wrongly_derived(step: Step, values: Values, expected: AutogradGradients) 
             derivation, {old: inputs[new.name] for old, new in step.names.items() if new.name in inputs}, cotangents
         )
     except (RuntimeError, TypeError, ValueError, KeyError):
-        return False  # what cannot be differentiated alone is named by the line that makes the sum
+        return False  # the line cannot be differentiated alone; the fault names the line of the sum
     return any(
-        one is not None and other is not None and rounding_difference(one, other, no_exact_value).difference is not None
-        for one, other in zip(ours, theirs, strict=True)
+        own is not None
+        and wanted is not None
+        and rounding_difference(own, wanted, no_exact_value).difference is not None
+        for own, wanted in zip(ours, theirs, strict=True)
     )
 
 
 def local_gradients(
     bsym: BoundSymbol, inputs: Values, names: Sequence[str], results: Sequence[str], cotangents: Sequence[torch.Tensor]
 ) -> list[torch.Tensor | None]:
-    """The gradients of a line's inputs by autograd, for cotangents of its results."""
+    """Return the gradients of a line's inputs by autograd, for cotangents of its results."""
     with torch.enable_grad():
         leaves = {name: inputs[name].detach().clone().requires_grad_() for name in names}
         values = {**inputs, **{name: leaf.view_as(leaf) for name, leaf in leaves.items()}}
@@ -211,22 +213,24 @@ def local_gradients(
 def derived_gradients(
     derivation: Derivation, values: Values, cotangents: Sequence[torch.Tensor]
 ) -> list[torch.Tensor | None]:
-    """The gradients of a line's inputs by the derivation of its derivative."""
+    """Return the gradients of a line's inputs by the derivation of its derivative."""
     vjp = derivation.vjp(list(derivation.results))
     known = dict(values)
     with torch.no_grad():
         evaluate(derivation.bsyms, known)
-        known |= {proxy.name: one for proxy, one in zip(vjp.cotangents, cotangents, strict=True) if proxy is not None}
+        known |= {
+            proxy.name: value for proxy, value in zip(vjp.cotangents, cotangents, strict=True) if proxy is not None
+        }
         evaluate(vjp.bsyms, known)
     return [None if proxy is None else known[proxy.name] for proxy in vjp.gradients]
 
 
 def random_cotangents(results: Mapping[str, Any], names: Iterable[str], seed: int) -> dict[str, torch.Tensor]:
-    """A random cotangent for each of these results, laid out as PyTorch lays out gradients."""
+    """Return a random cotangent for each of these results, with the layout that PyTorch gives gradients."""
     generator = torch.Generator().manual_seed(seed)
     cotangents = {}
     for name in names:
         value = results[name]
-        drawn = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.dtype).to(value.device)
-        cotangents[name] = torch.empty_like(value).copy_(drawn)
+        noise = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.dtype).to(value.device)
+        cotangents[name] = torch.empty_like(value).copy_(noise)
     return cotangents

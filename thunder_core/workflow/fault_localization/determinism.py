@@ -1,4 +1,4 @@
-"""Determinism: a program that runs twice on the same inputs, from the same random numbers, gives the same bits."""
+"""Determinism: a program that runs twice from the same inputs and random states must compute the same bits."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from thunder_core.workflow.validation.inside import Fault
 
 
 def first_unsteady(claimed: Trace, inputs: Values, states: RandomStates) -> Fault | None:
-    """The first line whose result has other bits when the trace runs again on the same inputs; None where none has."""
+    """Return the first line whose result differs in a second run on the same inputs; None if there is none."""
     first, second = (record(claimed, inputs, states) for _ in range(2))
     for bsym in claimed.bound_symbols:
         without_values = uninitialized(bsym, (bsym, *bsym.subsymbols))
         for proxy in bsym.tensors:
             if proxy.name in without_values:
                 continue
-            one, other = first.values[proxy.name], second.values[proxy.name]
-            if not is_equal(one, other):
-                largest = largest_difference(other, one)
-                told = different_at(other, one, largest).what.replace("in eager PyTorch", "the time before")
-                difference = of_result(proxy.name, Difference(told, largest))
+            before, after = first.values[proxy.name], second.values[proxy.name]
+            if not is_equal(before, after):
+                largest = largest_difference(after, before)
+                phrase = different_at(after, before, largest).what.replace("in eager PyTorch", "in the first run")
+                difference = of_result(proxy.name, Difference(phrase, largest))
                 return line_fault("nondeterminism", bsym.executor, claimed.name, bsym, proxy.name, difference)
     return None

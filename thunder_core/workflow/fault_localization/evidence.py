@@ -1,4 +1,4 @@
-"""Evidence: the operations behind a fault, and the values of what they read, taken from a program that has it."""
+"""Evidence of a fault: the operations of the wrong line, and the values of their inputs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from thunder_core.workflow.validation.inside import Fault
 
 @dataclass(frozen=True)
 class Evidence:
-    """The operations that a wrong line stands for, and the values of what they read.
+    """The operations that a wrong line replaces, and the values of their inputs.
 
-    Of a wrong transform there are the operations `before` it, too, which compute the same name.
+    For a wrong transform, `before` has the operations that compute the same name before the transform.
     """
 
     operations: tuple[BoundSymbol, ...]
@@ -42,7 +42,7 @@ class Evidence:
 def evidence_of(
     program: Program, fault: Fault, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Evidence | None:
-    """The evidence of a fault of a computation or a backward; None for a fault that stands at no operation."""
+    """Return the evidence of a fault in a computation or a backward; None for a fault without an operation."""
     if fault.trace not in ("computation", "backward") or fault.kind == "acquisition":
         return None
     call = SubjectCall(subject, args, kwargs)
@@ -58,34 +58,34 @@ def evidence_of(
 
 
 def values_of_backward(program: Program, inputs: Values, states: RandomStates) -> Values:
-    """The values that a backward may read, for the results that it was compiled for."""
+    """Return the values that a backward may read, for the results that it was compiled for."""
     derivative = program.derivative
     assert isinstance(derivative, ProgramDerivative)
     return backward_inputs(derivative, program.stages_of("backward")[-1].given, inputs, states, seed=0).plain
 
 
 def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
-    """The evidence of a claimed line: what it stands for, and what it really reads."""
+    """Return the evidence of a claimed line: the operations that it replaces, and the values that it really reads."""
     claimed, known = traces[-1], {**own_inputs(values, traces[-1]), **traces[-1].constants}
     states.restore()
     for bsym in claimed.bound_symbols:
         if bound_symbol_text(bsym) == fault.line:
             unclaimed = unclaimed_of(traces[:-1])
             operations = reference_of(bsym, Unclaimed.of(unclaimed)) or whole_operation(fault.result, unclaimed)
-            kept = tuple(one for one in operations if one.symbol.name != "python.code")
-            return Evidence(kept, known) if kept else None
+            calls = tuple(operation for operation in operations if operation.symbol.name != "python.code")
+            return Evidence(calls, known) if calls else None
         evaluate((bsym,), known)
     return None
 
 
 def whole_operation(name: str, unclaimed: Trace) -> tuple[BoundSymbol, ...]:
-    """The operation of the program that makes a name, of which an executor's function makes several lines."""
+    """Return the operation that makes a name, for an executor that replaces one operation by several lines."""
     bsym = definitions(unclaimed).get(name)
     return () if bsym is None else (bsym,)
 
 
 def of_transform(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
-    """The evidence of a transform: the lines before and behind it that compute one name from what both have."""
+    """Return the evidence of a transform: the lines before and after it that compute a name from shared values."""
     place = next((n for n, trace in enumerate(traces) if n and trace.made_by == fault.by), None)
     if place is None:
         return None
@@ -100,7 +100,7 @@ def of_transform(traces: Sequence[Trace], fault: Fault, values: Values, states: 
 
 
 def operations_for(name: str, trace: Trace, known: set[str]) -> list[BoundSymbol]:
-    """The bound symbols of a trace that compute a name from names that are known, in order."""
+    """Return the bound symbols of a trace that compute a name from known names, in order."""
     made_by, needed, pending = definitions(trace), set[int](), [name]
     while pending:
         bsym = made_by.get(pending.pop())
@@ -111,7 +111,7 @@ def operations_for(name: str, trace: Trace, known: set[str]) -> list[BoundSymbol
 
 
 def of_derivative(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
-    """The evidence of a wrong derivative: the line of the forward that is differentiated, and what it reads."""
+    """Return the evidence of a wrong derivative: the differentiated line of the forward, and its inputs."""
     lines = [bsym for trace in traces for bsym in trace.bound_symbols if bound_symbol_text(bsym) == fault.line]
     derived = next((bsym.derives for bsym in lines if bsym.derives is not None), None)
     texts = {bound_symbol_text(bsym.derives): bsym.derives for bsym in traces[0].bound_symbols if bsym.derives}

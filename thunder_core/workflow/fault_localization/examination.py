@@ -1,4 +1,4 @@
-"""The examination of a program on one call: what it unpacks, computes, differentiates and returns, and its guards."""
+"""The internal check of a program on one call: its unpacking, computation, derivative, results and guards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from thunder_core.workflow.fault_localization.time_limit import Deadline, time_l
 from thunder_core.workflow.fault_localization.trace_examination import Examination
 from thunder_core.workflow.validation.inside import InsideReport
 
-FOR_FORWARD = 0.5  # of the time, where there is a backward to be examined as well
+FOR_FORWARD = 0.5  # the forward's part of the time, if there is a backward
 
 
 def examine(
@@ -38,19 +38,19 @@ def examine(
     thorough: bool = True,
     allowance: Allowance = ROUNDING,
 ) -> InsideReport:
-    """Examine a program on the arguments of a call that it is for, for at most so many seconds (0: for all it takes).
+    """Check a program on the arguments of a call that it accepts, for at most `seconds` seconds (0: without limit).
 
-    Each executor's line, each transform, and the backward are compared with eager PyTorch, what the prologue unpacks
-    with what origins name; then, unless there is a fault, what the program returns with what eager PyTorch does. With
-    `probe_guards` calls that differ slightly are tried, too; where that is `thorough`, functions, hooks and settings
-    are replaced for it. The arguments and a module's buffers are left as they are, and so are the random numbers.
-    Raises what the prologue raises for arguments that the program is not for.
+    The check compares each executor's line, each transform, and the backward with eager PyTorch, and the unpacked
+    inputs with their origins. If there is no fault, it compares the program's results with eager PyTorch's. If
+    `probe_guards` is set, it also tries calls that differ slightly; if `thorough` is set, it replaces functions, hooks
+    and settings for them. The arguments, a module's buffers and the random state are restored. Raises the errors of the
+    prologue if the program does not accept the arguments.
     """
     examination, call = Examination(program, Deadline(seconds), allowance), SubjectCall(subject, args, kwargs)
     with examining(), outcome_undone(call), time_limited(examination.deadline):
-        taken, own_kwargs = arguments = call.own_arguments()
-        preparation = Preparation(arguments, *program.prepare(subject, taken, own_kwargs))
-        roots = {"module": subject, "args": taken, "kwargs": own_kwargs}
+        own_args, own_kwargs = arguments = call.own_arguments()
+        preparation = Preparation(arguments, *program.prepare(subject, own_args, own_kwargs))
+        roots = {"module": subject, "args": own_args, "kwargs": own_kwargs}
         computation, prologue = program.last("computation"), program.last("prologue")
         examination.faults += wrongly_unpacked(program.traces("computation")[0], preparation.inputs, roots, prologue)
         inputs = own_inputs(inputs_by_name(computation, preparation.inputs), *program.traces("computation"))
@@ -76,7 +76,7 @@ def examine(
 def examine_computation(
     capture: CapturedInputs, *, seconds: float = 0.0, allowance: Allowance = ROUNDING
 ) -> InsideReport:
-    """Examine the computation of a program on inputs that were captured, for at most so many seconds."""
+    """Check the computation of a program on captured inputs, for at most `seconds` seconds."""
     examination = Examination(capture.program, Deadline(seconds), allowance)
     if capture.inputs is not None:
         states = RandomStates.now(capture.inputs)
@@ -90,7 +90,7 @@ def examine_computation(
 
 @contextmanager
 def outcome_undone(call: SubjectCall) -> Iterator[None]:
-    """Put the buffers and attributes of a module, and the random numbers, back behind the block."""
+    """Restore a module's buffers and attributes, and the random state, after the block."""
     tensors = {str(place): value for place, value in enumerate(call.kwargs.values()) if isinstance(value, torch.Tensor)}
     states = RandomStates.now(tensors)
     with call.undone():

@@ -1,6 +1,7 @@
-"""Guard probes: calls that are a little other than the traced one, which a prologue has to refuse or to serve rightly.
+"""Guard probes: calls that differ slightly from the traced call. A program must refuse them, or compute them right.
 
-Only the prologue runs for most of them. What it lets pass is run, and its results are compared with eager PyTorch's.
+Most probes run only the prologue. If the prologue accepts a probe, the program runs and its results are compared with
+eager PyTorch.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from thunder_core.workflow.fault_localization.trace_examination import unclaimed
 from thunder_core.workflow.validation.inside import Fault
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of, require_same_structure
 
-REFUSES = ("GuardFailed", "UnexpectedValue")  # raised by a program that is not for a call after all
-MESSAGE = 200  # characters of what a call raises
+REFUSES = ("GuardFailed", "UnexpectedValue")  # a program raises these to refuse a call while it runs
+MESSAGE = 200  # the most characters of an error's text
 
 
 def probes(program: Program, call: SubjectCall, *, thorough: bool) -> Iterator[Probe]:
-    """The calls that are to be refused, or served as eager PyTorch does.
+    """Yield calls that a program must refuse, or compute as eager PyTorch does.
 
-    Those that are `thorough` also change one of several tensors that have a size in common, and replace functions,
+    If `thorough` is set, the probes also change single tensors of several with a common size, and replace functions,
     hooks, classes and settings.
     """
     yield from argument_probes(call, each_size=thorough)
@@ -50,9 +51,9 @@ def probes(program: Program, call: SubjectCall, *, thorough: bool) -> Iterator[P
 def wrong_guards(
     program: Program, call: SubjectCall, deadline: Deadline, seed: int = 0, *, thorough: bool = True
 ) -> Iterator[Fault]:
-    """A fault for each probe that the prologue lets pass and the program serves otherwise than eager PyTorch.
+    """Yield a fault for each probe that the prologue accepts and for which the program differs from eager PyTorch.
 
-    Where a probe is not `thorough`, a program that raises is right, too: nobody is given a wrong result.
+    If `thorough` is not set, a program that raises an error is accepted, because it returns no wrong result.
     """
     devices = {value.device for value in leaves_of(dict(call.kwargs)).tensors.values() if value.is_cuda}
     for probe in probes(program, call, thorough=thorough):
@@ -79,14 +80,14 @@ def difference_of(
     *,
     raising_is_right: bool = False,
 ) -> str:
-    """The difference of a call served by the program from eager PyTorch; empty where it is refused, or right.
+    """Return the program's difference from eager PyTorch for a call; empty if the call is refused or the result right.
 
-    `arguments` makes the arguments of the call anew each time.
+    `arguments` makes new arguments for each run.
     """
     args, kwargs = arguments()
     try:
         prepared = program.prepare(call.subject, args, dict(kwargs))
-    except Exception:  # refused, whatever a path raised
+    except Exception:  # refused; a path may raise any error
         return ""
     again = arguments()
     with call.undone():
@@ -102,13 +103,14 @@ def difference_of(
 
 
 def serves_ranges(program: Program) -> bool:
-    """Whether a program has symbolic sizes: some that do not fit each other are then refused while it runs."""
+    """Whether a program has symbolic sizes; sizes that do not fit together are refused while the program runs."""
     inputs = program.traces("computation")[0].inputs
-    return any(isinstance(size, torch.SymInt) for one in inputs if isinstance(one, TensorProxy) for size in one.shape)
+    tensors = [proxy for proxy in inputs if isinstance(proxy, TensorProxy)]
+    return any(isinstance(size, torch.SymInt) for tensor in tensors for size in tensor.shape)
 
 
 def outcome(run: Callable[[], Any], seed: int) -> Leaves | str:
-    """The tensors and structure that a call returns, or what it raises, in words."""
+    """Return the tensors and the structure that a call returns, or the error that it raises, in words."""
     torch.manual_seed(seed)
     try:
         return leaves_of(run())
@@ -117,24 +119,26 @@ def outcome(run: Callable[[], Any], seed: int) -> Leaves | str:
 
 
 def unlike_structure(ours: Leaves, theirs: Leaves) -> str:
-    """The first part of a result that eager PyTorch makes otherwise, whatever its values; empty where all are alike."""
+    """Return the first difference in structure from eager PyTorch's result, in words; empty if there is none."""
     try:
         require_same_structure(ours, theirs)
     except NotComparable as error:
         return error.what
     for path, value in theirs.tensors.items():
         if ours.tensors[path].requires_grad != value.requires_grad:
-            return f"`{path}` requires a gradient {'in eager PyTorch' if value.requires_grad else 'here'} alone"
+            return (
+                f"`{path}` requires a gradient only {'in eager PyTorch' if value.requires_grad else 'in the program'}"
+            )
     return ""
 
 
 def unlike_values(
     program: Program, call: SubjectCall, arguments: Callable[[], Arguments], seed: int, ours: Leaves, theirs: Leaves
 ) -> str:
-    """The first tensor whose values are not eager PyTorch's; empty where all are.
+    """Return the first tensor whose values differ from eager PyTorch's, in words; empty if there is none.
 
-    Values that are further apart than rounding alone are right where each line computes what eager PyTorch does at its
-    place: the program amplifies rounding then.
+    Values that differ by more than rounding are accepted if each line computes what eager PyTorch computes at its
+    place, because the program then amplifies rounding.
     """
     if unlike_path((), ours, theirs) is None:
         return ""
@@ -156,7 +160,7 @@ def unlike_values(
 
 
 def wrong_claims(program: Program, inputs: tuple[Any, ...], states: RandomStates) -> tuple[Fault, ...]:
-    """The lines of executors that compute something else than eager PyTorch on inputs of the computation."""
+    """Return faults of the executors' lines whose results differ from eager PyTorch's on these inputs."""
     *stages, claimed = without_freed(program.traces("computation"))
     values = own_inputs(inputs_by_name(claimed, inputs), claimed)
     return examine_claims(claimed, unclaimed_of(stages), values, states, Deadline()).faults

@@ -1,4 +1,4 @@
-"""The judgement of claimed lines: each is compared within a budget of time, and no wrong one ends the run."""
+"""The judgement of claimed lines: each line is compared within a time limit, and a wrong line does not end the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.workflow.validation.inside import CheckedLines, Fault, NotComp
 
 @dataclass
 class Findings(Judge):
-    """A judge that takes note of what is right and what is wrong in a trace, and lets the evaluation go on."""
+    """A judge that records right and wrong lines of a trace, and lets the evaluation continue."""
 
     trace: str
     deadline: Deadline
@@ -35,25 +35,25 @@ class Findings(Judge):
         return not self.deadline.is_over
 
     def measure(self, actual: torch.Tensor, expected: torch.Tensor, exact: Exact) -> Measured:
-        """The difference in values, and whether it is more than rounding."""
+        """Return the difference in values, and whether it is more than rounding."""
         return rounding_difference(actual, expected, exact, self.allowance)
 
     def accept(self, check: Check, name: str, measured: Measured) -> None:  # noqa: ARG002
-        """Keep the measurement of a check that uses most of what is allowed."""
+        """Keep the measurement of a check that uses the largest share of the allowed error."""
         if check not in self.measured or measured.used > self.measured[check].used:
             self.measured[check] = measured
 
     def refuse(self, check: Check, what: str, difference: Difference, name: str = "") -> None:
-        """Add the first result of a check that is wrong to the faults."""
+        """Add the first wrong result of a check to the faults."""
         if check in self._reported:
             return
         self._reported.add(check)
-        told = Difference(f"{what} {difference.what}".strip(), difference.largest)
+        phrase = Difference(f"{what} {difference.what}".strip(), difference.largest)
         claimed = check.claimed
-        self.faults.append(line_fault("executor", claimed.executor, self.trace, claimed, name, told, check.reference))
+        self.faults.append(line_fault("executor", claimed.executor, self.trace, claimed, name, phrase, check.reference))
 
     def lines(self) -> Iterator[CheckedLines]:
-        """The lines that were compared, by module and executor."""
+        """Yield the lines that were compared, by module and executor."""
         groups: dict[tuple[str, str], list[Check]] = {}
         for check in self.measured:
             groups.setdefault((check.claimed.module, check.claimed.executor), []).append(check)
@@ -72,7 +72,7 @@ class Findings(Judge):
             )
 
     def not_compared(self, checks: Sequence[Check]) -> Iterator[NotCompared]:
-        """The lines that were left out, by the reason."""
+        """Yield the lines that were not compared, by reason."""
         counts: dict[str, int] = {OUT_OF_TIME: self.late} if self.late else {}
         for check in checks:
             if check.left_out:
@@ -82,7 +82,7 @@ class Findings(Judge):
 
 
 def judged_by(judge: Judge, trace: Trace) -> list[Check]:
-    """The checks of a trace, which from now on are the judge's."""
+    """Set the judge of all checks of a trace; return the checks."""
     checks = list(checks_of(trace.bound_symbols))
     for check in checks:
         check.judge = judge

@@ -1,4 +1,4 @@
-"""Faults of lines: a bound symbol and what is wrong with it, as plain data."""
+"""Faults of lines: a bound symbol and its error, as plain data."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ def line_fault(
     difference: Difference,
     operations: Iterable[BoundSymbol] = (),
 ) -> Fault:
-    """The fault of a bound symbol, with its module, the user's line and what it reads.
+    """Return the fault of a bound symbol, with its module, its source line and its inputs.
 
-    `operations` are what it stands for, if that is not its own symbol; the text of the difference is a whole phrase.
+    `operations` are the operations that the bound symbol replaces, if they are not its own symbol. The text of the
+    difference is a complete phrase.
     """
-    names = [one.symbol.name for one in operations] or [bsym.symbol.name]
+    names = [operation.symbol.name for operation in operations] or [bsym.symbol.name]
     return Fault(
         kind=kind,
         by=by,
@@ -45,14 +46,14 @@ def line_fault(
 
 
 def stage_line_fault(stage: Trace, bsym: BoundSymbol, result: str, difference: Difference) -> Fault:
-    """The fault of a line of a stage: of the executor that runs it, or of the transform that made the stage."""
+    """Return the fault of a line of a stage, caused by the line's executor or by the transform that made the stage."""
     executor = bsym.executor if bsym.executor != EAGER else ""
     kind: FaultKind = "executor" if executor else "transform"
     return line_fault(kind, executor or stage.made_by, stage.name, bsym, result, difference)
 
 
 def return_fault(kind: FaultKind, trace: Trace, result: str, difference: Difference) -> Fault:
-    """The fault of what a trace returns, where no line of it is to blame."""
+    """Return the fault of a trace's return statement, if no line of the trace is wrong."""
     returned = ", ".join(map(str, leaves(trace.output)))
     return Fault(
         kind=kind,
@@ -66,12 +67,12 @@ def return_fault(kind: FaultKind, trace: Trace, result: str, difference: Differe
 
 
 def of_result(name: str, difference: Difference) -> Difference:
-    """The difference as a phrase about a result."""
+    """Return the difference as a phrase about a result."""
     return Difference(f"`{name}` {difference.what}", difference.largest)
 
 
 def tensor_facts(proxy: TensorProxy) -> TensorFacts:
-    """The metadata of a proxy, symbolic sizes as the numbers that were traced."""
+    """Return the metadata of a proxy; symbolic sizes are the traced numbers."""
     return TensorFacts(
         name=proxy.name,
         dtype=str(proxy.dtype).removeprefix("torch."),

@@ -1,4 +1,4 @@
-"""Compare two traces in lockstep: whether they compute the same bits, holding only values that are read later."""
+"""Running two traces in lockstep to compare their bits; only values that are read later stay in memory."""
 
 from __future__ import annotations
 
@@ -22,26 +22,28 @@ from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.stages import is_equal
 from thunder_core.workflow.fault_localization.time_limit import require_time
 
-LARGE_VALUES = 64 << 20  # bytes of all values of a trace; larger traces run more than once to save memory
+LARGE_VALUES = 64 << 20  # bytes of all values of a trace; larger traces run repeatedly to save memory
 
 
 def has_large_values(trace: Trace) -> bool:
-    """Whether the values of a trace, all at once, would take more than `LARGE_VALUES` bytes."""
+    """Whether the values of a trace together would take more than `LARGE_VALUES` bytes."""
     return sum(proxy.bytes for bsym in trace.bound_symbols for proxy in bsym.tensors) > LARGE_VALUES
 
 
-def compute_the_same(one: Trace, other: Trace, inputs: Values, states: RandomStates) -> bool:
+def compute_the_same(first: Trace, second: Trace, inputs: Values, states: RandomStates) -> bool:
     """Whether the names that two traces share, and their outputs, have the same bits.
 
-    False also where that is not found out: the traces write to tensors or change settings.
+    Return False also if this cannot be found out, because a trace writes to tensors or changes settings.
     """
-    if not (runs_in_lockstep(one) and runs_in_lockstep(other)):
+    if not (runs_in_lockstep(first) and runs_in_lockstep(second)):
         return False
-    shared = defined_names(one) & defined_names(other)
+    shared = defined_names(first) & defined_names(second)
     waiting: Values = {}
-    pairs = list(itertools.zip_longest(leaves(one.output), leaves(other.output)))
+    pairs = list(itertools.zip_longest(leaves(first.output), leaves(second.output)))
     unsettled = [pair for pair in pairs if not is_shared(pair, shared)]
-    runs = [LineByLine(trace, inputs, states, [pair[n] for pair in unsettled]) for n, trace in enumerate((one, other))]
+    runs = [
+        LineByLine(trace, inputs, states, [pair[n] for pair in unsettled]) for n, trace in enumerate((first, second))
+    ]
     with torch.no_grad():
         for name, value in in_turn(*runs):
             if name not in shared:
@@ -55,32 +57,32 @@ def compute_the_same(one: Trace, other: Trace, inputs: Values, states: RandomSta
 
 
 def runs_in_lockstep(trace: Trace) -> bool:
-    """Whether the lines of a trace may run in turn with others: they write to no tensor and change no setting."""
+    """Whether the lines of a trace can alternate with another's: they write to no tensor and change no setting."""
     return not any(bsym.mutates for bsym in trace.bound_symbols) and not settings_of(trace.bound_symbols)
 
 
 def is_shared(pair: tuple[Any, Any], shared: set[str]) -> bool:
-    """Whether both outputs of a pair are one name that was compared where it was defined."""
+    """Whether both outputs of a pair are the same name, which is compared at its definition."""
     names = {getattr(output, "name", None) for output in pair}
     return len(names) == 1 and names <= shared
 
 
 def defined_names(trace: Trace) -> set[str]:
-    """The names that the lines of a trace define, but for memory that nothing is written to."""
+    """Return the names that a trace defines, without uninitialized memory."""
     without_values = {name for bsym in trace.bound_symbols for name in uninitialized(bsym, (bsym, *bsym.subsymbols))}
     return {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines} - without_values
 
 
 def in_turn(*runs: LineByLine) -> Iterator[tuple[str, Any]]:
-    """The definitions of runs, a line of each after the other."""
+    """Yield the definitions of runs, one line of each run in turn."""
     for lines in itertools.zip_longest(*(run.lines() for run in runs)):
         yield from (definition for line in lines for definition in line or ())
 
 
 class LineByLine:
-    """A trace that runs a line at a time, from random states of its own; values are dropped after their last use.
+    """A trace that runs one line at a time, with its own random states; values are dropped after their last use.
 
-    Of what it returns the `outputs` are kept, by default all. Raises `OutOfTime` between lines.
+    `outputs` are the returned values that are kept, by default all. Raises `OutOfTime` between lines.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class LineByLine:
         self._outputs = tuple(leaves(trace.output)) if outputs is None else tuple(outputs)
 
     def lines(self) -> Iterator[list[tuple[str, Any]]]:
-        """The names and values that each line defines."""
+        """Yield the names and values that each line defines."""
         dying_names = last_uses(replace(self.trace, output=self._outputs))
         for bsym, dying in zip(self.trace.bound_symbols, dying_names, strict=True):
             require_time()
@@ -104,6 +106,6 @@ class LineByLine:
             yield defined
 
     def outputs(self) -> Iterator[Any]:
-        """The values of the outputs that are kept."""
+        """Yield the values of the outputs that are kept."""
         for leaf in self._outputs:
             yield self.values[leaf.name] if isinstance(leaf, Proxy) else leaf

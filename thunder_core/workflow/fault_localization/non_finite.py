@@ -1,4 +1,4 @@
-"""Values that are not finite: the line at which NaN or an infinity first appears, in eager PyTorch and in ours."""
+"""Values that are not finite: the line at which NaN or an infinity first appears, in eager PyTorch and in Thunder."""
 
 from __future__ import annotations
 
@@ -22,22 +22,25 @@ KINDS = {"NaN": torch.isnan, "infinity": torch.isinf}
 
 
 def non_finite_lines(trace: Trace, inputs: Values, states: RandomStates, run_by: str) -> Iterator[NonFiniteLine]:
-    """For NaN and for infinities the first line that makes one of what has none, and where it comes from an input."""
+    """Yield, for NaN and for infinities, the first line that creates one from finite inputs, or the input with one."""
     recording = record(trace, inputs, states)
     values = {**inputs, **recording.values}
     for kind, is_kind in KINDS.items():
-        given = next((name for name, value in inputs.items() if count_of(value, is_kind)), None)
-        line = next((one for one in trace.bound_symbols if makes(one, values, is_kind)), None)
+        name = next((name for name, value in inputs.items() if count_of(value, is_kind)), None)
+        line = next((bsym for bsym in trace.bound_symbols if makes(bsym, values, is_kind)), None)
         if line is not None:
             yield non_finite_line(kind, run_by, *first_part(line, values, is_kind), is_kind)
-        elif given is not None:
+        elif name is not None:
             yield NonFiniteLine(
-                kind=kind, run_by=run_by, line=f"the input {given}", count=count_of(inputs[given], is_kind)
+                kind=kind, run_by=run_by, line=f"the input {name}", count=count_of(inputs[name], is_kind)
             )
 
 
 def first_part(bsym: BoundSymbol, values: Values, is_kind: Any) -> tuple[BoundSymbol, Values]:
-    """The first operation of a region that makes such values in eager PyTorch, and its values; else the line itself."""
+    """Return the first operation of a region that creates NaN, or infinities, in eager PyTorch, with its values.
+
+    Return the region's own line if there is no such operation.
+    """
     known = {proxy.name: values[proxy.name] for proxy in bsym.inputs if proxy.name in values}
     try:
         with torch.no_grad():
@@ -46,25 +49,25 @@ def first_part(bsym: BoundSymbol, values: Values, is_kind: Any) -> tuple[BoundSy
                 if makes(part, known, is_kind):
                     return part, known
     except (RuntimeError, TypeError, ValueError, KeyError):
-        pass  # an operation that does not run by itself
+        pass  # an operation that does not run alone
     return bsym, values
 
 
 def makes(bsym: BoundSymbol, values: Values, is_kind: Any) -> bool:
-    """Whether a line makes such values of inputs that have none."""
+    """Whether a line creates NaN, or infinities, from inputs without them."""
     read = any(count_of(values.get(proxy.name), is_kind) for proxy in bsym.inputs)
     return not read and any(count_of(values.get(proxy.name), is_kind) for proxy in bsym.tensors)
 
 
 def count_of(value: object, is_kind: Any) -> int:
-    """The number of such elements of a floating-point tensor; 0 for other values."""
+    """Return the number of NaN elements, or of infinite elements, of a floating tensor; 0 for other values."""
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
         return 0
     return int(is_kind(value).sum())
 
 
 def non_finite_line(kind: str, run_by: str, bsym: BoundSymbol, values: Values, is_kind: Any) -> NonFiniteLine:
-    """The line as plain data, with how many such values its result has."""
+    """Return the line as plain data, with the number of NaN or infinite elements in its result."""
     return NonFiniteLine(
         kind=kind,
         run_by=run_by,

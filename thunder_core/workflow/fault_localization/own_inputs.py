@@ -1,4 +1,4 @@
-"""Inputs of traces that may run again and again: copies of those that are written to, and the others themselves."""
+"""Inputs of traces that may run repeatedly: inputs that are written to are copied, large other inputs are shared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 def own_inputs(inputs: Values, *traces: Trace) -> Values:
-    """The inputs for evaluations of traces: large tensors that no line writes to are shared, and all others copied."""
+    """Return inputs for evaluating traces: large tensors that no line writes to are shared, all others are copied."""
     shared = {name: value.detach() for name, value in inputs.items() if is_large(value)}
     shared |= {name: value for name, value in inputs.items() if isinstance(value, DeferredTensor)}
     for trace in traces if shared else ():
@@ -23,6 +23,6 @@ def own_inputs(inputs: Values, *traces: Trace) -> Values:
 
 
 def converted_inputs(inputs: Values, compute: Callable[[Any], Any], trace: Trace) -> Values:
-    """The inputs in another precision: large tensors that no line of a trace writes to while they are read."""
+    """Return the inputs in another precision; large tensors that no line writes to are converted when they are read."""
     written = names_written_to(trace)
     return {name: compute(value) if name in written else deferred(value, compute) for name, value in inputs.items()}

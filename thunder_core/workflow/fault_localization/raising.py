@@ -1,4 +1,4 @@
-"""Lines that raise, where the stage before, or eager PyTorch, does not."""
+"""Lines that raise an error although the previous stage, or eager PyTorch, does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RAISES = "it raises {kind}: {error}"
 
 
 def first_raising(stages: Sequence[Trace], inputs: Values, states: RandomStates) -> Fault | None:
-    """The fault of the first stage behind the first one that raises: at the line that does, or a wrong one."""
+    """Return the fault of the first later stage that raises an error: at the raising line, or at an earlier line."""
     for before, stage in itertools.pairwise(stages):
         raised = raising_place(stage, inputs, states)
         if raised is not None:
@@ -32,7 +32,7 @@ def first_raising(stages: Sequence[Trace], inputs: Values, states: RandomStates)
 
 
 def raising_place(trace: Trace, inputs: Values, states: RandomStates) -> tuple[int, Exception] | None:
-    """The place of the first line of a trace that raises, and what it raises; None where none does."""
+    """Return the place of the first line of a trace that raises an error, and the error; None if no line does."""
     values = {**own_inputs(inputs, trace), **trace.constants}
     with torch.no_grad(), settings_kept(trace.bound_symbols):
         states.restore()
@@ -45,15 +45,15 @@ def raising_place(trace: Trace, inputs: Values, states: RandomStates) -> tuple[i
 
 
 def difference_until(before: Trace, stage: Trace, place: int, inputs: Values, states: RandomStates) -> Fault | None:
-    """The first line of a stage before a place that computes another value than the stage before."""
+    """Return the fault of a stage's first line before a place whose value differs from the previous stage, or None."""
     until = stage.having(stage.bound_symbols[:place], made_by=stage.made_by, output=())
     first, second = (Evaluated(trace, record(trace, inputs, states)) for trace in (before, until))
     return first_difference(first, second)
 
 
 def raising_fault(stage: Trace, place: int, error: Exception) -> Fault:
-    """The fault of a line that raises."""
+    """Return the fault of a line that raises an error."""
     bsym = stage.bound_symbols[place]
-    told = Difference(RAISES.format(kind=type(error).__name__, error=error))
+    difference = Difference(RAISES.format(kind=type(error).__name__, error=error))
     name = next((proxy.name for proxy in bsym.tensors), "")
-    return stage_line_fault(stage, bsym, name, told)
+    return stage_line_fault(stage, bsym, name, difference)

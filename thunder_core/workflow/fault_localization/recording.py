@@ -27,10 +27,10 @@ AT_THE_END = " at the end"
 
 @dataclass
 class RecordedValues:
-    """The values of names when they are defined, of tensors behind each write: `x after 1 writes`, and of inputs when
-    all is done: `x at the end`.
+    """The values of names when they are defined, after each write (`x after 1 writes`), and of inputs at the end.
 
-    `final` has the values of all names at the end, and `outputs` are what the trace returns.
+    An input's value at the end has the name `x at the end`. `final` has the values of all names at the end, and
+    `outputs` are the values that the trace returns.
     """
 
     values: Values = field(default_factory=dict)
@@ -46,10 +46,10 @@ def record(
     in_double: bool = False,
     kept: Container[str] | None = None,
 ) -> RecordedValues:
-    """Evaluate a trace on copies of inputs, from these states of the random numbers, and record all values.
+    """Evaluate a trace on copies of inputs, from these random states, and record all values.
 
-    Where names to be `kept` are given, the values of all others are dropped behind their last use.
-    `in_double` evaluates it in float64. Raises what the calls raise, and `OutOfTime`.
+    If names to keep (`kept`) are passed, the values of all other names are dropped after their last use. `in_double`
+    evaluates the trace in float64. Raises the errors of the calls, and `OutOfTime`.
     """
     values = own_inputs(inputs, trace)
     if in_double:
@@ -81,7 +81,7 @@ def record(
 
 
 def _dropped(trace: Trace, kept: Container[str] | None) -> list[list[str]]:
-    """For each line the names that are dropped behind it: those that no later line reads and that are not kept."""
+    """Return, for each line, the names to drop after it: no later line reads them, and they are not kept."""
     if kept is None:
         return [[] for _ in trace.bound_symbols]
     dying = last_uses(replace(trace, output=()))
@@ -94,7 +94,7 @@ def _kept(value: Any, as_copy: bool) -> Any:
 
 @contextmanager
 def settings_kept(bsyms: Iterable[BoundSymbol]) -> Iterator[None]:
-    """Put the settings of PyTorch that bound symbols change back behind the block."""
+    """Restore the settings of PyTorch that bound symbols change after the block."""
     restores = [setting.keep() for setting in settings_of(bsyms)]
     try:
         yield
@@ -104,14 +104,14 @@ def settings_kept(bsyms: Iterable[BoundSymbol]) -> Iterator[None]:
 
 
 def inputs_by_name(trace: Trace, inputs: Iterable[Any]) -> Values:
-    """The values of a trace's inputs by their names."""
+    """Return the values of a trace's inputs by name."""
     return {proxy.name: value for proxy, value in zip(trace.inputs, inputs, strict=False)}
 
 
 def recorded_in_double(
     trace: Trace, inputs: Values, states: RandomStates, kept: Container[str] | None = None
 ) -> RecordedValues | None:
-    """The recording of a trace in float64; None for one with an operation that takes no float64."""
+    """Return the recording of a trace in float64; None if an operation does not support float64."""
     try:
         return record(trace, inputs, states, in_double=True, kept=kept)
     except (RuntimeError, TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""Reduction: the shortest run of operations by which an executor still computes something wrong.
+"""Reduction: the shortest sequence of operations for which an executor still computes a wrong result.
 
-The region that is wrong is compiled once more so that it returns all that it computes; the first wrong value there ends
-the run. Then as few operations before it as reproduce the fault are kept (delta debugging over the length of the run).
+The wrong region is compiled again so that it returns all its values; the first wrong value ends the sequence. Then the
+shortest sequence of operations before it that reproduces the fault is searched (delta debugging over the length).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from thunder_core.workflow.validation.inside import Fault
 
 @dataclass(frozen=True)
 class ReducedProgram:
-    """A few operations, the values of what they read, and the fault that an executor has there."""
+    """A few operations, the values of their inputs, and the fault of an executor."""
 
     trace: Trace
     values: Values
@@ -37,32 +37,32 @@ class ReducedProgram:
 def reduced_program(
     operations: Sequence[BoundSymbol], values: Mapping[str, Any], executors: Sequence[Executor], deadline: Deadline
 ) -> ReducedProgram | None:
-    """The shortest run of operations found by which the fault shows; None where it does not show at all.
+    """Return the shortest sequence found that shows the fault; None if the fault does not show at all.
 
-    `operations` are those of the region, in the names of its trace, and `values` those of what it reads.
+    `operations` are the operations of the region, with the names of its trace, and `values` the values of its inputs.
     """
     plain = tuple(unclaimed(bsym) for bsym in operations if bsym.symbol.name != "python.code")
-    whole = program_of(plain)
-    inputs = {proxy.name: values[proxy.name] for proxy in whole.inputs}
-    fault = fault_in(whole, inputs, executors, deadline)
+    region = program_of(plain)
+    inputs = {proxy.name: values[proxy.name] for proxy in region.inputs}
+    fault = fault_in(region, inputs, executors, deadline)
     if fault is None:
         return None
-    known = {**inputs, **record(whole, inputs, RandomStates.now(inputs)).final}
-    best = ReducedProgram(whole, inputs, fault)
+    known = {**inputs, **record(region, inputs, RandomStates.now(inputs)).final}
+    best = ReducedProgram(region, inputs, fault)
     end = next(n for n, bsym in enumerate(plain) if fault.result in {proxy.name for proxy in bsym.defines})
     for start in starts(end):
         if deadline.is_over:
             break
         run = program_of(plain[start : end + 1])
         own = {proxy.name: known[proxy.name] for proxy in run.inputs}
-        found = fault_in(run, own, executors, deadline)
-        if found is not None:
-            return ReducedProgram(run, own, found)
+        shorter_fault = fault_in(run, own, executors, deadline)
+        if shorter_fault is not None:
+            return ReducedProgram(run, own, shorter_fault)
     return best
 
 
 def starts(end: int) -> Iterator[int]:
-    """The places where runs of 1, 2, 4 operations and so on begin that end at a place."""
+    """Yield the first places of sequences of 1, 2, 4 and more operations that end at a place."""
     length = 1
     while length <= end + 1:
         yield end + 1 - length
@@ -70,24 +70,24 @@ def starts(end: int) -> Iterator[int]:
 
 
 def unclaimed(bsym: BoundSymbol) -> BoundSymbol:
-    """The bound symbol as nobody has claimed it."""
+    """Return a bound symbol without its executor."""
     return replace(bsym, executor="") if bsym.executor else bsym
 
 
 def program_of(bsyms: Sequence[BoundSymbol]) -> Trace:
-    """The computation that bound symbols are, which returns all tensors that they make."""
+    """Return a computation of bound symbols, which returns all tensors that they make."""
     made: dict[str, TensorProxy] = {proxy.name: proxy for bsym in bsyms for proxy in bsym.tensors}
-    read: dict[str, Proxy] = {}
+    inputs: dict[str, Proxy] = {}
     defined: set[str] = set()
     for bsym in bsyms:
-        read |= {proxy.name: proxy for proxy in bsym.inputs if proxy.name not in defined}
+        inputs |= {proxy.name: proxy for proxy in bsym.inputs if proxy.name not in defined}
         defined |= {proxy.name for proxy in bsym.defines}
-    return Trace("computation", tuple(read.values()), tuple(bsyms), tuple(made.values()), "reduce")
+    return Trace("computation", tuple(inputs.values()), tuple(bsyms), tuple(made.values()), "reduce")
 
 
 def fault_in(trace: Trace, inputs: Values, executors: Sequence[Executor], deadline: Deadline) -> Fault | None:
-    """The first fault that executors have in a computation."""
+    """Return the first fault of the executors in a computation; None if there is none."""
     with torch.no_grad():
         claimed = claim(trace, executors)
-        found = examine_claims(claimed, trace, inputs, RandomStates.now(inputs), Deadline())
-    return None if deadline.is_over or not found.faults else found.faults[0]
+        findings = examine_claims(claimed, trace, inputs, RandomStates.now(inputs), Deadline())
+    return None if deadline.is_over or not findings.faults else findings.faults[0]

@@ -1,4 +1,4 @@
-"""Reproductions: a folder with a short script and its inputs, by which a fault shows without the model."""
+"""Reproductions: a folder with a short script and its inputs that shows a fault without the model."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from thunder_core.workflow.fault_localization.time_limit import Deadline
 from thunder_core.workflow.validation.inside import Fault
 
 SCRIPT, INPUTS, FACTS = "reproduce.py", "inputs.safetensors", "fault.json"
-SECONDS = 120.0  # for making a program smaller
+SECONDS = 120.0  # the time limit of the reduction
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The folder that reproduces a fault, and what it holds: how many operations, and whether they were reduced."""
+    """The folder that reproduces a fault, the number of operations, and whether the operations reproduce the fault."""
 
     folder: Path
     operations: int
     reproduces: bool
-    """Whether the executor is wrong there, too, when it compiles these operations alone."""
+    """Whether the executor is also wrong when it compiles only these operations."""
 
 
 def write_reproduction(
     folder: Path, fault: Fault, evidence: Evidence, executors: Sequence[Executor], recipe: str = ""
 ) -> Reproduction | None:
-    """Write the script and the inputs of a fault into a new folder; None where no script can hold its operations.
+    """Write the script and the inputs of a fault into a new folder; return None if the operations cannot be written.
 
-    For a line of an executor, the program is made as short as the fault allows. Constants that have no text, such as
-    Python objects of the model, cannot be held. `recipe` is the name of one that has the executors, for those that are
-    found by no name of their own.
+    For a line of an executor, the program is made as short as possible. Constants without text, such as Python objects
+    of the model, cannot be written. `recipe` is the name of a recipe with the executors, for executors that have no
+    registered name.
     """
     reduced = None
     if fault.kind == "executor" and executors:
@@ -68,7 +68,7 @@ def write_reproduction(
         numbers={name: value for name, value in inputs.items() if not isinstance(value, torch.Tensor)},
         parameters=[[proxy.name for proxy in program.inputs] for program in programs],
         results=[[proxy.name for proxy in program.outputs] for program in programs],
-        executors=[one.name for one in executors],
+        executors=[executor.name for executor in executors],
         recipe="" if all(map(has_name, executors)) else recipe,
         file=INPUTS,
     )
@@ -77,7 +77,7 @@ def write_reproduction(
 
 
 def has_name(executor: Executor) -> bool:
-    """Whether an executor is found by its name, in any process."""
+    """Whether an executor can be found by its name in any process."""
     try:
         return find_executor(executor.name) is executor
     except ThunderError:
@@ -85,26 +85,26 @@ def has_name(executor: Executor) -> bool:
 
 
 def dense(value: torch.Tensor) -> torch.Tensor:
-    """A copy with memory of its own, laid out in order."""
+    """Return a contiguous copy of a tensor with its own memory."""
     return value.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
 def text_of(name: str, bsyms: Iterable[BoundSymbol]) -> str | None:
-    """The text of a function that calls bound symbols; None where it refers to objects that have no text."""
+    """Return the text of a function that calls bound symbols; None if it refers to objects without text."""
     trace = program_of([plain(bsym) for bsym in bsyms])
     source = print_trace(Trace(name, trace.inputs, trace.bound_symbols, trace.output, "debug"), comments=False)
     return None if source.constants else source.text.removeprefix("import torch\n").strip() + "\n"
 
 
 def plain(bsym: BoundSymbol) -> BoundSymbol:
-    """The bound symbol as eager PyTorch runs it, with nothing below it."""
+    """Return a bound symbol as eager PyTorch runs it, without subsymbols."""
     return BoundSymbol(
         bsym.symbol, bsym.args, bsym.kwargs, bsym.output, source=bsym.source, module=bsym.module, mutates=bsym.mutates
     )
 
 
 def template() -> Any:
-    """The template of the script."""
+    """Return the template of the script."""
     loader = PackageLoader("thunder_core.workflow.fault_localization", "templates")
     environment = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=select_autoescape(())

@@ -1,8 +1,9 @@
 """Rounding: whether two computations of one result differ by more than floating-point arithmetic explains.
 
-A result may be as far from the computation in float64 as eager PyTorch's is, times a factor, plus some units in the
-last place. Where that is not enough, float64 is computed once more from inputs whose last digits are others: what
-these change is rounding, too. So a fault of 1e-4 in float32 is told from rounding, at whatever depth it stands.
+A result may differ from the computation in float64 by as much as eager PyTorch's result, times a factor, plus some
+units in the last place. If its error is larger, float64 is computed again from inputs whose last digits are changed,
+because the effect of these digits is rounding, too. A fault of 1e-4 in float32 is thus distinguished from rounding, at
+any depth of the program.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from thunder_core.backend.claiming.comparison import ROUNDING as WITHOUT_REFEREN
 from thunder_core.foundation.options.tolerance import Tolerance
 
 TIMES_EAGER = 2.0
-TIMES_INPUTS = 4.0  # of what the last digits of inputs change
+TIMES_INPUTS = 4.0  # times the effect of the inputs' last digits
 UNITS: Mapping[torch.dtype, float] = {torch.bfloat16: 2.0, torch.float16: 2.0}  # in the last place of each element
 USUAL_UNITS = 4.0
-MEAN_UNITS = 0.5  # in the root of the mean square of all errors
-NEARER = 0.05  # of a value that float64 holds and the dtype does not
+MEAN_UNITS = 0.5  # in the root mean square of all errors
+NEARER = 0.05  # relative error, for values that overflow in the dtype and not in float64
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """The error that a result may have: so many times eager PyTorch's, and a part of the largest value, the `floor`.
+    """The allowed error of a result: a multiple of eager PyTorch's error, and a part `floor` of the largest value.
 
-    A recipe whose tolerance is looser than that of rounding computes something else on purpose (`is_strict` is False).
+    A recipe with a larger tolerance than rounding changes results on purpose (`is_strict` is False).
     """
 
     times_eager: float = TIMES_EAGER
@@ -46,14 +47,14 @@ class Allowance:
 
     @classmethod
     def of(cls, tolerance: Tolerance, usual: Tolerance) -> Allowance:
-        """The allowance of a recipe with a tolerance, where that of rounding is the `usual` one."""
+        """Return the allowance of a recipe with this tolerance; `usual` is the tolerance for rounding."""
         if tolerance.times_eager <= usual.times_eager and tolerance.floor <= usual.floor:
             return cls()
         return cls(max(tolerance.times_eager, TIMES_EAGER), tolerance.floor)
 
     @property
     def is_strict(self) -> bool:
-        """Whether nothing but rounding is allowed."""
+        """Whether only rounding is allowed."""
         return self == ROUNDING
 
 
@@ -63,9 +64,10 @@ ROUNDING = Allowance()
 def rounding_difference(
     actual: torch.Tensor, expected: torch.Tensor, exact: Exact, allowance: Allowance = ROUNDING
 ) -> Measured:
-    """The difference of a result from eager PyTorch's, of one shape and dtype, and whether it is more than is allowed.
+    """Measure the difference of a result from eager PyTorch's result, which has the same shape and dtype.
 
-    Integers and booleans are to be equal, but where eager PyTorch's are not those of float64 either.
+    The `difference` of the returned measurement is None if the allowance covers it. Integers and booleans must be
+    equal, unless eager PyTorch's own values differ from those in float64.
     """
     largest = largest_difference(actual, expected)
     if not largest:
@@ -88,11 +90,11 @@ def rounding_difference(
 def _counted(
     actual: torch.Tensor, expected: torch.Tensor, exact: Exact, largest: float, allowance: Allowance
 ) -> Measured:
-    """Integers must be equal, but for as many as eager PyTorch's own differ from float64's, as rounding decides."""
+    """Measure integers: they must be equal, except for as many elements as rounding changes in eager PyTorch."""
     reference = exact()
     own = others = 0
     if reference is not None and reference.shape == expected.shape:
-        own, others = (int(torch.ne(one, reference).sum()) for one in (expected, actual))
+        own, others = (int(torch.ne(values, reference).sum()) for values in (expected, actual))
         perturbed = exact(perturbed=True)
         if perturbed is not None and perturbed.shape == reference.shape:
             own += int(torch.ne(perturbed, reference).sum())
@@ -108,35 +110,35 @@ def compared_with_float64(
     allowance: Allowance,
     perturbed: torch.Tensor | None = None,
 ) -> Measured:
-    """A result and eager PyTorch's beside the same in float64, and where the last digits of inputs are others."""
+    """Compare a result and eager PyTorch's result with float64, and with float64 from inputs with other last digits."""
     information = torch.finfo(expected.dtype)
     unit, smallest = information.eps, information.tiny
     units = UNITS.get(expected.dtype, USUAL_UNITS) * unit
-    found = ErrorSums(units)
+    sums = ErrorSums(units)
     others = () if perturbed is None else (perturbed,)
     for block in blocks_of(actual, expected, reference, *others):
-        found.add(*block)
-    allowed = allowance.times_eager * found.eager_mistake + allowance.floor * found.magnitude
-    allowed += TIMES_INPUTS * found.slack + smallest
-    few = expected.numel() < 64  # a mean over so few elements says nothing that the largest does not
-    right = found.same_non_finite and found.excess <= allowed
-    right = right and (few or found.mean("mistake") <= found.allowed_mean(allowance, unit, smallest))
+        sums.add(*block)
+    allowed = allowance.times_eager * sums.eager_mistake + allowance.floor * sums.magnitude
+    allowed += TIMES_INPUTS * sums.slack + smallest
+    few = expected.numel() < 64  # a mean over few elements adds nothing to the largest error
+    right = sums.same_non_finite and sums.excess <= allowed
+    right = right and (few or sums.mean("mistake") <= sums.allowed_mean(allowance, unit, smallest))
     return Measured(
         None if right else different_at(actual, expected, largest),
         largest,
-        found.mistake,
-        found.eager_mistake,
-        allowed + units * found.magnitude,
-        found.magnitude,
+        sums.mistake,
+        sums.eager_mistake,
+        allowed + units * sums.magnitude,
+        sums.magnitude,
     )
 
 
 @dataclass
 class ErrorSums:
-    """The errors of a result and of eager PyTorch's, block by block: the largest ones, and sums of their squares.
+    """The errors of a result and of eager PyTorch's result, added in blocks: the largest errors, and sums of squares.
 
-    `excess` is by how much the largest error is above so many `units` in the last place of its element; `slack` is
-    what the last digits of inputs change.
+    `excess` is the largest error beyond `units` units in the last place of its element. `slack` is the effect of the
+    inputs' last digits.
     """
 
     units: float
@@ -152,7 +154,7 @@ class ErrorSums:
     def add(
         self, ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, perturbed: torch.Tensor | None = None
     ) -> None:
-        """Add a block of a result, of eager PyTorch's, of the one in float64, and of that from other last digits."""
+        """Add a block of the result, of eager PyTorch's, of the float64 result, and of that from perturbed inputs."""
         finite = theirs.isfinite() & exact.isfinite()
         errors = {
             "magnitude": exact.abs().where(finite, 0.0),
@@ -172,10 +174,10 @@ class ErrorSums:
         self.count += exact.numel()
 
     def mean(self, name: str) -> float:
-        """The root of the mean of the squares of errors of a kind."""
+        """Return the root mean square of the errors of a kind."""
         return math.sqrt(self.squares[name] / self.count)
 
     def allowed_mean(self, allowance: Allowance, unit: float, smallest: float) -> float:
-        """The mean error that is allowed."""
+        """Return the allowed mean error."""
         allowed = allowance.times_eager * (self.mean("eager_mistake") + self.mean("slack")) + smallest
         return allowed + (MEAN_UNITS * unit + allowance.floor) * self.mean("magnitude")

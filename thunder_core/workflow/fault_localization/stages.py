@@ -1,8 +1,8 @@
-"""Stages beside each other: the values of all names behind a transform, and those before it.
+"""Comparison of two stages: the values of all names after a transform with the values before it.
 
-A transform keeps the names of the values that it does not change. The first name whose value differs behind it marks
-the faulty line, or follows from lines with names of the transform's own. Both stages are evaluated in float64, too,
-where what is computed in another order agrees to many more digits than a mistake does.
+A transform keeps the names of values that it does not change. The first name whose value differs marks the faulty line,
+or depends on new lines of the transform. Both stages are also evaluated in float64, where a different order of
+operations changes far fewer digits than a mistake.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from thunder_core.workflow.fault_localization.recording import AT_THE_END, Recor
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.workflow.validation.inside import Fault
 
-RESULT = "result {}"  # names what a trace returns at a place
-# What another order of operations changes in float64, and much more: of the largest value, of the error that the value
-# has in its own dtype (so that noise about a zero is not told from noise), and of the largest value that a line reads.
+RESULT = "result {}"  # the name of a returned value
+# Bounds, with a large margin, for the effect of another order of operations in float64: relative to the largest value,
+# to the error of the value in its own dtype (some values are only noise), and to the largest value that a line reads.
 SAME_IN_DOUBLE = 1e-9
 OF_OWN_ERROR = 2e-6
 OF_INPUTS = 1e-13
@@ -48,9 +48,9 @@ OF_INPUTS = 1e-13
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A stage and the recording of its evaluation; `exact` gives one in float64 where its operations take that.
+    """A stage and the recording of its evaluation. `exact` returns its recording in float64, or None.
 
-    `perturbed` gives another one in float64, of the first stage, from inputs whose last digits are others.
+    `perturbed` returns a recording of the first stage in float64 from inputs whose last digits are changed, or None.
     """
 
     trace: Trace
@@ -60,23 +60,23 @@ class Evaluated:
 
 
 def changes_dtypes(before: RecordedValues, after: RecordedValues) -> bool:
-    """Whether a transform has given values other dtypes, as autocast does: rounding then explains all differences."""
+    """Whether a transform has changed dtypes of values, as autocast does; all differences are then rounding."""
     shared = before.values.keys() & after.values.keys()
     return any(dtype_of(before.values[name]) != dtype_of(after.values[name]) for name in shared)
 
 
 def dtype_of(value: Any) -> torch.dtype | None:
-    """The dtype of a tensor; None for other values."""
+    """Return the dtype of a tensor; None for other values."""
     return value.dtype if isinstance(value, torch.Tensor) else None
 
 
 def first_difference(before: Evaluated, after: Evaluated, allowance: Allowance = ROUNDING) -> Fault | None:
-    """The fault at the first name whose value differs between two stages; None if there is none."""
+    """Return the fault at the first name whose value differs between two stages; None if there is none."""
     names = [*after.recording.values, *(RESULT.format(place) for place in range(len(after.recording.outputs)))]
-    old, new = named_values(before.recording), named_values(after.recording)
+    before_values, after_values = named_values(before.recording), named_values(after.recording)
     made_by = {} if writes_of(after.trace) else definitions(after.trace)
-    shared = [name for name in names if name in old and name in new]
-    equal = {name for name in shared if is_equal(old[name], new[name])}
+    shared = [name for name in names if name in before_values and name in after_values]
+    equal = {name for name in shared if is_equal(before_values[name], after_values[name])}
     if len(equal) == len(shared):
         return None
     in_double = differences_in_double(before, after) if allowance.is_strict else {}
@@ -87,20 +87,20 @@ def first_difference(before: Evaluated, after: Evaluated, allowance: Allowance =
         exact = exact_value(name, before)
         if name in made_by and reads_the_same(made_by[name], before.recording, after.recording):
             exact = exact_locally(name, before)
-        difference = in_double.get(name) or value_fault(old[name], new[name], exact, allowance)
+        difference = in_double.get(name) or value_fault(before_values[name], after_values[name], exact, allowance)
         if difference is not None:
             return stage_fault(name, difference, before.trace, after.trace)
     return None
 
 
 def named_values(recording: RecordedValues) -> dict[str, Any]:
-    """The values of a recording by names, and those that are returned by their places."""
+    """Return the values of a recording by name, and the returned values by their positions."""
     returned = {RESULT.format(place): value for place, value in enumerate(recording.outputs)}
     return {**recording.values, **returned}
 
 
 def value_fault(old: Any, new: Any, exact: Exact, allowance: Allowance) -> Difference | None:
-    """The difference of a value behind a transform, if it is more than rounding."""
+    """Return the difference of a value after a transform if it is more than rounding; else None."""
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
         return metadata_difference(new, old)
     if old.dtype != new.dtype or old.shape != new.shape:
@@ -111,7 +111,7 @@ def value_fault(old: Any, new: Any, exact: Exact, allowance: Allowance) -> Diffe
 
 
 def exact_value(name: str, before: Evaluated) -> Exact:
-    """The function that gives a value of the first stage in float64."""
+    """Return the function that returns a value of the first stage in float64."""
 
     def exact(perturbed: bool = False) -> torch.Tensor | None:
         recording = before.perturbed() if perturbed else before.exact()
@@ -122,26 +122,26 @@ def exact_value(name: str, before: Evaluated) -> Exact:
 
 
 def differences_in_double(before: Evaluated, after: Evaluated) -> dict[str, Difference]:
-    """The differences of values in float64, by names."""
+    """Return the differences of values in float64, by name."""
     before_exact, after_exact = before.exact(), after.exact()
     if before_exact is None or after_exact is None:
         return {}
     old, new = named_values(before_exact), named_values(after_exact)
     own, made_by = named_values(before.recording), definitions(after.trace)
-    found: dict[str, Difference | None] = {}
+    differences_by_name: dict[str, Difference | None] = {}
     for name in new:
         bsym = made_by.get(name)
         if name not in old or name not in own or has_same_values(old[name], new[name]):
             continue
         if bsym is None or bsym.executor in ("", EAGER):
             noise = noise_in_double(own[name], old[name]) + noise_of_inputs(bsym, after_exact)
-            found[name] = difference_in_double(old[name], new[name], noise)
-    return {name: difference for name, difference in found.items() if difference is not None}
+            differences_by_name[name] = difference_in_double(old[name], new[name], noise)
+    return {name: difference for name, difference in differences_by_name.items() if difference is not None}
 
 
 def noise_in_double(own: Any, exact: Any) -> float:
-    """The error in float64 that the error of a value in its own dtype makes plausible."""
-    if not all(isinstance(one, torch.Tensor) and one.layout is torch.strided for one in (own, exact)):
+    """Return the error in float64 that the error of a value in its own dtype makes plausible."""
+    if not all(isinstance(value, torch.Tensor) and value.layout is torch.strided for value in (own, exact)):
         return 0.0
     if own.shape != exact.shape or not own.is_floating_point() or not own.numel():
         return 0.0
@@ -150,45 +150,45 @@ def noise_in_double(own: Any, exact: Any) -> float:
 
 
 def noise_of_inputs(bsym: BoundSymbol | None, exact: RecordedValues) -> float:
-    """The error in float64 that values of the size of what a line reads make plausible."""
+    """Return the error in float64 that the magnitude of a line's inputs makes plausible."""
     values = () if bsym is None else (exact.final.get(proxy.name) for proxy in bsym.inputs)
     values = (value.source if isinstance(value, DeferredTensor) else value for value in values)
-    tensors = [one for one in values if isinstance(one, torch.Tensor) and one.is_floating_point() and one.numel()]
-    return OF_INPUTS * max(map(largest_value, tensors), default=0.0)
+    tensors = [value for value in values if isinstance(value, torch.Tensor) and value.is_floating_point()]
+    return OF_INPUTS * max((largest_value(tensor) for tensor in tensors if tensor.numel()), default=0.0)
 
 
 def difference_in_double(old: Any, new: Any, noise: float = 0.0) -> Difference | None:
-    """The difference of a floating-point value in float64, if another order of operations does not explain it."""
-    dense = all(isinstance(one, torch.Tensor) and one.layout is torch.strided for one in (old, new))
+    """Return the difference of a floating value in float64, unless another order of operations explains it."""
+    dense = all(isinstance(value, torch.Tensor) and value.layout is torch.strided for value in (old, new))
     if not dense or old.shape != new.shape or old.dtype != new.dtype or torch.equal(old, new):
         return None
     if not (old.is_floating_point() or old.is_complex()):
-        return None  # how many are others counts, which the values in their own dtypes tell
+        return None  # integers are compared in their own dtypes, by the number of differences
     largest = largest_difference(new, old)
     return different_at(new, old, largest) if largest > SAME_IN_DOUBLE * largest_value(old) + noise else None
 
 
 def reads_the_same(bsym: BoundSymbol, before: RecordedValues, after: RecordedValues) -> bool:
-    """Whether all that a line reads has the same bits as before, so that the line alone is to be compared."""
+    """Whether all inputs of a line have the same bits as before, so that only the line is compared."""
     names = [proxy.name for proxy in bsym.inputs]
     return all(name in before.final and is_equal(before.final[name], after.final[name]) for name in names)
 
 
-def is_equal(one: Any, other: Any) -> bool:
-    """Whether two values are the same, NaN included."""
-    if has_same_values(one, other):
+def is_equal(before: Any, after: Any) -> bool:
+    """Whether two values are the same; NaN equals NaN."""
+    if has_same_values(before, after):
         return True
-    tensors = [value for value in (one, other) if isinstance(value, torch.Tensor)]
+    tensors = [value for value in (before, after) if isinstance(value, torch.Tensor)]
     if len(tensors) < 2:
-        return not tensors and bool(one == other)
+        return not tensors and bool(before == after)
     kinds = [(value.shape, value.dtype, value.layout, value.device) for value in tensors]
     if kinds[0] != kinds[1]:
         return False
-    return torch.equal(one, other) or not differences(one, other).any()
+    return torch.equal(before, after) or not differences(before, after).any()
 
 
 def exact_locally(name: str, before: Evaluated) -> Exact:
-    """The function that computes one line of the earlier stage in float64, from what it has read."""
+    """Return the function that computes one line of the earlier stage in float64, from the line's inputs."""
     bsym = definitions(before.trace).get(name)
 
     def exact(perturbed: bool = False) -> torch.Tensor | None:
@@ -204,26 +204,28 @@ def exact_locally(name: str, before: Evaluated) -> Exact:
 
 
 def stage_fault(name: str, difference: Difference, before: Trace, after: Trace) -> Fault:
-    """The fault at a name: at the line that defines it, or at the first line that it is computed from and is new."""
-    bsym, told = culprit(name, before, after), of_result(name, difference)
-    return return_fault("transform", after, name, told) if bsym is None else stage_line_fault(after, bsym, name, told)
+    """Return the fault at a name, with the line that defines it or the first new line that it depends on."""
+    bsym, phrase = culprit(name, before, after), of_result(name, difference)
+    if bsym is None:
+        return return_fault("transform", after, name, phrase)
+    return stage_line_fault(after, bsym, name, phrase)
 
 
 def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
-    """The bound symbol to blame for a value of the later stage; None where only what is returned is to blame."""
+    """Return the bound symbol that causes a wrong value of the later stage; None if only the returned values differ."""
     made_by = definitions(after)
     if name.startswith("result "):
         place = int(name.removeprefix("result "))
         olds, news = list(leaves(before.output)), list(leaves(after.output))
         if place >= min(len(olds), len(news)):
-            return None  # the results of a tail, which are not those of the trace
+            return None  # a result of the tail, not of the trace
         old, new = olds[place], news[place]
         if getattr(old, "name", None) != getattr(new, "name", None) and getattr(new, "name", "") in definitions(before):
             return None
         name = getattr(new, "name", "")
     if name.endswith(AT_THE_END):
         written = name.removesuffix(AT_THE_END)
-        return lost_write(before, after) or next((one for one in writes_of(after) if written in one.mutates), None)
+        return lost_write(before, after) or next((bsym for bsym in writes_of(after) if written in bsym.mutates), None)
     written, _, count = name.partition(" after ")
     if count:
         writes = [bsym for bsym in after.bound_symbols if written in bsym.mutates]
@@ -238,12 +240,12 @@ def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
 
 
 def definitions(trace: Trace) -> dict[str, BoundSymbol]:
-    """The bound symbol that defines each name."""
+    """Return the bound symbol that defines each name."""
     return {proxy.name: bsym for bsym in trace.bound_symbols for proxy in bsym.defines}
 
 
 def same_but_inputs(old: BoundSymbol, new: BoundSymbol) -> bool:
-    """Whether two bound symbols call one thing, and differ in the names that they read at the most."""
+    """Whether two bound symbols are equal except for the names of their inputs."""
     if old.symbol.name != new.symbol.name or len(old.inputs) != len(new.inputs):
         return False
     names = dict(zip((proxy.name for proxy in old.inputs), new.inputs, strict=True))
@@ -251,8 +253,8 @@ def same_but_inputs(old: BoundSymbol, new: BoundSymbol) -> bool:
 
 
 def first_new_ancestor(bsym: BoundSymbol, before: Trace, made_by: Mapping[str, BoundSymbol]) -> BoundSymbol:
-    """The first bound symbol, in order, among those behind a result that only the later stage has, or itself."""
-    earlier, order = definitions(before), {id(one): place for place, one in enumerate(made_by.values())}
+    """Return the first bound symbol that a result depends on and that only the later stage has, or the result's own."""
+    earlier, order = definitions(before), {id(maker): place for place, maker in enumerate(made_by.values())}
     ancestors, pending = {id(bsym): bsym}, [bsym]
     while pending:
         for proxy in pending.pop().inputs:
@@ -260,15 +262,15 @@ def first_new_ancestor(bsym: BoundSymbol, before: Trace, made_by: Mapping[str, B
             if maker is not None and proxy.name not in earlier and id(maker) not in ancestors:
                 ancestors[id(maker)] = maker
                 pending.append(maker)
-    return min(ancestors.values(), key=lambda one: order.get(id(one), len(order)))
+    return min(ancestors.values(), key=lambda ancestor: order.get(id(ancestor), len(order)))
 
 
 def lost_write(before: Trace, after: Trace) -> BoundSymbol | None:
-    """The first write of the earlier stage that the later one does not have."""
-    kept = {bound_symbol_text(bsym) for bsym in after.bound_symbols if bsym.has_effect}
-    return next((one for one in writes_of(before) if bound_symbol_text(one) not in kept), None)
+    """Return the first write of the earlier stage that the later stage does not have; None if there is none."""
+    texts = {bound_symbol_text(bsym) for bsym in after.bound_symbols if bsym.has_effect}
+    return next((bsym for bsym in writes_of(before) if bound_symbol_text(bsym) not in texts), None)
 
 
 def writes_of(trace: Trace) -> list[BoundSymbol]:
-    """The bound symbols that write to tensors."""
+    """Return the bound symbols that write to tensors."""
     return [bsym for bsym in trace.bound_symbols if bsym.mutates]

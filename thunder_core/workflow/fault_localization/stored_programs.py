@@ -1,4 +1,4 @@
-"""Stored programs: what an artifact holds, run line by line beside the same program when it is compiled now."""
+"""Stored programs: the text in an artifact is run line by line and compared with the same program compiled now."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from thunder_core.workflow.validation.inside import Fault
 from thunder_core.workflow.validation.leaves import ROOT, Leaves
 
 COMPUTATION, BACKWARD = "computation", "backward"
-GENERATED = "<thunder {} "  # begins the names of the files of generated functions
-RESULT = "result "  # begins the names of what is returned
-MORE_RESULTS = "returns {} tensors, but {} when it is compiled now"
+GENERATED = "<thunder {} "  # the prefix of the file names of generated functions
+RESULT = "result "  # the prefix of the names of returned values
+MORE_RESULTS = "returns {} tensors, but {} in the program compiled now"
 
 
 @dataclass(frozen=True)
 class NamedTensor:
-    """A tensor to which a line of a function gives a name: the line's number, and a copy of the value."""
+    """A tensor that a line of a function binds to a name: the line's number, the name, and a copy of the value."""
 
     line: int
     name: str
@@ -42,9 +42,9 @@ class NamedTensor:
 
 
 def bindings_of(run: Callable[[], object], function: str) -> list[NamedTensor]:
-    """The tensors to which a function of this name gives names in a run, at its first call, in order.
+    """Run a function, and return the tensors that the named generated function binds at its first call, in order.
 
-    What the function returns is bound to the names `result 0`, `result 1` and so on.
+    Returned values have the names `result 0`, `result 1` and so on.
     """
     watch = LineWatch(function)
     before = sys.gettrace()
@@ -57,7 +57,7 @@ def bindings_of(run: Callable[[], object], function: str) -> list[NamedTensor]:
 
 
 class LineWatch:
-    """A trace function of Python that notes the tensors to which the lines of one function give names."""
+    """A Python trace function that records the tensors that the lines of one function bind to names."""
 
     def __init__(self, function: str) -> None:
         self.function = function
@@ -67,7 +67,7 @@ class LineWatch:
         self._held: dict[str, Any] = {}
 
     def at_call(self, frame: FrameType, event: str, argument: Any) -> Any:  # noqa: ARG002
-        """Watch the first call of the function, and no other one."""
+        """Watch the first call of the function, and no other call."""
         is_generated = frame.f_code.co_filename.startswith(GENERATED.format(self.function))
         if self._frame is not None or frame.f_code.co_name != self.function or not is_generated:
             return None
@@ -75,7 +75,7 @@ class LineWatch:
         return self.at_line
 
     def at_line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Note what the line that has just run has bound."""
+        """Record the bindings of the previous line."""
         for name, value in frame.f_locals.items():
             if isinstance(value, torch.Tensor) and self._held.get(name) is not value:
                 self._held[name] = value
@@ -97,9 +97,9 @@ class LineWatch:
 
 
 def wrong_stored(stored: Program, compiled: Program, call: SubjectCall) -> Iterator[Fault]:
-    """The fault of a stored program that unpacks, computes or hands out something else than is compiled now.
+    """Yield the fault of a stored program whose unpacking, computation or results differ from the program compiled now.
 
-    `call` is one that both are for.
+    Both programs must accept `call`.
     """
     with call.undone():
         args, kwargs = call.own_arguments()
@@ -117,9 +117,9 @@ def wrong_stored(stored: Program, compiled: Program, call: SubjectCall) -> Itera
 
 
 def first_wrong_stored_line(stored: Program, compiled: Program, inputs: tuple[Any, ...]) -> Fault | None:
-    """The first line of a stored computation whose result is not that of the same program compiled anew.
+    """Return the first line of a stored computation whose result differs from the same program compiled now.
 
-    `inputs` are what the prologue gives the computation; both run on copies.
+    `inputs` are the prologue's results for the computation; both programs run on copies.
     """
     named = inputs_by_name(compiled.last(COMPUTATION), inputs)
     states = RandomStates.now(named)
@@ -135,7 +135,7 @@ def first_wrong_stored_line(stored: Program, compiled: Program, inputs: tuple[An
 def wrong_stored_backward(
     stored: Program, compiled: Program, call: SubjectCall, step: Callable[[Program], Callable[[], object]]
 ) -> Fault | None:
-    """The first line of a stored backward whose result is another one; `step` makes a step of training by a program."""
+    """Return the first wrong line of a stored backward; `step` makes a step of training for a program."""
     states = RandomStates.now(dict(call.kwargs))
 
     def run_of(program: Program) -> list[NamedTensor]:
@@ -152,35 +152,37 @@ def wrong_stored_backward(
 def first_wrong_binding(
     ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor], text: str, compiled: Trace
 ) -> Fault | None:
-    """The fault of the first line of a text that binds another value to a name than what is compiled now.
+    """Return the fault of the first line of a text that binds a name to another value than the program compiled now.
 
-    Names that only one of both has are passed over: what is computed from them has names, too, and results have places.
+    Names that only one of the programs has are skipped. Values that depend on them have names, too, and results have
+    positions.
     """
     known: dict[tuple[str, int], torch.Tensor] = dict(numbered(theirs))
-    latest = {one.name: one.value for one in theirs}
+    latest = {binding.name: binding.value for binding in theirs}
     for (name, number), binding in zip((key for key, _ in numbered(ours)), ours, strict=True):
         expected = known.get((name, number), latest.get(name))
-        told = None if expected is None else difference_of(binding, expected)
-        if told is not None:
-            return stored_fault(binding, *told, text, compiled)
-    counts = [sum(one.name.startswith(RESULT) for one in run) for run in (ours, theirs)]
+        difference = None if expected is None else difference_of(binding, expected)
+        if difference is not None:
+            return stored_fault(binding, *difference, text, compiled)
+    counts = [sum(binding.name.startswith(RESULT) for binding in run) for run in (ours, theirs)]
     if counts[0] != counts[1]:
         return stored_fault(ours[-1], MORE_RESULTS.format(*counts), 0.0, text, compiled)
     return None
 
 
 def numbered(bindings: Sequence[NamedTensor]) -> Iterator[tuple[tuple[str, int], torch.Tensor]]:
-    """The values of bindings by their names, and how often each name was bound before."""
+    """Yield the values of bindings with their names and the number of earlier bindings of the same name."""
     counts = Counter[str]()
-    for one in bindings:
-        yield (one.name, counts[one.name]), one.value
-        counts[one.name] += 1
+    for binding in bindings:
+        yield (binding.name, counts[binding.name]), binding.value
+        counts[binding.name] += 1
 
 
 def difference_of(binding: NamedTensor, expected: torch.Tensor) -> tuple[str, float] | None:
-    """The difference of two values in words, and by how much they differ; None where that is rounding.
+    """Return the difference of two values in words, and its size; None if it is only rounding.
 
-    Values of one name that have other metadata are others: an earlier version of Thunder gave other names.
+    Values of one name with different metadata are different values, because an earlier version of Thunder used other
+    names.
     """
     mine = binding.value
     metadata = metadata_difference(mine, expected)
@@ -188,12 +190,12 @@ def difference_of(binding: NamedTensor, expected: torch.Tensor) -> tuple[str, fl
         return (metadata.what, 0.0) if binding.name.startswith(RESULT) else None
     if rounding_difference(mine, expected, no_exact_value).difference is None:
         return None
-    told = different_at(mine, expected, largest_difference(mine, expected))
-    return told.what, told.largest
+    difference = different_at(mine, expected, largest_difference(mine, expected))
+    return difference.what, difference.largest
 
 
-def stored_fault(binding: NamedTensor, told: str, largest: float, text: str, compiled: Trace) -> Fault:
-    """The fault of a line of a stored text."""
+def stored_fault(binding: NamedTensor, phrase: str, largest: float, text: str, compiled: Trace) -> Fault:
+    """Return the fault of a line of a stored text."""
     lines = text.splitlines()
     line = lines[binding.line - 1].partition("  #")[0].strip() if 0 < binding.line <= len(lines) else binding.name
     bsym = maker_of(binding.name, compiled)
@@ -203,7 +205,7 @@ def stored_fault(binding: NamedTensor, told: str, largest: float, text: str, com
         trace=compiled.name,
         line=line,
         result=binding.name,
-        difference=as_compiled(f"`{binding.name}` {told}"),
+        difference=as_compiled(f"`{binding.name}` {phrase}"),
         error=largest,
         module="" if bsym is None else bsym.module,
         source="" if bsym is None else str(bsym.source or ""),
@@ -211,25 +213,26 @@ def stored_fault(binding: NamedTensor, told: str, largest: float, text: str, com
 
 
 def maker_of(name: str, trace: Trace) -> BoundSymbol | None:
-    """The bound symbol of a trace that defines a name."""
-    return next((one for one in trace.bound_symbols if any(proxy.name == name for proxy in one.defines)), None)
+    """Return the bound symbol of a trace that defines a name; None if there is none."""
+    return next((bsym for bsym in trace.bound_symbols if any(proxy.name == name for proxy in bsym.defines)), None)
 
 
 def wrong_stored_epilogue(stored: Program, compiled: Program, call: SubjectCall) -> Fault | None:
-    """The fault of a stored epilogue that returns, or leaves behind, something else than is compiled now."""
+    """Return the fault of a stored epilogue whose results or state differ from the program compiled now, or None."""
     states = RandomStates.now(dict(call.kwargs))
     theirs, ours = (outcome_of(program, call, states) for program in (compiled, stored))
     paths = {**ours.changed, **theirs.changed}
-    mine, right = (one.observed.with_state_at(paths).leaves for one in (ours, theirs))
-    told = unlike(mine, right)
-    if told is None:
+    mine, right = (result.observed.with_state_at(paths).leaves for result in (ours, theirs))
+    difference = unlike(mine, right)
+    if difference is None:
         return None
     line = stored.source("epilogue").text.rstrip().splitlines()[-1].strip()
-    return Fault(kind="stored", by="thunder", trace="epilogue", line=line, result=told[0], difference=told[1])
+    path, phrase = difference
+    return Fault(kind="stored", by="thunder", trace="epilogue", line=line, result=path, difference=phrase)
 
 
 def outcome_of(program: Program, call: SubjectCall, states: RandomStates) -> CallResult:
-    """The run of a program on arguments of its own."""
+    """Run a program on copies of the arguments."""
     with call.undone():
         args, kwargs = arguments = call.own_arguments()
         preparation = Preparation(arguments, *program.prepare(call.subject, args, kwargs))
@@ -238,17 +241,17 @@ def outcome_of(program: Program, call: SubjectCall, states: RandomStates) -> Cal
 
 
 def unlike(ours: Leaves, theirs: Leaves) -> tuple[str, str] | None:
-    """The first path at which two runs leave something else, and what; None where they leave the same."""
+    """Return the first path at which two runs differ, and the difference in words; None if they agree."""
     mine, right = described(ours), described(theirs)
     for path in dict.fromkeys((*right, *mine)):
         if mine.get(path) != right.get(path):
-            here, there = mine.get(path, "not there"), right.get(path, "not there")
+            here, there = mine.get(path, "missing"), right.get(path, "missing")
             return path or ROOT, as_compiled(DIFFERENT.format(path=path or ROOT, ours=here, theirs=there))
         if path in theirs.tensors and not is_close(ours.tensors[path], theirs.tensors[path]):
             return path, as_compiled(OTHER_VALUES.format(path))
     return None
 
 
-def as_compiled(told: str) -> str:
-    """A sentence about eager PyTorch as one about what is compiled now."""
-    return told.replace("in eager PyTorch", "when it is compiled now")
+def as_compiled(phrase: str) -> str:
+    """Replace eager PyTorch by the program compiled now in a phrase."""
+    return phrase.replace("in eager PyTorch", "in the program compiled now")

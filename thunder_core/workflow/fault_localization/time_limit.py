@@ -1,4 +1,4 @@
-"""The time limit of an examination, which evaluations observe line by line."""
+"""The time limit of a check, which evaluations test line by line."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ OUT_OF_TIME = "the time limit was reached"
 
 
 class OutOfTime(Exception):
-    """Raised where the time limit of an examination is reached; what was not compared is noted."""
+    """Raised if the time limit of a check is reached; the parts that were not compared are noted."""
 
 
 @dataclass
 class Deadline:
-    """A point in time until which lines are compared; `seconds` of 0 set none."""
+    """The time after which no more lines are compared; 0 `seconds` is no limit."""
 
     seconds: float = 0.0
     start: float = field(default_factory=time.perf_counter)
@@ -29,11 +29,11 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more is to be compared."""
+        """Whether the time limit has been reached."""
         return bool(self.seconds) and self.passed > self.seconds
 
     def part(self, share: float) -> Deadline:
-        """The deadline of the first part of what is left to do, which may take this share of the time that is left."""
+        """Return the deadline of a first part of the work, which may take this share of the remaining time."""
         if not self.seconds:
             return self
         return Deadline(self.passed + share * max(0.0, self.seconds - self.passed), self.start)
@@ -44,9 +44,9 @@ _limits: ContextVar[Deadline | None] = ContextVar("time limit of an examination"
 
 @contextmanager
 def time_limited(deadline: Deadline | None) -> Iterator[None]:
-    """While the block runs, have `require_time` raise `OutOfTime` behind a deadline; None sets no limit.
+    """While the block runs, let `require_time` raise `OutOfTime` after a deadline; None sets no limit.
 
-    What follows a fault that was found, in order to name its line, takes the time that it takes.
+    After a fault has been found, finding its line is not limited.
     """
     token = _limits.set(deadline)
     try:
@@ -56,7 +56,7 @@ def time_limited(deadline: Deadline | None) -> Iterator[None]:
 
 
 def require_time() -> None:
-    """Raise `OutOfTime` where the time limit was reached."""
+    """Raise `OutOfTime` if the time limit has been reached."""
     deadline = _limits.get()
     if deadline is not None and deadline.is_over:
         raise OutOfTime(OUT_OF_TIME)

@@ -1,4 +1,4 @@
-"""An examination: the stages of a trace beside each other, and its claimed lines beside eager PyTorch."""
+"""The check of one trace: its stages compared with each other, and its claimed lines with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from thunder_core.workflow.validation.inside import CheckedLines, Fault, InsideR
 FREED = "free after last use"
 NOT_ALONE = "it does not run line by line ({})"
 OUT_OF_MEMORY = "its values would not fit into the free memory"
-COPIES = 6  # of all values: of two stages, each in its own dtypes and in float64, which takes twice as much
-ROOM = 0.5  # of the free memory
+COPIES = 6  # copies of all values: two stages, each in its own dtypes and in float64, which has twice the size
+ROOM = 0.5  # the part of the free memory that may be used
 CHANGES_DTYPES = "it changes dtypes, so the results differ by rounding"
 
 
 @dataclass
 class Examination:
-    """An examination of one program on one input: what was found until now, and when it has to end."""
+    """The check of one program on one input: the results so far, and the deadline."""
 
     program: Program
     deadline: Deadline
@@ -49,10 +49,10 @@ class Examination:
     not_compared: list[NotCompared] = field(default_factory=list)
     stages: list[str] = field(default_factory=list)
     raises: bool = False
-    """Whether a line of the computation raises, so that nothing behind it can be looked at."""
+    """Whether a line of the computation raises an error, so that later lines cannot be checked."""
 
     def report(self) -> InsideReport:
-        """The findings, as plain data."""
+        """Return the results as plain data."""
         return InsideReport(
             lines=tuple(self.lines),
             stages=tuple(self.stages),
@@ -64,29 +64,29 @@ class Examination:
 
     @contextmanager
     def noting(self, what: str) -> Iterator[None]:
-        """Take note of what could not be compared, since evaluating it alone raised an error."""
+        """Note the part as not compared if evaluating it alone raises an error in the block."""
         try:
             yield
         except OutOfTime:
             self.not_compared.append(NotCompared(what=what, count=1, reason=OUT_OF_TIME))
-        except Exception as error:  # of any operation that does not run by itself
-            said = message_line(error)
-            self.not_compared.append(NotCompared(what=what, count=1, reason=NOT_ALONE.format(said)))
+        except Exception as error:  # any operation may fail to run alone
+            reason = NOT_ALONE.format(message_line(error))
+            self.not_compared.append(NotCompared(what=what, count=1, reason=reason))
         finally:
             trim_memory()
 
     @contextmanager
     def within(self, share: float) -> Iterator[None]:
-        """While the block runs, the examination may take a share of the time that is left."""
-        whole, self.deadline = self.deadline, self.deadline.part(share)
+        """While the block runs, limit the check to a share of the remaining time."""
+        deadline, self.deadline = self.deadline, self.deadline.part(share)
         try:
             with time_limited(self.deadline):
                 yield
         finally:
-            self.deadline = whole
+            self.deadline = deadline
 
     def has_room(self, trace: Trace, copies: int = COPIES) -> bool:
-        """Whether all values of a trace fit into the memory that is free, as often as they are held; noted if not."""
+        """Whether `copies` copies of all values of a trace fit into the free memory; add a note if they do not."""
         tensors = [proxy for bsym in trace.bound_symbols for proxy in bsym.tensors]
         device = tensors[0].device if tensors else torch.device("cpu")
         free = free_memory(device)
@@ -101,10 +101,10 @@ class Examination:
         self.examine_stages(stages, inputs, states)
 
     def examine_stages(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
-        """Compare the claimed lines of the last stage with eager PyTorch, and the stages before it with each other.
+        """Compare the claimed lines of the last stage with eager PyTorch, and the earlier stages with each other.
 
-        Where the last stage raises, the first one that does has the fault; where all do, it is noted that these do not
-        run line by line.
+        If the last stage raises an error, the first raising stage has the fault. If all stages raise errors, a note
+        says that they do not run line by line.
         """
         name = stages[0].name
         with self.noting(f"lines of the {name}"):
@@ -117,7 +117,7 @@ class Examination:
             self.run_again(stages[-1], inputs, states)
 
     def examine_claimed(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
-        """Compare the claimed lines of the last stage; raises what that and the first stage raise."""
+        """Compare the claimed lines of the last stage; raise an error that both the last and the first stage raise."""
         *unclaimed, claimed = stages
         try:
             self.claims(claimed, unclaimed, inputs, states)
@@ -131,7 +131,7 @@ class Examination:
             self.faults, self.raises = [*self.faults, fault], True
 
     def run_again(self, claimed: Trace, inputs: Values, states: RandomStates) -> None:
-        """Run a claimed trace twice on the same inputs, which is to give the same bits."""
+        """Run a claimed trace twice on the same inputs; the results must have the same bits."""
         if self.deadline.is_over or self.faults:
             return
         if has_large_values(claimed) and compute_the_same(claimed, claimed, inputs, states):
@@ -149,7 +149,7 @@ class Examination:
         self.not_compared += findings.not_compared
 
     def compare_stages(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
-        """Compare each stage with the one before it, by the values of names."""
+        """Compare each stage with the previous stage, by the values of names."""
         stages = self.unlike(stages, inputs, states)
         if len(stages) < 2 or not self.has_room(stages[0]):
             return
@@ -172,13 +172,13 @@ class Examination:
             before = after
 
     def unlike(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> Sequence[Trace]:
-        """The first stage, and those that compute other bits than the one before them, where values take much memory.
+        """Return the first stage, and the stages whose bits differ from the previous stage, if values are large.
 
-        The others are bit for bit what they were made from, so that they need no recording.
+        The other stages are bit for bit equal to the previous stage, so they need no recording.
         """
         if not has_large_values(stages[0]):
             return stages
-        kept = [stages[0]]
+        unequal = [stages[0]]
         for before, stage in itertools.pairwise(stages):
             if self.deadline.is_over:
                 self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=OUT_OF_TIME))
@@ -187,11 +187,11 @@ class Examination:
             elif compute_the_same(before, stage, inputs, states):
                 self.stages.append(stage.made_by)
             else:
-                kept.append(stage)
-        return kept
+                unequal.append(stage)
+        return unequal
 
     def joined(self, evaluated: Evaluated, states: RandomStates) -> Evaluated:
-        """The evaluation of a computation without the views that it returned, with the results of its tail."""
+        """Add the results of the tail to the evaluation of a computation whose returned views were removed."""
         tail = getattr(self.program.derivative, "tail", None)
         if tail is None or evaluated.trace.made_by != PART_VIEWS:
             return evaluated
@@ -206,14 +206,14 @@ class Examination:
         return replace(evaluated, recording=replace(evaluated.recording, outputs=outputs), exact=exact)
 
     def is_known(self, fault: Fault) -> bool:
-        """Whether an executor's line was found to be wrong already."""
-        return fault.kind == "executor" and any(one.kind == "executor" for one in self.faults)
+        """Whether the fault is an executor's, and a wrong line of an executor was already found."""
+        return fault.kind == "executor" and any(known.kind == "executor" for known in self.faults)
 
 
 def in_double(
     stage: Trace, inputs: Values, states: RandomStates, before: Evaluated
 ) -> Callable[[], RecordedValues | None]:
-    """The function that evaluates a stage in float64, once, where the stage before it was."""
+    """Return the function that evaluates a stage in float64, once, if the previous stage was evaluated in float64."""
 
     @cache
     def exact() -> RecordedValues | None:
@@ -223,10 +223,10 @@ def in_double(
 
 
 def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evaluated:
-    """The first stage, evaluated in its own dtypes and in float64."""
+    """Return the first stage, evaluated in its own dtypes and in float64."""
     plain = record(trace, inputs, states)
     if not RandomStates.now(inputs).equal(states):
-        return Evaluated(trace, plain)  # the random numbers of another dtype are others
+        return Evaluated(trace, plain)  # another dtype has other random numbers
 
     @cache
     def perturbed() -> RecordedValues | None:
@@ -240,16 +240,16 @@ def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evalu
 
 
 def without_freed(traces: Sequence[Trace]) -> list[Trace]:
-    """The stages without the last, which only says when memory is given back."""
+    """Return the stages without the last, which only frees memory."""
     return [trace for trace in traces if trace.made_by != FREED]
 
 
 def unclaimed_of(stages: Sequence[Trace]) -> Trace:
-    """The latest stage of which no executor has claimed anything, or the first, whose unclaimed lines count then."""
-    unclaimed = (one for one in reversed(stages) if not any(bsym.executor for bsym in one.bound_symbols))
+    """Return the latest stage without claimed lines, or the first stage, whose unclaimed lines are then used."""
+    unclaimed = (stage for stage in reversed(stages) if not any(bsym.executor for bsym in stage.bound_symbols))
     return next(unclaimed, stages[0])
 
 
 def is_same(before: Trace, after: Trace) -> bool:
-    """Whether a stage has the bound symbols of the one before."""
+    """Whether a stage has the same bound symbols and output as the previous stage."""
     return before.bound_symbols == after.bound_symbols and before.output == after.output

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from thunder_core.backend.quantization.replacement import with_layers_of
-from thunder_core.foundation.errors import BadOption, QualityLost
+from thunder_core.foundation.errors import QualityLost
 from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.tracing.extension.transform import prepared_model
 from thunder_core.workflow.models.inputs.dataset import Dataset
@@ -44,7 +44,6 @@ class Quantization:
 
     def opened(self) -> Session:
         """The session of the model, quantized with what it was calibrated with, where that was asked for."""
-        self._refuse_in_vain()
         request = self.plan.request
         loads = not request.target or request.include_weights
         return open_model(self.plan.prepared, self.plan.purpose, self.begin, self._prepared, loads_weights=loads)
@@ -65,23 +64,6 @@ class Quantization:
         if self.plan.request.skip_layers != AUTO:
             raise lost(found, self.plan.prepared)
         return self._with_fewer_layers(session, found)
-
-    def _refuse_in_vain(self) -> None:
-        """Raise `BadOption` for an option of quantization where the recipe does not quantize, or has no use for it."""
-        request, prepared = self.plan.request, self.plan.prepared
-        given = {"--calibrate": request.calibrate, "--skip-layers": request.skip_layers}
-        for option in (option for option, value in given.items() if value and prepared.quantize is None):
-            raise BadOption(
-                f"{option} is for recipes that quantize, but {prepared.recipe.name} does not",
-                fix=f"add a recipe that quantizes (--recipe int4-weight-only), or leave out {option}",
-            )
-        quantize = prepared.quantize
-        if request.calibrate and quantize is not None and not quantize.is_calibrated:
-            raise BadOption(
-                f"--calibrate has no effect for {quantize.scheme}: its scales come from the weights and from each "
-                "call's inputs",
-                fix="leave out --calibrate, or use the recipe int4-weight-only",
-            )
 
     def _prepared(self, loaded: LoadedModel) -> torch.nn.Module:
         """The model as the recipe's transforms prepare it."""

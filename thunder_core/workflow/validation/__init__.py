@@ -1,6 +1,6 @@
-"""Whether an optimized callable is the eager model: measured on inputs that were not traced, judged by the recipe.
+"""Validation: comparing an optimized callable with the eager model on new inputs, within the recipe's tolerance.
 
-The names below are loaded when they are first used: what was found is plain data, read without PyTorch.
+The names below are loaded when they are first used. The reports are plain data, which is read without PyTorch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The time that a validation may take: so many calls of eager PyTorch for each input, or so many seconds."""
+"""The time limit of a validation: a number of calls of eager PyTorch for each input, or a number of seconds."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-EAGER_CALLS = 5  # of one input, by whose time the time for an input is bounded
-LEAST = 30.0  # seconds, which a validation may take in any case
-FOR_OUTPUTS = 2 / 3  # of the time, for comparing outputs; the rest is for the look inside
+EAGER_CALLS = 5  # the time limit for an input is the time of this many eager calls
+LEAST = 30.0  # seconds: no limit is smaller
+FOR_OUTPUTS = 2 / 3  # the part of the time for comparing outputs; the rest is for the internal check
 LEFT_OUT = (
     "{} of {} inputs were left out: the validation may take {:.0f} s, and each input took {:.0f} s (--validate-budget)"
 )
 
 
 def now() -> float:
-    """The seconds of a clock."""
+    """Return the seconds of a monotonic clock."""
     return time.perf_counter()
 
 
 @dataclass
 class Budget:
-    """The time for validating on so many inputs; without `seconds` it follows from the time of eager PyTorch."""
+    """The time limit for validating on `inputs` inputs; without `seconds`, it depends on the time of eager PyTorch."""
 
     inputs: int
     seconds: float | None = None
@@ -31,7 +31,7 @@ class Budget:
 
     @property
     def allowed(self) -> float:
-        """The seconds that everything may take."""
+        """The time limit in seconds."""
         if self.seconds is not None:
             return self.seconds
         return max(EAGER_CALLS * self.inputs * self.eager_call, LEAST)
@@ -42,16 +42,16 @@ class Budget:
         return now() - self.start
 
     def allows(self, done: int) -> bool:
-        """Whether there is time for one more input, after some that took as long each; there is for the first."""
+        """Whether there is time for another input, after `done` inputs; there is always time for the first."""
         return not done or self.passed * (done + 1) / done <= FOR_OUTPUTS * self.allowed
 
     def note(self, done: int) -> str:
-        """The inputs that were left out, in words."""
+        """Return a note on the inputs that were omitted."""
         return LEFT_OUT.format(self.inputs - done, self.inputs, self.allowed, self.passed / done)
 
     @contextmanager
     def timing_eager(self) -> Iterator[None]:
-        """Take the time of the block as that of a call of eager PyTorch."""
+        """Measure the time of the block as the time of a call of eager PyTorch."""
         began = now()
         yield
         self.eager_call = max(self.eager_call, now() - began)

@@ -1,4 +1,4 @@
-"""Validation: the optimized callable, eager PyTorch and the reference, side by side on the same inputs."""
+"""Validation: the optimized callable, eager PyTorch and the reference compared on the same inputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MISMATCH = "the layout of a tensor differs from the traced one, so gradients may
 
 
 def say_nothing(done: int, total: int) -> None:
-    """A progress callback for those who do not watch."""
+    """Do nothing with the progress."""
 
 
 def validate(
@@ -59,22 +59,23 @@ def validate(
     sizes: Sequence[str] = (),
     seconds: float | None = None,
 ) -> ValidationReport:
-    """Compare `optimized(**inputs)` with `model(**inputs)` on each of the inputs.
+    """Compare `optimized(**inputs)` with `model(**inputs)` on each of the inputs, and return the report.
 
-    With `train`, also the gradients of the loss that is among their outputs, one for each of the model's parameters.
+    If `train` is set, also compare the gradients of the loss in their outputs for each of the model's parameters.
 
-    Both are held against a reference: the same model in `reference_dtype` (default: float64, or float32 where that
-    does not fit into memory). The random state is seeded alike before each run, and is put back afterwards; so are
-    the model's buffers. `progress(done, total)` is called after each run. Where tensors of the optimized one are not
-    laid out as their bound symbols were derived, the report's notes name these. `sizes` are those of the inputs in
-    words, where these are of several, each of which is then reported by itself. The time is bounded by `seconds`, or by
-    that of eager PyTorch (`Budget`): the first input is compared in any case, and how many are left out is noted.
+    Both are compared with a reference: the same model in `reference_dtype` (default: float64, or float32 if float64
+    does not fit into memory). The random state is seeded equally before each run and restored afterwards, as are the
+    model's buffers. `progress(done, total)` is called after each run. If tensors of the optimized program have another
+    layout than their bound symbols declare, the report's notes list them. `sizes` are the sizes of the inputs in words,
+    if there are several; each size is also reported separately. `seconds` limits the time; the default limit depends on
+    the time of eager PyTorch (`Budget`). The first input is always compared, and a note gives the number of omitted
+    inputs.
 
-    Raises NotFinite where eager or the reference holds NaN or infinities, and AllZero where eager holds nothing but
-    zeros (unless `allow_non_finite`, when the notes say so), OutOfTolerance if an output is out of tolerance; all three
-    hold the report as their `report`. Raises NotComparable if the outputs differ in structure, shape or dtype, or the
-    model cannot be copied, OtherRandomNumbers if the optimized one draws others than eager, and NoLoss for a model that
-    cannot be trained.
+    Raises NotFinite if eager or the reference has NaN or infinities, and AllZero if all of eager's outputs are zero,
+    unless `allow_non_finite` is set, which adds notes instead. Raises OutOfTolerance if an output is out of tolerance.
+    These three errors have the report as their `report`. Raises NotComparable if the outputs differ in structure, shape
+    or dtype, or if the model cannot be copied, OtherRandomNumbers if the optimized program consumes the RNG differently
+    from eager, and NoLoss for a model that cannot be trained.
     """
     if not inputs:
         raise Bug("validation needs at least one input", fix="give at least one input")
@@ -99,9 +100,9 @@ def validate(
 
 @dataclass(frozen=True)
 class _Comparison:
-    """The results of the runs so far: measurements by outputs, what is `opaque`, and layouts that are `mismatches`.
+    """The results of the runs so far: measurements by output, opaque objects, and tensors with another layout.
 
-    `left_out` says how many inputs there was no time for.
+    `left_out` has notes on the inputs that were omitted because of the time limit.
     """
 
     measured: dict[str, list[Measurement]] = field(default_factory=dict)
@@ -110,7 +111,7 @@ class _Comparison:
     left_out: list[str] = field(default_factory=list)
 
     def add(self, observed: _SideBySide, measurements: Iterable[tuple[str, Measurement]]) -> None:
-        """Add one input's measurements, by the names of outputs."""
+        """Add one input's measurements, by the names of the outputs."""
         self.opaque.update(observed.eager.opaque)
         for name, measurement in measurements:
             self.measured.setdefault(name, []).append(measurement)
@@ -118,7 +119,7 @@ class _Comparison:
     def report(
         self, reference: Reference, inputs: int, tolerance: Tolerance, sizes: Sequence[str], *, language_model: bool
     ) -> ValidationReport:
-        """The verdict on each output, with notes on what was not compared and what is laid out otherwise."""
+        """Return the verdict on each output, with notes on parts that were not compared and on other layouts."""
         outputs = tuple(judge(name, measurements, tolerance) for name, measurements in self.measured.items())
         notes = (*finiteness_notes(outputs), *reference.notes, *_notes(outputs, language_model))
         opaque = itertools.starmap(NOT_COMPARED.format, self.opaque.items())
@@ -143,11 +144,11 @@ def _runs(
     *,
     train: bool,
 ) -> Iterator[_Run]:
-    """The runs to compare: one for each input, with a seed of its own; bound symbols at fault go to `mismatches`."""
+    """Yield one run for each input, each with its own seed; `mismatches` collects bound symbols with another layout."""
     ticks, observe = itertools.count(1), training_step if train else output
     tick = partial(_tell, progress, ticks, RUNS_PER_INPUT * len(inputs))
-    for number, given in enumerate(inputs):
-        yield _Run(given, seed + number, devices_of(model), observe, tick, mismatches)
+    for number, call_inputs in enumerate(inputs):
+        yield _Run(call_inputs, seed + number, devices_of(model), observe, tick, mismatches)
 
 
 def _tell(progress: Callable[[int, int], None], ticks: Iterator[int], total: int) -> None:
@@ -155,7 +156,7 @@ def _tell(progress: Callable[[int, int], None], ticks: Iterator[int], total: int
 
 
 def devices_of(model: torch.nn.Module) -> tuple[torch.device, ...]:
-    """The GPUs that a model is on."""
+    """Return the GPUs of a model's parameters."""
     return tuple({tensor.device for tensor in model.parameters() if tensor.is_cuda})
 
 
@@ -165,9 +166,9 @@ def _unchanged(value: object) -> object:
 
 @dataclass(frozen=True)
 class _Run:
-    """One input, given to one callable after another in the same random state.
+    """One input, which is passed to several callables in the same random state.
 
-    `mismatches` tells of tensors of the optimized one that are not what their bound symbols were derived with.
+    `mismatches` collects the tensors of the optimized program whose layout differs from the traced layout.
     """
 
     inputs: Mapping[str, object]
@@ -180,9 +181,9 @@ class _Run:
     def __call__(
         self, function: Callable[..., object], model: torch.nn.Module, convert: Callable[[object], object] = _unchanged
     ) -> Observed:
-        """The values that are compared of a call of the function, which computes with the model's parameters.
+        """Call the function, which uses the model's parameters, and return the compared values and the state after it.
 
-        With them the state that the call leaves behind. `convert` is done to each of its inputs.
+        `convert` is applied to each input.
         """
         self.begin()
         given = {name: convert(_own(value)) for name, value in self.inputs.items()}
@@ -198,7 +199,7 @@ class _Run:
         *,
         given: DrawnValues | None = None,
     ) -> tuple[Observed, DrawnValues]:
-        """The observed function, which also notes the random numbers that it draws or is given."""
+        """Call the function, and also return the random numbers that it drew, or that `given` replaced."""
         draws = DrawnValues(self.devices)
         with draws.note(given):
             return self(function, model, convert), draws
@@ -215,9 +216,9 @@ def _own(value: object) -> object:
 
 @dataclass(frozen=True)
 class _SideBySide:
-    """One input's outputs and changed state, of all three; and the state before the call, by the same names.
+    """The outputs and changed state of all three callables for one input, and the state before the call.
 
-    `measured` are the gradients that were compared with those of the reference while these were computed.
+    `measured` are the gradients that were compared with the reference's while they were computed.
     """
 
     mine: Leaves
@@ -227,9 +228,9 @@ class _SideBySide:
     measured: Mapping[str, MeasuredGradient]
 
     def finiteness(self, name: str) -> Finiteness:
-        """The finiteness of a tensor of eager's; of a state, that of the elements that the call changed.
+        """Return the finiteness of eager's tensor; for state, only of the elements that the call changed.
 
-        A state of nothing but zeros says something: it was something else before.
+        State of only zeros is not suspicious, because the call changed it.
         """
         if name in self.measured:
             return self.measured[name].finiteness
@@ -240,13 +241,13 @@ class _SideBySide:
         return replace(finiteness_of(eager[changed], precise[changed]), all_zero=False)
 
     def distance(self, name: str) -> Distance:
-        """The distance of a tensor of the optimized one, and of eager's, from the reference."""
+        """Return the distances of the optimized tensor and of eager's tensor from the reference."""
         if name in self.measured:
             return self.measured[name].distance
         return measure_distance(*self.triple(name))
 
     def triple(self, name: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """A tensor of the optimized one, eager's, and the reference's."""
+        """Return the optimized tensor, eager's tensor and the reference's tensor."""
         eager = self.eager.tensors[name]
         return self.mine.tensors[name], eager, _counterpart(name, eager, self.precise)
 
@@ -254,7 +255,7 @@ class _SideBySide:
 def _side_by_side(
     run: _Run, optimized: Callable[..., object], model: torch.nn.Module, reference: Reference, budget: Budget
 ) -> _SideBySide:
-    """The optimized one, eager and the reference. Eager runs first, on a copy: in the state that the other meets."""
+    """Run eager, the optimized callable and the reference. Eager runs first, on a copy, from the same state."""
     start = copy_sharing_parameters(model)
     before, own = state_of(start, run.inputs), state_of(model, run.inputs)
     with parameters_unchanged(model), budget.timing_eager():
@@ -262,7 +263,7 @@ def _side_by_side(
     generators = random_state(run.devices)
     with buffers_kept(model), layouts_watched() as watch:
         mine = run(optimized, model)
-        # A copy may be of another structure than the model, whose own is told by itself; its values are the model's.
+        # A copy may differ in structure from the model, so each is compared with its own structure; values are equal.
         paths = changed_paths(before, eager.state) | changed_paths(replace(own, tensors=before.tensors), mine.state)
         mine = mine.with_state_at(paths)
     run.mismatches.update(dict.fromkeys(map(str, watch.mismatches)))
@@ -282,7 +283,7 @@ def _side_by_side(
 def _precise(
     run: _Run, reference: Reference, start: torch.nn.Module, draws: DrawnValues, gradients: StreamedGradients
 ) -> tuple[Observed, Mapping[str, MeasuredGradient]]:
-    """The run of the reference, and the gradients that were compared with those of a large one and not kept."""
+    """Run the reference; also return the gradients that were compared while a large reference computed them."""
     if run.observe is training_step and reference.by_layer:
         precise = reference.observed(partial(replace(run, observe=gradients.observe).noting, given=draws), start, draws)
         if not gradients.came_in_parts:
@@ -291,7 +292,7 @@ def _precise(
 
 
 def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Iterator[tuple[str, Measurement]]:
-    """Each output of one input, measured, and each tensor that the call changed."""
+    """Yield the measurement of each output of one input, and of each tensor that the call changed."""
     eager = observed.eager
     if not eager.tensors:
         raise NotComparable("the model's output contains no tensor", fix="validate a model that returns tensors")
@@ -305,14 +306,14 @@ def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Ite
 
 
 def _counterpart(name: str, eager: torch.Tensor, precise: Leaves) -> torch.Tensor:
-    found = precise.tensors.get(name)
-    if found is None or found.shape != eager.shape:
-        shape = "missing" if found is None else f"of shape {list(found.shape)}"
+    tensor = precise.tensors.get(name)
+    if tensor is None or tensor.shape != eager.shape:
+        shape = "missing" if tensor is None else f"of shape {list(tensor.shape)}"
         raise NotComparable(
             f"`{name}` is {shape} in the reference run, but of shape {list(eager.shape)} in eager",
             fix="the shapes of the model's outputs depend on its precision, so the model cannot be validated",
         )
-    return found
+    return tensor
 
 
 def _notes(outputs: Sequence[OutputReport], language_model: bool) -> Iterator[str]:
@@ -335,7 +336,7 @@ def _random_state_kept(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def parameters_unchanged(model: torch.nn.Module) -> Iterator[None]:
-    """Raise `NotComparable` where the block writes to the model's parameters, which eager and the others share."""
+    """Raise `NotComparable` if the block writes to the model's parameters, which the copies share."""
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
     yield
     written = [name for name, parameter in model.named_parameters() if parameter._version != versions[name]]
@@ -348,7 +349,7 @@ def parameters_unchanged(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def buffers_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Put the model's buffers back, values and identities, as they were before the call."""
+    """Restore the values and identities of the model's buffers after the block."""
     constant = constant_buffers(model)
     owners = [
         (module, name, buffer)

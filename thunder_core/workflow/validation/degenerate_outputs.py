@@ -1,4 +1,4 @@
-"""Whether agreement on an output says anything: how much of it is NaN or infinite, and whether it is all zeros."""
+"""Checks whether agreement on an output is meaningful: counts NaN and infinite elements, and finds all-zero outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACCEPT = "if this is intended, use --allow-non-finite (in Python: allow_non_fini
 
 @dataclass(frozen=True)
 class Finiteness:
-    """The elements of one output of eager's that are NaN or infinite in it or in the reference; see `OutputReport`."""
+    """The counts of elements of an output that are NaN or infinite in eager or in the reference; see `OutputReport`."""
 
     elements: int
     nan: int
@@ -28,7 +28,7 @@ class Finiteness:
 
 
 def finiteness_of(eager: torch.Tensor, reference: torch.Tensor) -> Finiteness:
-    """The finiteness of an output; integers and booleans are always numbers, and may all be zero."""
+    """Return the finiteness of an output; integers and booleans are always finite, and never count as all zeros."""
     if not (eager.is_floating_point() or eager.is_complex()):
         return Finiteness(eager.numel(), 0, 0, finite_in_eager=True, all_zero=False)
     if is_finite(eager) and is_finite(reference):
@@ -45,24 +45,24 @@ def finiteness_of(eager: torch.Tensor, reference: torch.Tensor) -> Finiteness:
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has neither NaN nor infinities, which takes no memory."""
+    """Whether a tensor has neither NaN nor infinities; the check allocates no memory."""
     plain = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     return not plain.numel() or all(math.isfinite(end.item()) for end in plain.aminmax())
 
 
 def joined(of_inputs: Sequence[Finiteness]) -> Finiteness:
-    """The finiteness of one output over all inputs."""
+    """Return the finiteness of one output over all inputs."""
     return Finiteness(
-        elements=sum(one.elements for one in of_inputs),
-        nan=sum(one.nan for one in of_inputs),
-        infinite=sum(one.infinite for one in of_inputs),
-        finite_in_eager=all(one.finite_in_eager for one in of_inputs),
-        all_zero=all(one.all_zero for one in of_inputs),
+        elements=sum(finiteness.elements for finiteness in of_inputs),
+        nan=sum(finiteness.nan for finiteness in of_inputs),
+        infinite=sum(finiteness.infinite for finiteness in of_inputs),
+        finite_in_eager=all(finiteness.finite_in_eager for finiteness in of_inputs),
+        all_zero=all(finiteness.all_zero for finiteness in of_inputs),
     )
 
 
 def finiteness_notes(outputs: Sequence[OutputReport]) -> Iterator[str]:
-    """The notes for readers of a report on outputs that are not finite, or all zeros."""
+    """Yield the notes of a report on outputs that are not finite, or all zeros."""
     broken = [output for output in outputs if not output.finite]
     if broken:
         yield f"not finite in eager PyTorch or the reference: {_listed(broken)}; only finite elements were compared"
@@ -78,7 +78,7 @@ def _listed(outputs: Sequence[OutputReport]) -> str:
 
 
 def require_conclusive(report: ValidationReport, *, train: bool) -> None:
-    """Raise `NotFinite` or `AllZero`, with the report as its `report`, where agreement with eager would say nothing."""
+    """Raise `NotFinite` or `AllZero`, with the report as its `report`, if agreement with eager would prove nothing."""
     broken = [output for output in report.outputs if not output.finite]
     if broken:
         raise _reported(_not_finite(broken, report), report)

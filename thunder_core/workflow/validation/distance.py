@@ -1,4 +1,4 @@
-"""The distance of two tensors from a reference, in blocks, so that large logits need no large copies."""
+"""The distance of two tensors from a reference, computed in blocks, so that large logits need no large copies."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 
 from thunder_core.workflow.validation.report import Errors
 
-BLOCK = 1 << 20  # elements of a block, and of the sample that quantiles are taken from; torch.quantile takes 1 << 24
-SEED = 22  # of the places that are sampled
+BLOCK = 1 << 20  # elements of a block, and of the sample for quantiles; torch.quantile accepts 1 << 24
+SEED = 22  # for sampling elements
 EXACT = Errors(maximum=0.0, mean=0.0, median=0.0, p99=0.0)
 
 
 @dataclass(frozen=True)
 class Distance:
-    """The errors of an optimized tensor and of eager's, and whether what allows no error agrees.
+    """The errors of an optimized tensor and of eager's, and whether the elements that must be exact agree.
 
-    That is integers, and which elements are NaN, infinite or at an end of the dtype.
+    Integers must be exact, and so must the positions of NaN, infinities and the dtype's extreme values.
     """
 
     optimized: Errors
@@ -31,21 +31,21 @@ class Distance:
 
 
 def measure_distance(optimized: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> Distance:
-    """The distance of both from the reference; integers and booleans are held against eager itself."""
+    """Return the distance of both tensors from the reference; integers and booleans are compared with eager's."""
     if optimized.is_floating_point() or optimized.is_complex():
         return _measure_numbers(optimized, eager, reference)
     return _measure_integers(optimized, eager)
 
 
 def blocks(*tensors: torch.Tensor, elements: int = BLOCK) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Matching blocks of whole rows of the tensors, of so many elements, each as a matrix in double precision."""
+    """Yield matching blocks of whole rows of the tensors, each block as a matrix in double precision."""
     plain = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in tensors]
     width = plain[0].shape[-1] if plain[0].ndim else 1
     if plain[0].numel() == 0:
         return
     rows = max(1, elements // width)
     for block in zip(*(torch.split(t.detach().reshape(-1, width), rows) for t in plain), strict=True):
-        yield tuple(part.double() for part in block)
+        yield tuple(rows_of_block.double() for rows_of_block in block)
 
 
 def _measure_integers(optimized: torch.Tensor, eager: torch.Tensor) -> Distance:
@@ -72,7 +72,7 @@ def _measure_numbers(optimized: torch.Tensor, eager: torch.Tensor, reference: to
 def _plain_values(
     limit: float, ours: torch.Tensor, eagers: torch.Tensor, exact: torch.Tensor
 ) -> tuple[tuple[torch.Tensor, ...], bool]:
-    """The elements that are compared by their errors, and whether all others agree, which allow no error."""
+    """Return the elements that are compared by their errors, and whether the others, which must be exact, agree."""
     if _are_plain(limit, ours, eagers, exact):
         return (ours, eagers, exact), True
     our_codes, eager_codes = _exact_value_codes(ours, limit), _exact_value_codes(eagers, limit)
@@ -81,19 +81,19 @@ def _plain_values(
 
 
 def _are_plain(limit: float, ours: torch.Tensor, eagers: torch.Tensor, exact: torch.Tensor) -> bool:
-    """Whether all values are finite, and those of the dtype with this limit below it."""
-    largest = [max(-low.item(), high.item()) for low, high in (one.aminmax() for one in (ours, eagers, exact))]
+    """Whether all values are finite, and the values of both outputs are smaller in magnitude than the dtype's limit."""
+    largest = [max(-low.item(), high.item()) for low, high in (values.aminmax() for values in (ours, eagers, exact))]
     return largest[0] < limit and largest[1] < limit and math.isfinite(largest[2])
 
 
 def _exact_value_codes(values: torch.Tensor, limit: float) -> torch.Tensor:
-    """2 for NaN, 3 and -3 for infinities, 1 and -1 for either end of the dtype (masks are made of them), else 0."""
+    """Return 2 for NaN, 3 and -3 for infinities, 1 and -1 for the dtype's extreme values, which masks use, else 0."""
     ends = torch.where(values.abs() >= limit, values.sign(), 0.0)
     return torch.where(values.isnan(), 2.0, torch.where(values.isinf(), 3.0 * values.sign(), ends))
 
 
 class _Sample:
-    """Absolute errors as they come by: maximum and mean of all, quantiles of a random sample, the same each time."""
+    """Absolute errors, added in blocks: the maximum and mean of all, and quantiles of a reproducible random sample."""
 
     def __init__(self, expected: int) -> None:
         self.share = min(1.0, BLOCK / expected) if expected else 1.0
@@ -109,23 +109,23 @@ class _Sample:
             self.kept.append(self.sample(errors))
 
     def sample(self, errors: torch.Tensor) -> torch.Tensor:
-        """Some of the errors: as many in each block, at places that no row or column decides about."""
+        """Return a sample of the errors: the same share of each block, at random positions."""
         if self.share == 1.0:
             return errors
-        kept = math.ceil(errors.numel() * self.share)
-        places = torch.randint(errors.numel(), (kept,), generator=self.generator)
+        count = math.ceil(errors.numel() * self.share)
+        places = torch.randint(errors.numel(), (count,), generator=self.generator)
         return errors[places.to(errors.device)]
 
     def errors(self) -> Errors:
         if not self.count:
             return EXACT
         kept = torch.cat(self.kept).cpu().numpy()
-        median, p99 = np.quantile(kept, [0.5, 0.99]).tolist()  # which sorts only a part, as PyTorch's does not
+        median, p99 = np.quantile(kept, [0.5, 0.99]).tolist()  # unlike PyTorch's, sorts only a part
         return Errors(maximum=self.maximum, mean=self.total / self.count, median=median, p99=p99)
 
 
 class _Angle:
-    """The cosine between two long vectors that come by in blocks."""
+    """The cosine of the angle between two long vectors, which are added in blocks."""
 
     def __init__(self) -> None:
         self.dot, self.left, self.right = 0.0, 0.0, 0.0

@@ -10,8 +10,8 @@ import torch
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-Draw = tuple[str, tuple[torch.Tensor, ...]]  # an operation, and what it drew
-# The operations of ATen whose result is what they draw.
+Draw = tuple[str, tuple[torch.Tensor, ...]]  # an operation, and the random numbers that it drew
+# The ATen operations whose result is the random numbers themselves.
 PLAIN_DRAWS = frozenset(
     {"rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "bernoulli", "bernoulli_"}
     | {"normal", "normal_", "uniform_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_"}
@@ -20,34 +20,34 @@ PLAIN_DRAWS = frozenset(
 
 
 def random_state(devices: Iterable[torch.device]) -> tuple[torch.Tensor, ...]:
-    """The states of PyTorch's generators: the CPU's, and those of these GPUs."""
+    """Return the states of PyTorch's generators of the CPU and of these GPUs."""
     return (torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices))
 
 
-def same_state(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    """Whether the same numbers would come next."""
-    return all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+def same_state(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> bool:
+    """Whether two states of the generators are equal."""
+    return all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
 
 @dataclass
 class DrawnValues:
-    """The draws of the operations that changed the state of a generator, in their order."""
+    """The random numbers of the operations that changed the state of a generator, in order."""
 
     devices: Sequence[torch.device]
     taken: list[Draw] = field(default_factory=list)
 
     def note(self, given: DrawnValues | None = None) -> TorchDispatchMode:
-        """A mode that notes what is drawn beneath it, and gives each draw of `given` in the place of a new one.
+        """Return a mode that records random numbers, and replaces them by the recorded numbers in `given`.
 
-        So a reference in a wider dtype computes with the numbers of eager PyTorch: in that dtype, the same seed may
-        stand for others.
+        A reference in a wider dtype thus computes with the numbers of eager PyTorch, although the same seed may give
+        other numbers in that dtype.
         """
         return _Noting(self, () if given is None else tuple(given.taken))
 
     def agree_with(self, other: DrawnValues) -> bool:
         """Whether the same operations drew the same numbers, to the precision of the narrower dtype.
 
-        The numbers that a seed stands for may depend on the dtype that they are drawn in.
+        The numbers for a seed may depend on the dtype in which they are drawn.
         """
         return len(self.taken) == len(other.taken) and all(map(_same, self.taken, other.taken))
 
@@ -64,28 +64,29 @@ class _Noting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = func(*args, **(kwargs or {}))
         if not same_state(before, random_state(self.draws.devices)):
             self._give(func, made)
-            tensors = [one.detach() for one in _pytree.tree_leaves(made) if isinstance(one, torch.Tensor)]
-            masks = [one for one in tensors if one.dtype == torch.bool]
-            self.draws.taken.append((str(func), tuple(one.clone() for one in masks or tensors)))
+            tensors = [leaf.detach() for leaf in _pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
+            masks = [tensor for tensor in tensors if tensor.dtype == torch.bool]
+            self.draws.taken.append((str(func), tuple(tensor.clone() for tensor in masks or tensors)))
         return made
 
     def _give(self, func: Any, made: object) -> None:
-        """Write the given draw into the tensor that was drawn, if that is the draw itself and of the same shape."""
+        """Write the given numbers into an operation's result, if the result is random numbers of the same shape."""
         place = len(self.draws.taken)
         if place >= len(self.given) or func.overloadpacket.__name__ not in PLAIN_DRAWS:
             return
         name, tensors = self.given[place]
-        if name == str(func) and isinstance(made, torch.Tensor) and [one.shape for one in tensors] == [made.shape]:
+        shapes = [tensor.shape for tensor in tensors]
+        if name == str(func) and isinstance(made, torch.Tensor) and shapes == [made.shape]:
             made.copy_(tensors[0])
 
 
-def _same(one: Draw, other: Draw) -> bool:
-    (name, mine), (other_name, theirs) = one, other
+def _same(draw: Draw, other_draw: Draw) -> bool:
+    (name, mine), (other_name, theirs) = draw, other_draw
     return name == other_name and len(mine) == len(theirs) and all(map(_close, mine, theirs))
 
 
-def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    widths = [torch.finfo(tensor.dtype).eps for tensor in (one, other) if tensor.is_floating_point()]
-    if one.shape != other.shape:
+def _close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+    widths = [torch.finfo(tensor.dtype).eps for tensor in (mine, theirs) if tensor.is_floating_point()]
+    if mine.shape != theirs.shape:
         return False
-    return torch.allclose(one.double(), other.double(), rtol=max(widths, default=0.0), atol=0.0)
+    return torch.allclose(mine.double(), theirs.double(), rtol=max(widths, default=0.0), atol=0.0)

@@ -1,4 +1,4 @@
-"""Validation of generation: the tokens that the optimized model would choose, and how its distributions diverge."""
+"""Validation of generation: the tokens that the optimized model would choose, and its next-token distributions."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ UNDEFINED = (
 
 
 class TeacherForcing(LogitsProcessor):
-    """Goes on with given tokens, and notes those that would have been chosen."""
+    """A logits processor that continues with fixed tokens, and records the tokens that would have been chosen."""
 
     def __init__(self, tokens: torch.Tensor) -> None:
-        """`tokens` are those of each step, [batch, steps]."""
+        """Continue with `tokens` of shape [batch, steps]."""
         self.tokens = tokens
         self.chosen: list[torch.Tensor] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
-        """Scores by which the given token of the step is the only one."""
-        given = self.tokens[:, len(self.chosen)]
+        """Return scores that allow only the fixed token of this step."""
+        token = self.tokens[:, len(self.chosen)]
         self.chosen.append(scores.argmax(-1))
         forced = torch.full_like(scores, -torch.inf)
-        return forced.scatter_(1, given.unsqueeze(1), 0.0)
+        return forced.scatter_(1, token.unsqueeze(1), 0.0)
 
 
 def generated(model: Any, prompt: Prompt, new_tokens: int, **options: object) -> Any:
-    """The result of `generate` of the transformers library: greedy, of exactly so many tokens."""
+    """Generate exactly `new_tokens` tokens greedily with the transformers library, and return its result."""
     lengths = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens}
     return model.generate(**prompt, **lengths, do_sample=False, num_beams=1, **options)
 
@@ -54,21 +54,21 @@ def validate_generation(
     allow_non_finite: bool = False,
     progress: Callable[[int, int], None],
 ) -> GenerationReport:
-    """Compare the optimized model with eager on prompts, each with its size in words.
+    """Compare the optimized model with eager on prompts, each given with its size in words.
 
-    Eager generates greedily; the optimized one goes on with eager's tokens (teacher forcing), so that at each step both
-    have read the same. Compared are the token that each would choose, and the distributions. Where all tokens are
-    equal, greedy generation by the optimized model gives these tokens, too: its first step reads what eager's read,
-    and so does each that follows a step with the same token. In float32 and float64 all have to be equal; in others
-    the share that the tolerance names as `top1`. The mean divergence must not be greater than the tolerance's `kl`.
+    Eager generates greedily. The optimized model continues with eager's tokens (teacher forcing), so that both models
+    read the same tokens at each step. The tokens that each would choose and the distributions are compared. If all
+    tokens are equal, greedy generation by the optimized model gives these tokens, too: its first step reads the same
+    tokens as eager's, and so does each later step. In float32 and float64 all tokens must be equal; in other dtypes,
+    the share that the tolerance names as `top1`. The mean divergence must be at most the tolerance's `kl`.
 
-    Raises OutOfTolerance, NotFinite and AllZero with the report as their `report`, and NotComparable where the logits
-    are of another shape.
+    Raises OutOfTolerance, NotFinite and AllZero with the report as their `report`, and NotComparable if the logits have
+    another shape.
     """
     exact = model.dtype in EXACT
-    found = []
+    comparisons = []
     for number, (size, prompt) in enumerate(prompts):
-        found.append(_compared(optimized, model, size, prompt, new_tokens))
+        comparisons.append(_compared(optimized, model, size, prompt, new_tokens))
         progress(number + 1, len(prompts))
     report = GenerationReport(
         passed=True,
@@ -76,26 +76,28 @@ def validate_generation(
         dtype=dtype_name(model.dtype),
         exact=exact,
         tolerance=tolerance,
-        prompts=tuple(_judged(one, tolerance, exact=exact) for one, _, _ in found),
-        notes=tuple(_notes(found)),
+        prompts=tuple(_judged(prompt, tolerance, exact=exact) for prompt, _, _ in comparisons),
+        notes=tuple(_notes(comparisons)),
     )
-    report = report.model_copy(update={"passed": all(one.passed for one in report.prompts)})
+    report = report.model_copy(update={"passed": all(prompt.passed for prompt in report.prompts)})
     if not allow_non_finite:
-        _require_conclusive(report, found)
+        _require_conclusive(report, comparisons)
     _require_passed(report)
     return report
 
 
-Compared = tuple[PromptReport, int, bool]  # with the number of eager's undefined distributions, and if all are zeros
+Compared = tuple[
+    PromptReport, int, bool
+]  # with the number of eager's undefined distributions, and whether its logits are zero
 
 
 def _compared(optimized: Any, model: Any, size: str, prompt: Prompt, new_tokens: int) -> Compared:
-    """One batch of prompts, side by side."""
-    kept = {"return_dict_in_generate": True, "output_logits": True}
-    eager = generated(model, prompt, new_tokens, **kept)
+    """Compare both models on one batch of prompts."""
+    options = {"return_dict_in_generate": True, "output_logits": True}
+    eager = generated(model, prompt, new_tokens, **options)
     tokens = eager.sequences[:, -new_tokens:]
     forcing = TeacherForcing(tokens)
-    ours = generated(optimized, prompt, new_tokens, logits_processor=[forcing], **kept)
+    ours = generated(optimized, prompt, new_tokens, logits_processor=[forcing], **options)
     _require_same_shapes(size, ours.logits, eager.logits)
     chosen = torch.stack(forcing.chosen, 1)
     equal = chosen == tokens
@@ -109,7 +111,7 @@ def _compared(optimized: Any, model: Any, size: str, prompt: Prompt, new_tokens:
         divergences=tuple(mean for mean, _ in steps),
         passed=True,
     )
-    return report, sum(undefined for _, undefined in steps), not any(bool(one.any()) for one in eager.logits)
+    return report, sum(undefined for _, undefined in steps), not any(bool(logits.any()) for logits in eager.logits)
 
 
 def _require_same_shapes(size: str, ours: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> None:
@@ -122,24 +124,24 @@ def _require_same_shapes(size: str, ours: Sequence[torch.Tensor], eager: Sequenc
 
 
 def _divergence(optimized: torch.Tensor, eager: torch.Tensor) -> tuple[float, int]:
-    """The mean over the prompts of KL(eager || optimized) at one step, in nats, and where eager has no distribution.
+    """Return the mean KL(eager || optimized) over the prompts at one step, in nats, and the number of undefined ones.
 
     KL(p || q) is the sum of p (ln p - ln q) over the tokens (Kullback and Leibler, On Information and Sufficiency, Ann.
-    Math. Statist. 22, 1951); a natural logarithm makes it nats. It is NaN where the optimized one has no distribution
-    and eager has one.
+    Math. Statist. 22, 1951); the natural logarithm gives nats. The mean is NaN if eager has a distribution for a prompt
+    and the optimized model has none.
     """
     defined = have_distributions(eager)
     broken = defined & ~have_distributions(optimized, eager)
     if bool(broken.any()):
         return float("nan"), int((~defined).sum())
-    found = divergences(optimized[defined].double(), eager[defined].double())
-    return float(found.mean()) if len(found) else 0.0, int((~defined).sum())
+    values = divergences(optimized[defined].double(), eager[defined].double())
+    return float(values.mean()) if len(values) else 0.0, int((~defined).sum())
 
 
 def _judged(report: PromptReport, tolerance: Tolerance, *, exact: bool) -> PromptReport:
-    """The report with the verdict on it."""
+    """Return the report with the verdict."""
     failures = [*_token_failures(report, tolerance, exact=exact)]
-    if not report.mean_divergence <= tolerance.kl:  # also where it is NaN
+    if not report.mean_divergence <= tolerance.kl:  # also if it is NaN
         failures.append(
             f"the KL divergence of its distributions from eager's is {report.mean_divergence:.3g} nats, and at most "
             f"{tolerance.kl:.3g} is allowed"
@@ -156,20 +158,20 @@ def _token_failures(report: PromptReport, tolerance: Tolerance, *, exact: bool) 
     return [f"{agreement}; the first difference is at token {report.first_difference or 1}"]
 
 
-def _notes(found: Sequence[Compared]) -> list[str]:
-    undefined = sum(count for _, count, _ in found)
-    return [UNDEFINED.format(undefined, sum(report.tokens for report, _, _ in found))] if undefined else []
+def _notes(comparisons: Sequence[Compared]) -> list[str]:
+    undefined = sum(count for _, count, _ in comparisons)
+    return [UNDEFINED.format(undefined, sum(report.tokens for report, _, _ in comparisons))] if undefined else []
 
 
-def _require_conclusive(report: GenerationReport, found: Sequence[Compared]) -> None:
-    """Raise `NotFinite` or `AllZero` where agreement with eager would say nothing."""
+def _require_conclusive(report: GenerationReport, comparisons: Sequence[Compared]) -> None:
+    """Raise `NotFinite` or `AllZero` if agreement with eager would prove nothing."""
     error: NotFinite | AllZero
     if report.notes:
         error = NotFinite(
             f"the logits are infinite or NaN in eager PyTorch: {report.notes[0]}",
             fix=f"use a --dtype with a wider range (bfloat16, float32), or check the weights; {ACCEPT}",
         )
-    elif all(zeros for _, _, zeros in found):
+    elif all(zeros for _, _, zeros in comparisons):
         error = AllZero(
             "all logits are zero in eager PyTorch, so a comparison does not validate anything",
             fix=f"check the weights (an initialization with zeros, or weights that were not loaded); {ACCEPT}",
@@ -181,11 +183,11 @@ def _require_conclusive(report: GenerationReport, found: Sequence[Compared]) -> 
 
 
 def _require_passed(report: GenerationReport) -> None:
-    """Raise `OutOfTolerance` where some prompts failed."""
+    """Raise `OutOfTolerance` if any prompts failed."""
     if report.passed:
         return
     worst = report.worst
-    failed = sum(not one.passed for one in report.prompts)
+    failed = sum(not prompt.passed for prompt in report.prompts)
     error = OutOfTolerance(
         f"generation for prompts of {worst.size} differs from eager's: {'; '.join(worst.failures)} ({failed} of "
         f"{len(report.prompts)} batches of prompts failed)",

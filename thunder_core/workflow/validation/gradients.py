@@ -1,4 +1,4 @@
-"""The values that are compared of a call: its outputs or, of a step of training, the loss and all gradients as well."""
+"""The values of a call that are compared: its outputs; for a step of training, the loss and all gradients as well."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ Observe = Callable[[Function, torch.nn.Module, Mapping[str, object]], Leaves]
 
 
 def output(function: Function, _model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
-    """The outputs of a call, which autograd does not record."""
+    """Return the outputs of a call without recording for autograd."""
     with torch.no_grad():
         return leaves_of(function(**inputs))
 
 
 def training_step(function: Function, model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
-    """The outputs of a call, and behind them the gradient of its loss for each of the model's parameters.
+    """Return the outputs of a call, and the gradient of its loss for each of the model's parameters.
 
-    `weight.grad` is that of the parameter `weight`; a parameter without one is noted as such. The model's own
-    gradients are left as they were.
+    `weight.grad` is the gradient of the parameter `weight`. A parameter without a gradient is recorded as None. The
+    model's own gradients are not changed.
     """
     with torch.enable_grad(), gradients_kept(model):
         returned = function(**inputs)
         loss_of(returned).backward()  # type: ignore[no-untyped-call]
-        found = leaves_of(returned)
-        found.tensors = {name: tensor.detach() for name, tensor in found.tensors.items()}
-        found.adopt(gradients_of(model))
-    return found
+        leaves = leaves_of(returned)
+        leaves.tensors = {name: tensor.detach() for name, tensor in leaves.tensors.items()}
+        leaves.adopt(gradients_of(model))
+    return leaves
 
 
 def gradients_of(model: torch.nn.Module) -> Leaves:
-    """The gradients that a model's parameters have."""
+    """Return the gradients of a model's parameters."""
     named = {f"{name}{GRADIENT}": parameter.grad for name, parameter in model.named_parameters()}
     return Leaves(
         tensors={name: dense(gradient) for name, gradient in named.items() if gradient is not None},
@@ -49,7 +49,7 @@ def gradients_of(model: torch.nn.Module) -> Leaves:
 
 
 def on_gradient(leaf: torch.Tensor, take: Callable[[torch.Tensor], bool]) -> RemovableHandle:
-    """Hand each gradient of a leaf to a function when it is there; it is dropped where the function returns True."""
+    """Call a function with each gradient of a leaf when it is computed; drop the gradient if that returns True."""
 
     def hand_over(leaf: torch.Tensor) -> None:
         if leaf.grad is not None and take(leaf.grad):
@@ -60,38 +60,44 @@ def on_gradient(leaf: torch.Tensor, take: Callable[[torch.Tensor], bool]) -> Rem
 
 
 def dense(gradient: torch.Tensor) -> torch.Tensor:
-    """A gradient as a tensor with strides, as that of an embedding may not be."""
+    """Return a gradient as a strided tensor; the gradient of an embedding may be sparse."""
     return gradient if gradient.layout == torch.strided else gradient.to_dense()
 
 
 def loss_of(returned: object) -> torch.Tensor:
-    """The loss in what a model returns for labels: by its name or, of a tuple, the first; raises `NoLoss`."""
+    """Return the loss in a model's output: by its name, or the first item of a tuple; raise `NoLoss`."""
     named = returned.get(LOSS) if isinstance(returned, Mapping) else getattr(returned, LOSS, None)
-    found = returned[0] if isinstance(returned, tuple) and returned else named
-    if not isinstance(found, torch.Tensor) or found.ndim or not found.requires_grad:
+    loss = returned[0] if isinstance(returned, tuple) and returned else named
+    if not isinstance(loss, torch.Tensor) or loss.ndim or not loss.requires_grad:
         raise NoLoss(
             "the model got labels, but returned no loss that depends on its parameters",
             fix="set --task to the task to train for, or compile your own training step: thunder_core.jit(function)",
         )
-    return found
+    return loss
 
 
 def among_all(measured: Mapping[str, Distance]) -> dict[str, Distance]:
-    """The distances, where gradients that are nothing but rounding in eager are held against the largest of the step.
+    """Return the distances, with a larger scale for gradients that are only rounding errors in eager.
 
-    Some gradients are zero (that of the bias of an attention's keys, since softmax does not see it): what eager has for
-    them is its own error, and a tolerance relative to them would ask for the same rounding.
+    Some gradients are mathematically zero, for example the gradient of the bias of attention's keys, because softmax
+    does not depend on it. Eager's values are then rounding errors, and a relative tolerance would require the same
+    rounding. The largest gradient of the step is used as their scale.
     """
-    largest = max((one.scale for name, one in measured.items() if name.endswith(GRADIENT)), default=0.0)
+    gradients = [distance for name, distance in measured.items() if name.endswith(GRADIENT)]
+    largest = max((gradient.scale for gradient in gradients), default=0.0)
     return {
-        name: replace(one, scale=largest) if name.endswith(GRADIENT) and one.scale <= one.eager.maximum else one
-        for name, one in measured.items()
+        name: replace(distance, scale=largest) if _is_rounding(name, distance) else distance
+        for name, distance in measured.items()
     }
+
+
+def _is_rounding(name: str, distance: Distance) -> bool:
+    return name.endswith(GRADIENT) and distance.scale <= distance.eager.maximum
 
 
 @contextmanager
 def gradients_kept(model: torch.nn.Module) -> Iterator[None]:
-    """While the block runs the parameters begin without gradients; after it they have those that they had."""
+    """While the block runs, clear the gradients of the parameters; restore them afterwards."""
     before = [(parameter, parameter.grad) for parameter in model.parameters()]
     for parameter, _ in before:
         parameter.grad = None

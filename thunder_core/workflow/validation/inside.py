@@ -1,4 +1,4 @@
-"""The findings of a look inside a program: plain data, which joins reports as it is."""
+"""The results of the internal check of a program, which compares its lines: plain data, which is part of reports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TensorFacts(ReportFacts):
 
 
 class Fault(ReportFacts):
-    """A line of a program that is wrong: where it stands, who made it so, and by how much it is wrong."""
+    """A wrong line of a program: its place, the cause (an executor or transform), and the size of the error."""
 
     kind: FaultKind
     by: str
@@ -58,15 +58,15 @@ class Fault(ReportFacts):
     difference: str
     """The difference in words: `is 0.928571 at [3], and 0.905148 in eager PyTorch`."""
     error: float = 0.0
-    """The largest absolute error beside float64, or beside eager PyTorch where there is no float64."""
+    """The largest absolute error compared with float64, or with eager PyTorch if there is no float64 result."""
     eager_error: float = 0.0
-    """The same of eager PyTorch."""
+    """The largest absolute error of eager PyTorch."""
     allowed: float = 0.0
     """The largest absolute error that rounding explains."""
     module: str = ""
-    """The path of the module that the line is part of."""
+    """The path of the line's module in the model."""
     source: str = ""
-    """The user's line: `FILE:LINE, in FUNCTION`."""
+    """The source line: `FILE:LINE, in FUNCTION`."""
     inputs: tuple[TensorFacts, ...] = ()
 
     @property
@@ -76,13 +76,13 @@ class Fault(ReportFacts):
 
     @property
     def title(self) -> str:
-        """The line with its module and who made it so: `inductor in layers.0.mlp: t5 = torch.tanh(t4)`."""
+        """The line with its executor or transform and its module: `inductor in layers.0.mlp: t5 = torch.tanh(t4)`."""
         place = f" in {self.module}" if self.module else ""
         return f"{self.by or self.kind}{place}: {self.line}"
 
 
 class NonFiniteLine(ReportFacts):
-    """The line at which NaN, or an infinity, first appears among values that were finite."""
+    """The first line whose result has NaN, or an infinity, although its inputs were finite."""
 
     kind: str
     """`NaN` or `infinity`."""
@@ -90,19 +90,16 @@ class NonFiniteLine(ReportFacts):
     """`eager PyTorch` or `thunder`."""
     line: str
     count: int
-    """How many elements of its result are such."""
+    """The number of elements of the result that are NaN, or infinite."""
     module: str = ""
     source: str = ""
     inputs: tuple[TensorFacts, ...] = ()
     largest: dict[str, float] = Field(default_factory=dict)
-    """The largest magnitude of each floating-point tensor that it reads."""
+    """The largest magnitude of each floating-point tensor that the line reads."""
 
 
 class CheckedLines(ReportFacts):
-    """The lines of one module that one executor runs: how many were compared, and the one that used most of its bound.
-
-    `used` is its error as a part of what is allowed.
-    """
+    """The lines of one module that one executor runs: the number of compared lines, and the worst line."""
 
     module: str
     executor: str
@@ -115,12 +112,12 @@ class CheckedLines(ReportFacts):
 
     @property
     def used(self) -> float:
-        """The error of the worst line as a part of what is allowed."""
+        """The error of the worst line relative to the allowed error."""
         return self.error / self.allowed if self.allowed else 0.0
 
 
 class NotCompared(ReportFacts):
-    """A part of a program that was not compared, and why."""
+    """A part of a program that was not compared, and the reason."""
 
     what: str
     count: int
@@ -128,19 +125,19 @@ class NotCompared(ReportFacts):
 
 
 class InsideReport(ReportFacts):
-    """A program line by line beside eager PyTorch: lines that executors run, transforms, and the backward."""
+    """A program line by line compared with eager PyTorch: lines that executors run, transforms, and the backward."""
 
     lines: tuple[CheckedLines, ...] = ()
     stages: tuple[str, ...] = ()
-    """The steps whose traces were compared with what they were made from."""
+    """The transforms whose traces were compared with the previous traces."""
     faults: tuple[Fault, ...] = ()
     not_compared: tuple[NotCompared, ...] = ()
     seconds: float = 0.0
     budget: float = 0.0
-    """The seconds that it might have taken; 0 for as long as it takes."""
+    """The time limit in seconds; 0 for no limit."""
 
     def joined(self, other: InsideReport) -> InsideReport:
-        """The report of this program and of others."""
+        """Return the report of the programs of two reports."""
         return InsideReport(
             lines=(*self.lines, *other.lines),
             stages=tuple(dict.fromkeys((*self.stages, *other.stages))),
@@ -152,13 +149,13 @@ class InsideReport(ReportFacts):
 
     @property
     def compared(self) -> int:
-        """The lines of executors that were compared."""
-        return sum(one.compared for one in self.lines)
+        """The number of executors' lines that were compared."""
+        return sum(lines.compared for lines in self.lines)
 
     @property
     def worst(self) -> CheckedLines | None:
-        """The lines that used most of what is allowed."""
-        return max(self.lines, key=lambda one: one.used, default=None)
+        """The lines whose error uses the largest share of the allowed error."""
+        return max(self.lines, key=lambda lines: lines.used, default=None)
 
     @property
     def summary(self) -> str:
@@ -166,11 +163,11 @@ class InsideReport(ReportFacts):
         regions = f"{self.compared} compiled region{'' if self.compared == 1 else 's'}"
         transforms = f" and {len(self.stages)} transform{'' if len(self.stages) == 1 else 's'}" if self.stages else ""
         worst = f"; the largest error is {self.worst.used:.0%} of the rounding allowance" if self.worst else ""
-        left_out = sum(one.count for one in self.not_compared)
+        left_out = sum(part.count for part in self.not_compared)
         rest = f"; {left_out} not compared" if left_out else ""
         return f"{regions}{transforms} compared with eager{worst}{rest}"
 
     @property
     def ranked(self) -> list[CheckedLines]:
-        """The lines, those that used most of what is allowed first."""
-        return sorted(self.lines, key=lambda one: -one.used)
+        """The lines, the largest share of the allowed error first."""
+        return sorted(self.lines, key=lambda lines: -lines.used)

@@ -1,4 +1,4 @@
-"""The agreement of a language model's logits: the divergence of the distributions, and the first choice."""
+"""The agreement of a language model's logits: the divergence of the distributions, and top-1 agreement."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from thunder_core.workflow.validation.distance import blocks
 from thunder_core.workflow.validation.report import LanguageReport
 
 LOGITS = "logits"
-ELEMENTS = 1 << 18  # of a block: a dozen copies of one are there at once
+ELEMENTS = 1 << 18  # of a block; about twelve copies of a block exist at once
 
 
 def has_logits(name: str, tensor: torch.Tensor) -> bool:
-    """Whether this output holds one distribution over a vocabulary for each position."""
+    """Whether an output has a distribution over a vocabulary for each position."""
     return name == LOGITS and tensor.is_floating_point() and tensor.ndim >= 2 and tensor.shape[-1] >= 2
 
 
 def measure_language(optimized: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> LanguageReport | None:
-    """KL divergence from the reference and agreement on the most probable token, over all positions that have a
-    distribution; None where none has one, for then nothing was measured.
+    """Return the KL divergence from the reference and the top-1 agreement, over all positions with a distribution.
+
+    Return None if no position has a distribution, because nothing was measured.
     """
     positions, kl, eager_kl, lost, undecided = 0, 0.0, 0.0, 0, 0
     for block in blocks(optimized, eager, reference, elements=ELEMENTS):
-        whole = have_distributions(*block)
-        o, e, r = (part[whole] for part in block)
+        valid = have_distributions(*block)
+        o, e, r = (logits[valid] for logits in block)
         positions += len(r)
         kl += divergences(o, r).sum().item()
         eager_kl += divergences(e, r).sum().item()
@@ -41,22 +42,24 @@ def measure_language(optimized: torch.Tensor, eager: torch.Tensor, reference: to
 
 
 def have_distributions(*logits: torch.Tensor) -> torch.Tensor:
-    """The positions at which all of them have a distribution: no NaN, no +inf, and -inf for the same tokens."""
-    excluded = [part.isneginf() for part in logits]
-    broken = torch.stack([(part.isnan() | part.isposinf()).any(-1) | part.isneginf().all(-1) for part in logits])
-    differing = torch.stack([(one != excluded[-1]).any(-1) for one in excluded])
+    """Return the positions at which all logits have a distribution: no NaN, no +inf, and -inf for the same tokens."""
+    excluded = [values.isneginf() for values in logits]
+    broken = torch.stack(
+        [(values.isnan() | values.isposinf()).any(-1) | values.isneginf().all(-1) for values in logits]
+    )
+    differing = torch.stack([(tokens != excluded[-1]).any(-1) for tokens in excluded])
     return ~(broken.any(0) | differing.any(0))
 
 
 def divergences(logits: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """KL(reference || logits) of each row, in nats; tokens of probability 0 add nothing."""
+    """Return KL(reference || logits) of each row, in nats; tokens of probability 0 add nothing."""
     log_p, log_q = reference.log_softmax(-1), logits.log_softmax(-1)
     p = log_p.exp()
     return torch.where(p > 0, p * (log_p - log_q), 0.0).sum(-1).clamp(min=0.0)
 
 
 def _undecided(eager: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """The positions at which the reference's lead is within eager's own error: its ties and flips."""
+    """Return the positions at which the lead of the reference's best token is within eager's own error."""
     best = reference.topk(2).values
     rounding = (eager - reference).nan_to_num(0.0, 0.0, 0.0).abs().amax(-1)
     return best[..., 0] - best[..., 1] <= 2 * rounding

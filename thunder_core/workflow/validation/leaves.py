@@ -1,4 +1,4 @@
-"""A model's output as named tensors and the structure that holds them, whatever it is made of."""
+"""A model's output as named tensors and a description of the structure around them, for any type of output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONSTANTS = (
     *(bool, int, str, bytes, bytearray, complex, range, slice, type(None), type(...)),
     *(torch.dtype, torch.device, torch.Size),
 )
-NUMBER_KINDS = "biufc"  # of NumPy's dtypes: those of booleans and numbers, of which tensors can be made
+NUMBER_KINDS = "biufc"  # of NumPy dtypes: booleans and numbers, which can become tensors
 OPAQUE = (torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)
 
 Child = tuple[str, object]
@@ -27,32 +27,32 @@ Child = tuple[str, object]
 
 @dataclass
 class Leaves:
-    """The tensors of an output by path, and what else it consists of: types and constants, by path too."""
+    """The tensors of an output by path, and its structure by path: types and constants."""
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     structure: dict[str, str] = field(default_factory=dict)
     opaque: dict[str, str] = field(default_factory=dict)
-    """What cannot be looked into: objects of these types, by path; of them the type alone is known."""
+    """The types of objects whose contents cannot be compared, by path."""
 
-    def adopt(self, other: Leaves) -> None:
-        """Add what was found further down; raises `NotComparable` for a path that is taken."""
-        for taken in (self.tensors.keys() | self.structure.keys()) & (other.tensors.keys() | other.structure.keys()):
+    def adopt(self, child: Leaves) -> None:
+        """Add the leaves of a child; raise `NotComparable` for a path that already exists."""
+        for taken in (self.tensors.keys() | self.structure.keys()) & (child.tensors.keys() | child.structure.keys()):
             raise NotComparable(
                 f"two values of the model's output have the name `{taken}`, so one of them would not be compared",
                 fix="use keys that also differ when they are joined with dots",
             )
-        self.tensors |= other.tensors
-        self.structure |= other.structure
-        self.opaque |= other.opaque
+        self.tensors |= child.tensors
+        self.structure |= child.structure
+        self.opaque |= child.opaque
 
 
 def leaves_of(output: object) -> Leaves:
-    """The tensors of `output`, named as one would write them: `logits`, `past_key_values.layers.0.keys`."""
+    """Return the tensors of `output`, with names as in Python: `logits`, `past_key_values.layers.0.keys`."""
     return _Walk().visit("", output)
 
 
 class _Walk:
-    """One walk over an output: knows where it came from, so that a cycle ends, and where nothing was found."""
+    """One walk over an output. It records the ancestors of an object to stop at cycles, and objects without tensors."""
 
     def __init__(self) -> None:
         self.ancestors: set[int] = set()
@@ -72,26 +72,26 @@ class _Walk:
         return self.descend(path, value)
 
     def descend(self, path: str, value: object) -> Leaves:
-        found = Leaves(structure={path: type(value).__qualname__})
+        leaves = Leaves(structure={path: type(value).__qualname__})
         children = next((children for applies, children in CONTAINERS if applies(value)), None)
         if children is None or id(value) in self.barren:
-            return found
-        inside, held = Leaves(), list(children(value))
-        if children is _attributes and not held:
-            found.opaque[path] = type(value).__qualname__
+            return leaves
+        inside, members = Leaves(), list(children(value))
+        if children is _attributes and not members:
+            leaves.opaque[path] = type(value).__qualname__
         self.ancestors.add(id(value))
-        for name, child in held:
+        for name, child in members:
             inside.adopt(self.visit(f"{path}.{name}" if path else name, child))
         self.ancestors.discard(id(value))
         if children is _attributes and not inside.tensors:
             self.barren.add(id(value))
         else:
-            found.adopt(inside)
-        return found
+            leaves.adopt(inside)
+        return leaves
 
 
 def _items(value: object) -> Iterator[Child]:
-    """The items by their keys as text or, where two keys are the same text, as Python writes them."""
+    """Yield the items with their keys as strings, or as Python literals if two keys have the same string."""
     if isinstance(value, Mapping):
         counts = Counter(map(str, value))
         yield from ((str(key) if counts[str(key)] == 1 else repr(key), child) for key, child in value.items())
@@ -104,13 +104,13 @@ def _elements(value: object) -> Iterator[Child]:
 
 
 def _members(value: object) -> Iterator[Child]:
-    """The constants in a set, in an order of their own; tensors have none there."""
+    """Yield the constants of a set, sorted; a set cannot contain tensors here."""
     if isinstance(value, (set, frozenset)):
         yield from ((str(number), text) for number, text in enumerate(sorted(map(repr, value))))
 
 
 def _is_set_of_constants(value: object) -> bool:
-    return isinstance(value, (set, frozenset)) and all(isinstance(one, (*CONSTANTS, float)) for one in value)
+    return isinstance(value, (set, frozenset)) and all(isinstance(item, (*CONSTANTS, float)) for item in value)
 
 
 def _nodes(value: object) -> Iterator[Child]:
@@ -125,12 +125,12 @@ def _fields(value: object) -> Iterator[Child]:
 
 def _attributes(value: object) -> Iterator[Child]:
     yield from getattr(value, "__dict__", {}).items()
-    # A class without slots of its own shows those of its base.
+    # A class without its own `__slots__` has the attribute of its base.
     slots = dict.fromkeys(slot for base in type(value).__mro__ for slot in getattr(base, "__slots__", ()))
     yield from ((slot, getattr(value, slot)) for slot in slots if slot != "__dict__" and hasattr(value, slot))
 
 
-# The first that applies decides; what none applies to is compared by its type alone.
+# The first entry that applies is used; if no entry applies, only the type of the object is compared.
 CONTAINERS: tuple[tuple[Callable[[object], bool], Callable[[object], Iterator[Child]]], ...] = (
     (lambda value: isinstance(value, Mapping), _items),
     (lambda value: isinstance(value, (list, tuple)), _elements),
@@ -142,7 +142,7 @@ CONTAINERS: tuple[tuple[Callable[[object], bool], Callable[[object], Iterator[Ch
 
 
 def require_same_structure(optimized: Leaves, eager: Leaves) -> None:
-    """Raise NotComparable at the first path whose type, constant, dtype or shape is not eager's."""
+    """Raise NotComparable at the first path whose type, constant, dtype or shape differs from eager's."""
     mine, theirs = _described(optimized), _described(eager)
     for path in [*theirs, *(path for path in mine if path not in theirs)]:
         if mine.get(path) != theirs.get(path):
@@ -159,5 +159,5 @@ def _described(leaves: Leaves) -> dict[str, str]:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """`float32` for `torch.float32`."""
+    """Return `float32` for `torch.float32`."""
     return str(dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""Metrics of a model on real samples: accuracy, perplexity, and the cosine of embeddings."""
+"""Metrics of a model on real samples: accuracy, perplexity, and the cosine similarity of embeddings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.foundation.errors import BadData
 from thunder_core.workflow.validation.leaves import Leaves
 
 IGNORED = -100  # the label that torch.nn.functional.cross_entropy leaves out
-LARGEST_EXPONENT = 709.0  # whose exponential is the last that float64 holds
+LARGEST_EXPONENT = 709.0  # the largest integer whose exponential is finite in float64
 EMBEDDINGS = ("pooler_output", "text_embeds", "image_embeds", "last_hidden_state", "logits")
 
 
@@ -20,7 +20,7 @@ EMBEDDINGS = ("pooler_output", "text_embeds", "image_embeds", "last_hidden_state
 class EvaluatedBatch:
     """The outputs of eager and of the optimized model for a batch, its labels, and the mask of its tokens.
 
-    A causal model's logits are for the token behind.
+    If `causal` is set, the logits at a position are for the next token.
     """
 
     eager: Leaves
@@ -32,21 +32,21 @@ class EvaluatedBatch:
 
 @dataclass
 class Tally:
-    """The sums of a metric over the batches so far: of eager's results and of the optimized ones."""
+    """The sums of a metric over the batches so far, for eager (`before`) and the optimized model (`after`)."""
 
     counted: int = 0
     before: float = 0.0
     after: float = 0.0
 
     def add(self, counted: int, before: float, after: float) -> None:
-        """Count a batch."""
+        """Add a batch."""
         self.counted += counted
         self.before += before
         self.after += after
 
 
 def _accuracy(tally: Tally, batch: EvaluatedBatch) -> None:
-    """Add the positions whose greatest logit is the label's."""
+    """Add the number of positions whose largest logit is the label's."""
     wanted = _labels(batch)
     counted = wanted != IGNORED
     choices = (_shaped(_logits(leaves, batch), wanted).argmax(-1) for leaves in (batch.eager, batch.ours))
@@ -62,9 +62,11 @@ def _perplexity(tally: Tally, batch: EvaluatedBatch) -> None:
 
 
 def _cosine(tally: Tally, batch: EvaluatedBatch) -> None:
-    """Add the cosines of eager's embeddings with themselves, and with the optimized ones."""
+    """Add the cosine similarities of eager's embeddings to themselves, and to the optimized embeddings."""
     eager, ours = _embedding(batch.eager, batch.mask), _embedding(batch.ours, batch.mask)
-    before, after = (float(torch.nn.functional.cosine_similarity(eager, one, dim=-1).sum()) for one in (eager, ours))
+    before, after = (
+        float(torch.nn.functional.cosine_similarity(eager, embedding, dim=-1).sum()) for embedding in (eager, ours)
+    )
     tally.add(len(eager), before, after)
 
 
@@ -76,12 +78,12 @@ METRICS: Mapping[str, tuple[Callable[[Tally, EvaluatedBatch], None], Callable[[f
 
 
 def count(metric: str, tally: Tally, batch: EvaluatedBatch) -> None:
-    """Add a batch to the tally of a metric; raises `BadData` where outputs and labels do not fit it."""
+    """Add a batch to the tally of a metric; raise `BadData` if outputs and labels do not fit the metric."""
     METRICS[metric][0](tally, batch)
 
 
 def result(metric: str, tally: Tally) -> tuple[float, float]:
-    """The metric before and after: the mean over what was counted, for perplexity its exponential."""
+    """Return the metric before and after: the mean, or for perplexity the exponential of the mean."""
     if not tally.counted:
         raise BadData(f"no label is left for the {metric}: all are ignored", fix=f"give labels other than {IGNORED}")
     finish = METRICS[metric][1]
@@ -95,13 +97,13 @@ def _labels(batch: EvaluatedBatch) -> torch.Tensor:
 
 
 def _logits(leaves: Leaves, batch: EvaluatedBatch) -> torch.Tensor:
-    """The logits for each label; those of a causal model are one position ahead of it."""
-    found = leaves.tensors.get("logits")
-    if found is None:
+    """Return the logits for each label; a causal model's logits are for the next position."""
+    logits = leaves.tensors.get("logits")
+    if logits is None:
         raise BadData(
             "the model returns no `logits`, which the metric needs", fix="use --metric cosine or another --task"
         )
-    return (found[:, :-1] if batch.causal else found).double()
+    return (logits[:, :-1] if batch.causal else logits).double()
 
 
 def _shaped(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -119,11 +121,11 @@ def _loss(logits: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 def _embedding(leaves: Leaves, mask: torch.Tensor | None) -> torch.Tensor:
-    """One vector for each sample: the pooled one, or the mean over the tokens that are no padding."""
-    found = next((leaves.tensors[name] for name in EMBEDDINGS if name in leaves.tensors), None)
-    if found is None or found.ndim < 2:
+    """Return one vector for each sample: the pooled vector, or the mean over the tokens without padding."""
+    embedding = next((leaves.tensors[name] for name in EMBEDDINGS if name in leaves.tensors), None)
+    if embedding is None or embedding.ndim < 2:
         raise BadData("the model returns no embeddings to compare", fix="use another --metric or another --task")
-    vectors = found.double()
+    vectors = embedding.double()
     if vectors.ndim == 2:
         return vectors
     vectors = vectors.flatten(2) if vectors.ndim > 3 else vectors

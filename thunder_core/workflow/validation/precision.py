@@ -1,4 +1,4 @@
-"""The reference: the same model in the highest precision that it runs in and that fits into memory."""
+"""The reference: the same model in the highest precision that runs and fits into memory."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from thunder_core.workflow.validation.wide_weights import (
     tensors_held,
 )
 
-# Weights whose layers take float32, and return it, whatever the dtype is that they were made for.
+# Weights whose layers accept and return float32, for any original dtype.
 TAKEN_IN_FLOAT32 = ("bitsandbytes.", "torchao.quantization.Int8Tensor")
-ROOM = 0.7  # of the free memory, for the reference's weights; the rest is for what it computes
+ROOM = 0.7  # the part of the free memory for the reference's weights; the rest is for its activations
 
 
 def copy_sharing_parameters(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy that shares the parameters, and buffers that never change: running it leaves no mark on the model."""
+    """Return a copy that shares parameters and constant buffers; running the copy does not change the model."""
     shared = {id(parameter): parameter for parameter in model.parameters()}
     return _copied(model, shared)
 
@@ -53,15 +53,15 @@ def _copied(model: torch.nn.Module, shared: Mapping[int, object]) -> torch.nn.Mo
 
 
 def _results(model: torch.nn.Module) -> dict[int, torch.Tensor]:
-    """Results of earlier calls that modules keep as attributes: deepcopy refuses tensors that autograd made."""
-    kept = (value for module in model.modules() for value in vars(module).values())
-    return {id(value): value.detach().clone() for value in kept if isinstance(value, torch.Tensor) and value.grad_fn}
+    """Return copies of earlier results in modules' attributes, because deepcopy refuses tensors with a `grad_fn`."""
+    values = (value for module in model.modules() for value in vars(module).values())
+    return {id(value): value.detach().clone() for value in values if isinstance(value, torch.Tensor) and value.grad_fn}
 
 
 def widest_affordable(model: torch.nn.Module, *, train: bool = False) -> torch.dtype:
-    """float64, or float32 where the weights of a reference in float64 would not fit into the device's free memory.
+    """Return float64, or float32 if the weights of a float64 reference would not fit into the device's free memory.
 
-    Those of a large model are there one at a time, and so are its gradients with `train`.
+    The weights of a large model are converted one at a time; `train` adds the gradients, also one at a time.
     """
     tensors = [*model.parameters(), *model.buffers()]
     device = tensors[0].device if tensors else torch.device("cpu")
@@ -70,7 +70,7 @@ def widest_affordable(model: torch.nn.Module, *, train: bool = False) -> torch.d
 
 
 def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, *, train: bool = False) -> int:
-    """The bytes that the weights of a reference in a dtype take at once, with their gradients for training."""
+    """Return the bytes that a reference's weights in a dtype occupy at once; `train` adds the gradients."""
     whole = bytes_in(model, dtype)
     largest = max((bytes_read_at_once(parameter, dtype) for parameter in model.parameters()), default=0)
     if is_converted_at_once(model, dtype):
@@ -80,13 +80,13 @@ def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, 
 
 
 def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype) -> torch.nn.Module:
-    """Convert a model, in place, but for modules whose weights are tensors of a class of its own, as packed ones are.
+    """Convert a model in place, except modules whose weights have a special class, as packed weights have.
 
-    These compute in the dtype that the model had before, or in float32 where they take it: what they are given and what
-    they return is converted.
+    These modules compute in the model's dtype `before`, or in float32 if they accept it; their inputs and results are
+    converted.
     """
     packed = [module for module in model.modules() if is_packed(module)]
-    if not packed and not any(isinstance(one, DeferredTensor) for one in model.parameters()):
+    if not packed and not any(isinstance(parameter, DeferredTensor) for parameter in model.parameters()):
         return torch.nn.Module.to(model, dtype)
     convert_in_place(model, dtype)
     for module in packed:
@@ -97,18 +97,18 @@ def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype
 
 
 def is_taken_in_float32(module: torch.nn.Module) -> bool:
-    """Whether a module with packed weights takes float32, in which the rounding of what it is given shows."""
+    """Whether a module with packed weights accepts float32, so that the rounding of its inputs is visible."""
     kinds = (type(tensor) for tensor in tensors_held(module))
     return any(f"{kind.__module__}.{kind.__qualname__}".startswith(TAKEN_IN_FLOAT32) for kind in kinds)
 
 
 def dtype_of(model: torch.nn.Module) -> torch.dtype:
-    """The dtype that a model computes in."""
+    """Return the dtype that a model computes in."""
     return next((tensor.dtype for tensor in plain_tensors(model)), torch.get_default_dtype())
 
 
 def _given(dtype: torch.dtype, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    return tuple(_to(dtype, one) for one in args), {name: _to(dtype, one) for name, one in kwargs.items()}
+    return tuple(_to(dtype, value) for value in args), {name: _to(dtype, value) for name, value in kwargs.items()}
 
 
 def _returned(dtype: torch.dtype, module: torch.nn.Module, args: Any, output: Any) -> Any:
@@ -120,7 +120,7 @@ def _to(dtype: torch.dtype, value: Any) -> Any:
 
 
 class Reference:
-    """The model in higher precision. Where it does not run there, the next lower one is taken, and noted."""
+    """The model in higher precision. If it does not run in a dtype, the next lower dtype is used, with a note."""
 
     def __init__(self, model: torch.nn.Module, dtype: torch.dtype) -> None:
         self.notes: list[str] = []
@@ -130,7 +130,7 @@ class Reference:
         self._converted = model
         try:
             self._converted = self._copy()
-        except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:  # of weights of a class of its own
+        except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:  # from weights of a special class
             if is_out_of_memory(error):
                 raise
             self._step_down(f"the model cannot be converted to {self.name} ({message_line(error)})")
@@ -142,7 +142,7 @@ class Reference:
 
     @property
     def by_layer(self) -> bool:
-        """Whether weights are converted layer by layer, each while it is read."""
+        """Whether weights are converted layer by layer, when they are read."""
         return self._dtype is not None and not is_converted_at_once(self._model, self._dtype)
 
     def _copy(self) -> torch.nn.Module:
@@ -152,7 +152,7 @@ class Reference:
         return in_precision(_copied(self._model, weights), self._dtype, self._before)
 
     def _copy_of_state(self, start: torch.nn.Module) -> torch.nn.Module:
-        """A copy of the model in the state of `start`, with the weights of the reference."""
+        """Return a copy of the model with the state of `start` and the weights of the reference."""
         weights = zip(self._model.parameters(), self._converted.parameters(), strict=True)
         copied = _copied(start, {id(parameter): converted for parameter, converted in weights})
         return copied if self._dtype is None else in_precision(copied, self._dtype, self._before)
@@ -160,18 +160,19 @@ class Reference:
     def observed(
         self, run: Callable[..., tuple[Observed, DrawnValues]], start: torch.nn.Module, wanted: DrawnValues
     ) -> Observed:
-        """The result of `run(function, model, convert)` for a fresh copy of `start`, which has the model's weights.
+        """Return the result of `run(function, model, convert)` for a copy of `start`, which has the model's weights.
 
-        Floating inputs are converted as its weights were. One that draws other random numbers than eager has no say.
+        Floating inputs are converted like the weights. If the reference consumes the RNG differently from eager, the
+        next lower dtype is used.
         """
         while True:
             try:
                 copied = self._copy_of_state(start)
-                found, draws = run(copied, copied, self._convert)
+                observation, draws = run(copied, copied, self._convert)
                 if not self._lower or draws.agree_with(wanted):
-                    return found
+                    return observation
                 self._step_down(f"the random numbers differ in {self.name}")
-            except Exception as error:  # whatever its code or a kernel says of a dtype that they were not made for
+            except Exception as error:  # code and kernels raise any error for a dtype that they do not support
                 if not self._lower or is_out_of_memory(error):
                     raise
                 self._step_down(f"the model does not run in {self.name} ({message_line(error)})")

@@ -17,7 +17,7 @@ from thunder_core.workflow.validation.language import ELEMENTS, has_logits, meas
 from thunder_core.workflow.validation.leaves import leaves_of
 from thunder_core.workflow.validation.report import LanguageReport, LayerQuality, QuantizationReport
 
-NO_RESULTS = (*CACHE_NAMES, "encoder_last_hidden_state")  # returned besides the results
+NO_RESULTS = (*CACHE_NAMES, "encoder_last_hidden_state")  # outputs that are not results
 
 
 def measure_quality(
@@ -29,11 +29,11 @@ def measure_quality(
     language_model: bool,
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> QuantizationReport:
-    """Both models in eager PyTorch, on the same inputs: each of `calls` runs the model that it is given on its own.
+    """Run both models in eager PyTorch on the same inputs, and compare them; each of `calls` runs a model on its input.
 
-    The error of a layer is that of its result on what the float model gives it, so that no layer answers for another
-    one; that of an output is what all of them together do. An error is the norm of the difference as a part of the norm
-    of the float result, over all inputs.
+    The error of a layer is the error of its result on the float model's input to the layer, so that a layer does not
+    inherit errors of other layers. The error of an output is the error of all layers together. An error is the norm of
+    the difference relative to the norm of the float result, over all inputs.
     """
     layers, errors, outputs = quantized_layers(quantized), _Errors(), _Errors()
     languages: list[LanguageReport] = []
@@ -43,45 +43,45 @@ def measure_quality(
                 ours = _results(call(original))
             theirs = _results(call(quantized))
         for name, expected in ours.items():
-            found = theirs[name]
-            outputs.add(name, found, expected)
+            actual = theirs[name]
+            outputs.add(name, actual, expected)
             if language_model and has_logits(name, expected):
-                measured = measure_language(found, expected, expected)
+                measured = measure_language(actual, expected, expected)
                 languages += [] if measured is None else [measured]
         advance(number, len(calls))
     return _judged(original, quantized, errors.relative(), outputs.relative(), languages, bound, len(calls))
 
 
 def quantized_layers(model: torch.nn.Module) -> dict[str, QuantizedLayer]:
-    """The quantized layers of a model by name, each once."""
+    """Return the quantized layers of a model by name, without duplicates."""
     return {name: module for name, module in model.named_modules() if isinstance(module, QuantizedLayer)}
 
 
 def _results(output: object) -> dict[str, Tensor]:
-    """The floating tensors of an output by name, without caches."""
-    found = leaves_of(output).tensors.items()
-    return {name: one for name, one in found if one.is_floating_point() and name.partition(".")[0] not in NO_RESULTS}
+    """Return the floating tensors of an output by name, without caches."""
+    floating = {name: tensor for name, tensor in leaves_of(output).tensors.items() if tensor.is_floating_point()}
+    return {name: tensor for name, tensor in floating.items() if name.partition(".")[0] not in NO_RESULTS}
 
 
 class _Errors:
-    """Square norms of differences and of expected results, by name."""
+    """The squared norms of differences and of expected results, by name."""
 
     def __init__(self) -> None:
         self.differences: dict[str, float] = {}
         self.expected: dict[str, float] = {}
 
-    def add(self, name: str, found: Tensor, expected: Tensor) -> None:
-        """Add what was found beside what was expected; what is infinite in both counts for nothing."""
+    def add(self, name: str, actual: Tensor, expected: Tensor) -> None:
+        """Add a result and the expected result; elements that are equally infinite in both count as zero."""
         self.differences.setdefault(name, 0.0)
         self.expected.setdefault(name, 0.0)
-        for ours, theirs in blocks(found, expected, elements=ELEMENTS):
+        for ours, theirs in blocks(actual, expected, elements=ELEMENTS):
             finite = theirs.isfinite() | (ours != theirs)
             self.differences[name] += torch.where(finite, ours - theirs, 0.0).square().sum().item()
             self.expected[name] += torch.where(finite, theirs, 0.0).square().sum().item()
 
     def relative(self) -> dict[str, float]:
-        """The relative error by name; that of zeros is zero where they were found, and else infinite."""
-        return {name: _ratio(one, self.expected[name]) for name, one in self.differences.items()}
+        """Return the relative error by name; for expected zeros, 0 if the result is zero, else infinity."""
+        return {name: _ratio(difference, self.expected[name]) for name, difference in self.differences.items()}
 
 
 def _ratio(difference: float, expected: float) -> float:
@@ -94,7 +94,7 @@ def _ratio(difference: float, expected: float) -> float:
 def _compared_layers(
     original: torch.nn.Module, layers: Mapping[str, QuantizedLayer], errors: _Errors
 ) -> Iterator[None]:
-    """While this lasts, each layer's result is compared with that of the quantized layer of its name."""
+    """While the block runs, compare each layer's result with the result of the quantized layer of the same name."""
 
     def hook(name: str) -> Callable[..., None]:
         def after(module: torch.nn.Module, args: tuple[Any, ...], result: Tensor) -> None:
@@ -117,11 +117,11 @@ def _judged(
     bound: Quality,
     inputs: int,
 ) -> QuantizationReport:
-    """The report, with what of it the bound forbids."""
+    """Return the report, with the violations of the bound."""
     worst = max(outputs, key=lambda name: outputs[name], default="")
     error = outputs.get(worst, 0.0)
-    kl = sum(one.kl for one in languages) / len(languages) if languages else None
-    top1 = sum(one.top1 for one in languages) / len(languages) if languages else None
+    kl = sum(language.kl for language in languages) / len(languages) if languages else None
+    top1 = sum(language.top1 for language in languages) / len(languages) if languages else None
     failures = []
     if not error <= bound.error:
         failures.append(f"the relative error of {worst} is {error:.3g}, and at most {bound.error:g} is allowed")
@@ -129,7 +129,7 @@ def _judged(
         failures.append(f"the KL divergence of its logits is {kl:.3g} nats, and at most {bound.kl:g} is allowed")
     if top1 is not None and not top1 >= bound.top1:
         failures.append(f"its top-1 agreement is {top1:.1%}, and at least {bound.top1:.1%} is required")
-    found = [
+    layers = [
         LayerQuality(
             name=name,
             kind=type(layer).__name__,
@@ -147,7 +147,7 @@ def _judged(
         error=error,
         kl=kl,
         top1=top1,
-        layers=tuple(found),
+        layers=tuple(layers),
         float_bytes=bytes_of(original),
         bytes=bytes_of(quantized),
         failures=tuple(failures),
@@ -155,6 +155,6 @@ def _judged(
 
 
 def bytes_of(model: torch.nn.Module) -> int:
-    """The bytes of a model's parameters and buffers, each storage once."""
+    """Return the bytes of a model's parameters and buffers; each storage counts once."""
     storages = {tensor.untyped_storage().data_ptr(): tensor for tensor in (*model.parameters(), *model.buffers())}
     return sum(tensor.nbytes for tensor in storages.values())

@@ -1,4 +1,4 @@
-"""The state that a call leaves behind: buffers, attributes and inputs that it changed, as quantities to be compared."""
+"""The state that a call changes: buffers, attributes and inputs, which are compared like outputs."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 from thunder_core.workflow.validation.report import AFTER_CALL
 from thunder_core.workflow.validation.wide_weights import constant_buffers
 
-# Hooks, whether transformers has installed its own, and the registries of parameters, buffers and children.
+# Hooks, the flag of transformers' hooks, and the registries of parameters, buffers and children.
 MODULE_INTERNALS = frozenset({*vars(torch.nn.Module()), FLAG})
 
 
 def state_of(model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
-    """Everything that a call may change, by path: buffers and attributes of a model's modules, and the inputs.
+    """Return everything that a call may change, by path: buffers and attributes of a model's modules, and the inputs.
 
-    Tensors are the model's own, not copies; those without data are left out, parameters, which are shared, and the
+    Tensors are the model's own, not copies. Omitted are tensors without data, parameters, which are shared, and the
     codes of quantized layers, which no call changes.
     """
     constant = constant_buffers(model)
-    held: dict[str, object] = {f"input {name}": value for name, value in inputs.items()}
+    state: dict[str, object] = {f"input {name}": value for name, value in inputs.items()}
     for path, module in model.named_modules():
         prefix = f"{path}." if path else ""
         attributes = {name: value for name, value in vars(module).items() if name not in MODULE_INTERNALS}
         values = {**attributes, **module._buffers}
-        held |= {f"{prefix}{name}": value for name, value in values.items() if id(value) not in constant}
-    found = leaves_of(held)
-    found.tensors = {name: _plain(tensor) for name, tensor in found.tensors.items() if not _has_no_data(tensor)}
-    return found
+        state |= {f"{prefix}{name}": value for name, value in values.items() if id(value) not in constant}
+    leaves = leaves_of(state)
+    leaves.tensors = {name: _plain(tensor) for name, tensor in leaves.tensors.items() if not _has_no_data(tensor)}
+    return leaves
 
 
 def _has_no_data(tensor: torch.Tensor) -> bool:
@@ -39,13 +39,13 @@ def _has_no_data(tensor: torch.Tensor) -> bool:
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The values of a tensor as a dense one that autograd does not follow."""
+    """Return a detached, dense tensor with the values of a tensor."""
     plain = tensor.detach()
     return plain if plain.layout == torch.strided else plain.to_dense()
 
 
 def changed_paths(before: Leaves, after: Leaves) -> dict[str, None]:
-    """The paths at which something else is found than before, or is found no more, in the order of the model."""
+    """Return the paths whose value differs from before or is missing, in the order of the model."""
     paths = {**before.structure, **after.structure, **before.tensors, **after.tensors}
     return dict.fromkeys(path for path in paths if _is_changed(before, after, path))
 
@@ -54,26 +54,26 @@ def _is_changed(before: Leaves, after: Leaves, path: str) -> bool:
     old, new = before.tensors.get(path), after.tensors.get(path)
     if old is None or new is None:
         return old is not new or before.structure.get(path) != after.structure.get(path)
-    if (old.shape, old.dtype) != (new.shape, new.dtype):  # also where there is no element that could differ
+    if (old.shape, old.dtype) != (new.shape, new.dtype):  # also for tensors without elements
         return True
     return bool(changed_elements(old, new).any())
 
 
 def changed_elements(before: torch.Tensor | None, after: torch.Tensor) -> torch.Tensor:
-    """The elements that hold other values than before, as a mask; all of them where there was no such tensor."""
+    """Return a mask of the elements whose values have changed; all elements if there was no such tensor."""
     if before is None or (before.shape, before.dtype) != (after.shape, after.dtype):
         return torch.ones_like(after, dtype=torch.bool)
     old, new = (_comparable(tensor.to(after.device)) for tensor in (before, after))
-    return (old != new) & ~((old != old) & (new != new))  # NaN is the one value that is not itself
+    return (old != new) & ~((old != old) & (new != new))  # NaN is the only value that differs from itself
 
 
 def _comparable(tensor: torch.Tensor) -> torch.Tensor:
-    narrow = tensor.is_floating_point() and tensor.dtype.itemsize == 1  # those of 8 bits are stored, not compared
+    narrow = tensor.is_floating_point() and tensor.dtype.itemsize == 1  # PyTorch does not compare 8-bit floating dtypes
     return tensor.float() if narrow else tensor
 
 
 def state_at(paths: Iterable[str], state: Leaves) -> Leaves:
-    """Copies of what is found at these paths, named as reports name what a call leaves behind."""
+    """Return copies of the values at these paths, with the names that reports use for changed state."""
     tensors, structure = state.tensors, state.structure
     return Leaves(
         tensors={f"{path}{AFTER_CALL}": tensors[path].clone() for path in paths if path in tensors},
@@ -83,13 +83,13 @@ def state_at(paths: Iterable[str], state: Leaves) -> Leaves:
 
 @dataclass(frozen=True)
 class Observed:
-    """The values that are compared of one call, and the state that it left behind."""
+    """The compared values of one call, and the state after the call."""
 
     leaves: Leaves
     state: Leaves
 
     def with_state_at(self, paths: Iterable[str]) -> Observed:
-        """Observation of this call, with the state at these paths among the values that are compared."""
-        left = state_at(paths, self.state)
-        tensors, structure = self.leaves.tensors | left.tensors, self.leaves.structure | left.structure
+        """Return this observation with the state at these paths added to the compared values."""
+        state = state_at(paths, self.state)
+        tensors, structure = self.leaves.tensors | state.tensors, self.leaves.structure | state.structure
         return Observed(Leaves(tensors, structure, self.leaves.opaque), self.state)

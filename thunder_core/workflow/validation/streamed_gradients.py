@@ -1,4 +1,4 @@
-"""Gradients of the reference that are compared as soon as they are there, so that only one takes memory at a time."""
+"""Gradients of the reference that are compared as soon as they are computed, so that only one is in memory."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class MeasuredGradient:
 
 @dataclass
 class StreamedGradients:
-    """The gradients of two steps of training. When the reference computes a gradient, both are compared with it.
+    """The gradients of two steps of training, each compared with the reference's gradient when that is computed.
 
-    The reference's gradient is dropped then. If a gradient comes in several parts, `came_in_parts` is set and
-    `measured` is not valid: the reference has to run again and keep its gradients.
+    The reference's gradient is dropped after the comparison. If a gradient comes in several parts, `came_in_parts` is
+    set and `measured` is not valid: the reference has to run again and keep its gradients.
     """
 
     optimized: Leaves
@@ -46,7 +46,7 @@ class StreamedGradients:
             return training_step(function, model, inputs)
 
     def _measure(self, name: str, gradient: torch.Tensor) -> bool:
-        """Measure a gradient; False if it cannot be measured, and is kept."""
+        """Measure a gradient; return False if the gradient cannot be measured and must be kept."""
         optimized, eager = self.optimized.tensors.get(name), self.eager.tensors.get(name)
         self.came_in_parts = self.came_in_parts or name in self.measured
         if optimized is None or eager is None or gradient.shape != eager.shape:
@@ -58,9 +58,9 @@ class StreamedGradients:
 
 @contextmanager
 def gradients_taken(model: torch.nn.Module, take: Take) -> Iterator[None]:
-    """While the block runs, hand each gradient of a model to a function when it is there; it is dropped where taken."""
-    parameters = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
-    hooks = [on_gradient(one, partial(_taken, f"{name}{GRADIENT}", take)) for name, one in parameters]
+    """While the block runs, call `take` with each gradient of a model; drop the gradient if that returns True."""
+    parameters = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    hooks = [on_gradient(parameter, partial(_taken, f"{name}{GRADIENT}", take)) for name, parameter in parameters]
     try:
         yield
     finally:

@@ -18,7 +18,7 @@ QUANTITIES = {"maximum": "largest", "p99": "99th percentile", "mean": "mean", "m
 
 @dataclass(frozen=True)
 class Measurement:
-    """One output on one input."""
+    """The measurements of one output on one input."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -28,7 +28,7 @@ class Measurement:
 
 
 def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) -> OutputReport:
-    """The report of one output: the worst of its measurements, and what of all of them the tolerance forbids."""
+    """Return the report of one output: its worst measurement, and all failures of its measurements."""
     worst_first = sorted(measurements, key=lambda m: _badness(m.distance, tolerance), reverse=True)
     worst = worst_first[0].distance
     failures: dict[str, str] = {}
@@ -53,15 +53,15 @@ def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) 
 def judge_points(
     sizes: Sequence[str], measured: Mapping[str, Sequence[Measurement]], tolerance: Tolerance
 ) -> tuple[PointReport, ...]:
-    """The report of each size by itself; `sizes` has that of each input, in the order of the measurements."""
+    """Return the report of each size; `sizes` has the size of each input, in the order of the measurements."""
     return tuple(_judge_point(size, sizes, measured, tolerance) for size in dict.fromkeys(sizes))
 
 
 def _judge_point(
     size: str, sizes: Sequence[str], measured: Mapping[str, Sequence[Measurement]], tolerance: Tolerance
 ) -> PointReport:
-    places = [place for place, one in enumerate(sizes) if one == size]
-    outputs = [judge(name, [found[place] for place in places], tolerance) for name, found in measured.items()]
+    places = [place for place, input_size in enumerate(sizes) if input_size == size]
+    outputs = [judge(name, [results[place] for place in places], tolerance) for name, results in measured.items()]
     worst = max(outputs, key=lambda output: (not output.passed, output.smallest_tolerance, output.optimized.maximum))
     return PointReport(
         size=size,
@@ -74,7 +74,7 @@ def _judge_point(
 
 
 def smallest_times_eager(distance: Distance, floor: float) -> float:
-    """The smallest multiple of eager's own errors that, with the floor, covers the optimized errors."""
+    """Return the smallest multiple of eager's own errors that, together with the floor, covers the optimized errors."""
     if not distance.exact_values_agree:
         return math.inf
     slack = floor * distance.scale
@@ -88,11 +88,11 @@ def _needed(mine: float, theirs: float, slack: float) -> float:
 
 
 def _failures(measured: Measurement, tolerance: Tolerance) -> dict[str, str]:
-    """The errors that the tolerance forbids, in words, by kind."""
+    """Return the violations of the tolerance in words, by kind."""
     if not measured.distance.exact_values_agree:
         return {"exact values": "its integers, NaN or infinities differ from eager's"}
-    found = _error_failure(measured.distance, tolerance)
-    return found if measured.language is None else found | _language_failures(measured.language, tolerance)
+    failures = _error_failure(measured.distance, tolerance)
+    return failures if measured.language is None else failures | _language_failures(measured.language, tolerance)
 
 
 def _error_failure(distance: Distance, tolerance: Tolerance) -> dict[str, str]:
@@ -107,23 +107,23 @@ def _error_failure(distance: Distance, tolerance: Tolerance) -> dict[str, str]:
 
 
 def _language_failures(language: LanguageReport, tolerance: Tolerance) -> dict[str, str]:
-    found = {}
+    failures = {}
     if language.kl - language.eager_kl > tolerance.kl:
         allowed = f"eager's is {language.eager_kl:.3g}, and {tolerance.kl:.3g} more is allowed"
-        found["kl"] = f"its KL divergence is {language.kl:.3g} nats; {allowed}"
+        failures["kl"] = f"its KL divergence is {language.kl:.3g} nats; {allowed}"
     if language.top1 < tolerance.top1:
-        found["top1"] = f"its top-1 agreement is {language.top1:.2%}, and {tolerance.top1:.2%} is required"
-    return found
+        failures["top1"] = f"its top-1 agreement is {language.top1:.2%}, and {tolerance.top1:.2%} is required"
+    return failures
 
 
 def _badness(distance: Distance, tolerance: Tolerance) -> tuple[float, float]:
-    """The sort key of measurements: the smallest tolerance that passes, then the used share of the tolerance."""
+    """Return the sort key of a measurement: the smallest tolerance that passes, and the used share of the tolerance."""
     allowed = tolerance.times_eager * distance.eager.maximum + tolerance.floor * distance.scale
     return smallest_times_eager(distance, tolerance.floor), distance.optimized.maximum / (allowed or 1.0)
 
 
 def _worst_language(reports: Sequence[LanguageReport]) -> LanguageReport | None:
-    """The divergence and the agreement, each with what belongs to it on the input where it is worst."""
+    """Return the worst divergence and the worst agreement, each with the values of its input."""
     if not reports:
         return None
     diverging = max(reports, key=lambda report: report.kl - report.eager_kl)

@@ -1,1 +1,1 @@
-"""The files of an artifact, and the values that they hold."""
+"""The files of an artifact, and the values in them."""

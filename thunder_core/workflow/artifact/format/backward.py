@@ -1,4 +1,4 @@
-"""Backwards from an artifact: a stored program in autograd's graph, for the gradients that it was saved for."""
+"""Backwards from an artifact: a stored program in autograd's graph, for the gradients requested before saving."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from thunder_core.workflow.artifact.format.manifest import in_words
 
 @dataclass(frozen=True, eq=False)
 class StoredDerivative:
-    """The derivative of a stored program: the text of its tail and of each backward, and that of what autograd records.
+    """The derivative of a stored program: the text of its tail, of each backward, and of the computation.
 
-    For gradients of results that no backward was saved for, autograd records the program and differentiates it;
-    if `strict`, that is refused. The same holds for gradients of results with respect to other results, for which
-    autograd records the text `cut`.
+    For gradients of results that no backward was saved for, autograd records the program and differentiates it; if
+    `strict` is set, `NotDifferentiable` is raised. The same holds for gradients of results with respect to other
+    results, for which autograd records the text `cut`.
     """
 
     signature: AutogradSignature
@@ -40,7 +40,7 @@ class StoredDerivative:
     _functions: dict[tuple[bool, ...], Backward] = field(default_factory=dict, repr=False)
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """The function that computes the results of the whole computation; `forward` is its compiled forward."""
+        """Return the function that computes all results; `forward` is the compiled forward."""
         tail = executable_at_first_call(self.tail, "tail") if self.tail else None
         recorded = self._recorded_by_autograd(self.recorded, self.body.name)
         bridge = Bridge(self.signature, forward, self.compiled, recorded)
@@ -50,26 +50,29 @@ class StoredDerivative:
         return DependentProgram(replace(bridge, split=SplitBackward(self.part, lambda: cut)), tail)
 
     def _recorded_by_autograd(self, source: Source, name: str) -> Callable[..., Any]:
-        """The function that a text defines, for autograd to record; where it would lose derivatives, it refuses."""
+        """Return the function of a text for autograd to record, or one that raises `NotDifferentiable`.
+
+        Autograd would lose the derivatives that the user registered (`rules`).
+        """
         return self._refuse_to_record if self.rules else executable_at_first_call(source, name)
 
     def _refuse_to_record(self, *_: Any) -> Any:
         raise NotDifferentiable(
-            f"{self.folder} does not hold the derivatives that were registered for {', '.join(self.rules)}, which a "
+            f"{self.folder} does not contain the derivatives that were registered for {', '.join(self.rules)}, which a "
             "derivative of a derivative, or one between results, needs",
             fix="compile the model in this process, or save it after a backward for the same results",
         )
 
     def part(self, key: int | tuple[bool, ...]) -> None:  # noqa: ARG002
-        """Leave a part of a backward pass that is split to autograd; raise `NotDifferentiable` if `strict`."""
+        """Leave a part of a split backward pass to autograd; raise `NotDifferentiable` if `strict` is set."""
         if self.strict:
             raise NotDifferentiable(
-                f"{self.folder} does not hold a backward for gradients of results with respect to other results",
-                fix="load it without strict=True: autograd then differentiates the program as it runs once more",
+                f"{self.folder} does not contain a backward for gradients of results with respect to other results",
+                fix="load it without strict=True: autograd then runs the program again and differentiates it",
             )
 
     def compiled(self, given: tuple[bool, ...]) -> Backward | None:
-        """The function that runs the backward for the results that are given; None where autograd is to do it."""
+        """Return the backward for the results marked in `given`; None if autograd computes these gradients."""
         if given in self.backwards and given not in self._functions:
             self._functions[given] = executable(self.backwards[given], "backward")
         if given not in self.backwards and self.strict:
@@ -77,17 +80,17 @@ class StoredDerivative:
         return self._functions.get(given)
 
     def unknown(self, given: tuple[bool, ...]) -> NotDifferentiable:
-        """The error for gradients that no backward was saved for."""
-        known = "; ".join(in_words(one) for one in self.backwards) or "none"
+        """Return the error for gradients that no backward was saved for."""
+        known = "; ".join(in_words(results) for results in self.backwards) or "none"
         return NotDifferentiable(
             f"{self.folder} has no backward for gradients of {in_words(given)}; it has a backward for: {known}",
             fix="save the artifact again after such a backward, or load it without strict=True: autograd then "
-            "differentiates the program while it runs once more",
+            "runs the program again and differentiates it",
         )
 
     def backward_trace(self) -> Trace:
-        """The backward that was saved last."""
+        """Return the backward that was saved last."""
         return self.stages[-1].trace
 
     def complete(self) -> None:
-        """Do nothing: a stored derivative has the backwards that it was saved with, and no others."""
+        """Do nothing: a stored derivative has only the backwards that it was saved with."""

@@ -1,4 +1,4 @@
-"""The source files that a program was traced from: the same names with other code would be another program."""
+"""The source files that a program was traced from; if one of them changes, the program may differ."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from thunder_core.workflow.artifact.format.manifest import StageFacts
 from thunder_core.workflow.artifact.trust.trust import Trust
 from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
 
-# These go by their versions, or by the artifact's schema.
+# These packages are identified by their versions, or by the artifact's schema.
 BY_VERSION = frozenset({"torch", "thunder_core", "builtins", *sys.stdlib_module_names})
-# A script has no name in another process, whether it was started or imported by `multiprocessing`.
+# Another process cannot import a script by name, whether it was started or imported by `multiprocessing`.
 SCRIPTS = frozenset({"__main__", "__mp_main__"})
 
 
 def code_of(subject: object, programs: Iterable[Program], stages: Iterable[StageFacts]) -> dict[str, str]:
-    """The digest of each module's file that the subject's classes, a guarded function or a bound symbol come from."""
+    """Return the digests of the module files of the subject's classes, guarded functions and bound symbols."""
     guarded = {
-        kept.text.partition(":")[0]
+        facts.text.partition(":")[0]
         for stage in stages
-        for kept in stage.constants.values()
-        if kept.kind == "import" and stage.runs
+        for facts in stage.constants.values()
+        if facts.kind == "import" and stage.runs
     }
     names = {type(module).__module__ for module in submodules(subject)} | guarded | _modules_of_files(programs)
-    found = {name: file_digest(name) for name in sorted(names) if name.partition(".")[0] not in BY_VERSION | SCRIPTS}
-    return {name: digest for name, digest in found.items() if digest}
+    digests = {name: file_digest(name) for name in sorted(names) if name.partition(".")[0] not in BY_VERSION | SCRIPTS}
+    return {name: digest for name, digest in digests.items() if digest}
 
 
 def verify_code(code: dict[str, str], *, subject: str, trust: Trust) -> None:
-    """Raise `ArtifactForeign` where a module was changed or is not there, `ImportRefused` for a stranger's."""
+    """Raise `ArtifactForeign` if a module was changed or is missing, and `ImportRefused` for an untrusted module."""
     for name, digest in code.items():
         try:
             trust.imported(name)
@@ -53,23 +53,23 @@ def verify_code(code: dict[str, str], *, subject: str, trust: Trust) -> None:
 
 
 def fingerprint_of(subject: object) -> str:
-    """The fingerprint of a module's structure; empty for a function, whose code is compared instead."""
+    """Return the fingerprint of a module's structure; empty for a function, whose code is compared instead."""
     return structure_fingerprint(subject) if isinstance(subject, torch.nn.Module) else ""
 
 
 def submodules(subject: object) -> list[torch.nn.Module]:
-    """Every module of a subject that is one."""
+    """Return every submodule of a module; empty for a function."""
     return list(subject.modules()) if isinstance(subject, torch.nn.Module) else []
 
 
 def file_digest(module: str) -> str:
-    """The digest of the file of a module that has been imported; empty where it has none."""
+    """Return the digest of the file of an imported module; empty if the module has no file."""
     path = file_of(sys.modules.get(module))
     return digest_of(Path(path).read_bytes()) if path else ""
 
 
 def file_of(module: Any) -> str | None:
-    """The source file of a module, if it has one."""
+    """Return the source file of a module; None if it has none."""
     path = getattr(module, "__file__", None)
     return path if isinstance(path, str) and path.endswith(".py") and Path(path).is_file() else None
 

@@ -1,4 +1,4 @@
-"""Whether an artifact can run here: the version of PyTorch, the devices, the machine, and what its CPU can do."""
+"""Checks whether an artifact can run here: the version of PyTorch, the devices, the machine and the CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANEW = "make the artifact again on this machine"
 
 
 def require_compatible(manifest: Manifest) -> None:
-    """Raise `ArtifactForeign` for what was made for another place; nothing of the artifact has run by then."""
+    """Raise `ArtifactForeign` if an artifact cannot run here; nothing of the artifact has run before."""
     require_torch(manifest)
     require_devices(manifest)
     require_architecture(manifest)
@@ -22,7 +22,7 @@ def require_compatible(manifest: Manifest) -> None:
 
 
 def require_torch(manifest: Manifest) -> None:
-    """Raise `ArtifactForeign` for another minor version of PyTorch: its operations may mean other things."""
+    """Raise `ArtifactForeign` for another minor version of PyTorch, whose operations may differ."""
     if minor(manifest.torch) != minor(torch.__version__):
         raise ArtifactForeign(
             f"the artifact was made with PyTorch {manifest.torch}, but this is PyTorch {torch.__version__}",
@@ -31,12 +31,12 @@ def require_torch(manifest: Manifest) -> None:
 
 
 def minor(version: str) -> tuple[str, ...]:
-    """The first two numbers of a version."""
+    """Return the first two numbers of a version."""
     return tuple(version.split(".")[:2])
 
 
 def require_devices(manifest: Manifest) -> None:
-    """Raise `ArtifactForeign` for a program on a device that is not here."""
+    """Raise `ArtifactForeign` if a program runs on a device that is missing here."""
     for device in devices_of(manifest):
         present = device.type != "cuda" or (device.index or 0) < torch.cuda.device_count()
         if not present:
@@ -47,12 +47,12 @@ def require_devices(manifest: Manifest) -> None:
 
 
 def devices_of(manifest: Manifest) -> tuple[torch.device, ...]:
-    """The devices that the programs of an artifact run on, each once."""
+    """Return the devices that the programs of an artifact run on, without duplicates."""
     return tuple(dict.fromkeys(torch.device(name) for program in manifest.programs for name in program.devices))
 
 
 def require_architecture(manifest: Manifest) -> None:
-    """Raise `ArtifactForeign` for machine code of another architecture than that of a GPU that programs run on."""
+    """Raise `ArtifactForeign` if the kernels are machine code for another architecture than that of a GPU here."""
     if not manifest.target:
         return
     gpus = [device for device in devices_of(manifest) if device.type == "cuda"]

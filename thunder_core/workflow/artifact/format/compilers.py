@@ -1,4 +1,4 @@
-"""The compiler of inputs that no stored program takes: its transforms, lookasides and executors by name, and back."""
+"""The compiler for inputs that no stored program accepts, as plain data: its transforms, lookasides and executors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.workflow.artifact.trust.trust import Trust
 
 
 def compiler_facts(compiler: object) -> CompilerFacts:
-    """A compiler as plain data; raises `WrongInputs` for what only looks like one."""
+    """Return a compiler as plain data; raise `WrongInputs` for an object of another class."""
     if not isinstance(compiler, Compiler):
         raise WrongInputs(
             f"the compiler of this object, a {type(compiler).__name__}, cannot be saved",
@@ -44,7 +44,7 @@ def compiler_facts(compiler: object) -> CompilerFacts:
 
 
 def is_another(executor: Executor) -> bool:
-    """Whether an executor's name stands for another one here; one that stands for none may be registered later."""
+    """Whether another executor is registered under an executor's name; an unknown name may be registered later."""
     try:
         return find_executor(executor.name) is not executor
     except (UnknownName, EnvironmentLacks):
@@ -52,19 +52,20 @@ def is_another(executor: Executor) -> bool:
 
 
 def compiler_of(facts: CompilerFacts, trust: Trust) -> Compiler:
-    """The compiler that plain data tells of; `ArtifactForeign` where a part of it is not to be had, `ImportRefused`."""
+    """Return the compiler that `facts` describes; raise `ArtifactForeign` if a part is missing, or `ImportRefused`."""
     if facts.lacks:
         raise WrongInputs(
             f"the artifact has no program for these inputs, and none can be traced: {facts.lacks}",
             fix="pass inputs like the traced ones",
         )
-    operators = {one.name: one for one in (part_of(facts, Operator, trust) for facts in facts.operators)}
+    parts = (part_of(part, Operator, trust) for part in facts.operators)
+    operators = {operator.name: operator for operator in parts}
     register_operators(list(operators.values()))
     return Compiler(
-        tuple(part_of(one, Transform, trust) for one in facts.transforms),  # type: ignore[type-abstract]
+        tuple(part_of(part, Transform, trust) for part in facts.transforms),  # type: ignore[type-abstract]
         tuple(operators.get(name) or _executor(name) for name in facts.executors),
         facts.options,
-        lookasides=tuple(part_of(one, Lookaside, trust) for one in facts.lookasides),
+        lookasides=tuple(part_of(part, Lookaside, trust) for part in facts.lookasides),
     )
 
 

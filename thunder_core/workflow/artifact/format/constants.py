@@ -1,4 +1,4 @@
-"""Objects that traces refer to by name, as plain data, and back."""
+"""Constants of traces as plain data: objects that traces refer to by name."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from thunder_core.workflow.artifact.format.object_paths import Way, code_digest,
 from thunder_core.workflow.artifact.format.tensors import NAMES
 from thunder_core.workflow.artifact.trust.trust import Trust
 
-NAMELESS = SCRIPTS | {"builtins"}  # modules by which nothing is found in another process, or that need no name
-REPLACED = type("Replaced", (), {})()  # what a guard finds in the place of a function is not this
+NAMELESS = SCRIPTS | {"builtins"}  # modules that another process cannot import from, or that need no import
+REPLACED = type("Replaced", (), {})()  # an object that equals no value of a guard
 
 
 @dataclass
 class Keeper:
-    """Turns the constants of all traces of an artifact into plain data; their tensors are kept in one table."""
+    """Converts the constants of all traces of an artifact to plain data; tensors are collected in one table."""
 
     subject: object
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Keeper:
     _ways: dict[int, Way] = field(default_factory=dict)
 
     def prepare(self, values: list[object]) -> None:
-        """Look for all objects that do not say themselves where they are to be had, in one search."""
+        """Search once for paths to all objects that cannot be saved by their own text or name."""
         hard = [value for value in values if self._plain(value) is None]
         self._paths |= find_in_modules(hard) if hard else {}
         harder = [value for value in hard if id(value) not in self._paths]
@@ -57,7 +57,10 @@ class Keeper:
         self._ways |= find_paths(self.subject, hardest) if hardest else {}
 
     def facts(self, name: str, value: object, *, must: bool) -> ConstantFacts:
-        """The facts by which an object is had again; else `CannotReplay` if it `must` be, or what was lost."""
+        """Return the facts from which an object is restored; raise `CannotReplay` if this fails and `must` is set.
+
+        If the object cannot be restored and `must` is False, the facts are of the kind `lost`.
+        """
         facts = self._plain(value)
         if facts is None and id(value) in self._ways:
             facts = ConstantFacts(
@@ -117,10 +120,10 @@ class Keeper:
 
 
 def import_path(value: Any) -> str | None:
-    """`module:qualname` of an object that can be imported in another process."""
+    """Return `module:qualname` for an object that another process can import; None for other objects."""
     if is_builtin(value) and vars(builtins).get(value.__name__) is value:
         return f"builtins:{getattr(value, '__name__', '')}"
-    if value is types.NoneType:  # which says that it is a builtin
+    if value is types.NoneType:  # its `__module__` is `builtins`, which does not have it
         return "types:NoneType"
     if isinstance(value, enum.Enum) or _is_native_member(value):
         owner = import_path(type(value))
@@ -143,13 +146,13 @@ def import_path(value: Any) -> str | None:
 
 
 def _is_native_member(value: Any) -> bool:
-    """Whether an object is a member of an enumeration of C++, as pybind11 makes them."""
+    """Whether an object is a member of a C++ enumeration that pybind11 wraps."""
     members = getattr(type(value), "__members__", None)
     return isinstance(members, dict) and members.get(getattr(value, "name", None)) is value
 
 
 def _module_path(module: types.ModuleType) -> str:
-    """The name of a module; of one like `torch.ops.aten`, which is no file, as an attribute of one that is."""
+    """Return the path of a module; a module without a file, like `torch.ops.aten`, is an attribute of another."""
     home, rest = module.__name__, ""
     while home not in sys.modules and "." in home:
         home, _, part = home.rpartition(".")
@@ -158,14 +161,14 @@ def _module_path(module: types.ModuleType) -> str:
 
 
 def code_place(value: object) -> str:
-    """The module and name of the code of a function or class, by which one put in its place is told; else empty."""
+    """Return the module and qualified name of a function's or class's code, which reveals a replacement; else ""."""
     if isinstance(value, types.FunctionType):
         return f"{value.__globals__.get('__name__')}:{value.__code__.co_qualname}"
     return f"{value.__module__}:{value.__qualname__}" if isinstance(value, type) else ""
 
 
 def is_builtin(value: Any) -> bool:
-    """Whether an object is a function or class of C, as Python's own builtins are: one put in their place is not."""
+    """Whether an object is a function or class that is written in C."""
     if isinstance(value, type):
         return is_native(value)
     return isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType)
@@ -185,9 +188,9 @@ def _colon(name: str) -> str:
 
 @dataclass
 class ConstantFinder:
-    """Gives constants back: `tensors` by their keys, the others from their text or from the subject.
+    """Restores constants: `tensors` by their keys, other constants from their text or from the subject.
 
-    `content` reads a file of the artifact and verifies it; `trust` says what may be imported.
+    `content` reads a file of the artifact and verifies it. `trust` has the modules that may be imported.
     """
 
     subject: object
@@ -197,7 +200,7 @@ class ConstantFinder:
     _laid_out: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def value(self, name: str, facts: ConstantFacts) -> object:
-        """The object; `ArtifactForeign` where the model or the environment does not have it."""
+        """Return the object; raise `ArtifactForeign` if the model or the environment does not have it."""
         try:
             return FINDERS[facts.kind](self, facts)
         except ThunderError:
@@ -209,41 +212,41 @@ class ConstantFinder:
             ) from error
 
     def compared(self, name: str, facts: ConstantFacts) -> object:
-        """The object that guards compare with: `REPLACED`, which they never find, where another stands in its place."""
+        """Return the object that a guard compares with; `REPLACED`, which equals nothing, if it was replaced."""
         value = self.value(name, facts)
         return REPLACED if facts.kind == "import" and facts.code not in ("", code_place(value)) else value
 
     def from_literal(self, facts: ConstantFacts) -> object:
-        """From its text."""
+        """Read the value from its text."""
         return read_literal(facts.text)
 
     def from_import(self, facts: ConstantFacts) -> object:
-        """From its module; a builtin has to be Python's own."""
-        found = self.trust.imported(facts.text)
-        if facts.text.startswith("builtins:") and not is_builtin(found):
+        """Import the object; raise LookupError if a builtin has been replaced."""
+        value = self.trust.imported(facts.text)
+        if facts.text.startswith("builtins:") and not is_builtin(value):
             raise LookupError("its name refers to another object")
-        return found
+        return value
 
     def from_tensors(self, facts: ConstantFacts) -> torch.Tensor:
-        """From the file of tensors: one object, however many traces hold it."""
+        """Return the tensor from the file of tensors; all traces get the same object."""
         if facts.text not in self._laid_out:
             self._laid_out[facts.text] = laid_out(self.tensors[facts.text], facts)
         return self._laid_out[facts.text]
 
     def from_subject(self, facts: ConstantFacts) -> object:
-        """From the subject, if it still is what it was."""
+        """Follow the path from the subject to the object; raise LookupError if the object has changed."""
         value = follow(self.subject, facts.steps, self.trust)
         if type(value).__name__ != facts.text or code_digest(value) != facts.code:
             raise LookupError("its code has changed since the artifact was made")
         return value
 
     def from_kernels(self, facts: ConstantFacts) -> object:
-        """From its machine code, which this machine was found to run; it is loaded when it is first called."""
+        """Return the function of a compiled region, which loads its machine code at its first call."""
         text, *library = (self.content(name) for name in facts.files)
         return MachineCode(text.decode(), b"".join(library), facts.needs).function_at_first_call(facts.text)
 
     def from_function(self, facts: ConstantFacts) -> object:
-        """From the class of an `autograd.Function`, which is imported: the operation that applies it."""
+        """Return the operation that applies a `torch.autograd.Function`, whose class is imported."""
         kind = self.trust.imported(facts.text)
         if not (isinstance(kind, type) and issubclass(kind, torch.autograd.Function)):
             raise LookupError("it is not a `torch.autograd.Function`")
@@ -252,8 +255,8 @@ class ConstantFinder:
         return applied(kind)
 
     def lost(self, facts: ConstantFacts) -> object:
-        """Nowhere."""
-        raise LookupError(f"{facts.text} could not be kept")
+        """Raise LookupError."""
+        raise LookupError(f"{facts.text} could not be saved")
 
 
 FINDERS: dict[ConstantKind, Callable[[ConstantFinder, ConstantFacts], object]] = {
@@ -268,7 +271,7 @@ FINDERS: dict[ConstantKind, Callable[[ConstantFinder, ConstantFacts], object]] =
 
 
 def laid_out(stored: torch.Tensor, facts: ConstantFacts) -> torch.Tensor:
-    """A stored tensor on its device, with the strides and the class that it had."""
+    """Return a stored tensor on its device, with its original strides and class."""
     tensor = torch.empty_strided(stored.shape, facts.stride, dtype=stored.dtype, device=facts.device)
     with torch.no_grad():
         tensor.copy_(stored)

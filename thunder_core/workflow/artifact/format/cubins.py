@@ -1,4 +1,4 @@
-"""The kernels of an artifact that was made for a GPU which was not there: they are launched as they are."""
+"""The kernels of an artifact that was compiled for a missing GPU; they are launched as stored."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.workflow.artifact.format.manifest import KERNELS, CubinFacts
 from thunder_core.workflow.artifact.format.read import Artifact
 
-GPU = "cuda"  # where the program of a target, and so its weights, will be
+GPU = "cuda"  # the device of a cross-compiled program and its weights
 
 
 def kept_cubins(kernels: Iterable[DeviceCode]) -> tuple[tuple[CubinFacts, ...], Mapping[str, bytes]]:
-    """The facts of kernels for a manifest, and the files that they go into."""
+    """Return the facts of kernels for a manifest, and the kernels' files."""
     named = [(f"{KERNELS}/{digest_of(code.image)[:16]}.cubin", code) for code in kernels]
     facts = tuple(CubinFacts(executor=code.executor, file=name, facts=dict(code.facts)) for name, code in named)
     return facts, {name: code.image for name, code in named}
@@ -25,9 +25,9 @@ Cubins = Mapping[str, list[DeviceCode]]
 
 
 def read_cubins(artifact: Artifact) -> Cubins:
-    """The artifact's kernels by the executors that launch them, verified; that this is their GPU was checked before.
+    """Read an artifact's kernels, verified, by the executors that launch them; the GPU has been checked before.
 
-    Raises `ArtifactForeign` for an executor that is not to be had here.
+    Raises `ArtifactForeign` if an executor is not available.
     """
     kernels: dict[str, list[DeviceCode]] = {}
     for cubin in artifact.manifest.cubins:
@@ -39,7 +39,7 @@ def read_cubins(artifact: Artifact) -> Cubins:
 
 
 def launcher(name: str) -> Executor:
-    """The executor that launches kernels, by its name."""
+    """Return the executor that launches kernels, by its name; raise `ArtifactForeign` if it is not available."""
     try:
         return find_executor(name)
     except (UnknownName, EnvironmentLacks) as error:
@@ -50,6 +50,6 @@ def launcher(name: str) -> Executor:
 
 
 def keep_cubins(kernels: Cubins) -> None:
-    """Let kernels be launched from now on, by every program of this process that launches the same."""
+    """Register kernels with their executors, for every program of this process that launches the same kernels."""
     for name, codes in kernels.items():
         launcher(name).keep(codes)

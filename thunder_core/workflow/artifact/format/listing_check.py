@@ -1,4 +1,4 @@
-"""Whether the lines of a stage that are shown to people are those that run: two files of an artifact hold them."""
+"""Checks whether the displayed lines of a stage are the lines that run; an artifact stores them in two files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pydantic import TypeAdapter
 from thunder_core.tracing.ir.layout import import_line, layout
 from thunder_core.tracing.ir.listing import Listing, Statement, Value
 
-LISTINGS = TypeAdapter(Listing)  # what reads and writes listings as JSON
+LISTINGS = TypeAdapter(Listing)  # reads and writes listings as JSON
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 def listing_matches_code(listing: Listing, text: str) -> bool:
-    """Whether a text is the function that a listing shows, and nothing else. Python compiles both; neither is run."""
-    if any("\n" in one or "\r" in one for one in texts_of(listing)):  # a comment would go on as a statement
+    """Whether a text is exactly the function that a listing shows. Both are compiled by Python and neither is run."""
+    if any("\n" in text or "\r" in text for text in texts_of(listing)):  # or a comment could continue as code
         return False
     try:
         return meaning(listing, text) == meaning(listing, layout(listing, comments=False))
@@ -25,19 +25,19 @@ def listing_matches_code(listing: Listing, text: str) -> bool:
 
 
 def texts_of(listing: Listing) -> Iterator[str]:
-    """Every text of a listing."""
+    """Yield every string in a listing."""
     yield from (listing.name, listing.made_by, listing.returns, *listing.imports, *listing.constants)
     yield from (text for value in (*listing.inputs, *listing.results) for text in texts_of_value(value))
     yield from (text for line in listing.lines for text in texts_of_line(line))
 
 
 def texts_of_value(value: Value) -> tuple[str, ...]:
-    """Every text of a value."""
+    """Return every string of a value."""
     return value.name, value.described, value.origin
 
 
 def texts_of_line(line: Statement) -> Iterator[str]:
-    """Every text of a line and its parts."""
+    """Yield every string of a line and its parts."""
     yield from (line.text, line.symbol, line.executor, line.module, line.file, line.function, line.code, line.derives)
     yield from line.reads
     yield from (text for value in line.makes for text in texts_of_value(value))
@@ -46,7 +46,7 @@ def texts_of_line(line: Statement) -> Iterator[str]:
 
 
 def meaning(listing: Listing, text: str) -> tuple[object, ...]:
-    """All that Python makes of a module but the places of its lines; ValueError where it does more than is listed."""
+    """Return a module's compiled code without line numbers; raise ValueError if it has more than its function."""
     head, _, body = f"\n{text}".partition("\ndef ")
     allowed = {"", *map(import_line, listing.imports)}
     if any(line not in allowed and not line.startswith("#") for line in head.splitlines()):
@@ -55,8 +55,8 @@ def meaning(listing: Listing, text: str) -> tuple[object, ...]:
 
 
 def meaning_of_code(code: CodeType) -> tuple[object, ...]:
-    """The meaning of a code object: two of which this is equal do the same."""
-    constants = (meaning_of_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts)
+    """Return everything in a code object that affects its execution; equal results mean equal behavior."""
+    constants = (meaning_of_code(item) if isinstance(item, CodeType) else repr(item) for item in code.co_consts)
     signature = (code.co_name, code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     return (*signature, *names, code.co_code, code.co_exceptiontable, *constants)

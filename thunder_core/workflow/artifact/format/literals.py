@@ -1,4 +1,4 @@
-"""Values as text that can be read back without running anything."""
+"""Values as text that can be read without running code."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from thunder_core.tracing.ir.literal import Scope, literal
 
 
 def empty_set() -> set[Any]:
-    """The one set that is written as a call: a set of any argument could have any number of items."""
+    """Return an empty set. Only the empty set is written as a call; an argument could have any number of items."""
     return set()
 
 
 def frozen_set(value: Any) -> frozenset[Any]:
-    """A frozen set of the items of another set; ValueError for a range, which could have any number."""
+    """Return a frozenset of a set's items; raise ValueError for a range, which could have any number of items."""
     if type(value) is not set:
         raise ValueError("a frozenset literal needs a set")
     return frozenset(value)
@@ -36,7 +36,7 @@ NAMED = (torch.dtype, torch.layout, torch.memory_format)
 
 
 def write_literal(value: Any) -> str | None:
-    """The text of a value that `read_literal` gives back; None for a value that is more than its text."""
+    """Return the text from which `read_literal` reads an equal value; None if the value has no such text."""
     if isinstance(value, range):
         return repr(value)
     if isinstance(value, frozenset):
@@ -53,7 +53,7 @@ def write_literal(value: Any) -> str | None:
 
 
 def read_literal(text: str) -> Any:
-    """The value that a text stands for; ValueError for anything but literals, dtypes, devices and the like."""
+    """Read a value from its text; raise ValueError for anything but literals, dtypes, devices and similar objects."""
     try:
         return _value(ast.parse(text, mode="eval").body)
     except (SyntaxError, TypeError, RuntimeError, RecursionError, MemoryError) as error:
@@ -81,10 +81,10 @@ def _call(node: ast.Call) -> Any:
 
 
 def _attribute(node: ast.Attribute) -> Any:
-    found = getattr(torch, node.attr, None) if ast.unparse(node.value) == "torch" else None
-    if not isinstance(found, NAMED):
+    value = getattr(torch, node.attr, None) if ast.unparse(node.value) == "torch" else None
+    if not isinstance(value, NAMED):
         raise ValueError(f"{ast.unparse(node)!r:.80} is not a literal")
-    return found
+    return value
 
 
 def _negative(node: ast.UnaryOp) -> Any:

@@ -1,4 +1,4 @@
-"""The manifest: what an artifact holds, what it was made for, and the digest of every file."""
+"""The manifest of an artifact: its content, its purpose, and the digest of every file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.foundation.storage.manifest import FileFacts, SealedManifest, 
 from thunder_core.tracing.ir.requirement import StatedConstraint
 
 SCHEMA_VERSION: Literal[1] = 1
-SIGNATURE = "signature.json"  # beside the manifest, which does not list it
+SIGNATURE = "signature.json"  # next to the manifest, which does not list this file
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
 CONFIG = "weights/config.json"
@@ -35,14 +35,15 @@ ValidationState = Literal["validated", "pending", "off"]
 
 
 class ConstantFacts(StoredFacts):
-    """The facts by which an object is had again that a trace refers to by name.
+    """The facts from which a constant of a trace is restored. The `kind` determines the source of the object:
 
-    `literal`: from its text; `import`: `module:qualname`, and where its code is, if it has some, `module:qualname` of
-    that; `tensor`: from `weights/constants.safetensors` under this key, laid out with these strides; `way`: step by
-    step from the subject, where `text` says what is found there and `code` is the digest of its source; `region`:
-    machine code from these `files` (the Python, and the library that it calls), which `needs` these instruction sets of
-    the CPU; `function`: the application of the `torch.autograd.Function` at `module:qualname`; `lost`: it cannot be had
-    again, which only traces that do not run may hold.
+    - `literal`: its text.
+    - `import`: `text` is `module:qualname`, and `code` is the `module:qualname` of its code, if it has code.
+    - `tensor`: `text` is a key in `weights/constants.safetensors`, and `stride` the tensor's strides.
+    - `way`: `steps` from the subject; `text` is the name of the object's type, and `code` the digest of its source.
+    - `region`: machine code from `files` (Python, and the library that it calls), which `needs` these instruction sets.
+    - `function`: the application of the `torch.autograd.Function` at `module:qualname`.
+    - `lost`: the object cannot be restored; only traces that do not run may have such constants.
     """
 
     kind: ConstantKind
@@ -58,9 +59,9 @@ class ConstantFacts(StoredFacts):
 
 
 class StageFacts(StoredFacts):
-    """One trace as one step left it: its Python file, the file of its lines' metadata, and what the step changed.
+    """A trace after one step: its Python file, the file of its lines' metadata, and the number of lines that changed.
 
-    Of a backward, `given` says for which results it takes gradients; of each of these, one stage runs.
+    `given` marks the results whose gradients a backward takes; for each such tuple, one stage runs.
     """
 
     trace: str
@@ -79,7 +80,7 @@ class StageFacts(StoredFacts):
 
 
 class DependentResultFacts(StoredFacts):
-    """A `DependentResult` as manifests hold it."""
+    """A `DependentResult` in a manifest."""
 
     place: int
     sources: tuple[int, ...]
@@ -87,12 +88,12 @@ class DependentResultFacts(StoredFacts):
 
 
 class StoredAutogradSignature(StoredFacts):
-    """An autograd signature, and the number of the computation's stage that autograd records instead of a backward.
+    """An autograd signature, and the number `body` of the stage that autograd records if there is no backward.
 
-    `strides` has for each gradient its strides, or where a size is symbolic the rank of each dimension in memory, from
-    the fastest on, as a negative number: -1, -2. `followed` are the signature's `requires_grad_inputs`, `viewed` its
-    `tail_inputs`, and `within`, which earlier versions wrote, is its `downstream`.
-    `rules` are the operations of the computation whose derivatives a user gave, which autograd cannot record.
+    `strides` has the strides of each gradient. If a size is symbolic, it has the rank of each dimension in memory, from
+    the fastest, as a negative number: -1, -2. `followed` are the signature's `requires_grad_inputs`, `viewed` are its
+    `tail_inputs`, and `within`, which earlier versions wrote, is its `downstream`. `rules` are the operations with
+    derivatives from the user, which autograd cannot record.
     """
 
     count: int
@@ -110,7 +111,7 @@ class StoredAutogradSignature(StoredFacts):
 
     @classmethod
     def of(cls, signature: AutogradSignature, body: int, rules: tuple[str, ...] = ()) -> Self:
-        """The signature as manifests hold it."""
+        """Return the facts of a signature."""
         return cls(
             count=signature.count,
             results=signature.results,
@@ -128,7 +129,7 @@ class StoredAutogradSignature(StoredFacts):
 
     @property
     def signature(self) -> AutogradSignature:
-        """The signature as programs have it."""
+        """The signature that programs use."""
         return AutogradSignature(
             count=self.count,
             results=self.results,
@@ -144,26 +145,26 @@ class StoredAutogradSignature(StoredFacts):
 
 
 def _strides_or_ranks(layout: Strides | DimensionOrder) -> tuple[int, ...]:
-    """A layout as manifests hold it: strides, or the negative rank of each dimension in memory."""
+    """Return a layout as stored in manifests: strides, or the negative rank of each dimension in memory."""
     if isinstance(layout, Strides):
         return layout.strides
     return tuple(place - len(layout.dimensions) for place in map(layout.dimensions.index, sorted(layout.dimensions)))
 
 
 def _layout(stored: tuple[int, ...]) -> Strides | DimensionOrder:
-    """The layout that a manifest holds as strides, or as negative ranks."""
+    """Return the layout that a manifest stores as strides, or as negative ranks."""
     if stored and stored[0] < 0:
         return DimensionOrder(tuple(sorted(range(len(stored)), key=stored.__getitem__)))
     return Strides(stored)
 
 
 class ProgramFacts(StoredFacts):
-    """One program: its stages in order, and its guards and sharp edges in words; `constraints` are guards on symbols.
+    """One program: its stages in order, its guards and sharp edges in words, and its `constraints` on symbols.
 
-    One with a `derivative` has backwards of its own; `recorded` says why one that is differentiated has none. One that
-    checks values of tensors may have `written` to inputs at these places before it does so for the last time.
-    `observed` has the finite numbers and sizes that it was traced with, by their paths, and `numbers` the guards, by
-    their places, that want the number at a path to be what it was: another one is symbolic in the next program.
+    `derivative` describes its backwards, or is None; then `recorded` is the reason. `written` are the inputs that a
+    program may have written to before its last check of a tensor's value. `observed` has the finite numbers and sizes
+    of the traced inputs, by path. `numbers` are the positions and paths of guards that require a number to equal the
+    traced number; a different number becomes symbolic in the next program.
     """
 
     stages: tuple[StageFacts, ...]
@@ -179,10 +180,10 @@ class ProgramFacts(StoredFacts):
 
 
 class PartFacts(StoredFacts):
-    """A transform, a lookaside or an operator by its class, with its fields as literals or as what is imported.
+    """A transform, a lookaside or an operator: its class, and its fields as literals or imports.
 
-    `methods` says of a transform that it has some for the compiled module, in the place of the model's own; `prepares`
-    that it changes the model before it is traced. `operations` are the modules that define operations of its own.
+    `methods` says whether a transform adds methods to the compiled module, and `prepares` whether it changes the model
+    before tracing. `operations` are the modules that define the transform's operations.
     """
 
     path: str
@@ -193,9 +194,9 @@ class PartFacts(StoredFacts):
 
 
 class CompilerFacts(StoredFacts):
-    """The compiler of inputs that no program takes; `lacks` says why they cannot be traced, where they cannot.
+    """The compiler for inputs that no program accepts; `lacks` is the reason if such inputs cannot be traced.
 
-    Of the executors, which are named in their order, `operators` are those that consist of one function each.
+    `executors` are the names in order; `operators` are the executors that consist of one function.
     """
 
     options: CompileOptions
@@ -207,12 +208,12 @@ class CompilerFacts(StoredFacts):
 
     @property
     def prepares(self) -> bool:
-        """Whether its transforms prepare the model, whose weights are then not those that were loaded."""
+        """Whether the transforms prepare the model, so that its weights differ from the loaded weights."""
         return any(transform.prepares for transform in self.transforms)
 
 
 class WeightFacts(StoredFacts):
-    """A parameter or buffer: a view of the tensor `key` of `weights/model.safetensors`; tied ones are equal."""
+    """A parameter or buffer: a view of the tensor `key` of `weights/model.safetensors`; tied ones have equal facts."""
 
     key: str
     dtype: str
@@ -224,7 +225,7 @@ class WeightFacts(StoredFacts):
 
 
 class EmptyModelFacts(StoredFacts):
-    """The facts by which a model is built without its weights: its class, and what its config file does not say."""
+    """The facts from which a model is built without weights: its class, and settings that its config file lacks."""
 
     path: str
     dtype: str
@@ -233,7 +234,7 @@ class EmptyModelFacts(StoredFacts):
 
 
 class ToleranceFacts(StoredFacts):
-    """The distance that an output may have from the reference, by the recipe of the artifact; see `Tolerance`."""
+    """The distance of an output from the reference that the recipe of the artifact allows; see `Tolerance`."""
 
     times_eager: float
     floor: float
@@ -242,14 +243,14 @@ class ToleranceFacts(StoredFacts):
 
 
 class GenerationFacts(StoredFacts):
-    """The lengths of generation that the programs are for, and the seed of the prompts that were drawn."""
+    """The lengths that the programs generate for, and the seed of the random prompts."""
 
     lengths: GenerationLengths
     seed: int = 0
 
 
 class CubinFacts(StoredFacts):
-    """A kernel as machine code of a GPU: the executor that launches it, its file, and what a launch must know."""
+    """A kernel as machine code for a GPU: the executor that launches it, its file, and the facts for a launch."""
 
     executor: str
     file: str
@@ -257,15 +258,15 @@ class CubinFacts(StoredFacts):
 
 
 class Manifest(SealedManifest):
-    """Everything about an artifact that is not in one of its files; `digest` is that of the manifest without itself.
+    """All facts about an artifact that are not in its other files; `digest` is computed without this field.
 
-    `example` names the keyword arguments of the call that is kept in `example.safetensors`, in their order. Those of
-    them that are in `keyword_order` may be passed in any order. `drawn` are the sizes and the seed that they were drawn
-    with, and `dynamic` the ranges of sizes that the programs serve. One that is for generation has `generation` in
-    their place. `train` says that the call is a training step, with labels and in train mode, and `tolerance` is what
-    bounds the errors of its outputs. `weights` are the model's parameters and buffers by name, if they were included,
-    and `shell` describes the empty model that they are put into. `machine` is where compiled regions run. `cubins`
-    are kernels for a GPU of the architecture `target` (`sm_90`), where it was made for one.
+    `example` names the keyword arguments in `example.safetensors`, in order; those in `keyword_order` may be passed in
+    any order. `drawn` has the sizes and the seed of these random inputs, and `dynamic` the ranges of sizes that the
+    programs support; an artifact for generation has `generation` instead. `train` is True for steps of training, with
+    labels and in train mode. `tolerance` is the tolerance of the validation. `weights` are the model's parameters and
+    buffers by name, if they are included, and `shell` has the facts of the empty model that they are loaded into.
+    `machine` is the system that compiled regions run on. `cubins` are kernels for a GPU of the architecture `target`
+    (`sm_90`), if the artifact was made for one.
     """
 
     leaves_out_defaults: ClassVar[bool] = True
@@ -301,7 +302,7 @@ class Manifest(SealedManifest):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The instruction sets of the CPU that its compiled regions use."""
+        """The instruction sets of the CPU that the compiled regions use."""
         return frozenset(
             need
             for program in self.programs
@@ -312,19 +313,19 @@ class Manifest(SealedManifest):
 
 
 def executed(program: ProgramFacts) -> list[StageFacts]:
-    """The stages of which the text may be executed: those that run, and what autograd records in their place."""
+    """Return the stages whose text may be executed: stages that run, and the computation that autograd may record."""
     body = None if program.derivative is None else ("computation", program.derivative.body)
     return [stage for stage in program.stages if stage.runs or (stage.trace, stage.number) == body]
 
 
 def running(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:
-    """The stage of each trace that runs; of backwards, of which there may be several, the last."""
+    """Return the stage of each trace that runs; if several backwards run, the last."""
     return {stage.trace: stage for stage in stages if stage.runs}
 
 
 def in_words(given: tuple[bool, ...]) -> str:
-    """The results that gradients may come in for, in words."""
-    places = [str(place) for place, one in enumerate(given) if one]
+    """Return the results marked in `given`, in words."""
+    places = [str(place) for place, is_given in enumerate(given) if is_given]
     if len(places) == len(given):
         return "all its results" if len(given) > 1 else "its result"
     return f"result{'s' if len(places) > 1 else ''} {' and '.join(places)} of {len(given)}"

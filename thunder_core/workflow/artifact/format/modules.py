@@ -1,4 +1,4 @@
-"""Objects by the modules that hold them: for those that do not say where they are, or are called otherwise there."""
+"""Finding objects in loaded modules, for objects that do not name their module or have another name there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from thunder_core.workflow.artifact.format.manifest import Step
 
-# A script has no name in another process, and these hold whatever was imported last.
+# Another process cannot import from a script, and `builtins` has the object that was bound last.
 PASSED_OVER = frozenset({"__main__", "__mp_main__", "builtins"})
-# Most of what modules hold is of these types, which hold no more, or hold it under names of their own.
+# Most objects in modules have these types. They are not searched: they contain nothing, or name their own contents.
 PLAIN = frozenset(
     {type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, dict, list, tuple, set, frozenset}
     | {str, bytes, int, float, complex, bool, type(None)}
@@ -19,21 +19,21 @@ PLAIN = frozenset(
 
 
 def find_in_modules(wanted: Iterable[object]) -> dict[int, str]:
-    """`module:name` or `module:name.attribute` of each object that a loaded module holds, by the object's id."""
+    """Return `module:name` or `module:name.attribute` for each object in a loaded module, by the object's id."""
     missing = {id(value) for value in wanted}
-    found: dict[int, str] = {}
+    paths: dict[int, str] = {}
     for search in (_held, _held_by_instances):
         for path, value in search(missing):
-            if better(path, found.get(id(value))):
-                found[id(value)] = path
-        missing -= found.keys()
+            if better(path, paths.get(id(value))):
+                paths[id(value)] = path
+        missing -= paths.keys()
         if not missing:
             break
-    return found
+    return paths
 
 
 def find_in_tables(wanted: Iterable[object], name_of: Callable[[object], str | None]) -> dict[int, tuple[Step, ...]]:
-    """The way to each of the objects that a dict at the top of a module holds, under a key that can be found itself."""
+    """Return a path to each object in a dict at the top level of a module, if the object's key can be found itself."""
     missing = {id(value) for value in wanted}
     places = [
         (id(value), path, key)
@@ -43,12 +43,12 @@ def find_in_tables(wanted: Iterable[object], name_of: Callable[[object], str | N
     ]
     names = {id(key): name for _, _, key in places if (name := name_of(key)) is not None}
     names |= find_in_modules([key for _, _, key in places if id(key) not in names]) if places else {}
-    return {found: (("import", path), ("keyed", names[id(key)])) for found, path, key in places if id(key) in names}
+    return {number: (("import", path), ("keyed", names[id(key)])) for number, path, key in places if id(key) in names}
 
 
 def _tables_with(wanted: set[int]) -> Iterator[tuple[str, dict[Any, object]]]:
-    """The dicts at the top of modules, by their paths, that hold one of the wanted objects, given by their ids."""
-    barren: dict[int, object] = {}  # dicts that hold none, of which `__builtins__` is in every module
+    """Yield the dicts at the top level of modules, with their paths, that contain an object with one of these ids."""
+    barren: dict[int, object] = {}  # dicts without such objects; `__builtins__` is in every module
     for name, namespace in _namespaces():
         for at, table in list(namespace.items()):
             if type(table) is not dict or id(table) in barren or not at.isidentifier() or at == "__dict__":
@@ -60,7 +60,7 @@ def _tables_with(wanted: set[int]) -> Iterator[tuple[str, dict[Any, object]]]:
 
 
 def better(path: str, known: str | None) -> bool:
-    """Whether a path is to be preferred: public ones first, then short ones."""
+    """Whether a path is preferred to a known path: public before private, then short before long."""
     return known is None or _rank(path) < _rank(known)
 
 
@@ -70,17 +70,19 @@ def _rank(path: str) -> tuple[bool, int, str]:
 
 def _namespaces() -> Iterator[tuple[str, dict[str, object]]]:
     for name, module in list(sys.modules.items()):
-        if name in PASSED_OVER or not issubclass(type(module), types.ModuleType):  # which some only claim to be
+        if name in PASSED_OVER or not issubclass(
+            type(module), types.ModuleType
+        ):  # some objects only claim to be modules
             continue
         namespace = object.__getattribute__(module, "__dict__")
-        if namespace.get("__spec__") is not None:  # others were made in this process, and cannot be imported in another
+        if namespace.get("__spec__") is not None:  # else it was made here and cannot be imported
             yield name, namespace
 
 
 def _held(wanted: set[int]) -> Iterator[tuple[str, object]]:
-    """The paths of those of the wanted objects, given by their ids, that modules hold.
+    """Yield the paths of objects with these ids in modules.
 
-    Hundreds of thousands of objects are looked at, so a path is written for what is wanted alone.
+    The search visits hundreds of thousands of objects, so it makes a path only for wanted objects.
     """
     for name, namespace in _namespaces():
         if id(namespace) in wanted:
@@ -92,14 +94,14 @@ def _held(wanted: set[int]) -> Iterator[tuple[str, object]]:
 
 
 def _holds(table: dict[Any, object], wanted: set[int]) -> bool:
-    """Whether a wanted object is among the values, as fast as C is."""
+    """Whether one of the wanted objects is a value of a dict; implemented with set operations for speed."""
     return not wanted.isdisjoint(map(id, list(table.values())))
 
 
 def _held_by_instances(wanted: set[int]) -> Iterator[tuple[str, object]]:
-    """The paths of those of the wanted objects that are classes or attributes of what modules hold."""
+    """Yield the paths of wanted objects that are classes or attributes of objects in modules."""
     passed_over = {kind for kind in PLAIN if id(kind) not in wanted}
-    barren: dict[int, object] = {}  # instances that hold none, most of which many modules import
+    barren: dict[int, object] = {}  # instances without wanted objects; many modules import the same instance
     for name, namespace in _namespaces():
         for key, value in (("__dict__", namespace), *namespace.items()):
             if type(value) in passed_over or id(value) in barren or not key.isidentifier():

@@ -1,4 +1,4 @@
-"""Ways from a model or function to objects that cannot be imported: found when saving, followed when loading."""
+"""Paths from a model or function to objects that cannot be imported: found when saving, followed when loading."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
 Way = tuple[Step, ...]
 
-MOST = 200_000  # objects that are looked at before the search is given up
+MOST = 200_000  # objects that a search visits before it stops
 ATOMS = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, torch.dtype, torch.device, types.ModuleType)
-COMPILED = (Specializations, Program, CompiledCall)  # what no way leads through: it is not there in another process
+COMPILED = (Specializations, Program, CompiledCall)  # no path leads through these objects, which another process lacks
 OPENED = ("__func__", "fget", "fset", "__wrapped__", "__self__", "func", "args", "keywords")
 
 FOLLOW: dict[str, Callable[[Any, Any, Trust], Any]] = {
@@ -41,9 +41,9 @@ FOLLOW: dict[str, Callable[[Any, Any, Trust], Any]] = {
 
 
 def follow(subject: Any, way: Iterable[Step], trust: Trust | None = None) -> Any:
-    """The object at the end of a path; raises LookupError where it leads nowhere, and `ImportRefused`.
+    """Return the object at the end of a path; raise LookupError if a step fails, and `ImportRefused`.
 
-    The default is the trust in the subject's own modules. None of the code of the objects on the way is run.
+    The default of `trust` is the trust in the subject's own modules. No code of the objects on the path is run.
     """
     value, trust = subject, trust or trust_in(subject)
     for step, key in way:
@@ -55,7 +55,7 @@ def follow(subject: Any, way: Iterable[Step], trust: Trust | None = None) -> Any
 
 
 def item_of(value: Any, key: Any) -> Any:
-    """An item of a dict, a list or a tuple; KeyError where a dict would have to make it."""
+    """Return an item of a dict, a list or a tuple; raise KeyError instead of calling `__missing__`."""
     if isinstance(value, dict):
         return dict.__getitem__(value, key) if dict.__contains__(value, key) else missing_item(key)
     if type(value) not in (list, tuple):
@@ -69,35 +69,35 @@ def missing_item(key: Any) -> Any:
 
 
 def opened(value: Any, key: str) -> Any:
-    """The functions that Python's own descriptors, methods and partial functions hold."""
+    """Return a function inside one of Python's descriptors, methods or partial functions."""
     if type(value) not in OPENABLE or key not in OPENED:
         raise TypeError(f"a path cannot lead to {key!r} of a {type(value).__name__}")
     return getattr(value, key)
 
 
 def find_paths(subject: Any, wanted: Iterable[object]) -> dict[int, Way]:
-    """The shortest way to each of the wanted objects that one leads to, by the object's id."""
+    """Return the shortest path from a subject to each of the wanted objects, by the object's id."""
     missing = {id(value) for value in wanted}
-    found: dict[int, Way] = {}
+    paths: dict[int, Way] = {}
     seen: dict[int, Any] = {id(subject): subject}
     queue: deque[tuple[Any, Way]] = deque([(subject, ())])
     while queue and missing and len(seen) < MOST:
         value, way = queue.popleft()
         if id(value) in missing:
             missing.discard(id(value))
-            found[id(value)] = way
+            paths[id(value)] = way
         for step, child in steps_from(value):
             if id(child) not in seen and not issubclass(type(child), (*ATOMS, *COMPILED)):
                 seen[id(child)] = child
                 queue.append((child, (*way, step)))
-    return found
+    return paths
 
 
 def find_by_classes(wanted: Iterable[object], path_of: Callable[[object], str | None]) -> dict[int, Way]:
-    """The way to each of the wanted objects that leads from a class which can be imported, by the object's id.
+    """Return a path to each of the wanted objects from a class that can be imported, by the object's id.
 
-    Such an object is a property, a class method or a static method under its function's name, or a base class.
-    `path_of` gives the `module:qualname` of what can be imported, and None for others.
+    The objects are properties, class methods and static methods under their function's name, and base classes.
+    `path_of` returns the `module:qualname` of an object that can be imported, and None for other objects.
     """
     ways = ((id(value), _from_owner(value, path_of) or _from_subclass(value, path_of)) for value in wanted)
     return {key: way for key, way in ways if way is not None}
@@ -114,7 +114,7 @@ def _from_owner(value: Any, path_of: Callable[[object], str | None]) -> Way | No
 
 
 def _from_subclass(value: Any, path_of: Callable[[object], str | None]) -> Way | None:
-    """From one of PyTorch's subclasses where there are any, since it is trusted."""
+    """Return a path from an importable subclass; subclasses in PyTorch are preferred, because PyTorch is trusted."""
     if not issubclass(type(value), type):
         return None
     paths = {path: kind for kind in type.__subclasses__(value) if (path := path_of(kind)) is not None}
@@ -125,7 +125,7 @@ def _from_subclass(value: Any, path_of: Callable[[object], str | None]) -> Way |
 
 
 def steps_from(value: Any) -> Iterator[tuple[Step, Any]]:
-    """Each step that leads on from an object, and where to; none of the object's own code is run."""
+    """Yield each step from an object with the object that it leads to; no code of the object is run."""
     kind = type(value)
     if issubclass(kind, type):
         yield from ((("mro", index), base) for index, base in enumerate(type.mro(value)) if index)
@@ -168,7 +168,7 @@ def _full(cell: types.CellType) -> bool:
 
 
 def code_digest(value: object) -> str:
-    """A digest of a function's or class's source, by which a later version of it is told; empty for anything else."""
+    """Return a digest of a function's or class's source, which reveals later changes; empty for other objects."""
     if not isinstance(value, types.FunctionType | type):
         return ""
     try:

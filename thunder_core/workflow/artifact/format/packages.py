@@ -1,4 +1,4 @@
-"""Packages that a printed trace imports, and which of them are there wherever an artifact is loaded."""
+"""Packages that a printed trace imports, and the packages that are present on every machine that loads an artifact."""
 
 from __future__ import annotations
 

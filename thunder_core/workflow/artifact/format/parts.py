@@ -1,4 +1,4 @@
-"""Transforms, lookasides and operators of an artifact's recipe: written down by their classes and fields, and back."""
+"""Transforms, lookasides and operators of an artifact's recipe as plain data: their classes and fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Part = TypeVar("Part", bound=Transform | Lookaside | Operator)
 
 
 def part_facts(part: object) -> PartFacts | None:
-    """A transform, a lookaside or an operator as its class and fields; None where one cannot be written down."""
+    """Return a transform, a lookaside or an operator as plain data; None if it cannot be saved."""
     path = import_path(type(part))
     if path is None or not dataclasses.is_dataclass(part) or isinstance(part, type):
         return None
@@ -30,9 +30,9 @@ def part_facts(part: object) -> PartFacts | None:
         return None
     methods = isinstance(part, Transform) and type(part).methods is not Transform.methods
     prepares = isinstance(part, Transform) and type(part).prepare is not Transform.prepare
-    given = cast(dict[str, ConstantFacts], options)
+    facts = cast(dict[str, ConstantFacts], options)
     operations = type(part).operations if isinstance(part, Transform) else ()
-    return PartFacts(path=path, options=given, methods=methods, prepares=prepares, operations=operations)
+    return PartFacts(path=path, options=facts, methods=methods, prepares=prepares, operations=operations)
 
 
 def _option(value: object) -> ConstantFacts | None:
@@ -43,26 +43,26 @@ def _option(value: object) -> ConstantFacts | None:
 
 
 def methods_of(facts: CompilerFacts, model: torch.nn.Module, trust: Trust) -> dict[str, Callable[..., Any]]:
-    """The methods that an artifact's transforms have for a compiled module, by name; raises as `part_of` does."""
-    kept = [one for one in facts.transforms if one.methods]
-    transforms = [part_of(one, Transform, trust) for one in kept]  # type: ignore[type-abstract]
-    return {name: method for one in transforms for name, method in one.methods(model).items()}
+    """Return the methods that an artifact's transforms add to a compiled module; raise the errors of `part_of`."""
+    with_methods = [part for part in facts.transforms if part.methods]
+    transforms = [part_of(part, Transform, trust) for part in with_methods]  # type: ignore[type-abstract]
+    return {name: method for transform in transforms for name, method in transform.methods(model).items()}
 
 
 def prepared_by(facts: CompilerFacts, model: torch.nn.Module, trust: Trust, *, has_values: bool) -> torch.nn.Module:
-    """A model as an artifact's transforms prepare it; raises as `part_of` does.
+    """Prepare a model with an artifact's transforms; raise the errors of `part_of`.
 
-    Where it has no values yet, neither has what is returned: the artifact's are to be put into it.
+    If `has_values` is False, the weights of the returned model have no values; the caller loads the artifact's.
     """
-    for one in facts.transforms:
-        if one.prepares:
-            transform = part_of(one, Transform, trust)  # type: ignore[type-abstract]
+    for part in facts.transforms:
+        if part.prepares:
+            transform = part_of(part, Transform, trust)  # type: ignore[type-abstract]
             model = transform.prepare(model) if has_values else transform.restructure(model)
     return model
 
 
 def part_of(facts: PartFacts, base: type[Part], trust: Trust) -> Part:
-    """The transform, lookaside or operator that plain data tells of; `ArtifactForeign` where it is not to be had."""
+    """Return the transform, lookaside or operator that `facts` describes; raise `ArtifactForeign` if it is missing."""
     try:
         kind: Any = trust.imported(facts.path)
         if not (isinstance(kind, type) and issubclass(kind, base)):

@@ -1,4 +1,4 @@
-"""The place of an artifact: a folder that is there whole or not at all, and replaces only what is Thunder's own."""
+"""The folder of an artifact, which is written as a whole, and which replaces only artifacts."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest
 from thunder_core.workflow.artifact.format.read import read_manifest
 from thunder_core.workflow.report import number_format
 
-NAMED = 5  # strange files that a message names
+NAMED = 5  # the most unknown files that a message names
 
 
 @contextmanager
 def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None = None) -> Iterator[Path]:
-    """A new folder beside `folder` to write into; it becomes `folder` if the block ends, and vanishes if it does not.
+    """Yield a new folder next to `folder`, which is renamed to `folder` if the block succeeds, and removed if it fails.
 
-    With `force` an artifact that is there is replaced as a whole, at the end, if all its files are its own, or whatever
-    else `require_free` raises nothing for: it is given the place where the old folder lies, at last after nobody can
-    change it by its name. Raises `OutputExists`, `OutputNotWritable` and `OutOfDisk`; whatever else is raised inside
-    passes on, errors about files elsewhere too, and nothing is left of it.
+    If `force` is set, an existing artifact is replaced as a whole at the end, but only if it contains no other files.
+    `require_free` replaces this check: it is called with the path of the existing folder, the last time after the
+    folder was moved so that nobody can change it by its name. Raises `OutputExists`, `OutputNotWritable` and
+    `OutOfDisk`. Other errors of the block pass through, including errors about files elsewhere.
     """
     folder = absolute(folder)
     require = require_free or (lambda place: refuse_existing(folder, force=force, found=place))
@@ -50,15 +50,15 @@ def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None 
 
 
 def is_about(error: OSError, folder: Path) -> bool:
-    """Whether an error is about a file in a folder: where it names another one, it is not."""
+    """Whether an error is about a file in a folder, or names no file."""
     names = [name for name in (error.filename, error.filename2) if isinstance(name, str | bytes | PathLike)]
     return not names or any(Path(os.fsdecode(name)).is_relative_to(folder) for name in names)
 
 
 def refuse_existing(folder: Path, *, force: bool, found: Path | None = None) -> None:
-    """Raise `OutputExists` where something is there that may not be replaced: only artifacts and empty folders may.
+    """Raise `OutputExists` if the folder exists and may not be replaced: only artifacts and empty folders may be.
 
-    What is at that place is `found` under another name, if it has been moved away.
+    `found` is the current path of the folder, if the folder has been moved.
     """
     found = found or folder
     if not (found.exists() or found.is_symlink()):
@@ -71,7 +71,7 @@ def refuse_existing(folder: Path, *, force: bool, found: Path | None = None) -> 
 
 
 def require_room(folder: Path, size: int) -> None:
-    """Raise `OutOfDisk` before anything of that many bytes is written where there is no room for them."""
+    """Raise `OutOfDisk` if a folder's disk has less free space than `size` bytes."""
     free = shutil.disk_usage(folder).free
     if size > free:
         raise OutOfDisk(
@@ -82,12 +82,10 @@ def require_room(folder: Path, size: int) -> None:
 
 
 def require_replaceable(folder: Path, found: Path) -> None:
-    """Raise `OutputExists` for anything but an empty folder and an artifact in which nobody has put files of theirs.
+    """Raise `OutputExists` unless a folder is empty, or an artifact without additional files.
 
-    What is called `folder` is `found` there.
-
-    An artifact is told by its manifest: by its schema, its form and the digest of itself. Its other files may be
-    damaged; which ones are its own is what the manifest says.
+    `folder` is the path for messages, and `found` the current path. An artifact is recognized by its manifest: by its
+    schema, its form and its own digest. The other files of the artifact may be damaged; the manifest lists them.
     """
     if not found.is_dir() or found.is_symlink():
         raise no_artifact(folder, "it is not a folder")
@@ -97,16 +95,16 @@ def require_replaceable(folder: Path, found: Path) -> None:
         manifest = read_manifest(found)
     except ArtifactError as error:
         raise no_artifact(folder, error.what) from error
-    if strange := sorted(strange_files(found, manifest)):
-        more = f" and {len(strange) - NAMED} more" if len(strange) > NAMED else ""
+    if unknown := sorted(strange_files(found, manifest)):
+        more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
         raise OutputExists(
-            f"{folder} was kept: it contains files that the artifact does not list: {', '.join(strange[:NAMED])}{more}",
+            f"{folder} was kept: it contains files that the artifact does not list: {', '.join(unknown[:NAMED])}{more}",
             fix="move these files elsewhere, or name another folder with --out",
         )
 
 
 def strange_files(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Everything below a folder that is no folder, and that the manifest does not list."""
+    """Yield the paths of files and links in a folder that the manifest does not list."""
     own = {MANIFEST, SIGNATURE, *manifest.files}
     for place, folders, files in os.walk(folder, onerror=_raise):
         links = [name for name in folders if (Path(place) / name).is_symlink()]
@@ -121,7 +119,7 @@ def _raise(error: OSError) -> None:
 
 
 def no_artifact(folder: Path, why: str) -> OutputExists:
-    """The error for something that stands where an artifact is to be written and is none."""
+    """Return the error for a folder that is not an artifact and cannot be replaced by one."""
     return OutputExists(
         f"{folder} is not an artifact and was kept: {why}; --force replaces only artifacts and empty folders",
         fix="name another folder with --out, or remove it yourself",

@@ -1,4 +1,4 @@
-"""Stages of programs as they lie on the disk: their text, the metadata of their lines, and their constants."""
+"""Stages of programs as stored on disk: their text, the metadata of their lines, and their constants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from thunder_core.workflow.artifact.format.manifest import TRACES, StageFacts
 
 @dataclass(frozen=True)
 class PrintedStage:
-    """A stage as it will lie on the disk: its facts but for the constants, its text and lines, and its constants."""
+    """A stage as it will be stored: its facts without the constants, its text and lines, and its constants.
+
+    `named` are the constants of all lines and their parts. `needed` are the constants of the text, or empty if the text
+    does not run.
+    """
 
     facts: StageFacts
     text: str
@@ -29,7 +33,7 @@ class PrintedStage:
 
 
 def printed_stages(program: Program, number: int) -> Iterator[PrintedStage]:
-    """Every stage of every trace of a program as text, in the order in which they were made."""
+    """Yield every stage of every trace of a program as text, in the order in which the stages were made."""
     for name in (*TRACES, RECORDED):
         stages = program.stages_of(name)
         before: Counter[str] | None = None
@@ -43,7 +47,7 @@ def printed_stages(program: Program, number: int) -> Iterator[PrintedStage]:
 
 
 def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | None, *, runs: bool) -> PrintedStage:
-    """A stage as text; `before` are the lines of the one that it was made from."""
+    """Return a stage as text; `before` are the lines of the previous stage."""
     trace = stage.trace
     source = print_trace(trace)
     listing, named = list_trace(trace, parts=True)
@@ -67,7 +71,7 @@ def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | 
 
 
 def lines_of(listing: Listing) -> Counter[str]:
-    """The statements of a listing."""
+    """Return the statements of a listing, with counts."""
     return Counter(line.text for line in listing.lines)
 
 
@@ -77,19 +81,19 @@ def is_body(stage: Stage, program: Program) -> bool:
 
 
 def slug(text: str) -> str:
-    """A step's name as part of a file name."""
+    """Return a step's name as part of a file name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "step"
 
 
 def with_constants(stage: PrintedStage, keeper: Keeper, *, strict: bool = True) -> StageFacts:
-    """The facts of a stage with all its constants; if `strict`, those of the text that runs must be had again."""
+    """Return the facts of a stage with all constants; if `strict` is set, running text needs its constants."""
     must = stage.needed if strict else ()
-    kept = {name: keeper.facts(name, value, must=name in must) for name, value in stage.named.items()}
-    return stage.facts.model_copy(update={"constants": kept})
+    constants = {name: keeper.facts(name, value, must=name in must) for name, value in stage.named.items()}
+    return stage.facts.model_copy(update={"constants": constants})
 
 
 def write_stage(folder: Path, stage: PrintedStage, facts: StageFacts) -> None:
-    """Write a stage's Python and its lines' metadata."""
+    """Write a stage's Python text and its lines' metadata."""
     path = folder / facts.file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(stage.text, encoding="utf-8")

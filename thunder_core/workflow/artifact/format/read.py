@@ -1,4 +1,4 @@
-"""Reading an artifact: nothing of it is used before its digest was compared with the manifest's."""
+"""Reading an artifact: each file is used only after its digest has been compared with the manifest's."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ class Artifact:
     manifest: Manifest
 
     def content(self, name: str) -> bytes:
-        """The bytes of a file of the artifact, verified once more as they are read."""
+        """Return the bytes of a file of the artifact, which are verified again when they are read."""
         content, facts = read_inside(self.folder, name), self.manifest.files.get(name)
         if fault := fault_of_digest(digest_of(content), facts.digest if facts else ""):
             raise damaged(self.folder, f"{name} {fault}")
         return content
 
     def text(self, name: str) -> str:
-        """The content of a text file of the artifact, verified once more as it is read."""
+        """Return the content of a text file of the artifact, verified again when it is read."""
         try:
             return self.content(name).decode()
         except UnicodeDecodeError as error:
-            raise damaged(self.folder, f"{name} is no text: {error}") from error
+            raise damaged(self.folder, f"{name} is not a text file: {error}") from error
 
     def source(self, stage: StageFacts) -> str:
-        """The text of a stage."""
+        """Return the text of a stage."""
         return self.text(stage.file)
 
     def listing(self, stage: StageFacts) -> Listing:
-        """The lines of a stage with their metadata: those that run."""
+        """Return the lines of a stage with metadata; raise `ArtifactDamaged` if they are not the lines that run."""
         try:
             listing = LISTINGS.validate_json(self.text(stage.lines_file))
         except ValidationError as error:
@@ -60,14 +60,14 @@ class Artifact:
 
 
 def is_artifact(path: Path) -> bool:
-    """Whether a path looks like an artifact: a folder with a manifest."""
+    """Whether a path is a folder with a manifest."""
     return (path / MANIFEST).is_file()
 
 
 def open_artifact(folder: Path, *, later: frozenset[str] = frozenset()) -> Artifact:
-    """The artifact in a folder, after every one of its files was compared with the manifest.
+    """Open the artifact in a folder, and compare every file with the manifest.
 
-    Of the files `later`, which are verified as they are read, only the sizes are compared.
+    For the files in `later`, which are verified when they are read, only the sizes are compared.
 
     Raises `NotAnArtifact`, `ArtifactTooNew` and `ArtifactDamaged`.
     """
@@ -79,7 +79,7 @@ def open_artifact(folder: Path, *, later: frozenset[str] = frozenset()) -> Artif
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an artifact, verified against its own digest."""
+    """Read the manifest of an artifact, verified against its own digest."""
     if not is_artifact(folder):
         raise NotAnArtifact(
             f"{folder} has no {MANIFEST}" if folder.is_dir() else f"there is no folder {folder}",
@@ -105,25 +105,25 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def first_of(error: ValidationError) -> str:
-    """The first thing that is wrong with data, and where."""
+    """Return the first problem with the data, and its place."""
     first = error.errors(include_url=False, include_input=False)[0]
     return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 def require_schema(folder: Path, content: bytes) -> None:
-    """Raise `ArtifactTooNew` for a manifest of another schema; nothing else of it is read."""
-    found = SCHEMA.match(content)
-    if found is None or int(found[1]) < 1:
+    """Raise `ArtifactTooNew` for a manifest of a later schema; nothing else of the manifest is read before."""
+    schema = SCHEMA.match(content)
+    if schema is None or int(schema[1]) < 1:
         raise damaged(folder, f"{MANIFEST} does not begin with a schema version of Thunder's")
-    if int(found[1]) > SCHEMA_VERSION:
+    if int(schema[1]) > SCHEMA_VERSION:
         raise ArtifactTooNew(
-            f"{folder} has the schema {found[1].decode()}; this version of Thunder reads schema {SCHEMA_VERSION}",
+            f"{folder} has the schema {schema[1].decode()}; this version of Thunder reads schema {SCHEMA_VERSION}",
             fix="upgrade thunder-optimize, or make the artifact again with this version",
         )
 
 
 def verify(folder: Path, name: str, size: int, digest: str | None) -> None:
-    """Raise `ArtifactDamaged` unless a file is there, inside the folder, and has this size and, if given, digest."""
+    """Raise `ArtifactDamaged` unless a file is inside the folder with this size and, if not None, this digest."""
     path = inside(folder, name)
     try:
         fault = fault_of_size(path.stat(), size)
@@ -136,7 +136,7 @@ def verify(folder: Path, name: str, size: int, digest: str | None) -> None:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The path of a file of the artifact; `ArtifactDamaged` where it leads out or over a link, or is no plain file."""
+    """Return the path of a plain file inside the artifact; raise `ArtifactDamaged` for links and other paths."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
         raise damaged(folder, f"{name!r} is not a path inside the artifact")
@@ -144,18 +144,18 @@ def inside(folder: Path, name: str) -> Path:
     for part in parts:
         path = path / part
         try:
-            found = path.lstat()
+            status = path.lstat()
         except (OSError, ValueError) as error:
             raise damaged(folder, f"{name!r} is missing") from error
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             raise damaged(folder, f"{name!r} is a symbolic link, or its path contains one")
-    if fault := fault_of_kind(found):
+    if fault := fault_of_kind(status):
         raise damaged(folder, f"{name!r} {fault}")
     return path
 
 
 def read_inside(folder: Path, name: str) -> bytes:
-    """The bytes of a file inside the folder."""
+    """Return the bytes of a file inside the folder."""
     try:
         return inside(folder, name).read_bytes()
     except OSError as error:
@@ -163,5 +163,5 @@ def read_inside(folder: Path, name: str) -> bytes:
 
 
 def damaged(folder: Path, what: str) -> ArtifactDamaged:
-    """The error for an artifact that is not as it was written."""
+    """Return the error for an artifact that has been changed."""
     return ArtifactDamaged(f"{folder} is damaged: {what}", fix=COPY_AGAIN)

@@ -1,4 +1,4 @@
-"""The report in an artifact, read without PyTorch."""
+"""The report in an artifact, which is read without PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPORT = "report.json"
 
 
 def read_report(artifact: Artifact) -> Report | None:
-    """The report of an artifact; None where `thunder_core.save` wrote it, which makes none."""
+    """Return the report of an artifact; None if `thunder_core.save` wrote the artifact, because it writes no report."""
     if REPORT not in artifact.manifest.files:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Detached Ed25519 signatures of artifacts, in a file beside the manifest, which stays as it is.
+"""Detached Ed25519 signatures of artifacts, in a file next to the manifest.
 
-Signed is a context, which keeps the signature from being one of anything else, and the manifest's seal, a digest that
-covers every file. The library that computes is imported where there is something to compute.
+The signed message is a context, which prevents other uses of the signature, and the manifest's seal, a digest that
+covers every file. The library `cryptography` is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KEYS = "thunder_core.workflow.artifact.trust.keys"
 
 
 class SignatureFacts(StoredFacts):
-    """A key in base64 as OpenSSH writes it, whose it is said to be, and its signature in base64."""
+    """A public key in base64 in OpenSSH's format, its comment, and its signature in base64."""
 
     key: str
     comment: str = ""
@@ -48,42 +48,42 @@ class SignatureFacts(StoredFacts):
 
 
 class Signatures(StoredFacts):
-    """The signatures of an artifact, the latest last; each key has one."""
+    """The signatures of an artifact, one for each key; the latest is the last."""
 
     schema_version: Literal[1] = 1
     signatures: tuple[SignatureFacts, ...]
 
 
 def message_of(manifest: Manifest) -> bytes:
-    """The message that is signed of an artifact."""
+    """Return the message that is signed for an artifact."""
     return CONTEXT + manifest.digest.encode()
 
 
 def computing(name: str) -> Any:
-    """A function of the module that computes with keys, which is imported now."""
+    """Import a function from the module that computes with keys."""
     return plugins.imported(f"{KEYS}:{name}")
 
 
 def is_signed(folder: Path) -> bool:
-    """Whether there is a file of signatures, whatever it holds."""
+    """Whether a folder has a file of signatures, valid or not."""
     return os.path.lexists(folder / SIGNATURE)
 
 
 def sign_folder(folder: Path, manifest: Manifest, private: Any, comment: str = "") -> PublicKey:
-    """Sign the manifest's seal and write it to the folder's signatures, in place of an earlier one by the same key.
+    """Sign the manifest's seal, and replace the key's earlier signature in the folder's file, if there is one.
 
-    Signatures of an earlier state of the artifact are dropped. The files of the folder are not looked at: the caller
-    has verified them. Raises `OutputNotWritable`, and `BadSignature` for signatures that this version cannot read.
+    Signatures that are not valid for this manifest are dropped. The files of the folder are not checked; the caller has
+    verified them. Raises `OutputNotWritable`, and `BadSignature` if the file of signatures cannot be read.
     """
     key, signature = computing("signed")(private, message_of(manifest))
     others = valid_signatures(folder, manifest) if is_signed(folder) else ()
     claimed = parse_text(key.text, comment).comment
     mine = SignatureFacts(key=key.text, comment=claimed, signature=base64.b64encode(signature).decode())
-    whole = Signatures(signatures=(*(one for one in others if one.key != mine.key), mine))
+    signatures = Signatures(signatures=(*(facts for facts in others if facts.key != mine.key), mine))
     new = folder / f".{SIGNATURE}.{secrets.token_hex(8)}"
     try:
-        with new.open("x", encoding="utf-8") as file:  # refuses a link that lies there
-            file.write(whole.model_dump_json(indent=1) + "\n")
+        with new.open("x", encoding="utf-8") as file:  # mode x refuses an existing link
+            file.write(signatures.model_dump_json(indent=1) + "\n")
         new.replace(folder / SIGNATURE)
     except OSError as error:
         with suppress(OSError):
@@ -95,27 +95,27 @@ def sign_folder(folder: Path, manifest: Manifest, private: Any, comment: str = "
 
 
 def valid_signatures(folder: Path, manifest: Manifest) -> tuple[SignatureFacts, ...]:
-    """The signatures of a folder's file that are of this artifact; raises `BadSignature` if it cannot be read."""
-    return tuple(one for one in read_signatures(folder).signatures if verified(one, manifest) is not None)
+    """Return the signatures in a folder's file that are valid for this manifest; raise `BadSignature`."""
+    return tuple(facts for facts in read_signatures(folder).signatures if verified(facts, manifest) is not None)
 
 
 def read_signatures(folder: Path) -> Signatures:
-    """The file of signatures as plain data; raises `BadSignature`."""
+    """Read the file of signatures as plain data; raise `BadSignature`."""
     try:
         if inside(folder, SIGNATURE).stat().st_size > MOST_SIGNATURE:
             raise bad_signature(folder, f"{SIGNATURE} is too large for a file of signatures")
-        found = Signatures.model_validate_json(read_inside(folder, SIGNATURE))
+        signatures = Signatures.model_validate_json(read_inside(folder, SIGNATURE))
     except ValidationError as error:
         raise bad_signature(folder, f"{SIGNATURE} is not one of Thunder's: {first_of(error)}") from error
     except (ArtifactDamaged, OSError) as error:
         raise bad_signature(folder, str(getattr(error, "what", error))) from error
-    if not found.signatures:
-        raise bad_signature(folder, f"{SIGNATURE} holds no signature")
-    return found
+    if not signatures.signatures:
+        raise bad_signature(folder, f"{SIGNATURE} contains no signature")
+    return signatures
 
 
 def verified(facts: SignatureFacts, manifest: Manifest) -> PublicKey | None:
-    """The key by which this is a signature of the artifact; None where it is none."""
+    """Return the key whose signature of the artifact this is; None if the signature is not valid."""
     try:
         key = parse_text(facts.key, facts.comment)
         signature = base64.b64decode(facts.signature, validate=True)
@@ -125,61 +125,62 @@ def verified(facts: SignatureFacts, manifest: Manifest) -> PublicKey | None:
 
 
 def signers_of(artifact: Artifact) -> tuple[PublicKey, ...]:
-    """The keys that an artifact is signed by; none where it is not. Raises `BadSignature` if any one is not of it."""
+    """Return the keys that signed an artifact; raise `BadSignature` if any signature is not valid."""
     if not is_signed(artifact.folder):
         return ()
-    found = [verified(one, artifact.manifest) for one in read_signatures(artifact.folder).signatures]
-    keys = tuple(key for key in found if key is not None)
-    if len(keys) < len(found):
+    signatures = read_signatures(artifact.folder).signatures
+    keys = tuple(key for facts in signatures if (key := verified(facts, artifact.manifest)) is not None)
+    if len(keys) < len(signatures):
         raise bad_signature(
             artifact.folder, "a signature does not match this artifact: the signature or the manifest has been changed"
         )
     return keys
 
 
-def keys_of(given: Iterable[str | PathLike[str]] | None) -> tuple[PublicKey, ...]:
-    """The keys that a user names, each by a file or as a line; those of the user's list where none are given at all."""
-    if given is None:
+def keys_of(named: Iterable[str | PathLike[str]] | None) -> tuple[PublicKey, ...]:
+    """Return the keys that a user names as files or lines; the keys of the user's list if the argument is None."""
+    if named is None:
         return trusted_list()
-    several = (given,) if isinstance(given, str | PathLike) else given
-    return tuple(key for one in several for key in keys_named(one))
+    several = (named,) if isinstance(named, str | PathLike) else named
+    return tuple(key for name in several for key in keys_named(name))
 
 
-def keys_named(given: str | PathLike[str]) -> tuple[PublicKey, ...]:
-    """The keys of a file, or of a line; raises `BadKey`."""
-    if isinstance(given, str) and given.lstrip().startswith(("ssh-", "ecdsa-")):
-        return tuple(parse_lines(given, "trusted_keys"))
-    keys: tuple[PublicKey, ...] = computing("read_public_keys")(Path(given).expanduser())
+def keys_named(name: str | PathLike[str]) -> tuple[PublicKey, ...]:
+    """Return the keys of a file or a line; raise `BadKey`."""
+    if isinstance(name, str) and name.lstrip().startswith(("ssh-", "ecdsa-")):
+        return tuple(parse_lines(name, "trusted_keys"))
+    keys: tuple[PublicKey, ...] = computing("read_public_keys")(Path(name).expanduser())
     return keys
 
 
 def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, ...]:
-    """The trusted keys that an artifact is signed by, with the user's own comments: those in the file are not signed.
+    """Return the trusted keys that signed an artifact, with the comments of the user's list.
 
-    Raises `BadKey` for a list that cannot be trusted, `BadSignature`, and `NotSigned` where a signature by a trusted
-    key is required and there is none; warns with `UnsignedWarning` where none is required, but keys are trusted.
+    The comments in the artifact are not signed. Raises `BadKey` if the list of keys cannot be trusted, `BadSignature`,
+    and `NotSigned` if a signature by a trusted key is required and missing. Warns with `UnsignedWarning` if no
+    signature is required, but there are trusted keys and none of them signed the artifact.
     """
     signers, trusted = signers_of(artifact), keys_of(consent.trusted_keys)
-    found = tuple(dict.fromkeys(key for key in trusted if key in signers))
-    if not found and consent.require_signature:
+    keys = tuple(dict.fromkeys(key for key in trusted if key in signers))
+    if not keys and consent.require_signature:
         raise NotSigned(
             untrusted_message(artifact.folder, signers),
             fix="sign the artifact with `thunder sign`, or trust the key of its signature: `thunder keys trust FILE`",
         )
-    if not found and trusted:
+    if not keys and trusted:
         warnings.warn(printable(untrusted_message(artifact.folder, signers)), UnsignedWarning, stacklevel=3)
-    return found
+    return keys
 
 
 def untrusted_message(folder: Path, signers: tuple[PublicKey, ...]) -> str:
-    """The message on an artifact that nobody who is trusted has signed."""
-    told = ", ".join(one.claimed for one in signers)
-    by = f"is signed by {told}, which is not a trusted key" if signers else "is not signed"
+    """Return the message for an artifact that no trusted key signed."""
+    names = ", ".join(key.claimed for key in signers)
+    by = f"is signed by {names}, which is not a trusted key" if signers else "is not signed"
     return f"{folder} {by}"
 
 
 def bad_signature(folder: Path, what: str) -> BadSignature:
-    """The error for a signature that is none."""
+    """Return the error for an invalid signature."""
     return BadSignature(
         f"a signature of {folder} is not valid: {what}",
         fix="get the artifact again from its signer; if you made the artifact, sign it again with `thunder sign`",

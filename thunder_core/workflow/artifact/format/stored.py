@@ -1,4 +1,4 @@
-"""Programs from an artifact: the stored text, bound to a model and compiled by Python when it is first called."""
+"""Programs from an artifact: stored text, bound to a model, and compiled by Python at the first call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
 @dataclass(frozen=True, eq=False)
 class StoredTrace(Trace):
-    """A trace of which only the text was kept: it prints and runs, and has no bound symbols to transform."""
+    """A trace of which only the text is stored: it prints and runs, but has no bound symbols to transform."""
 
     text: str = ""
 
@@ -41,9 +41,9 @@ class StoredTrace(Trace):
 
 @dataclass(frozen=True, eq=False)
 class StoredProgram(Program):
-    """A program that runs the text of an artifact; its only stages are those that run.
+    """A program that runs the text of an artifact; its only stages are the stages that run.
 
-    The kernels `cubins` are launched from its first call on.
+    The kernels `cubins` are registered at the first call.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
@@ -51,26 +51,26 @@ class StoredProgram(Program):
     cubins: Cubins = field(default_factory=dict)
 
     def written_before_last(self) -> tuple[int, ...] | None:
-        """The inputs that it may have written to when it checks the last value, as stored."""
+        """Return the inputs that the program may have written to before it checks the last value, as stored."""
         return self.written
 
     def source(self, name: str) -> Source:
-        """The text that runs, as it was stored."""
+        """Return the text that runs, as stored."""
         return self.sources[name]
 
     def generated(self, name: str) -> Callable[..., Any]:
-        """The stored text as a function, of which nothing runs before its first call."""
+        """Return the stored text as a function; nothing of the text runs before the first call."""
         return executable_at_first_call(self.sources[name], name, lambda: keep_cubins(self.cubins))
 
 
 def stored_programs(
     artifact: Artifact, subject: object, *, trust: Trust | None = None, strict: bool = False
 ) -> list[Program]:
-    """Every program of an artifact, bound to a subject; nothing of one runs before it is called.
+    """Return every program of an artifact, bound to a subject; nothing of a program runs before its first call.
 
-    Raises `ArtifactForeign` where the subject is not the right one, and `ImportRefused` for constants of modules that
-    may not be imported; the default is the trust in the subject's own. With `strict`, gradients that no backward was
-    saved for are refused.
+    The default of `trust` is the trust in the subject's own modules. If `strict` is set, gradients that no backward was
+    saved for are refused. Raises `ArtifactForeign` if the subject does not match, and `ImportRefused` for constants of
+    modules that may not be imported.
     """
     finder = ConstantFinder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
     for number, facts in enumerate(artifact.manifest.programs):
@@ -83,7 +83,7 @@ def stored_programs(
 
 
 def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
-    """Whether what is said of a derivative fits together."""
+    """Whether the facts about a derivative are consistent."""
     number = len(derivative.results)
     stages = [(stage.trace, stage.number) for stage in facts.stages]
     masks = [stage.given for stage in facts.stages if stage.trace == "backward"]
@@ -101,7 +101,7 @@ def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
 def stored_program(
     artifact: Artifact, facts: ProgramFacts, finder: ConstantFinder, cubins: Cubins, *, strict: bool
 ) -> StoredProgram:
-    """One program of an artifact, with its constants given back."""
+    """Return one program of an artifact, with its constants restored."""
     stages = running(facts.stages)
     sources = {name: stored_source(artifact, stages[name], finder) for name in RUNS.values()}
     return StoredProgram(
@@ -118,7 +118,7 @@ def stored_program(
 
 
 def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
-    """The guards of a stored program: those in words, then its constraints, which are kept with their parts."""
+    """Return the guards of a stored program: the guards in words, then the constraints, which are stored as data."""
     numbers = dict(facts.numbers)
     in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
     guards = (guard.partition(": ") for guard in in_words)
@@ -129,44 +129,43 @@ def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
 def stored_derivative(
     artifact: Artifact, facts: ProgramFacts, finder: ConstantFinder, *, strict: bool
 ) -> StoredDerivative | None:
-    """The stored derivative of a program, bound to its subject."""
+    """Return the stored derivative of a program, bound to its subject; None if the program has none."""
     if facts.derivative is None:
         return None
-    told = facts.derivative
-    (body,) = (one for one in facts.stages if (one.trace, one.number) == ("computation", told.body))
-    kept = [one for one in facts.stages if one.trace in ("tail", "backward", RECORDED) and one.runs]
-    sources = [stored_source(artifact, one, finder) for one in kept]
-    pairs = list(zip(kept, sources, strict=True))
+    derivative = facts.derivative
+    (body,) = (stage for stage in facts.stages if (stage.trace, stage.number) == ("computation", derivative.body))
+    stages = [stage for stage in facts.stages if stage.trace in ("tail", "backward", RECORDED) and stage.runs]
+    pairs = [(stage, stored_source(artifact, stage, finder)) for stage in stages]
     recorded = stored_source(artifact, body, finder)
     return StoredDerivative(
-        signature=told.signature,
+        signature=derivative.signature,
         body=stored_stage(body, recorded).trace,
         stages=tuple(stored_stage(*pair) for pair in pairs),
         recorded=recorded,
-        rules=told.rules,
-        tail=next((source for one, source in pairs if one.trace == "tail"), None),
-        cut=next((source for one, source in pairs if one.trace == RECORDED), None),
-        backwards={one.given: source for one, source in pairs if one.trace == "backward"},
+        rules=derivative.rules,
+        tail=next((source for stage, source in pairs if stage.trace == "tail"), None),
+        cut=next((source for stage, source in pairs if stage.trace == RECORDED), None),
+        backwards={stage.given: source for stage, source in pairs if stage.trace == "backward"},
         folder=artifact.folder,
         strict=strict,
     )
 
 
 def stored_source(artifact: Artifact, stage: StageFacts, finder: ConstantFinder) -> Source:
-    """The text of a stage with the objects that it refers to by name."""
-    needed = {name: kept for name, kept in stage.constants.items() if kept.kind != "lost"}
-    found = finder.compared if stage.trace == "prologue" else finder.value
-    return Source(artifact.source(stage), {name: found(name, kept) for name, kept in needed.items()})
+    """Return the text of a stage with the objects that the text refers to by name."""
+    needed = {name: facts for name, facts in stage.constants.items() if facts.kind != "lost"}
+    find = finder.compared if stage.trace == "prologue" else finder.value
+    return Source(artifact.source(stage), {name: find(name, facts) for name, facts in needed.items()})
 
 
 def stored_tensors(artifact: Artifact) -> dict[str, torch.Tensor]:
-    """The tensors that traces hold, by their keys."""
+    """Return the constant tensors of the traces, by their keys."""
     if CONSTANTS not in artifact.manifest.files:
         return {}
     return read_tensors(artifact, CONSTANTS)
 
 
 def stored_stage(stage: StageFacts, source: Source) -> Stage:
-    """A stage that runs."""
+    """Return a stage that runs."""
     trace = StoredTrace(stage.trace, inputs=(), bound_symbols=(), output=None, made_by=stage.made_by, text=source.text)
     return Stage(trace, stage.seconds, stage.given)

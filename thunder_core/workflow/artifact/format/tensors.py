@@ -1,4 +1,4 @@
-"""Files of tensors (safetensors): written a tensor at a time, and verified in the very bytes that become tensors."""
+"""Safetensors files: tensors are written one at a time, and the bytes that become tensors are verified."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from thunder_core.foundation.storage.digest import digest_for
 from thunder_core.foundation.storage.manifest import FileFacts
 from thunder_core.workflow.artifact.format.read import Artifact, damaged, inside
 
-# https://huggingface.co/docs/safetensors: eight bytes that say how long the header is, the header, which is JSON, and
-# the tensors one behind the other.
+# https://huggingface.co/docs/safetensors: eight bytes for the length of the header, the header in JSON, and the
+# tensors in order.
 DTYPES: dict[str, torch.dtype] = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -36,16 +36,16 @@ DTYPES: dict[str, torch.dtype] = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 PREFIX = 8  # bytes
-MOST_DIMENSIONS = 64  # of a tensor of PyTorch's
+MOST_DIMENSIONS = 64  # of a tensor in PyTorch
 METADATA = "__metadata__"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors, if there are any: contiguous, without a copy of more than one of them at a time."""
+    """Write tensors, if there are any, as contiguous tensors; copy at most one tensor at a time."""
     if not tensors:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # so that each is aligned
+    ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # so that each tensor is aligned
     with path.open("wb") as file:
         file.write(header_of(dict(ordered)))
         for _, tensor in ordered:
@@ -53,7 +53,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def header_of(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """The first bytes of a file of these tensors."""
+    """Return the prefix and the header of a file of these tensors."""
     entries, start = {}, 0
     for name, tensor in tensors.items():
         end = start + tensor.numel() * tensor.element_size()
@@ -65,22 +65,22 @@ def header_of(tensors: Mapping[str, torch.Tensor]) -> bytes:
 
 
 def read_tensors(artifact: Artifact, name: str) -> dict[str, torch.Tensor]:
-    """The tensors of a file of an artifact, each in memory of its own; raises `ArtifactDamaged`.
+    """Read the tensors of a file of an artifact, each into its own memory; raise `ArtifactDamaged`.
 
-    The file is read once: what is compared with the manifest's digest is what the tensors hold, so nothing that
-    happens to the file meanwhile or later can change them.
+    The file is read once: the bytes that are compared with the manifest's digest are the bytes of the tensors. Later
+    changes of the file cannot change the tensors.
     """
     facts = artifact.manifest.files.get(name)
     if facts is None:
         raise damaged(artifact.folder, f"{name} is not in the manifest")
     try:
         with inside(artifact.folder, name).open("rb") as file:
-            found = _read(file, facts)
+            tensors = _read(file, facts)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise damaged(artifact.folder, f"{name} cannot be read as tensors: {error}") from error
-    if found is None:
+    if tensors is None:
         raise damaged(artifact.folder, f"{name} does not match its digest in the manifest")
-    return found
+    return tensors
 
 
 def _read(file: BinaryIO, facts: FileFacts) -> dict[str, torch.Tensor] | None:
@@ -110,14 +110,14 @@ def _read(file: BinaryIO, facts: FileFacts) -> dict[str, torch.Tensor] | None:
     return tensors if not rest and digest.hexdigest() == facts.digest else None
 
 
-def shape_of(found: Any) -> list[int]:
-    """A shape that a tensor can have; raises ValueError before anything is computed with another."""
-    if len(found) > MOST_DIMENSIONS or not all(type(size) is int and 0 <= size < 1 << 63 for size in found):
+def shape_of(stored: Any) -> list[int]:
+    """Return a shape as a list of valid sizes; raise ValueError for anything else."""
+    if len(stored) > MOST_DIMENSIONS or not all(type(size) is int and 0 <= size < 1 << 63 for size in stored):
         raise ValueError("a shape is not a list of sizes")
-    return [*found]
+    return [*stored]
 
 
 def memory_of(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a contiguous tensor on the CPU, which they share."""
+    """Return the bytes of a contiguous tensor on the CPU, sharing its memory."""
     flat: Any = tensor.reshape(-1).view(torch.uint8).numpy()
     return memoryview(flat)

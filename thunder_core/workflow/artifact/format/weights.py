@@ -1,4 +1,4 @@
-"""A model's parameters and buffers in an artifact: each storage once, each name a view of one, as in the model."""
+"""A model's parameters and buffers in an artifact: each storage once, and each weight as a view of a storage."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from thunder_core.workflow.artifact.format.read import Artifact, damaged
 from thunder_core.workflow.artifact.format.tensors import NAMES, read_tensors
 
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-ALIGNED = 16  # bytes: more than any dtype's
+ALIGNED = 16  # bytes: no dtype is larger
 
 
 @dataclass(frozen=True)
 class KeptWeights:
-    """The tensors that are written, by their keys, and for each name of the model the one that it is a view of."""
+    """The tensors to write, by key, and for each weight's name the view of a tensor that the weight is."""
 
     tensors: Mapping[str, torch.Tensor]
     facts: Mapping[str, WeightFacts]
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The number of bytes."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
     def on(self, device: str) -> KeptWeights:
-        """These weights, to be put on another device than they are on now when they are read."""
+        """Return these weights with facts that put them on another device when they are read."""
         return KeptWeights(
-            self.tensors, {name: one.model_copy(update={"device": device}) for name, one in self.facts.items()}
+            self.tensors, {name: facts.model_copy(update={"device": device}) for name, facts in self.facts.items()}
         )
 
 
@@ -40,7 +40,7 @@ NOTHING = KeptWeights({}, {})
 
 
 def kept_weights(subject: object) -> KeptWeights:
-    """Every parameter and buffer of a module; raises `CannotReplay` for one that is more than its numbers."""
+    """Return every parameter and buffer of a module; raise `CannotReplay` if a tensor has more than its elements."""
     if not isinstance(subject, torch.nn.Module):
         raise WrongInputs("a function has no weights to include", fix="leave out the weights, or save a module")
     named = dict(weights_of(subject))
@@ -49,20 +49,20 @@ def kept_weights(subject: object) -> KeptWeights:
     tensors: dict[str, torch.Tensor] = {}
     facts: dict[str, WeightFacts] = {}
     for names in by_storage(named):
-        kept, views = one_storage(names, named)
-        tensors[names[0]] = kept
+        tensor_of_storage, views = one_storage(names, named)
+        tensors[names[0]] = tensor_of_storage
         facts |= views
     return KeptWeights(tensors, {name: facts[name] for name in named})
 
 
 def weights_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every name of every parameter and buffer, of those that are not in the state dict too."""
+    """Yield every parameter and buffer under every name, including buffers that are not in the state dict."""
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
 
 
 def require_plain(name: str, tensor: torch.Tensor) -> None:
-    """Raise `CannotReplay` for a tensor that cannot be had again from its numbers and strides."""
+    """Raise `CannotReplay` for a tensor that cannot be restored from its elements and strides."""
     special = type(tensor) not in PLAIN or tensor.layout is not torch.strided or tensor.is_quantized
     if special or tensor.is_meta or tensor.is_conj() or tensor.is_neg():
         kind = "has no data" if tensor.is_meta else f"is a {type(tensor).__name__} with more data than its elements"
@@ -70,7 +70,7 @@ def require_plain(name: str, tensor: torch.Tensor) -> None:
 
 
 def by_storage(named: Mapping[str, torch.Tensor]) -> list[list[str]]:
-    """The names of the tensors that share memory, together."""
+    """Group the names of tensors that share memory."""
     groups: dict[object, list[str]] = {}
     for name, tensor in named.items():
         place = tensor.untyped_storage().data_ptr()
@@ -79,7 +79,7 @@ def by_storage(named: Mapping[str, torch.Tensor]) -> list[list[str]]:
 
 
 def one_storage(names: list[str], named: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, dict[str, WeightFacts]]:
-    """The part of a storage that its tensors use, and each as a view of it."""
+    """Return the used part of a storage, and the view of that part for each name."""
     first = named[names[0]]
     alone = all(named[name] is first for name in names) and first.is_contiguous() and first.dtype in NAMES
     dtype = first.dtype if first.dtype in NAMES and len({named[name].dtype for name in names}) == 1 else torch.uint8
@@ -93,14 +93,14 @@ def one_storage(names: list[str], named: Mapping[str, torch.Tensor]) -> tuple[to
 
 
 def span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The first byte of its storage that a tensor uses, and the first that it does not use any more."""
+    """Return the first byte of its storage that a tensor uses, and the first byte after the tensor."""
     start = int(tensor.storage_offset())
     end = start + extent(tensor.shape, tensor.stride())
     return start * tensor.element_size(), end * tensor.element_size()
 
 
 def facts_of(tensor: torch.Tensor, key: str, low: int) -> WeightFacts:
-    """A tensor as a view of the kept part of its storage, which begins at the byte `low`."""
+    """Return a tensor's facts as a view of the saved part of its storage, which begins at the byte `low`."""
     return WeightFacts(
         key=key,
         dtype=str(tensor.dtype).removeprefix("torch."),
@@ -113,7 +113,7 @@ def facts_of(tensor: torch.Tensor, key: str, low: int) -> WeightFacts:
 
 
 def read_weights(artifact: Artifact) -> dict[str, torch.Tensor]:
-    """The weights by the model's names, on the CPU, verified; equal ones are one tensor."""
+    """Read the weights by the model's names, on the CPU, verified; tied weights are one tensor."""
     if not artifact.manifest.weights:
         raise WrongInputs(
             f"{artifact.folder} has no weights",
@@ -130,32 +130,32 @@ def read_weights(artifact: Artifact) -> dict[str, torch.Tensor]:
 
 
 def view_of(stored: torch.Tensor, facts: WeightFacts) -> torch.Tensor:
-    """A weight, as a view of what is stored."""
+    """Return a weight as a view of a stored tensor."""
     dtype: torch.dtype = getattr(torch, facts.dtype)
     flat = stored.reshape(-1)
-    if flat.dtype != dtype:  # bytes, of which some at the end may be another's
+    if flat.dtype != dtype:  # bytes; some at the end may belong to another dtype
         flat = flat[: flat.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
     return torch.as_strided(flat, facts.shape, facts.stride, flat.storage_offset() + facts.offset)
 
 
 def put_weights(manifest: Manifest, weights: Mapping[str, torch.Tensor], model: torch.nn.Module) -> None:
-    """Give a model's parameters and buffers these values; those without data are replaced, tied ones by one tensor.
+    """Set a model's parameters and buffers to these values; tensors without data are replaced, tied ones by one tensor.
 
-    Raises `ArtifactForeign` where the model has other names or shapes.
+    Raises `ArtifactForeign` if the model has other names or shapes.
     """
-    mine = dict(weights_of(model))
-    for name in sorted(mine.keys() ^ weights.keys()):
+    old = dict(weights_of(model))
+    for name in sorted(old.keys() ^ weights.keys()):
         raise other_weights(name, model)
     made: dict[WeightFacts, torch.Tensor] = {}
     for name, value in weights.items():
         facts = manifest.weights[name]
-        if mine[name].shape != value.shape:
+        if old[name].shape != value.shape:
             raise other_weights(name, model)
-        if mine[name].is_meta:
-            replace(model, name, made.setdefault(facts, like(mine[name], value.to(facts.device), facts)))
+        if old[name].is_meta:
+            replace(model, name, made.setdefault(facts, like(old[name], value.to(facts.device), facts)))
         else:
-            mine[name].data = value.to(mine[name].device)
-            mine[name].requires_grad_(facts.requires_grad)
+            old[name].data = value.to(old[name].device)
+            old[name].requires_grad_(facts.requires_grad)
 
 
 def adopt_weights(
@@ -164,24 +164,24 @@ def adopt_weights(
     values: Mapping[WeightFacts, torch.Tensor],
     model: torch.nn.Module,
 ) -> None:
-    """Give a model these very tensors, by their names, and new ones with the values for the others.
+    """Replace a model's weights: `tensors` are used as they are, `values` become new tensors.
 
-    Raises `ArtifactForeign` where the model has other names or shapes.
+    Raises `ArtifactForeign` if the model has other names or shapes.
     """
-    mine = dict(weights_of(model))
-    for name in sorted(mine.keys() ^ manifest.weights.keys()):
+    old = dict(weights_of(model))
+    for name in sorted(old.keys() ^ manifest.weights.keys()):
         raise other_weights(name, model)
     made = {manifest.weights[name]: tensor for name, tensor in tensors.items()}
     for name, facts in manifest.weights.items():
-        if mine[name].shape != facts.shape:
+        if old[name].shape != facts.shape:
             raise other_weights(name, model)
         if facts not in made:
-            made[facts] = like(mine[name], values[facts].to(facts.device), facts)
+            made[facts] = like(old[name], values[facts].to(facts.device), facts)
         replace(model, name, made[facts])
 
 
 def other_weights(name: str, model: torch.nn.Module) -> ArtifactForeign:
-    """The error for a model whose weights are called otherwise, or are of other shapes."""
+    """Return the error for a model whose weights have other names or shapes."""
     return ArtifactForeign(
         f"the artifact's weights do not fit this {type(model).__name__}: {name} differs",
         fix="load the artifact with a model of the class and config that it was made from",
@@ -189,12 +189,12 @@ def other_weights(name: str, model: torch.nn.Module) -> ArtifactForeign:
 
 
 def like(old: torch.Tensor, value: torch.Tensor, facts: WeightFacts) -> torch.Tensor:
-    """A value as a parameter, if the old tensor is one."""
+    """Return a value as a parameter if the old tensor is a parameter, else as it is."""
     return torch.nn.Parameter(value, facts.requires_grad) if isinstance(old, torch.nn.Parameter) else value
 
 
 def replace(model: torch.nn.Module, name: str, value: torch.Tensor) -> None:
-    """Put another tensor into the place of a parameter or buffer."""
+    """Replace a parameter or buffer of a model."""
     path, _, leaf = name.rpartition(".")
     owner = model.get_submodule(path)
     table = owner._parameters if leaf in owner._parameters else owner._buffers
@@ -202,5 +202,5 @@ def replace(model: torch.nn.Module, name: str, value: torch.Tensor) -> None:
 
 
 def has_no_data(tensors: Iterable[torch.Tensor]) -> bool:
-    """Whether one of them is on the meta device."""
+    """Whether any of the tensors is on the meta device."""
     return any(tensor.is_meta for tensor in tensors)

@@ -1,4 +1,4 @@
-"""Models that are built when they are needed: calls run an artifact's programs, other uses build the model first."""
+"""Models that are built when needed: calls run an artifact's programs, other uses build the model first."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ PROLOGUE, EPILOGUE = "prologue", "epilogue"
 
 @dataclass(frozen=True)
 class ArtifactInMemory(Artifact):
-    """An artifact whose programs, kernels and config have been read into memory: its folder may vanish."""
+    """An artifact whose programs, kernels and config have been read into memory, so that its folder may be removed."""
 
     contents: Mapping[str, bytes]
 
     @classmethod
     def of(cls, artifact: Artifact) -> ArtifactInMemory:
-        """An artifact with the files that are read when its model is built."""
+        """Read the files that are needed to build an artifact's model."""
         stages = [stage for program in artifact.manifest.programs for stage in executed(program)]
         names = {*(stage.file for stage in stages), CONFIG, GENERATION} & artifact.manifest.files.keys()
         names |= {name for name in artifact.manifest.files if name.startswith(f"{KERNELS}/")}
@@ -53,7 +53,7 @@ class ArtifactInMemory(Artifact):
         return cls(artifact.folder, artifact.manifest, contents)
 
     def content(self, name: str) -> bytes:
-        """The bytes of a file, which were verified when they were read."""
+        """Return the bytes of a file, which were verified when they were read."""
         return self.contents[name]
 
 
@@ -61,8 +61,8 @@ class ArtifactInMemory(Artifact):
 class LazyWeights:
     """The weights of a model that is not built yet.
 
-    `tensors` has those that programs read, by their names; the built model gets these very objects. `values` has the
-    others as they were read, by their facts in the manifest, which are equal for tied ones.
+    `tensors` has the tensors that programs read, by name; the built model uses the same objects. `values` has the other
+    weights by their facts in the manifest, which are equal for tied weights.
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -70,25 +70,25 @@ class LazyWeights:
 
     @classmethod
     def of(cls, artifact: Artifact, are_parameters: Mapping[str, bool]) -> LazyWeights:
-        """The weights of an artifact; programs read those that `are_parameters` names."""
-        facts, read = artifact.manifest.weights, read_weights(artifact)
+        """Read the weights of an artifact; programs read the weights in `are_parameters`."""
+        facts, stored = artifact.manifest.weights, read_weights(artifact)
         made: dict[WeightFacts, torch.Tensor] = {}
         for name, is_parameter in are_parameters.items():
             if facts[name] not in made:
-                value = read[name].to(facts[name].device)
+                value = stored[name].to(facts[name].device)
                 made[facts[name]] = torch.nn.Parameter(value, facts[name].requires_grad) if is_parameter else value
-        values = {facts[name]: value for name, value in read.items() if facts[name] not in made}
+        values = {facts[name]: value for name, value in stored.items() if facts[name] not in made}
         return cls({name: made[facts[name]] for name in are_parameters}, values)
 
 
 @dataclass(eq=False)
 class LazyModel:
-    """The model of an artifact before it is built: `build` makes the compiled module, with these weights.
+    """The model of an artifact before it is built: `build` makes the compiled module with the `weights`.
 
-    `packages` are those whose import makes the `programs` unusable, which are pairs of a number in the manifest and a
-    program. If every program refuses a call, it is tried again with its keyword arguments in the `keyword_order`.
-    `hits` counts the calls that these served, `last` is the number of the latest, and with the `lock` the model is
-    built once.
+    `programs` are pairs of a program's number in the manifest and the program. They are not used after one of the
+    `packages` has been imported. `hits` counts the calls that they ran, `last` is the number of the program that ran
+    last, and `lock` makes sure that the model is built once. If every program refuses a call, it is tried again with
+    its keyword arguments in the `keyword_order`.
     """
 
     weights: LazyWeights
@@ -101,16 +101,16 @@ class LazyModel:
     lock: Any = field(default_factory=RLock)
 
     def call(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a program that takes the arguments.
+        """Run a program that accepts the arguments.
 
-        Where there is none, or somebody has imported the model's library, the model is built and called.
+        If no program accepts them, or if the model's library has been imported, build the model and call it.
         """
         for number, program in () if is_imported(self.packages) else self.programs:
             try:
                 inputs, outside = program.prepare(self.weights.tensors, args, kwargs)
-            except ArtifactError:  # its text cannot be executed
+            except ArtifactError:  # the program's text cannot be executed
                 raise
-            except Exception:  # noqa: S112 (a path may run the user's code: whatever it raises, it leads nowhere)
+            except Exception:  # noqa: S112 (a path may run the user's code, which may raise any error)
                 continue
             try:
                 result = program.run(inputs, outside)
@@ -127,14 +127,14 @@ class LazyModel:
                 raising = specializations(self.become_built(module)).raising
                 return raising.call_after_failure(program, failure, args, kwargs)
             finally:
-                del failure  # its traceback holds this frame
+                del failure  # the traceback refers to this frame
         ordered = in_order(kwargs, self.keyword_order)
         if ordered is not None:
             return self.call(module, args, ordered)
         return self.become_built(module)(*args, **kwargs)
 
     def become_built(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Build the model if that was not done, and turn the placeholder into the compiled module, in place."""
+        """Build the model, if it is not built yet, and turn the placeholder into the compiled module, in place."""
         with self.lock:
             if type(module).__dict__.get("_unbuilt") is self:
                 built = self.build(self.weights)
@@ -147,15 +147,15 @@ class LazyModel:
 
 
 def specializations(built: torch.nn.Module) -> Specializations:
-    """The programs of a compiled module."""
-    found: Specializations = built._thunder  # type: ignore[assignment]
-    return found
+    """Return the programs of a compiled module."""
+    compiled: Specializations = built._thunder  # type: ignore[assignment]
+    return compiled
 
 
 def lazy_module(lazy: LazyModel, name: str) -> torch.nn.Module:
-    """A module that is called as the compiled one would be, and becomes it as soon as anything else is done with it.
+    """Return a module that runs like the compiled module, and becomes the compiled module at any other use.
 
-    It is one object before and after, so whoever has it need not know.
+    The module is the same object before and after, so its users need not know the difference.
     """
 
     @left_alone_by_dynamo
@@ -179,23 +179,25 @@ def lazy_module(lazy: LazyModel, name: str) -> torch.nn.Module:
 def unbuilt_programs(
     artifact: Artifact, separated: Mapping[int, SeparatedPrologue], trust: Trust, *, strict: bool
 ) -> list[tuple[int, StoredProgram]]:
-    """The programs that run without the model, with their numbers."""
+    """Return the programs that run without the model, with their numbers."""
     finder, cubins = ConstantFinder(None, {}, artifact.content, trust), read_cubins(artifact)
 
     def program(facts: ProgramFacts, parts: SeparatedPrologue) -> StoredProgram:
-        found = stored_program(artifact, reduced(facts, parts), finder, cubins, strict=strict)
+        stored = stored_program(artifact, reduced(facts, parts), finder, cubins, strict=strict)
         texts = {PROLOGUE: parts.checked, **({EPILOGUE: parts.epilogue} if parts.epilogue else {})}
-        new = {name: Source(text, found.sources[name].constants) for name, text in texts.items()}
-        return replace(found, sources={**found.sources, **new})
+        new = {name: Source(text, stored.sources[name].constants) for name, text in texts.items()}
+        return replace(stored, sources={**stored.sources, **new})
 
     return [(number, program(artifact.manifest.programs[number], parts)) for number, parts in separated.items()]
 
 
 def reduced(facts: ProgramFacts, parts: SeparatedPrologue) -> ProgramFacts:
-    """A program of which the prologue refers to the constants alone that are checked at each call."""
-    named = {node.id for node in ast.walk(ast.parse(parts.checked)) if isinstance(node, ast.Name)}
+    """Return a program's facts in which the prologue has only the constants that are checked at each call."""
+    names = {node.id for node in ast.walk(ast.parse(parts.checked)) if isinstance(node, ast.Name)}
     stages = tuple(
-        stage.model_copy(update={"constants": {name: kept for name, kept in stage.constants.items() if name in named}})
+        stage.model_copy(
+            update={"constants": {name: constant for name, constant in stage.constants.items() if name in names}}
+        )
         if stage.trace == PROLOGUE and stage.runs
         else stage
         for stage in facts.stages

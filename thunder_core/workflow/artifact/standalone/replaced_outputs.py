@@ -1,6 +1,7 @@
-"""Replaces the output classes of transformers in a stored epilogue: where the library is missing, ours stands for them.
+"""Replaces output classes of transformers in a stored epilogue by Thunder's `ModelOutput`.
 
-Thunder's `ModelOutput` is read as those are. Artifacts need no library for their outputs then.
+Objects of `ModelOutput` are read like objects of these classes, so the artifact does not need the library for its
+outputs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ NEW = "new"  # the function of epilogues that makes an object
 BASE = "transformers.utils.generic:ModelOutput"
 NAME = ModelOutput.__name__
 IMPORT = f"from {ModelOutput.__module__} import {NAME}"
-# What the decorator `dataclass` and Python itself write into a class; a class with more may be read in other ways.
+# The names that `dataclass` and Python add to a class; a class with more names may be read in other ways.
 GENERATED = frozenset(
     {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "__annotate_func__"}
     | {"__annotations_cache__", "__dataclass_params__", "__dataclass_fields__", "__init__", "__repr__", "__eq__"}
@@ -26,7 +27,7 @@ GENERATED = frozenset(
 
 @dataclass
 class ReplacedOutputs(ast.NodeTransformer):
-    """The text of an epilogue in which `ModelOutput` stands for other classes, and the paths of these classes."""
+    """Replaces the classes of new objects in an epilogue by `ModelOutput`, and collects the paths of these classes."""
 
     modules: frozenset[str]
     classes: set[str] = field(default_factory=set)
@@ -43,7 +44,7 @@ class ReplacedOutputs(ast.NodeTransformer):
         return node
 
     def path_of(self, name: str) -> str | None:
-        """Return `module:qualname` of a dotted name whose module is one of a library; None for others."""
+        """Return `module:qualname` for a dotted name in one of the library's modules; None for other names."""
         inside = [module for module in self.modules if name.startswith(f"{module}.")]
         if not inside:
             return None
@@ -54,7 +55,7 @@ class ReplacedOutputs(ast.NodeTransformer):
 def replace_outputs(text: str) -> tuple[str, frozenset[str]]:
     """Return an epilogue with `ModelOutput` in place of libraries' classes, and the paths of these classes.
 
-    The text is the given one if there are none, or if it uses a library for something else, too.
+    The text is unchanged if it has no such class, or if it also uses a library for another purpose.
     """
     tree = ast.parse(text)
     library = [node for node in tree.body for module, _ in imports_of(node) if package_of(module) not in PRESENT]
@@ -69,9 +70,9 @@ def replace_outputs(text: str) -> tuple[str, frozenset[str]]:
 
 
 def is_read_alike(path: str) -> bool:
-    """Whether an output class of transformers, at `module:qualname`, is read as `ModelOutput` is; it is imported."""
+    """Whether an output class of transformers, at `module:qualname`, is read as `ModelOutput` is; import the class."""
     base, kind = plugins.imported(BASE), plugins.imported(path)
     if not isinstance(base, type) or not isinstance(kind, type) or not issubclass(kind, base):
         return False
-    own = [one for one in kind.__mro__ if issubclass(one, base) and one is not base]
-    return all(vars(one).keys() <= GENERATED | getattr(kind, "__dataclass_fields__", {}).keys() for one in own)
+    own = [parent for parent in kind.__mro__ if issubclass(parent, base) and parent is not base]
+    return all(vars(parent).keys() <= GENERATED | getattr(kind, "__dataclass_fields__", {}).keys() for parent in own)

@@ -1,9 +1,9 @@
 """Splits a stored prologue into guards on the call and guards on the model.
 
-A model that an artifact rebuilds from its class and config does not exist before it is built, and nobody can have
-changed it, or its library, as long as the library is not imported. Guards on the model and its library are therefore
-checked once, in a fresh process, when the artifact is written (`standalone_check.py`). All others are checked at every
-call, which takes the model's tensors from a dictionary by their names.
+A model that an artifact rebuilds from its class and config does not exist before it is built. Until its library is
+imported, nobody can have changed the model or the library. Guards on both are therefore checked once, in a new process,
+when the artifact is written (`standalone_check.py`). All other guards are checked at every call, which reads the
+model's tensors from a dictionary by name.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from thunder_core.workflow.artifact.format.manifest import ConstantFacts
 from thunder_core.workflow.artifact.format.packages import PRESENT, imports_of, package_of
 
 TENSORS = ("_parameters", "_buffers")
-WEIGHTS = "weights"  # the parameter of the part that is checked, in place of the model
+WEIGHTS = "weights"  # the parameter that replaces the model in the part that is checked at each call
 MODEL, STATE = "module", "__dict__"
 ARGUMENTS = ("args", "kwargs")
 REFUSE = "refuse"
 INDENT = "    "
 FOREVER = (torch.dtype, torch.layout, torch.memory_format)
-# Classes written in C, of which nobody can change an attribute: reading one does not depend on the call.
+# Classes written in C: their attributes cannot be changed, so reading an attribute does not depend on the call.
 NATIVE_CLASSES = frozenset({"collections:OrderedDict"})
-# Attributes of torch that are taken never to be replaced: reading one does not depend on the call.
+# Attributes of torch that are assumed never to be replaced: reading one does not depend on the call.
 METADATA = frozenset({"device", "Size"} | {name for name, value in vars(torch).items() if isinstance(value, FOREVER)})
 
 Keys = tuple[str, ...]
 
 
 class NotSeparable(Exception):
-    """Raised for a prologue that cannot be split, as where one statement needs the model and the call; it says why."""
+    """Raised, with the reason, for a prologue that cannot be split, for example if a statement needs model and call."""
 
 
 @dataclass(frozen=True)
 class SeparatedPrologue:
     """The two parts of a prologue.
 
-    `checked` is the text of a function `prologue(weights, args, kwargs)` that runs at each call, and `invariants` are
-    the statements about `module` that the fresh process runs; both refer to constants by their names. `weights` maps
-    the name of each of the model's tensors that `checked` reads to whether it is a parameter. `packages` are those that
-    must not be imported yet, and `absent` the variables that hold the model, a part of it, or objects of the packages.
-    `epilogue` is the text that runs in place of the stored one, and `outputs` are the classes of the library, by their
-    paths, that it does without; both are empty for a program whose outputs need no library.
+    `checked` is the text of a function `prologue(weights, args, kwargs)` that runs at each call. `invariants` are the
+    statements about `module` that the new process runs. Both refer to constants by name. `weights` maps the name of
+    each of the model's tensors that `checked` reads to whether the tensor is a parameter. `packages` are the packages
+    that must not be imported yet. `absent` are the variables that hold the model, a part of it, or objects of the
+    packages. `epilogue` is the text that replaces the stored epilogue, and `outputs` are the paths of the library
+    classes that it replaces; both are empty if the outputs need no library.
     """
 
     checked: str
@@ -67,9 +67,9 @@ def separate_prologue(text: str, constants: Mapping[str, ConstantFacts], names: 
 class Separation:
     """The state while one prologue is split.
 
-    `live` are the names whose values depend on the call or may change between calls, `fixed` those of constants, of
-    which `native` are classes that nobody can change, and `absent` those that depend on the model or its library, with
-    the keys that lead from the model there where known.
+    `live` are the names whose values depend on the call or may change between calls. `fixed` are the names of
+    constants; `native` are the constants that are classes which cannot be changed. `absent` are the names that depend
+    on the model or its library, with the keys that lead to their values from the model, if known.
     """
 
     text: str
@@ -85,7 +85,7 @@ class Separation:
     invariants: list[ast.stmt] = field(default_factory=list)
 
     def result(self) -> SeparatedPrologue:
-        """Split the prologue; raises `NotSeparable`."""
+        """Split the prologue; raise `NotSeparable`."""
         *head, function = ast.parse(self.text).body
         if not isinstance(function, ast.FunctionDef):
             raise NotSeparable("it defines no function")
@@ -107,7 +107,7 @@ class Separation:
         )
 
     def note_constant(self, name: str, facts: ConstantFacts) -> None:
-        """Note a constant by where it comes from."""
+        """Sort a constant by its origin."""
         package = package_of(facts.text) if facts.kind == "import" else ""
         if facts.kind == "literal" or (facts.kind == "import" and package in PRESENT):
             self.fixed.add(name)
@@ -116,10 +116,10 @@ class Separation:
             self.absent[name] = None
             self.packages |= {package} - {""}
         else:
-            raise NotSeparable(f"it holds a constant of kind {facts.kind}, {name}")
+            raise NotSeparable(f"it has a constant of kind {facts.kind}, {name}")
 
     def note_import(self, node: ast.stmt) -> None:
-        """Note what an import binds: namespaces of modules are the call's, which may find other things in them."""
+        """Sort the name that an import binds; a module belongs to the call, because its attributes may change."""
         for module, name in imports_of(node):
             if package_of(module) in PRESENT:
                 own = module.startswith("thunder_core.")
@@ -131,7 +131,7 @@ class Separation:
             self.invariants.append(node)
 
     def sort_statement(self, node: ast.stmt) -> None:
-        """Put a statement among the checks of each call or among the invariants, by the names that it uses."""
+        """Add a statement to the checks of each call or to the invariants, depending on the names that it uses."""
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self.sort_assignment(node, name, value)
@@ -143,7 +143,7 @@ class Separation:
                 raise NotSeparable(f"it has a statement of another kind: {ast.unparse(node)}")
 
     def sort_assignment(self, node: ast.stmt, name: str, value: ast.expr) -> None:
-        """Bind a name to what the call has, or to what is not there yet."""
+        """Add an assignment to the checks of each call or to the invariants, and sort the name that it binds."""
         if self.is_absent(node, value):
             self.invariants.append(node)
             self.absent[name] = self.keys_of(value)
@@ -152,7 +152,7 @@ class Separation:
             self.live.add(name)
 
     def sort_guard(self, node: ast.stmt, condition: ast.expr, called: ast.expr) -> None:
-        """Check a guard at each call, or make it an invariant; a name found to be a constant is that from then on."""
+        """Add a guard to the checks of each call or to the invariants; a name that equals a constant becomes fixed."""
         if not (isinstance(called, ast.Call) and isinstance(called.func, ast.Name)):
             raise NotSeparable(f"it has a statement of another kind: {ast.unparse(node)}")
         aliases = self.constant_alias(condition)
@@ -168,20 +168,20 @@ class Separation:
             self.fixed.add(name)
 
     def constant_alias(self, condition: ast.expr) -> dict[str, str]:
-        """Map the name that a guard compares with a constant by `is` to that constant's name; others map nothing."""
+        """Return the name that a guard compares with a constant by `is`, with the constant's name; empty for others."""
         match condition:
-            case ast.Compare(left=ast.Name(id=name), ops=[ast.Is()], comparators=[ast.Name(id=other)]):
-                return {name: other} if other in self.fixed and name not in self.fixed else {}
+            case ast.Compare(left=ast.Name(id=name), ops=[ast.Is()], comparators=[ast.Name(id=constant)]):
+                return {name: constant} if constant in self.fixed and name not in self.fixed else {}
         return {}
 
     def run_at_each_call(self, node: ast.stmt) -> None:
-        """Have a statement run at each call; raises `NotSeparable` where it needs what is absent then."""
+        """Add a statement to the checks of each call; raise `NotSeparable` if it needs the model."""
         if self.is_absent(node, node):
             raise NotSeparable(f"the call needs the model: {ast.unparse(node)}")
         self.checked.append(indented(node))
 
     def is_absent(self, node: ast.stmt, part: ast.AST) -> bool:
-        """Whether a part of a statement uses an absent name; raises `NotSeparable` if it depends on the call, too."""
+        """Whether a part of a statement uses an absent name; raise `NotSeparable` if it also depends on the call."""
         names = {expression.id for expression in ast.walk(part) if isinstance(expression, ast.Name)}
         if unknown := names - self.live - self.fixed - self.absent.keys():
             raise NotSeparable(f"it uses the name {min(unknown)}")
@@ -191,7 +191,7 @@ class Separation:
         return absent
 
     def is_live(self, node: ast.AST) -> bool:
-        """Whether an expression reads a value that may differ from call to call."""
+        """Whether an expression reads a value that may differ between calls."""
         match node:
             case ast.Attribute(value=ast.Name(id="torch"), attr=name):
                 return name not in METADATA
@@ -202,7 +202,7 @@ class Separation:
         return False
 
     def keys_of(self, value: ast.expr) -> Keys | None:
-        """Return the keys that lead from the model to a value; None if it is not read by such keys."""
+        """Return the keys that lead from the model to a value; None if the value is not read by such keys."""
         match value:
             case ast.Name(id=name):
                 return self.absent.get(name)
@@ -217,7 +217,7 @@ class Separation:
 
 
 class WeightNames(ast.NodeTransformer):
-    """Replaces the paths that lead to the model's tensors by lookups of their names."""
+    """Replaces paths to the model's tensors by lookups of the tensors' names."""
 
     def __init__(self, separation: Separation) -> None:
         self.separation = separation
@@ -235,12 +235,12 @@ class WeightNames(ast.NodeTransformer):
 
 
 def indented(node: ast.stmt) -> str:
-    """Return the text of a statement, indented as one of a function's body."""
+    """Return the text of a statement, indented for a function's body."""
     return f"{INDENT}{ast.unparse(node)}".replace("\n", f"\n{INDENT}")
 
 
 def weight_at(keys: Keys) -> str | None:
-    """Return the name of the parameter or buffer that keys lead to, from the model; None for other keys."""
+    """Return the name of the parameter or buffer that keys lead to from the model; None for other keys."""
     if len(keys) < 3 or keys[-3] != STATE or keys[-2] not in TENSORS:
         return None
     path = keys[:-3]

@@ -1,8 +1,8 @@
-"""Artifacts that run before their model is built: what was found of one when it was written, and whether it is so here.
+"""Artifacts that run before their model is built: the facts that were recorded at writing, compared with this process.
 
-A model whose class is of a library, and whose weights an artifact includes, is the same wherever it is built from the
-same config by the same library; so what its programs guard of it was checked once, in a fresh process, and need not be
-checked again as long as nobody has imported the library. `standalone.json` in the artifact says by what that goes.
+A model whose class comes from a library, and whose weights are in the artifact, is the same wherever the same library
+builds it from the same config. The guards of the programs on the model are therefore checked once, in a new process,
+and need no check until the library is imported. `standalone.json` in the artifact records the circumstances.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STANDALONE = "standalone.json"
 CHECK = "from thunder_core.workflow.artifact.standalone_check import main; main()"
 CHECK_TIMEOUT = 300  # seconds, after which an artifact has no programs that run without its model
 ENVIRONMENT_PREFIXES = ("TRANSFORMERS_", "USE_")  # of the variables that transformers and its kernels read
-# Of those, where files lie, what is printed and what tests are told; none of it says what a model is.
+# Variables that name folders or control messages and tests; they do not change a model.
 IMMATERIAL = frozenset(
     {
         "TRANSFORMERS_CACHE",
@@ -55,16 +55,18 @@ IMMATERIAL = frozenset(
         "TRANSFORMERS_VERBOSITY",
     }
 )
-DEVELOPMENT_EXTRAS = frozenset({"all", "benchmark", "dev", "docs", "quality", "test", "testing"})  # by a word
+# A development extra has one of these words in its name.
+DEVELOPMENT_EXTRAS = frozenset({"all", "benchmark", "dev", "docs", "quality", "test", "testing"})
 EXTRA = re.compile(r"""extra *== *["']([^"']*)""")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class StandaloneFacts(StoredFacts):
-    """The circumstances under which guards on a model were found to hold, and for which programs they were.
+    """The circumstances under which the guards on a model held, and the `programs` whose guards held.
 
-    `versions` are those of the library's distribution and of all that it can work with, empty for one that is not
-    there; `variables` has a digest of what each variable of the environment tells the library.
+    `versions` are the versions of the library's distribution and of everything that it can work with; a version is
+    empty if the distribution is not installed. `variables` has a digest of each environment variable that the library
+    reads.
     """
 
     python: str
@@ -75,7 +77,7 @@ class StandaloneFacts(StoredFacts):
 
     @classmethod
     def here(cls, packages: Iterable[str], programs: Iterable[int]) -> Self:
-        """The circumstances of this process."""
+        """Return the circumstances of this process."""
         packages = tuple(sorted(packages))
         return cls(
             python=python_version(),
@@ -87,24 +89,24 @@ class StandaloneFacts(StoredFacts):
 
 
 def variables_here() -> dict[str, str]:
-    """The variables by which a library may decide what a model is, each as a digest: an artifact is for others, too."""
+    """Return digests of the environment variables that may affect a model; digests keep the values private."""
     names = [name for name in sorted(os.environ) if name.startswith(ENVIRONMENT_PREFIXES) and name not in IMMATERIAL]
     return {name: digest_of(f"{name}={os.environ[name]}".encode()) for name in names}
 
 
 def related(packages: Iterable[str]) -> set[str]:
-    """The distributions of packages, and their required and optional ones, but for those of development extras."""
-    requirements = [one for package in packages for one in requirements_of(package)]
+    """Return the distributions of packages with their required and optional dependencies, except development extras."""
+    requirements = [requirement for package in packages for requirement in requirements_of(package)]
     used = [
-        one
-        for one in requirements
-        if (extra := EXTRA.search(one)) is None or DEVELOPMENT_EXTRAS.isdisjoint(re.split(r"[-_.]", extra[1]))
+        requirement
+        for requirement in requirements
+        if (extra := EXTRA.search(requirement)) is None or DEVELOPMENT_EXTRAS.isdisjoint(re.split(r"[-_.]", extra[1]))
     ]
-    return {*packages, *(found[0] for one in used if (found := NAME.match(one)) is not None)}
+    return {*packages, *(name[0] for requirement in used if (name := NAME.match(requirement)) is not None)}
 
 
 def requirements_of(distribution: str) -> Sequence[str]:
-    """The requirements of a distribution as its metadata has them; none where it is not installed."""
+    """Return the requirements in a distribution's metadata; empty if the distribution is not installed."""
     try:
         return importlib.metadata.requires(distribution) or ()
     except importlib.metadata.PackageNotFoundError:
@@ -112,7 +114,7 @@ def requirements_of(distribution: str) -> Sequence[str]:
 
 
 def separated_program(artifact: Artifact, facts: ProgramFacts) -> SeparatedPrologue | None:
-    """The two parts of a program's prologue, if nothing else of the program needs the model or its library."""
+    """Return the two parts of a program's prologue; None if another part needs the model or its library."""
     stages = running(facts.stages)
     try:
         prologue, epilogue = stages["prologue"], stages["epilogue"]
@@ -127,42 +129,42 @@ def separated_program(artifact: Artifact, facts: ProgramFacts) -> SeparatedProlo
 
 
 def needs_model(stage: StageFacts, text: str) -> bool:
-    """Whether a stage with this text needs the model, or a package that may not be there."""
-    kept = stage.constants.values()
-    packages = {package_of(one.text) for one in kept if one.kind == "import"} | imported_packages(text)
-    return not packages <= PRESENT or any(one.kind == "way" for one in kept)
+    """Whether a stage with this text needs the model, or a package that may be missing."""
+    constants = stage.constants.values()
+    packages = {package_of(facts.text) for facts in constants if facts.kind == "import"} | imported_packages(text)
+    return not packages <= PRESENT or any(facts.kind == "way" for facts in constants)
 
 
 def candidates(artifact: Artifact) -> dict[int, SeparatedPrologue]:
-    """The programs that might run without the model, by their numbers."""
+    """Return the programs that may run without the model, by their numbers."""
     manifest = artifact.manifest
     if manifest.shell is None or not manifest.weights or CONSTANTS in manifest.files:
         return {}
     parts = {number: separated_program(artifact, facts) for number, facts in enumerate(manifest.programs)}
-    return {number: one for number, one in parts.items() if one is not None and one.packages}
+    return {number: part for number, part in parts.items() if part is not None and part.packages}
 
 
 def is_worth_a_check(artifact: Artifact) -> bool:
-    """Whether programs might run without the model; the check takes seconds.
+    """Whether programs may run without the model, so that the check, which takes seconds, is useful.
 
-    Programs that only run where the library is not installed are checked for `thunder optimize`, which takes longer
-    anyway, and not for `save`.
+    Programs that only run if the library is not installed are checked for `thunder optimize`, which takes longer
+    anyway, but not for `save`.
     """
     by_recipe = bool(artifact.manifest.recipe)
-    return any(by_recipe or not one.outputs for one in candidates(artifact).values())
+    return any(by_recipe or not prologue.outputs for prologue in candidates(artifact).values())
 
 
 def check_standalone(artifact: Artifact) -> StandaloneFacts | None:
-    """Build the model in a fresh process and check there the guards on it; the facts of the programs that passed.
+    """Build the model in a new process and check the guards on it; return the facts of the programs that passed.
 
-    None where no program is a candidate or none passes, and where the process fails or takes too long.
+    Return None if no program is a candidate, if no program passes, or if the process fails or takes too long.
     """
     if not is_worth_a_check(artifact):
         return None
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / STANDALONE
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
-        # -P: not from the current folder, which the program that called us need not look into either
+        # -P: do not import from the current folder, which may not be on the path of this process
         command = [sys.executable, "-P", "-c", CHECK, str(artifact.folder), str(out)]
         try:
             subprocess.run(command, env=environment, capture_output=True, timeout=CHECK_TIMEOUT, check=True)  # noqa: S603
@@ -172,7 +174,7 @@ def check_standalone(artifact: Artifact) -> StandaloneFacts | None:
 
 
 def standalone_here(artifact: Artifact, trust: Trust) -> dict[int, SeparatedPrologue]:
-    """The programs of an artifact that run here before the model is built; none where anything differs."""
+    """Return the programs of an artifact that run here before the model is built; empty if any circumstance differs."""
     facts = standalone_facts(artifact)
     if facts is None or is_imported(facts.packages) or not needs_no_consent(artifact, trust):
         return {}
@@ -181,16 +183,16 @@ def standalone_here(artifact: Artifact, trust: Trust) -> dict[int, SeparatedProl
         return {}
     if not has_same_code(artifact):
         return {}
-    found = {
-        number: one
-        for number, one in candidates(artifact).items()
-        if number in facts.programs and (without_library or not one.outputs)
+    programs = {
+        number: prologue
+        for number, prologue in candidates(artifact).items()
+        if number in facts.programs and (without_library or not prologue.outputs)
     }
-    return found if all(set(one.packages) <= set(facts.packages) for one in found.values()) else {}
+    return programs if all(set(part.packages) <= set(facts.packages) for part in programs.values()) else {}
 
 
 def standalone_facts(artifact: Artifact) -> StandaloneFacts | None:
-    """The facts that an artifact was written with, if there are any."""
+    """Return the facts in the artifact; None if there are none."""
     if STANDALONE not in artifact.manifest.files or artifact.manifest.shell is None:
         return None
     try:
@@ -200,28 +202,28 @@ def standalone_facts(artifact: Artifact) -> StandaloneFacts | None:
 
 
 def is_imported(packages: Iterable[str]) -> bool:
-    """Whether one of the packages was imported in this process, so that its objects may have been changed."""
+    """Whether this process has imported one of the packages, so that its objects may have been changed."""
     return any(sys.modules.get(package) is not None for package in packages)
 
 
 def holds_without_library(facts: StandaloneFacts) -> bool:
-    """Whether no library of the model is installed here, so that nothing can differ from what the programs expect."""
+    """Whether no library of the model is installed here, so that no library can differ from the recorded one."""
     return facts.python == python_version() and not any(map(plugins.installed, facts.packages))
 
 
 def python_version() -> str:
-    """The version of Python, as far as programs depend on it."""
+    """Return the major and minor version of Python, which programs depend on."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def needs_no_consent(artifact: Artifact, trust: Trust) -> bool:
-    """Whether no module of a stranger, and no code of the hub, is asked for: loading says at once that it is."""
+    """Whether building the model needs neither untrusted modules nor code from the hub, which need consent."""
     running_constants = (
-        one.text
+        facts.text
         for program in artifact.manifest.programs
         for stage in executed(program)
-        for one in stage.constants.values()
-        if one.kind == "import"
+        for facts in stage.constants.values()
+        if facts.kind == "import"
     )
     modules = {path.partition(":")[0] for path in (*running_constants, *artifact.manifest.code)}
     if not all(trust.covers(module) or package_of(module) in PRESENT for module in modules):
@@ -236,7 +238,7 @@ def needs_no_consent(artifact: Artifact, trust: Trust) -> bool:
 
 
 def has_same_code(artifact: Artifact) -> bool:
-    """Whether every source file is the one that was traced; none is imported, nor are the packages that they are in."""
+    """Whether every source file is the file that was traced. No module or package is imported for this check."""
     return all(
         (path := plugins.file_of(module)) is not None and digest_of(path.read_bytes()) == digest
         for module, digest in artifact.manifest.code.items()

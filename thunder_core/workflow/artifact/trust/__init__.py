@@ -1,1 +1,1 @@
-"""The modules that may be imported for an artifact, and the keys of its signatures."""
+"""The modules that may be imported for an artifact, and the keys of an artifact's signatures."""

@@ -1,4 +1,4 @@
-"""The consent of an artifact's user to what may happen when it is loaded, as plain data."""
+"""The user's consent to what loading an artifact may do, as plain data."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from os import PathLike
 
 @dataclass(frozen=True)
 class Consent:
-    """The arguments of `thunder_core.load` that say what is trusted; its docstring has the meaning of each.
+    """The arguments of `thunder_core.load` that say what is trusted; see the docstring of `load`.
 
-    What can be iterated over once is kept as a tuple, since it is asked for each artifact.
+    An iterator is stored as a tuple, because it is read for each artifact.
     """
 
     trust_remote_code: bool = False

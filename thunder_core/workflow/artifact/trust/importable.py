@@ -1,15 +1,15 @@
-"""The modules that define what constants are, and so may be imported for one: libraries' by a list, nobody's scripts.
+"""The modules that may be imported for a constant: modules that define constants, but no scripts and no tests.
 
-A constant of a trace is a function, a class, an operation or a table of a model's code. Importing a module for it runs
-that module, so a module that is there to be run is never imported, whoever wrote it.
+A constant of a trace is a function, a class, an operation or a table of a model's code. Importing a module runs the
+module, so scripts are never imported, even if they belong to a known library.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# The modules of each library that define what programs are made of, each with all that is beneath it; `NAME.` stands
-# for the module alone, and `NAME_*` for all modules whose names begin so.
+# The modules of each library that define constants of programs, each with its submodules. `NAME.` is the module
+# without its submodules; `NAME_*` are all modules whose names begin with `NAME_`.
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "builtins": (".",),
     "torch": (
@@ -60,7 +60,7 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "mpmath": (".", "calculus", "ctx_*", "functions", "libmp", "math2", "matrices", "rational"),
     "regex": (".", "_main", "_regex", "_regex_core"),
 }
-# Of a family of transformers, a model and its config are imported; converters and tokenizers are not.
+# The models and configs of a family of transformers are imported; converters and tokenizers are not.
 FAMILY = ("modeling_", "configuration_", "modular_")
 SCRIPT = frozenset({"conftest", "setup", "main", "cli", "commands", "scripts", "examples", "benchmarks", "sandbox"})
 TEST = frozenset({"test", "tests", "testing"})
@@ -77,17 +77,17 @@ def defines_constants(module: str) -> bool:
 
 
 def is_of_family(parts: list[str]) -> bool:
-    """Whether a module beneath `transformers.models` is the package of a family, or its model or config."""
+    """Whether a module in `transformers.models` is the package of a model family, its model or its config."""
     return len(parts) < 2 or (len(parts) == 2 and (parts[1].startswith(FAMILY) or parts[1] == "auto"))
 
 
 def is_script(module: str) -> bool:
-    """Whether a module's name says that it is there to be run within its package: `__main__`, a test, or a script."""
+    """Whether a module's name is the name of a script or a test in its package, or of `__main__`."""
     return any(part.startswith("__") or part in SCRIPT or is_test(part) for part in module.split(".")[1:])
 
 
 def is_test(part: str) -> bool:
-    """Whether a part of a module's name is that of tests."""
+    """Whether a part of a module's name marks tests."""
     return part in TEST or part.startswith("test_") or part.endswith(("_test", "_tests"))
 
 

@@ -1,4 +1,4 @@
-"""The places where packages were installed, so that a folder that happens to be on the path is told from them."""
+"""The folders of installed packages, which distinguish a package from a folder that happens to be on `sys.path`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ WITHOUT_FILE = ("built-in", "frozen")
 
 
 def stray_location(name: str) -> str | None:
-    """The place that a top-level package which was installed nowhere would be imported from.
+    """Return the path that a top-level package would be imported from, if that is not an installed location.
 
-    None for one that was installed, that lies where the user's `PYTHONPATH` leads, or that is not there at all.
+    Return None if the package is installed, if `PYTHONPATH` leads to it, or if it does not exist.
     """
     if name in sys.modules or (spec := importlib.util.find_spec(name)) is None or spec.origin in WITHOUT_FILE:
         return None
@@ -34,20 +34,21 @@ def stray_location(name: str) -> str | None:
 
 
 def is_beneath(path: Path, folders: Iterable[Path]) -> bool:
-    """Whether a path is one of the folders, or lies in one."""
+    """Whether a path is one of the folders, or inside one of them."""
     return any(path.is_relative_to(folder) for folder in folders)
 
 
 def locations(spec: ModuleSpec) -> Iterator[Path]:
-    """The folders that a package's modules come from, or the file of a module; a package may have none of its own."""
+    """Yield the folders of a package's modules, or the file of a module; some packages have neither."""
     for place in spec.submodule_search_locations or ([spec.origin] if spec.origin else []):
         yield Path(place).resolve()
 
 
 def installation_folders() -> tuple[Path, ...]:
-    """The folders of Python's own library and of installed packages, and those that PyTorch and Thunder came from.
+    """Return the folders of Python's library, of installed packages, of PyTorch, of Thunder and of `PYTHONPATH`.
 
-    What `PYTHONPATH` names in full was put there on purpose; an empty or relative entry is wherever the process is.
+    Absolute entries of `PYTHONPATH` are deliberate. An empty or relative entry depends on the current folder and does
+    not count.
     """
     named = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(place).is_absolute()]
     known = [str(Path(folder).parent) for folder in (torch.__path__[0], package.FOLDER)]
@@ -55,7 +56,7 @@ def installation_folders() -> tuple[Path, ...]:
 
 
 def editable_folders() -> Iterator[Path]:
-    """The folders of sources that were installed in place (`pip install -e`), as installers' records say."""
+    """Yield the source folders of packages that were installed in place (`pip install -e`)."""
     for distribution in importlib.metadata.distributions(path=installers_folders()):
         record = json.loads(distribution.read_text("direct_url.json") or "{}")
         if record.get("dir_info", {}).get("editable"):

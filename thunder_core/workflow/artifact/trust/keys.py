@@ -1,4 +1,4 @@
-"""Keys that compute: making a pair, reading those of files, signing and verifying, all by `cryptography`."""
+"""Operations with keys, by the library `cryptography`: make key pairs, read key files, sign and verify."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PEM_PUBLIC = b"-----BEGIN PUBLIC KEY-----"
 
 
 def new_key_pair(place: Path, comment: str = "") -> PublicKey:
-    """Make a pair: the private key at `place`, for its user alone to read, and the public one at `PLACE.pub`.
+    """Make a key pair: the private key at `place`, which only its owner can read, and the public key at `PLACE.pub`.
 
-    The private key is protected by the passphrase in `THUNDER_KEY_PASSPHRASE`, if there is one. Raises `OutputExists`
-    rather than write over a file, and `OutputNotWritable`.
+    The private key is protected by the passphrase in `THUNDER_KEY_PASSPHRASE`, if it is set. Raises `OutputExists` if a
+    file exists, and `OutputNotWritable`.
     """
     private = Ed25519PrivateKey.generate()
     public = PublicKey(private.public_key().public_bytes(*RAW), comment)
@@ -42,12 +42,12 @@ def new_key_pair(place: Path, comment: str = "") -> PublicKey:
 
 
 def public_place(private: Path) -> Path:
-    """The file of the public half of a pair."""
+    """Return the path of the public key that belongs to a private key."""
     return private.with_name(f"{private.name}.pub")
 
 
 def write_new(place: Path, content: bytes, mode: int) -> None:
-    """Write a file that is not there yet, never with more permissions than `mode`; half of one is not left behind."""
+    """Write a new file, never with more permissions than `mode`; remove the file if writing fails."""
     try:
         descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError as error:
@@ -65,12 +65,12 @@ def write_new(place: Path, content: bytes, mode: int) -> None:
 
 
 def passphrase() -> bytes | None:
-    """The passphrase of private keys, from the environment."""
+    """Return the passphrase of private keys from the environment; None if it is not set."""
     return os.environ.get(PASSPHRASE, "").encode() or None
 
 
 def read_private_key(place: Path) -> Ed25519PrivateKey:
-    """The private key of a file in PEM or OpenSSH's form; raises `BadKey`, also where others can read the file."""
+    """Read a private key in PEM or OpenSSH's format; raise `BadKey`, also if other users can read the file."""
     content = content_of(place)
     if place.stat().st_mode & OTHERS:
         raise BadKey(f"other users can read {place}, so they could sign as you", fix=f"run chmod 600 {place}")
@@ -90,20 +90,20 @@ def read_private_key(place: Path) -> Ed25519PrivateKey:
 
 
 def read_public_keys(place: Path) -> tuple[PublicKey, ...]:
-    """The public keys of a file: one in PEM, or lines in OpenSSH's form; raises `BadKey`."""
+    """Read the public keys of a file: one key in PEM, or lines in OpenSSH's format; raise `BadKey`."""
     content = content_of(place)
     if b"PRIVATE KEY" in content:
         raise BadKey(f"{place} is a private key", fix=f"name the public key, such as {public_place(place)}")
     if content.startswith(PEM_PUBLIC):
         return (read_pem(place, content),)
-    found = tuple(parse_lines(content.decode(errors="replace"), place))
-    if not found:
+    keys = tuple(parse_lines(content.decode(errors="replace"), place))
+    if not keys:
         raise BadKey(f"{place} has no public key", fix=f"name a file with a line `{KIND} AAAA... comment`")
-    return found
+    return keys
 
 
 def read_pem(place: Path, content: bytes) -> PublicKey:
-    """A public key in PEM."""
+    """Return the public key of a file in PEM format; raise `BadKey`."""
     try:
         key = serialization.load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm) as error:
@@ -114,7 +114,7 @@ def read_pem(place: Path, content: bytes) -> PublicKey:
 
 
 def content_of(place: Path) -> bytes:
-    """The bytes of a file of keys; raises `BadKey` for one that cannot be read, or is too large to be one."""
+    """Return the bytes of a key file; raise `BadKey` if the file cannot be read or is too large."""
     try:
         return read_plain(place, MOST)
     except OSError as error:
@@ -122,12 +122,12 @@ def content_of(place: Path) -> bytes:
 
 
 def signed(private: Ed25519PrivateKey, message: bytes) -> tuple[PublicKey, bytes]:
-    """The public half of a private key, and the signature of a message by that key."""
+    """Sign a message with a private key; return the public key and the signature."""
     return PublicKey(private.public_key().public_bytes(*RAW)), private.sign(message)
 
 
 def verifies(public: PublicKey, signature: bytes, message: bytes) -> bool:
-    """Whether a signature of a message is by that key."""
+    """Whether a signature of a message is by this public key."""
     try:
         Ed25519PublicKey.from_public_bytes(public.raw).verify(signature, message)
     except (InvalidSignature, ValueError):

@@ -1,6 +1,6 @@
-"""Public keys of those who sign artifacts, in OpenSSH's one-line form, and the user's list of the trusted ones.
+"""Public keys of signers of artifacts, in OpenSSH's one-line format, and the user's list of trusted keys.
 
-Nothing here computes with a key, so that a list of them is read without the library that does.
+This module computes nothing with keys, so the list can be read without the library `cryptography`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from thunder_core.foundation.storage.ownership import fault_of
 
 KIND = "ssh-ed25519"
 LENGTH = 32  # bytes of an Ed25519 public key: RFC 8032, section 5.1.5
-# RFC 8709, section 4: the kind and the key, each behind its length in four bytes.
+# RFC 8709, section 4: the kind and the key, each after its length in four bytes.
 PREFIX = len(KIND).to_bytes(4, "big") + KIND.encode() + LENGTH.to_bytes(4, "big")
 VARIABLE = "THUNDER_CONFIG_DIR"
 TRUSTED = "trusted_keys"
@@ -33,29 +33,29 @@ MOST_COMMENT = 120  # letters
 
 @dataclass(frozen=True)
 class PublicKey:
-    """An Ed25519 public key; the comment beside it says whose it is, and is no part of it."""
+    """An Ed25519 public key. The comment names the owner and is not part of the key."""
 
     raw: bytes
     comment: str = field(default="", compare=False)
 
     @property
     def text(self) -> str:
-        """The key in base64, as OpenSSH writes it."""
+        """The key in base64, in OpenSSH's format."""
         return base64.b64encode(PREFIX + self.raw).decode()
 
     @property
     def line(self) -> str:
-        """The key as a line of a `.pub` file or of a list."""
+        """The key as a line of a `.pub` file or of the list."""
         return f"{KIND} {self.text} {self.comment}".rstrip()
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint that people compare, as `ssh-keygen -lf` prints it."""
+        """The fingerprint for comparison by people, as `ssh-keygen -lf` prints it."""
         return f"SHA256:{base64.b64encode(hashlib.sha256(PREFIX + self.raw).digest()).decode().rstrip('=')}"
 
     @property
     def claimed(self) -> str:
-        """The key as an artifact tells of it: nobody has signed the comment there."""
+        """The key as an artifact names it; the comment in an artifact is not signed."""
         return f"{self.fingerprint} (calls itself {self.comment})" if self.comment else self.fingerprint
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class PublicKey:
 
 
 def parse_text(text: str, comment: str = "") -> PublicKey:
-    """The key of a text in base64; raises ValueError."""
+    """Parse a key in base64; raise ValueError."""
     try:
         content = base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -74,7 +74,7 @@ def parse_text(text: str, comment: str = "") -> PublicKey:
 
 
 def parse_line(line: str) -> PublicKey:
-    """The key of a line in OpenSSH's form; raises ValueError."""
+    """Parse a key as a line in OpenSSH's format; raise ValueError."""
     kind, _, rest = line.strip().partition(" ")
     text, _, comment = rest.strip().partition(" ")
     if kind != KIND:
@@ -83,7 +83,7 @@ def parse_line(line: str) -> PublicKey:
 
 
 def parse_lines(text: str, place: object) -> Iterator[PublicKey]:
-    """The keys of a text with one a line, empty lines and comments apart; raises `BadKey` naming the line."""
+    """Parse a text with one key on each line, empty lines and comments; raise `BadKey` with the line's number."""
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -97,13 +97,13 @@ def parse_lines(text: str, place: object) -> Iterator[PublicKey]:
 
 
 def trusted_file() -> Path:
-    """The user's list: `trusted_keys` in `THUNDER_CONFIG_DIR`, or in the platform's folder for users' settings."""
+    """Return the path of the user's list: `trusted_keys` in `THUNDER_CONFIG_DIR` or in the settings folder."""
     named = os.environ.get(VARIABLE)
     return (absolute(named) if named else platformdirs.user_config_path("thunder")) / TRUSTED
 
 
 def trusted_list() -> tuple[PublicKey, ...]:
-    """The keys that the user trusts; none where there is no list. Raises `BadKey` for one that others can write."""
+    """Return the keys that the user trusts; empty without a list. Raise `BadKey` if other users can write the list."""
     place = trusted_file()
     try:
         require_own(place)
@@ -119,7 +119,7 @@ def trusted_list() -> tuple[PublicKey, ...]:
 
 
 def require_own(place: Path) -> None:
-    """Raise `BadKey` where others can write a list or its folder: they could add their own key."""
+    """Raise `BadKey` if other users can write the list or its folder, because they could add their own keys."""
     for path in (place, place.parent):
         if fault := fault_of(path.stat()):
             fix = f"run `chmod go-w {path}` if the file is yours"
@@ -127,7 +127,7 @@ def require_own(place: Path) -> None:
 
 
 def write_trusted(keys: Iterable[PublicKey]) -> Path:
-    """Write the user's list anew, for nobody else to write; returns its path."""
+    """Write the user's list of trusted keys, writable only by the user; return its path."""
     place = trusted_file()
     lines = "".join(f"{key.line}\n" for key in dict.fromkeys(keys))
     new = place.with_name(f".{TRUSTED}.{os.getpid()}")

@@ -1,7 +1,7 @@
 """Trust: the modules that may be imported for an artifact.
 
-That keeps an artifact from importing what nobody has chosen. It is no sandbox: the programs of an artifact are code,
-which runs at the first call, and whether to run it is for signatures and their reader to decide.
+Trust prevents an artifact from importing modules that nobody chose. It is not a sandbox: the programs of an artifact
+are code that runs at the first call. Signatures and their readers decide whether to run that code.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ BROUGHT = "transformers_modules."
 
 @dataclass(frozen=True)
 class Trust:
-    """The modules that may be imported for an artifact: those of these names, and what lies beneath them.
+    """The modules that may be imported for an artifact: the `roots` with their submodules, libraries and plug-ins.
 
-    Libraries and plug-ins count where they were installed: another module of such a name, in the current folder, does
-    not. Of libraries, modules that define what constants are may be imported, and of nobody a script or a test, unless
-    the user names that very module. A module that this process has imported already may be referred to, whatever its
-    name: that runs nothing.
+    A library or plug-in must be imported from an installed location; a module of the same name in the current folder is
+    refused. From a library, only modules that define constants may be imported. Scripts and tests are never imported,
+    unless the user names that module. A module that this process has already imported may be used in any case, because
+    using it runs nothing.
     """
 
     roots: frozenset[str]
 
     def imported(self, path: str) -> object:
-        """The object at `module:qualname`; raises `ImportRefused` before a module of anybody else is imported.
+        """Return the object at `module:qualname`; raise `ImportRefused`, before importing, for untrusted modules.
 
-        A module that ends the process as it is imported (`sys.exit`) raises ImportError.
+        A module that ends the process while it is imported (`sys.exit`) raises ImportError.
         """
         module = self.require(path)
         if module in sys.modules and not self.covers(module):
@@ -48,7 +48,7 @@ class Trust:
             return plugins.imported(path)
 
     def require(self, path: str) -> str:
-        """The module of `module:qualname`, which is not imported; raises `ImportRefused` if it may not be imported."""
+        """Return the module of `module:qualname` without importing it; raise `ImportRefused` if it is not trusted."""
         module = path.partition(":")[0]
         if not module.partition(".")[0]:
             raise ImportError(f"{module!r} is not a module name")
@@ -57,7 +57,7 @@ class Trust:
         return module
 
     def _require(self, path: str, module: str) -> None:
-        """Raise `ImportRefused` for a module of anybody else, or one that only has the name of a library."""
+        """Raise `ImportRefused` for a module that is not trusted, or that only has the name of a library."""
         if module in self.roots or (self._names(module) and not is_script(module)):
             return
         if self.covers(module) and not self._defines_constants(module):
@@ -79,46 +79,46 @@ class Trust:
         )
 
     def _defines_constants(self, module: str) -> bool:
-        """Whether constants may come from a module that is covered; for libraries, a list says so."""
+        """Whether constants may come from a covered module; for libraries, the list `LIBRARIES` decides."""
         is_library = module.partition(".")[0] in LIBRARIES and not self._names(module)
         return defines_constants(module) if is_library else not is_script(module)
 
     def covers(self, module: str) -> bool:
-        """Whether a module is one of the roots, a library or a plug-in by its name, or beneath one."""
+        """Whether a module is a root, a library or a plug-in by its name, or a submodule of one."""
         top = module.partition(".")[0]
         return self._names(module) or top in LIBRARIES or top in plugins.packages()
 
     def _names(self, module: str) -> bool:
-        """Whether a module is one of the roots, or beneath one."""
+        """Whether a module is one of the roots or a submodule of one."""
         parts = module.split(".")
         return any(".".join(parts[:length]) in self.roots for length in range(1, len(parts) + 1))
 
 
 def object_in_memory(path: str) -> object:
-    """The object at `module:qualname` of an imported module, read past a `__getattr__` that could import more."""
+    """Return the object at `module:qualname` of an imported module, without calling a module's `__getattr__`."""
     module, _, qualname = path.partition(":")
-    found: object = sys.modules[module]
+    value: object = sys.modules[module]
     for part in qualname.split(".") if qualname else ():
-        plain = isinstance(found, ModuleType)  # whose own `__getattr__`, which may import more, is not asked then
-        found = object.__getattribute__(found, part) if plain else getattr(found, part)
-    return found
+        plain = isinstance(value, ModuleType)  # whose `__getattr__` must not be called
+        value = object.__getattribute__(value, part) if plain else getattr(value, part)
+    return value
 
 
 def trust_in(subject: object, trusted_modules: Iterable[str] = ()) -> Trust:
-    """The trust in the libraries, in the packages of a subject's own code, and in what the user adds."""
+    """Return the trust in the libraries, in the packages of a subject's own code, and in the user's modules."""
     return Trust((frozenset(map(root_of, modules_of(subject))) - LIBRARIES.keys()) | named(trusted_modules))
 
 
 def root_of(module: str) -> str:
-    """The package that a module is trusted with: its top-level one, but of the code that models bring its own folder.
+    """Return the package that a module is trusted with: the top-level package, or the folder of a model's own code.
 
-    transformers keeps the code of all models in one package.
+    transformers puts the code of all models into one package.
     """
     return module.rpartition(".")[0] if module.startswith(BROUGHT) else module.partition(".")[0]
 
 
 def named(trusted_modules: Iterable[str]) -> frozenset[str]:
-    """The modules that a user names; raises `BadOption` for what cannot be the name of one."""
+    """Return the modules that a user names; raise `BadOption` for text that cannot be a module's name."""
     names = (trusted_modules,) if isinstance(trusted_modules, str) else tuple(trusted_modules)
     for name in names:
         if not all(part.isidentifier() for part in name.split(".")):
@@ -127,7 +127,7 @@ def named(trusted_modules: Iterable[str]) -> frozenset[str]:
 
 
 def modules_of(subject: Any) -> Iterator[str]:
-    """The names of the modules that the classes of a model come from, or a function."""
+    """Yield the names of the modules that the classes of a model, or a function, come from."""
     if isinstance(subject, torch.nn.Module):
         kinds = {kind for module in torch.nn.Module.modules(subject) for kind in type(module).__mro__}
         yield from (kind.__module__ for kind in kinds)
@@ -135,12 +135,12 @@ def modules_of(subject: Any) -> Iterator[str]:
     yield type(subject).__module__
     if isinstance(subject, FunctionType | BuiltinFunctionType):
         yield inspect.unwrap(subject).__module__ or "builtins"
-    for found in opened(subject):
-        yield from modules_of(found)
+    for part in opened(subject):
+        yield from modules_of(part)
 
 
 def opened(subject: object) -> tuple[object, ...]:
-    """The parts of a method or a partial function; none of the subject's own code is run."""
+    """Return the parts of a method or a partial function; none of the subject's code is run."""
     if isinstance(subject, MethodType):
         return subject.__func__, subject.__self__
     return (subject.func,) if isinstance(subject, functools.partial) else ()

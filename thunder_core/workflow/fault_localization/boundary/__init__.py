@@ -1,1 +1,1 @@
-"""Examination of what lies around a computation: acquisition, reads from outside, and the epilogue."""
+"""The check of the code around a computation: tracing, reads from outside, and the epilogue."""

@@ -1,8 +1,8 @@
-"""The acquired computation beside eager PyTorch: the calls that the program really makes, and those of the trace.
+"""Comparison of the traced computation with eager PyTorch: the trace's lines with the calls that the program makes.
 
-A line and a call of the same function at the same place of the program belong together. Behind each line the result of
-eager PyTorch is taken over, so that the next line reads what the program's own call has read: what differs then is the
-line's own mistake, however much a program amplifies rounding.
+A line is compared with the call of the same function at the same place of the program. After each line, eager PyTorch's
+result replaces the line's result, so that the next line reads the same values as the program's own call. A difference
+is then a mistake of that line, even if the program amplifies rounding.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ from thunder_core.workflow.fault_localization.time_limit import require_time
 from thunder_core.workflow.validation.inside import Fault
 
 ExactOf = Callable[[str], Exact]
-Key = tuple[str, str, int, str, int]  # of a call: function, file, line, module, number of results
+Key = tuple[str, str, int, str, int]  # function, file, line, module, number of results
 
 
 @dataclass(frozen=True)
 class Followed:
-    """An acquired computation that was evaluated beside eager PyTorch: its first wrong line, or else its values.
+    """The result of evaluating a traced computation line by line with eager PyTorch: its first wrong line, or values.
 
-    `values` are the tensors that it returns, and those that it was given, as it leaves them behind.
+    `values` are the returned tensors, and the inputs after the evaluation. `matched` is the number of lines with a
+    call.
     """
 
     fault: Fault | None
@@ -53,7 +54,7 @@ class Followed:
 
 
 def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[EagerCall]) -> Followed:
-    """Evaluate an acquired trace on copies of inputs, each line on what eager PyTorch's calls have given it."""
+    """Evaluate a traced computation on copies of inputs; each line reads the results of eager PyTorch's calls."""
     counterparts = matched_calls(trace, calls)
     values = own_inputs({**inputs, **trace.constants}, trace)
     kept = {*inputs, *(proxy.name for proxy in trace.outputs)}
@@ -61,7 +62,7 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
         states.restore()
         for place, (bsym, dying) in enumerate(zip(trace.bound_symbols, last_uses(trace), strict=True)):
             require_time()
-            given, before = values_read(bsym, values), states.renewed()
+            read, before = values_read(bsym, values), states.renewed()
             evaluate((bsym,), values)
             drawn = states.renewed()
             fault = take_over(
@@ -69,24 +70,24 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
                 bsym,
                 values,
                 counterparts.get(place, ()),
-                exact_values(bsym, given, drew=not drawn.equal(before)),
+                exact_values(bsym, read, drew=not drawn.equal(before)),
             )
-            drawn.restore()  # where a line was computed again, too
+            drawn.restore()  # the comparison may have computed the line again
             if fault is not None:
                 return Followed(fault)
             for proxy in dying:
                 if proxy.name not in kept:
                     values.pop(proxy.name, None)
     at_the_end = (values[name] for name in inputs)
-    returned = (values[one.name] for one in leaves(trace.output) if isinstance(one, Proxy))
+    returned = (values[leaf.name] for leaf in leaves(trace.output) if isinstance(leaf, Proxy))
     return Followed(None, (*returned, *at_the_end), len(counterparts))
 
 
 def matched_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[EagerCall, ...]]:
-    """The eager calls that lines of a trace may stand for, by the places of the lines; both are in one order.
+    """Return the eager calls that may correspond to each line of a trace, by the line's place, in the trace's order.
 
-    There are several where the program makes more calls of a kind at a place than the trace has, or fewer: a trace
-    leaves out calls that return what they are given. The likeliest comes first.
+    A line has several calls if the program makes more or fewer calls of a kind at a place than the trace has, because a
+    trace omits calls that return their input. The most likely call is the first.
     """
     lines, made = [key_of_line(bsym) for bsym in trace.bound_symbols], [key_of_call(call) for call in calls]
     counts = Counter(lines)
@@ -98,24 +99,24 @@ def matched_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[E
 
 
 def key_of_line(bsym: BoundSymbol) -> Key:
-    """The key of a line of a trace."""
+    """Return the key of a line of a trace."""
     source = bsym.source
     filename, lineno = (source.filename, source.lineno) if source is not None else ("", 0)
     return bsym.symbol.short_name, filename, lineno, bsym.module, len(results_of(bsym))
 
 
 def key_of_call(call: EagerCall) -> Key:
-    """The key of a call of the program."""
+    """Return the key of a call of the program."""
     return call.name, call.place.filename, call.place.lineno, call.place.module, call.result_count
 
 
 def results_of(bsym: BoundSymbol) -> list[TensorProxy]:
-    """The tensors that a bound symbol returns, those included that it was given and has written to."""
+    """Return the tensors that a bound symbol returns, including inputs that it has written to."""
     return [leaf for leaf in leaves(bsym.output) if isinstance(leaf, TensorProxy)]
 
 
 def values_read(bsym: BoundSymbol, values: Values) -> Values:
-    """The values that a bound symbol reads; copies, where it writes to any."""
+    """Return the values that a bound symbol reads; copies if it writes to any."""
     read = {proxy.name: values[proxy.name] for proxy in bsym.inputs}
     return copied(read) if bsym.mutates else read
 
@@ -123,13 +124,13 @@ def values_read(bsym: BoundSymbol, values: Values) -> Values:
 def take_over(
     trace: Trace, bsym: BoundSymbol, values: Values, calls: Sequence[EagerCall], exact_of: ExactOf
 ) -> Fault | None:
-    """Give the results of a line the values of the first of the calls that agrees; a fault where none of them does."""
+    """Replace a line's results by the results of the first call that agrees; return a fault if no call agrees."""
     ours = [(proxy.name, values[proxy.name]) for proxy in results_of(bsym)]
     differences = (first_difference(ours, call, exact_of) for call in calls)
-    found = list(takewhile(lambda difference: difference is not None, differences))
-    if len(found) == len(calls):
-        return acquisition_fault(trace, bsym, *found[0]) if found and found[0] else None
-    for (_, own), theirs in zip(ours, calls[len(found)].results, strict=True):
+    unequal = list(takewhile(lambda difference: difference is not None, differences))
+    if len(unequal) == len(calls):
+        return acquisition_fault(trace, bsym, *unequal[0]) if unequal and unequal[0] else None
+    for (_, own), theirs in zip(ours, calls[len(unequal)].results, strict=True):
         if is_dense(own) and not torch.equal(own, theirs):
             overwrite(own, theirs)
     return None
@@ -138,7 +139,7 @@ def take_over(
 def first_difference(
     ours: Sequence[tuple[str, Any]], call: EagerCall, exact_of: ExactOf
 ) -> tuple[str, Difference] | None:
-    """The first result of a line that is not that of a call, and how it differs; None where all are."""
+    """Return the first result of a line that differs from the call's, with the difference; None if all agree."""
     for (name, own), theirs in zip(ours, call.results, strict=True):
         difference = difference_of(own, theirs, exact_of(name)) if is_dense(own) else None
         if difference is not None:
@@ -147,18 +148,18 @@ def first_difference(
 
 
 def overwrite(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    """Write the values of a tensor into another one, so that views of its memory have them too."""
+    """Copy the values of a tensor into another tensor, so that views of its memory also have these values."""
     try:
         ours.copy_(theirs)
     except RuntimeError:
-        return  # several elements share one place in memory, whose owner was compared before
+        return  # elements share memory, and the base tensor was compared before
 
 
 def difference_of(ours: torch.Tensor, theirs: torch.Tensor, exact: Exact) -> Difference | None:
-    """The difference of two results of one call that is more than rounding.
+    """Return the difference of two results of one call if it is more than rounding; else None.
 
-    `exact` computes the line in float64: the line itself is as far from that as rounding moves it, and eager PyTorch's
-    result is further away where the line is another one.
+    `exact` computes the line in float64. Eager PyTorch's result may differ from it by as much as rounding changes the
+    line's own result.
     """
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return Difference(f"is {ours.dtype}{list(ours.shape)}, but {theirs.dtype}{list(theirs.shape)} in eager PyTorch")
@@ -167,9 +168,9 @@ def difference_of(ours: torch.Tensor, theirs: torch.Tensor, exact: Exact) -> Dif
 
 
 def exact_values(bsym: BoundSymbol, given: Values, *, drew: bool) -> ExactOf:
-    """The function that names, for each result of a line, the function that computes it in float64 from what was read.
+    """Return a function that returns, for each result of a line, the function that computes it in float64.
 
-    A line that `drew` random numbers has no value in float64: those of another dtype are others.
+    A line that drew random numbers (`drew`) has no value in float64, because another dtype gives other numbers.
     """
 
     def exact(name: str, perturbed: bool = False) -> torch.Tensor | None:
@@ -180,12 +181,12 @@ def exact_values(bsym: BoundSymbol, given: Values, *, drew: bool) -> ExactOf:
 
 
 def converted(bsym: BoundSymbol, given: Values, change: Compute) -> Values:
-    """The values that a line has read, in another precision: large tensors are converted while they are read."""
+    """Return a line's inputs in another precision; large tensors are converted when they are read."""
     if bsym.mutates:
         return {name: change(value) for name, value in copied(given).items()}
     return {name: deferred(value, change) for name, value in given.items()}
 
 
 def acquisition_fault(trace: Trace, bsym: BoundSymbol, name: str, difference: Difference) -> Fault:
-    """The fault of a line that does not compute what the program's own call does."""
+    """Return the fault of a line whose result differs from the program's own call."""
     return line_fault("acquisition", trace.made_by, trace.name, bsym, name, of_result(name, difference))

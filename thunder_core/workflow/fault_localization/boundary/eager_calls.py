@@ -1,7 +1,7 @@
-"""The calls of PyTorch that a program makes in eager PyTorch: the function, the place and what it returned.
+"""The calls of PyTorch that a program makes in eager PyTorch: the function, the place and the results.
 
-The results of all calls of a large program would take more memory than its weights: some are held at a time, and the
-program runs again for the results that follow.
+The results of all calls of a large program would take more memory than its weights. Only some are kept in memory, and
+the program runs again for the following results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from thunder_core.frontend.acquire.code_origins import TORCH_FOLDER, WRAPPERS
 from thunder_core.tracing.ir.tree import leaves
 
-ROOT_MODULE = "module"  # names the subject itself in traces
+ROOT_MODULE = "module"  # the name of the subject in traces
 LEAST_ROOM = 64 << 20  # bytes
 PART_OF_WEIGHTS = 0.05
 OTHER_CALLS = "the program makes other calls of PyTorch when it runs again"
@@ -28,7 +28,7 @@ MODULE_CALL: CodeType = torch.nn.Module._call_impl.__code__
 
 @dataclass(frozen=True)
 class EagerPlace:
-    """The place of a call: the user's file and line, and the path of the innermost module that runs."""
+    """The place of a call: the source file and line, and the path of the innermost running module."""
 
     filename: str = ""
     lineno: int = 0
@@ -40,7 +40,7 @@ Results = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class EagerCall:
-    """A call of PyTorch that a program made: the function, its place, its number, and how many tensors it returned."""
+    """A call of PyTorch that a program made: the function, its place, its number, and the number of its results."""
 
     function: Callable[..., Any]
     place: EagerPlace
@@ -60,10 +60,10 @@ class EagerCall:
 
 
 class RecordCalls(TorchFunctionMode):
-    """Record the calls of PyTorch beneath it, with copies of what they return, from a `first` call on.
+    """Records the calls of PyTorch while it is active, with copies of their results from the call number `first` on.
 
-    `subject` is the function or module that is called; its modules are named by their paths. As many results are
-    `held`, by the numbers of calls, as `room` bytes hold, or those of one call.
+    `subject` is the function or module that is called; its modules are named by their paths. `held` has the results by
+    call number, up to `room` bytes, but at least the results of one call.
     """
 
     def __init__(self, subject: object = None, first: int = 0, room: float = math.inf) -> None:
@@ -79,22 +79,22 @@ class RecordCalls(TorchFunctionMode):
     ) -> Any:
         """Call the function, and record the call."""
         result = func(*args, **(kwargs or {}))
-        tensors = tuple(one.detach() for one in leaves(result) if is_dense(one))
+        tensors = tuple(leaf.detach() for leaf in leaves(result) if is_dense(leaf))
         if tensors:
             number = len(self.calls)
             self.calls.append(EagerCall(func, self._place(), number, len(tensors), self.held.__getitem__))
             if number >= self._first and self._has_room(tensors):
-                self.held[number] = tuple(one.clone() for one in tensors)
+                self.held[number] = tuple(tensor.clone() for tensor in tensors)
         return result
 
     def _has_room(self, tensors: Results) -> bool:
-        """Whether the results of a call can be held; those of all that follow cannot, once there is no room."""
-        self._room -= sum(one.nbytes for one in tensors)
+        """Whether there is room for a call's results; once there is not, no later results are kept."""
+        self._room -= sum(tensor.nbytes for tensor in tensors)
         self._is_full = self._is_full or (self._room < 0 and bool(self.held))
         return not self._is_full
 
     def _place(self) -> EagerPlace:
-        """The place of the call that is made now, named as traces name places."""
+        """Return the place of the current call, with the names that traces use."""
         frames = [frame for frame in frames_outward() if frame.f_code.co_filename != __file__]
         running = next((frame.f_locals["self"] for frame in frames if frame.f_code is MODULE_CALL), None)
         module = "" if running is None else self._paths.get(id(running), type(running).__name__)
@@ -104,7 +104,7 @@ class RecordCalls(TorchFunctionMode):
 
 
 class RepeatedRecording:
-    """The results of a program's calls, of which some are held at a time; `run` runs the program under a recorder."""
+    """The results of a program's calls, some of which are in memory; `run` runs the program under a recorder."""
 
     def __init__(self, subject: object, run: Callable[[RecordCalls], None], room: float) -> None:
         self._subject, self._run, self._room = subject, run, room
@@ -118,7 +118,7 @@ class RepeatedRecording:
         return recorder
 
     def _results(self, number: int) -> Results:
-        """The results of a call; the program runs again for results that are not held."""
+        """Return the results of a call; run the program again if they are not in memory."""
         if number not in self._held:
             self._held = {}
             again = self._recorded(first=number)
@@ -129,17 +129,17 @@ class RepeatedRecording:
 
 
 def room_beside(weights: int) -> int:
-    """The bytes of results that are held at a time, beside so many bytes of weights."""
+    """Return the number of bytes of results to keep in memory, for a model with `weights` bytes of weights."""
     return max(LEAST_ROOM, int(PART_OF_WEIGHTS * weights))
 
 
 def kind_of(call: EagerCall) -> tuple[str, EagerPlace, int]:
-    """The function, the place and the number of results of a call, which it has each time that the program runs."""
+    """Return the function, the place and the number of results of a call, which are the same in each run."""
     return call.name, call.place, call.result_count
 
 
 def frames_outward() -> Iterator[FrameType]:
-    """The frames of this thread, the innermost first."""
+    """Yield the frames of this thread, the innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
@@ -147,11 +147,11 @@ def frames_outward() -> Iterator[FrameType]:
 
 
 def is_users(frame: FrameType) -> bool:
-    """Whether a frame runs neither PyTorch's own code nor that of context managers."""
+    """Whether a frame runs neither PyTorch's own code nor the code of context managers."""
     filename = frame.f_code.co_filename
     return not filename.startswith(TORCH_FOLDER) and filename not in WRAPPERS
 
 
 def is_dense(value: object) -> bool:
-    """Whether a value is a tensor with strides."""
+    """Whether a value is a strided tensor."""
     return isinstance(value, torch.Tensor) and value.layout is torch.strided

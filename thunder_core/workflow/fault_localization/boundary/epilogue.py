@@ -1,4 +1,4 @@
-"""The epilogue: whether what a program returns, and leaves behind, is what its computation has given it."""
+"""The check of the epilogue: a program must return, and leave as state, the values that its computation returned."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ ANOTHER = "`{path}` is `{ours}`, but eager PyTorch has the value of `{right}` th
 DIFFERENT = "`{path}` is {ours}, but {theirs} in eager PyTorch"
 OTHER_VALUES = "`{}` has other values than in eager PyTorch"
 UNWRITTEN = "`{path}` is the tensor from before the call, but a new tensor in eager PyTorch"
-INPUT = "input "  # begins the paths of what inputs hold behind a call
-ATTRIBUTE = "attribute "  # begins the paths of what a returned dict has among its attributes
-MUCH_NEARER = 10.0  # times nearer is the result that belongs to a path, however much a program amplifies rounding
+INPUT = "input "  # the prefix of paths in inputs after a call
+ATTRIBUTE = "attribute "  # the prefix of paths in the attributes of a returned dict
+MUCH_NEARER = 10.0  # the right result for a path is this many times nearer, even if a program amplifies rounding
 Child = tuple[str, Any]
 
 
 @dataclass(frozen=True)
 class HandedOut:
-    """The output of an epilogue, what it may have written to, the computation's results, and its variables, by name."""
+    """The output of an epilogue, the objects that it may have written to, the computation's results, and variables."""
 
     output: object
     subject: object
@@ -37,7 +37,7 @@ class HandedOut:
     variables: Mapping[str, Any]
 
     def at(self, path: str) -> Any:
-        """The object at a path of the output, or of the state behind the call; None where there is none."""
+        """Return the object at a path of the output, or of the state after the call; None if there is none."""
         root, keys = self.output, path.removesuffix(AFTER_CALL)
         if path.endswith(AFTER_CALL):
             root = self.arguments if path.startswith(INPUT) else self.subject
@@ -46,7 +46,7 @@ class HandedOut:
         return follow(root, without_prefix(keys).split(".") if keys not in ("", ROOT) else [])
 
     def owner(self, path: str) -> Any:
-        """The object that holds what is at a path."""
+        """Return the object that contains the object at a path."""
         end = AFTER_CALL if path.endswith(AFTER_CALL) else ""
         parent, dot, _ = path.removesuffix(AFTER_CALL).rpartition(".")
         if end and not dot:
@@ -56,38 +56,38 @@ class HandedOut:
         return self.at(parent + end)
 
     def name_of(self, value: object) -> str:
-        """The name of the result that a value is; empty for none."""
+        """Return the name of the computation's result that a value is; empty if it is none."""
         return next((name for name, result in self.results.items() if is_same(result, value)), "")
 
     def variables_of(self, value: object) -> list[str]:
-        """The epilogue's variables that are an object."""
-        return [name for name, one in self.variables.items() if value is not None and one is value]
+        """Return the names of the epilogue's variables that refer to an object."""
+        return [name for name, variable in self.variables.items() if value is not None and variable is value]
 
 
 def without_prefix(path: str) -> str:
-    """The keys of a path, without the word that says where they begin."""
+    """Return the keys of a path without its prefix."""
     return path.removeprefix(INPUT).removeprefix(ATTRIBUTE)
 
 
 def returned_leaves(output: object) -> Leaves:
-    """The leaves of what is returned, and of the attributes that it has besides its items."""
-    found = leaves_of(output)
+    """Return the leaves of an output, and of the attributes that it has in addition to its items."""
+    leaves = leaves_of(output)
     if isinstance(output, Mapping) and hasattr(output, "__dict__"):
         attributes = leaves_of(vars(output))
-        found.tensors |= {f"{ATTRIBUTE}{path}": tensor for path, tensor in attributes.tensors.items()}
-        found.structure |= {f"{ATTRIBUTE}{path}": text for path, text in attributes.structure.items() if path}
-    return found
+        leaves.tensors |= {f"{ATTRIBUTE}{path}": tensor for path, tensor in attributes.tensors.items()}
+        leaves.structure |= {f"{ATTRIBUTE}{path}": text for path, text in attributes.structure.items() if path}
+    return leaves
 
 
 def follow(root: Any, keys: Sequence[str]) -> Any:
-    """The object at the end of a way through items and attributes; None where it leads nowhere."""
+    """Return the object that keys lead to from a root; None if there is none."""
     for key in keys:
         root = next((value for name, value in children(root) if name == key), None)
     return root
 
 
 def children(value: Any) -> Iterator[Child]:
-    """The items and attributes of an object, by their names in paths."""
+    """Yield the items and attributes of an object, by their names in paths."""
     if isinstance(value, Mapping):
         yield from ((str(key), item) for key, item in value.items())
     elif isinstance(value, list | tuple):
@@ -101,33 +101,32 @@ def children(value: Any) -> Iterator[Child]:
 def misplaced_result(
     epilogue: Trace, handed_out: HandedOut, ours: Leaves, theirs: Leaves, unwritten: Iterable[str] = ()
 ) -> Fault | None:
-    """The fault of an epilogue that hands out something else than eager PyTorch, at the first path where it does.
+    """Return the fault of an epilogue at the first path where its result differs from eager PyTorch's, or None.
 
-    `ours` and `theirs` are what is returned and left behind a call. Another value of a tensor is the epilogue's fault
-    where the computation has the right one among its results; else it was computed wrongly. At the `unwritten` paths
-    only eager PyTorch leaves another tensor than before.
+    `ours` and `theirs` are the returned values and the state after a call. A wrong value of a tensor is the epilogue's
+    fault if the computation has the right value among its results; otherwise the computation is wrong. At the
+    `unwritten` paths, only eager PyTorch has another tensor than before the call.
     """
     mine, right = described(ours), described(theirs)
     for path in dict.fromkeys((*right, *mine)):
         if mine.get(path) != right.get(path):
-            told = DIFFERENT.format(
-                path=path or ROOT, ours=mine.get(path, "not there"), theirs=right.get(path, "not there")
-            )
-            return epilogue_fault(epilogue, handed_out, path, told)
+            here, there = mine.get(path, "missing"), right.get(path, "missing")
+            phrase = DIFFERENT.format(path=path or ROOT, ours=here, theirs=there)
+            return epilogue_fault(epilogue, handed_out, path, phrase)
         value = theirs.tensors.get(path)
         if value is None or is_close(ours.tensors[path], value):
             continue
         fitting = fitting_result(handed_out.results, ours.tensors[path], value)
         if fitting is not None:
             name = handed_out.name_of(handed_out.at(path))
-            told = ANOTHER.format(path=path, ours=name or "something else", right=fitting)
-            return epilogue_fault(epilogue, handed_out, path, told)
+            phrase = ANOTHER.format(path=path, ours=name or "another value", right=fitting)
+            return epilogue_fault(epilogue, handed_out, path, phrase)
     faults = (epilogue_fault(epilogue, handed_out, path, UNWRITTEN.format(path=path)) for path in unwritten)
     return next(faults, None)
 
 
 def fitting_result(results: Mapping[str, Any], ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
-    """The name of the result of the computation that is much nearer to a value of eager PyTorch than ours is."""
+    """Return the name of the computation's result that is much nearer to eager PyTorch's value than ours, or None."""
     distances = {name: distance(result, theirs) for name, result in results.items()}
     nearest = min(distances, key=lambda name: distances[name], default="")
     least = distances.get(nearest, math.inf)
@@ -135,25 +134,25 @@ def fitting_result(results: Mapping[str, Any], ours: torch.Tensor, theirs: torch
 
 
 def described(leaves: Leaves) -> dict[str, str]:
-    """The types and constants by path, and the metadata of tensors."""
+    """Return the types and constants by path, and the metadata of tensors."""
     tensors = {path: f"{dtype_name(tensor.dtype)}{list(tensor.shape)}" for path, tensor in leaves.tensors.items()}
     return leaves.structure | tensors
 
 
-def epilogue_fault(epilogue: Trace, handed_out: HandedOut, path: str, told: str) -> Fault:
-    """The fault at the line that gives a path its value, or, where none does, at the last one."""
+def epilogue_fault(epilogue: Trace, handed_out: HandedOut, path: str, difference: str) -> Fault:
+    """Return the fault at the line that sets the value at a path, or at the last line if no line does."""
     return Fault(
         kind="epilogue",
         by=epilogue.made_by,
         trace=epilogue.name,
         line=line_of(epilogue, handed_out, path),
         result=path or ROOT,
-        difference=told,
+        difference=difference,
     )
 
 
 def line_of(epilogue: Trace, handed_out: HandedOut, path: str) -> str:
-    """The line of an epilogue that gives a path its value: of what holds it, or else of what holds that, and so on."""
+    """Return the line of an epilogue that sets the value at a path, or the value of the nearest object around it."""
     lines = [bound_symbol_text(bsym) for bsym in epilogue.bound_symbols]
     end = AFTER_CALL if path.endswith(AFTER_CALL) else ""
     inner = path.removesuffix(AFTER_CALL)
@@ -167,7 +166,7 @@ def line_of(epilogue: Trace, handed_out: HandedOut, path: str) -> str:
 
 
 def writing_line(lines: Sequence[str], owners: Sequence[str], own: Sequence[str], key: str) -> str:
-    """The line that gives one of the owners, or what is there itself, its value under a key; empty where none does."""
+    """Return the line that sets a key of one of the owners, or the value itself; empty if there is none."""
     starts = (
         [start for owner in owners for start in written_as(owner, key)],
         [f"fill({name}, " for name in (*owners, *own)],
@@ -181,43 +180,43 @@ def writing_line(lines: Sequence[str], owners: Sequence[str], own: Sequence[str]
 
 
 def written_as(owner: str, key: str) -> Iterator[str]:
-    """The beginnings of lines that write to what holds something under a key."""
+    """Yield the beginnings of lines that set a key of an owner."""
     yield f"{owner}.{key} = "
     for text in (key, repr(key)):
         yield from (f"{owner}[{text}] = ", f"{owner}.__setitem__({text}, ")
 
 
-def are_alike(one: object, other: object) -> bool:
-    """Whether two values are tensors of one shape and dtype."""
-    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+def are_alike(first: object, second: object) -> bool:
+    """Whether two values are tensors of the same shape and dtype."""
+    if not (isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)):
         return False
-    return one.shape == other.shape and one.dtype == other.dtype
+    return first.shape == second.shape and first.dtype == second.dtype
 
 
-def distance(one: Any, other: torch.Tensor) -> float:
-    """The largest difference of a value from a tensor; infinite where the value is no tensor of its shape and dtype."""
-    return largest_difference(one, other) if are_alike(one, other) else math.inf
+def distance(value: Any, tensor: torch.Tensor) -> float:
+    """Return the largest difference of a value from a tensor; infinite if the shape or the dtype differs."""
+    return largest_difference(value, tensor) if are_alike(value, tensor) else math.inf
 
 
-def is_close(one: Any, other: Any) -> bool:
-    """Whether two tensors of one shape and dtype have the same values but for rounding."""
-    if not are_alike(one, other):
+def is_close(first: Any, second: Any) -> bool:
+    """Whether two tensors of the same shape and dtype have the same values except for rounding."""
+    if not are_alike(first, second):
         return False
-    if not (one.is_floating_point() or one.is_complex()):
-        return torch.equal(one, other)
-    if torch.equal(one, other):
+    if not (first.is_floating_point() or first.is_complex()):
+        return torch.equal(first, second)
+    if torch.equal(first, second):
         return True
-    bound = 1e-4 if one.dtype in (torch.float32, torch.float64) else 3e-2
-    scale = max((float(block.abs().nan_to_num().max()) for (block,) in blocks_of(other)), default=0.0)
+    bound = 1e-4 if first.dtype in (torch.float32, torch.float64) else 3e-2
+    scale = max((float(block.abs().nan_to_num().max()) for (block,) in blocks_of(second)), default=0.0)
     return all(
         torch.allclose(left, right, rtol=0.0, atol=bound * scale + 1e-12, equal_nan=True)
-        for left, right in blocks_of(one, other)
+        for left, right in blocks_of(first, second)
         if left.numel()
     )
 
 
-def is_same(one: object, other: object) -> bool:
-    """Whether two tensors lie in the same memory."""
-    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+def is_same(first: object, second: object) -> bool:
+    """Whether two tensors have the same memory and shape."""
+    if not (isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)):
         return False
-    return one is other or (one.data_ptr() == other.data_ptr() and one.shape == other.shape)
+    return first is second or (first.data_ptr() == second.data_ptr() and first.shape == second.shape)

@@ -1,4 +1,4 @@
-"""The outside of the computation: how it was acquired, what is returned, and what state is left behind a call."""
+"""The check of everything around a computation: how it was traced, the returned values, and the state after a call."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from thunder_core.workflow.validation.state import Observed, changed_paths
 
 @dataclass(frozen=True)
 class Preparation:
-    """The results of a prologue on copies of arguments: for the computation, and for the epilogue to write to."""
+    """The results of a prologue on copies of arguments: inputs of the computation, and objects for the epilogue."""
 
     arguments: Arguments
     inputs: tuple[Any, ...]
@@ -60,10 +60,10 @@ def wrong_outside(
     has_room: Callable[[Trace], bool],
     thorough: bool,
 ) -> Iterator[Fault]:
-    """The fault of what lies around the computation: it was acquired wrongly, or the epilogue hands it out wrongly.
+    """Yield the fault of the code around the computation: a wrong trace, or an epilogue with a wrong result.
 
-    The calls of eager PyTorch are looked at one by one where something differs, or where that is `thorough`, as far as
-    a trace `has_room` for that in memory.
+    If a result differs, or if `thorough` is set, the calls of eager PyTorch are compared one by one, if `has_room` says
+    that a trace fits into memory.
     """
     acquired = program.traces("computation")[0]
     inputs = own_inputs(inputs_by_name(acquired, preparation.inputs), *program.traces("computation"))
@@ -72,7 +72,7 @@ def wrong_outside(
     with call.undone():
         theirs = run_eager(call, states)
     paths = {**ours.changed, **theirs.changed}
-    mine, right = (one.observed.with_state_at(paths).leaves for one in (ours, theirs))
+    mine, right = (result.observed.with_state_at(paths).leaves for result in (ours, theirs))
     unwritten = [f"{path}{AFTER_CALL}" for path in theirs.replaced if path not in ours.replaced]
     fault = misplaced_result(program.last("epilogue"), handed_out, mine, right, unwritten)
     if (thorough or fault is not None or not has_close_values(mine, right)) and has_room(acquired):
@@ -85,9 +85,9 @@ def wrong_outside(
 
 @dataclass(frozen=True)
 class CallResult:
-    """The results of a call and the state behind it, and the paths at which that is another than before.
+    """The results of a call with the state after it, and the paths at which the state has changed.
 
-    `replaced` are those at which there is another tensor, whatever its values.
+    `replaced` are the paths at which there is another tensor object, with any values.
     """
 
     observed: Observed
@@ -96,7 +96,7 @@ class CallResult:
 
 
 def run_of(output: object, call: SubjectCall, arguments: Arguments, before: Leaves, values: Leaves) -> CallResult:
-    """The run that has returned an output; `before` has the state of before the call, and `values` copies of it."""
+    """Return the result of a call with this output; `before` is the state before the call, `values` a copy of it."""
     after = call.state(arguments)
     state = copied_leaves(after)
     replaced = [
@@ -108,7 +108,7 @@ def run_of(output: object, call: SubjectCall, arguments: Arguments, before: Leav
 
 
 def run_program(program: Program, call: SubjectCall, preparation: Preparation) -> tuple[CallResult, HandedOut]:
-    """The run of a program, and what its epilogue has handed out."""
+    """Run a program, and also return the output and the variables of its epilogue."""
     args, kwargs = preparation.arguments
     before = call.state(preparation.arguments)
     values = copied_leaves(before)
@@ -116,13 +116,13 @@ def run_program(program: Program, call: SubjectCall, preparation: Preparation) -
     output, variables = with_variables(program._epilogue, (*preparation.outside, *results))
     proxies = program.last("epilogue").inputs[len(preparation.outside) :]
     names = {proxy.name: value for proxy, value in zip(proxies, results, strict=False)}
-    held = {**{str(place): value for place, value in enumerate(args)}, **kwargs}
+    arguments = {**{str(place): value for place, value in enumerate(args)}, **kwargs}
     run = run_of(output, call, preparation.arguments, before, values)
-    return run, HandedOut(output, call.subject, held, names, variables)
+    return run, HandedOut(output, call.subject, arguments, names, variables)
 
 
 def run_eager(call: SubjectCall, states: RandomStates) -> CallResult:
-    """The run of eager PyTorch."""
+    """Run the call in eager PyTorch."""
     args, kwargs = arguments = call.own_arguments()
     before = call.state(arguments)
     values = copied_leaves(before)
@@ -133,9 +133,9 @@ def run_eager(call: SubjectCall, states: RandomStates) -> CallResult:
 def eager_calls(
     call: SubjectCall, own_arguments: Callable[[], Arguments], states: RandomStates, room: float
 ) -> list[EagerCall]:
-    """The calls of PyTorch that the subject makes for arguments, which leave no trace behind.
+    """Return the calls of PyTorch that the subject makes for arguments; their effects are undone.
 
-    So many bytes of what they return are held at a time.
+    At most `room` bytes of their results are in memory at a time.
     """
     is_differentiated = torch.is_grad_enabled()
 
@@ -151,9 +151,10 @@ def eager_calls(
 
 
 def room_for(acquired: Trace) -> float:
-    """The bytes of results of eager calls that are held at a time: a part of what the program reads, its weights.
+    """Return the number of bytes of eager results to keep in memory: a part of the size of the program's inputs.
 
-    All are held where the trace changes settings of PyTorch, under which eager PyTorch would run again.
+    The limit is infinite if the trace changes settings of PyTorch, because eager PyTorch would run again under these
+    settings.
     """
     if settings_of(acquired.bound_symbols):
         return math.inf
@@ -161,32 +162,32 @@ def room_for(acquired: Trace) -> float:
 
 
 def has_close_values(ours: Leaves, theirs: Leaves) -> bool:
-    """Whether tensors have the same values but for rounding."""
+    """Whether all tensors have the same values except for rounding."""
     return all(is_close(ours.tensors.get(path), tensor) for path, tensor in theirs.tensors.items())
 
 
 def wrong_result(acquired: Trace, computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> Fault | None:
-    """The fault of an acquired computation that has `computed` something else than eager PyTorch has at a path."""
+    """Return the fault of a traced computation that did not compute eager PyTorch's value at a path, or None."""
     path = unlike_path(computed, ours, theirs)
     return None if path is None else return_fault("acquisition", acquired, path, Difference(OTHER_VALUES.format(path)))
 
 
 def unlike_path(computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> str | None:
-    """The first path at which eager PyTorch has a value that is neither ours nor was `computed`."""
+    """Return the first path at which eager PyTorch's value is neither ours nor in `computed`; None if there is none."""
     for path, tensor in theirs.tensors.items():
-        if not any(is_close(one, tensor) for one in (ours.tensors.get(path), *computed)):
+        if not any(is_close(value, tensor) for value in (ours.tensors.get(path), *computed)):
             return path
     return None
 
 
 def copied_leaves(leaves: Leaves) -> Leaves:
-    """The leaves, with copies of the tensors."""
+    """Return the leaves with copies of the tensors."""
     tensors = {path: tensor.detach().clone() for path, tensor in leaves.tensors.items()}
     return Leaves(tensors, dict(leaves.structure), dict(leaves.opaque))
 
 
 def with_variables(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
-    """The result of a function, and its local variables at its end."""
+    """Call a function, and return its result and its local variables at the end."""
     variables: dict[str, Any] = {}
 
     def watch(frame: Any, event: str, _: object) -> None:

@@ -1,1 +1,1 @@
-"""Changed arguments and attributes, by which guards are tried."""
+"""Changed arguments and attributes for testing guards."""

@@ -1,4 +1,4 @@
-"""Probes of arguments: tensors with other metadata, and numbers, flags and texts with other values."""
+"""Probes of arguments: tensors with other metadata, and numbers, flags and strings with other values."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ OTHERS: Mapping[type, Callable[[Any], Any]] = {
     tuple: lambda value: (*value, *value[-1:]),
 }
 NUMBERS = (bool, int, float)
-ONE_MORE = "with one element more"
+ONE_MORE = "with one more element"
 
 
 def argument_probes(call: SubjectCall, *, each_size: bool = True) -> Iterator[Probe]:
-    """Each argument with other metadata or another value, each left out, and further ones.
+    """Yield probes with each argument changed, with each argument missing, and with additional arguments.
 
-    Sizes that tensors have in common are changed together, and with `each_size` one by one, too.
+    Tensors with a common size are changed together; if `each_size` is set, also one by one.
     """
     yield from size_probes(call)
     for name, value in call.kwargs.items():
@@ -44,7 +44,7 @@ def argument_probes(call: SubjectCall, *, each_size: bool = True) -> Iterator[Pr
 
 
 def further_arguments(call: SubjectCall) -> Iterator[tuple[str, Any]]:
-    """Arguments that the call leaves at their defaults, each with another value, and one that nobody knows."""
+    """Yield other values of arguments that the call leaves at their defaults, and one unknown argument."""
     function = call.subject.forward if isinstance(call.subject, torch.nn.Module) else call.subject
     try:
         parameters = list(inspect.signature(function).parameters.values())[len(call.args) :]
@@ -64,7 +64,7 @@ def further_arguments(call: SubjectCall) -> Iterator[tuple[str, Any]]:
 
 
 def others_of(value: object) -> Iterator[tuple[str, Any]]:
-    """Values that are a little other, and what is other about them, in words."""
+    """Yield slightly different values, with the difference in words."""
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         kind = torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else None
         for what, other in other_tensors(value.detach().requires_grad_(value.requires_grad)):
@@ -74,7 +74,7 @@ def others_of(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors that differ from one in their metadata alone, as far as that is possible."""
+    """Yield tensors that differ only in their metadata, as far as possible."""
     for dim in range(value.ndim):
         if value.shape[dim]:
             yield f"{ONE_MORE} in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
@@ -91,33 +91,36 @@ def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def size_probes(call: SubjectCall) -> Iterator[Probe]:
-    """The tensor arguments that have a size in common in a dimension, with one element more there."""
+    """Yield probes of the tensor arguments with a common size in a dimension, each with one more element there."""
     tensors = {
-        name: one
-        for name, one in call.kwargs.items()
-        if isinstance(one, torch.Tensor) and one.layout is torch.strided and not isinstance(one, torch.nn.Parameter)
+        name: value
+        for name, value in call.kwargs.items()
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided
+        if not isinstance(value, torch.nn.Parameter)
     }
-    sizes = dict.fromkeys((dim, size) for one in tensors.values() for dim, size in enumerate(one.shape) if size)
+    sizes = dict.fromkeys((dim, size) for value in tensors.values() for dim, size in enumerate(value.shape) if size)
     for dim, size in sizes:
-        having = {name: one.detach() for name, one in tensors.items() if one.ndim > dim and one.shape[dim] == size}
-        longer = {
-            name: torch.cat([one, one.narrow(dim, 0, 1)], dim).requires_grad_(tensors[name].requires_grad)
-            for name, one in having.items()
+        fitting = {
+            name: value.detach() for name, value in tensors.items() if value.ndim > dim and value.shape[dim] == size
         }
-        path = f"kwargs[{next(iter(having))!r}]"
-        yield Probe(f"{', '.join(having)} {ONE_MORE} in dimension {dim}", with_arguments(call, longer), path=path)
+        longer = {
+            name: torch.cat([value, value.narrow(dim, 0, 1)], dim).requires_grad_(tensors[name].requires_grad)
+            for name, value in fitting.items()
+        }
+        path = f"kwargs[{next(iter(fitting))!r}]"
+        yield Probe(f"{', '.join(fitting)} {ONE_MORE} in dimension {dim}", with_arguments(call, longer), path=path)
 
 
 def with_arguments(call: SubjectCall, values: Mapping[str, Any]) -> Callable[[], Arguments]:
-    """A function that makes the arguments of a call with other ones of some names."""
+    """Return a function that makes the arguments of a call with some arguments replaced."""
     return lambda: own((call.args, {**call.kwargs, **values}))
 
 
 def with_argument(call: SubjectCall, name: str, value: object) -> Callable[[], Arguments]:
-    """A function that makes the arguments of a call with another one of a name."""
+    """Return a function that makes the arguments of a call with one argument replaced."""
     return lambda: own((call.args, {**call.kwargs, name: value}))
 
 
 def without_argument(call: SubjectCall, name: str) -> Callable[[], Arguments]:
-    """A function that makes the arguments of a call without the one of a name."""
+    """Return a function that makes the arguments of a call without one argument."""
     return lambda: own((call.args, {key: value for key, value in call.kwargs.items() if key != name}))

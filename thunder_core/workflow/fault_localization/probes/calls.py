@@ -1,4 +1,4 @@
-"""Calls: a subject with arguments, which may run any number of times and leaves everything as it was."""
+"""Calls: a subject with arguments, which can run any number of times and whose effects are undone."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class SubjectCall:
         return {"module": self.subject, "args": self.args, "kwargs": self.kwargs}
 
     def own_arguments(self) -> Arguments:
-        """Copies of the arguments, which may be written to."""
+        """Return copies of the arguments, which may be written to."""
         return own((self.args, dict(self.kwargs)))
 
     def state(self, arguments: Arguments) -> Leaves:
-        """The state that a call with these arguments may change: that of the subject, and the arguments."""
+        """Return the state that a call with these arguments may change: the subject's state, and the arguments."""
         args, kwargs = arguments
         named = {**{str(place): value for place, value in enumerate(args)}, **kwargs}
         model = self.subject if isinstance(self.subject, torch.nn.Module) else torch.nn.Module()
@@ -46,7 +46,7 @@ class SubjectCall:
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """Put the buffers, attributes and hooks of a module back behind the block."""
+        """Restore a module's buffers, attributes and hooks after the block."""
         if not isinstance(self.subject, torch.nn.Module):
             yield
             return
@@ -61,27 +61,32 @@ class SubjectCall:
 
 
 def dicts_of(module: torch.nn.Module) -> Iterator[dict[Any, Any]]:
-    """The attributes of a module, and the dicts among them: its hooks, parameters, buffers and children."""
+    """Yield a module's `__dict__`, and the dicts in it: its hooks, parameters, buffers and children."""
     yield vars(module)
     yield from (value for value in vars(module).values() if isinstance(value, dict))
 
 
 def put_back(entries: dict[Any, Any], before: Mapping[Any, Any]) -> None:
-    """Give a dict the entries that it had."""
+    """Restore the entries of a dict."""
     if entries.keys() != before.keys() or any(entries[key] is not value for key, value in before.items()):
         entries.clear()
         entries.update(before)
 
 
 def own(arguments: Arguments) -> Arguments:
-    """Copies of arguments and of what they hold, one object staying one; modules and parameters are shared."""
+    """Return copies of arguments and their contents; identical objects stay identical.
+
+    Modules and parameters are shared.
+    """
     memo: dict[int, Any] = {}
     args, kwargs = arguments
-    return tuple(own_value(value, memo) for value in args), {name: own_value(one, memo) for name, one in kwargs.items()}
+    return tuple(own_value(value, memo) for value in args), {
+        name: own_value(value, memo) for name, value in kwargs.items()
+    }
 
 
 def own_value(value: Any, memo: dict[int, Any]) -> Any:
-    """A copy of a value, of which `memo` has the parts that were copied before; itself where it cannot be copied."""
+    """Return a copy of a value, or the value if it cannot be copied; `memo` has the parts that were copied before."""
     if isinstance(value, AS_THEY_ARE) or callable(value):
         return value
     try:
@@ -89,14 +94,14 @@ def own_value(value: Any, memo: dict[int, Any]) -> Any:
         for tensor in tensors:
             shared = isinstance(tensor, AS_THEY_ARE)
             memo.setdefault(id(tensor), tensor if shared else own_tensor(tensor))
-        memo.setdefault(id(memo), []).extend(tensors)  # their ids stay theirs
+        memo.setdefault(id(memo), []).extend(tensors)  # keeps the tensors alive, so that their ids stay valid
         return copy.deepcopy(value, memo)
     except (NotComparable, RuntimeError, TypeError, ValueError, AttributeError):
         return value
 
 
 def own_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of a tensor, in its strides."""
+    """Return a copy of a tensor with the same strides."""
     if not_copied(tensor) is not None:
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)
     own: torch.Tensor = copied({"": tensor})[""]

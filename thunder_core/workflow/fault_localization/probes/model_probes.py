@@ -17,7 +17,7 @@ Change = Callable[[], AbstractContextManager[Any]]
 
 
 def model_probes(program: Program, call: SubjectCall) -> Iterator[Probe]:
-    """Each module with a hook, with another `forward`, and of another class, and the model in its other mode."""
+    """Yield probes of each module with a hook, another `forward` or another class, and of the model's other mode."""
     model = call.subject
     if not isinstance(model, torch.nn.Module):
         return
@@ -27,7 +27,7 @@ def model_probes(program: Program, call: SubjectCall) -> Iterator[Probe]:
         arguments = call.own_arguments
         yield Probe(f"a hook of {path}", arguments, hooked(module), path, "hooks")
         yield Probe(f"another {path}.forward", arguments, own_forward(module), f"{path}.__dict__", "'forward'")
-        if module is not model:  # which a compiled callable is for, whatever its class
+        if module is not model:  # a compiled callable is bound to the model, so the class of the model needs no guard
             yield Probe(f"{path} of another class", arguments, of_another_class(module), path, "was a")
     for kind in dict.fromkeys(map(type, model.modules())):
         where = f"{kind.__name__}.forward"
@@ -37,21 +37,21 @@ def model_probes(program: Program, call: SubjectCall) -> Iterator[Probe]:
 
 
 def guarded_modules(program: Program, call: SubjectCall) -> dict[int, str]:
-    """The names that guards have for modules."""
-    found = ((guard.path, held_at(guard.place, call)) for guard in program.guards if guard.place is not None)
-    names = {id(value): path for path, value in found if isinstance(value, torch.nn.Module)}
+    """Return the names that guards use for modules, by id."""
+    objects = ((guard.path, held_at(guard.place, call)) for guard in program.guards if guard.place is not None)
+    names = {id(value): path for path, value in objects if isinstance(value, torch.nn.Module)}
     return {**names, id(call.subject): "module"}
 
 
 def process_probes(call: SubjectCall) -> Iterator[Probe]:
-    """The call with other settings of PyTorch."""
+    """Yield the call with other settings of PyTorch."""
     for path, change in SETTINGS.items():
         yield Probe(f"another {path}", call.own_arguments, change(), path)
 
 
 @contextmanager
 def other_default_dtype() -> Iterator[None]:
-    """Another default dtype, until the block ends."""
+    """Set another default dtype while the block runs."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if before != torch.float64 else torch.float32)
     try:
@@ -61,7 +61,7 @@ def other_default_dtype() -> Iterator[None]:
 
 
 def other_autocast() -> AbstractContextManager[Any]:
-    """Autocast switched off where it is on, or the other way round."""
+    """Return a context that disables autocast if it is enabled, and enables it otherwise."""
     return torch.autocast("cpu", torch.bfloat16, enabled=not torch.is_autocast_enabled("cpu"))
 
 
@@ -75,7 +75,7 @@ SETTINGS: Mapping[str, Change] = {
 
 @contextmanager
 def hooked(module: torch.nn.Module) -> Iterator[None]:
-    """A module with a hook that raises, until the block ends."""
+    """Register a hook that raises an error on a module while the block runs."""
     handle = module.register_forward_hook(run_another)
     try:
         yield
@@ -85,7 +85,7 @@ def hooked(module: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def own_forward(module: torch.nn.Module) -> Iterator[None]:
-    """A module with another `forward` of its own, until the block ends."""
+    """Give a module its own `forward`, which raises an error, while the block runs."""
     before = vars(module).get("forward")
     vars(module)["forward"] = run_another
     try:
@@ -97,7 +97,7 @@ def own_forward(module: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def of_another_class(module: torch.nn.Module) -> Iterator[None]:
-    """A module of a class of its own, which computes something else, until the block ends."""
+    """Give a module another class, whose `forward` raises an error, while the block runs."""
     kind = type(module)
     module.__class__ = type(kind.__name__, (kind,), {"forward": run_another})
     try:
@@ -108,7 +108,7 @@ def of_another_class(module: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def another_forward(kind: Any) -> Iterator[None]:
-    """A class of modules with another `forward`, until the block ends."""
+    """Give a class of modules another `forward`, which raises an error, while the block runs."""
     before = vars(kind).get("forward")
     kind.forward = run_another
     try:
@@ -122,7 +122,7 @@ def another_forward(kind: Any) -> Iterator[None]:
 
 @contextmanager
 def other_mode(model: torch.nn.Module) -> Iterator[None]:
-    """A model in eval mode where it was in training mode, or the other way round, until the block ends."""
+    """Switch a model between eval and train mode while the block runs."""
     modes = [(module, module.training) for module in model.modules()]
     model.train(not model.training)
     try:

@@ -1,4 +1,4 @@
-"""Probes of places: what guards look at in the subject, in what it holds and in modules, with other values."""
+"""Probes of places: the values that guards check in the subject and in modules, replaced by other values."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 from thunder_core.workflow.fault_localization.probes.unpacking import value_at
 
-ARGUMENTS = ("args", "kwargs")  # whose own values are probed as arguments
+ARGUMENTS = ("args", "kwargs")  # their values are probed as arguments
 UNTOUCHED = frozenset({"builtins", "sys", "typing"})  # modules whose functions everything calls
 Entries = tuple[Any, Any]  # a dict or list, and a key of it
 
 
 class AnotherFunction(RuntimeError):
-    """Raised by what stands in the place of a function."""
+    """Raised by the replacement of a function."""
 
 
 def run_another(*args: object, **kwargs: object) -> Any:
-    """Raise, as a function that is not the traced one."""
+    """Raise `AnotherFunction`, as the replacement of the traced function."""
     raise AnotherFunction("this is not the function that was traced")
 
 
 def place_probes(program: Program, call: SubjectCall, *, functions: bool = True) -> Iterator[Probe]:
-    """Each value that a guard looks at, where it can be changed, with another value; `functions` are values, too."""
+    """Yield probes with another value for each checked value that can be changed; `functions` includes functions."""
     for guard in program.guards:
         entry = entry_of_path(guard.path, call) if guard.place is None else entry_at(guard.place, call)
         if entry is None:
@@ -46,7 +46,7 @@ def place_probes(program: Program, call: SubjectCall, *, functions: bool = True)
 
 
 def other_values(value: object) -> Iterator[tuple[str, Any]]:
-    """Values that are other than what is found at a place."""
+    """Yield values that differ from a value at a place."""
     if isinstance(value, FunctionType | BuiltinFunctionType):
         yield "another function", run_another
     else:
@@ -54,7 +54,7 @@ def other_values(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def entry_at(place: Place, call: SubjectCall) -> Entries | None:
-    """The entry that a place is of what holds it; where that is a tuple, the entry that the tuple is."""
+    """Return the container and the key of a place; if the container is a tuple, its own container and key."""
     (kind, root), (step, key) = place[0], place[-1]
     if len(place) == 1 or (kind == "globals" and root in UNTOUCHED) or (root in ARGUMENTS and len(place) == 2):
         return None
@@ -66,7 +66,7 @@ def entry_at(place: Place, call: SubjectCall) -> Entries | None:
 
 
 def held_at(place: Place, call: SubjectCall) -> Any:
-    """The object at a place, which begins at the subject or in the globals of a module; None for other beginnings."""
+    """Return the object at a place in the subject or in a module's globals; None for other places."""
     kind, root = place[0]
     if kind == "root":
         return found_at(place, call.roots[root]) if root in call.roots else None
@@ -75,9 +75,9 @@ def held_at(place: Place, call: SubjectCall) -> Any:
 
 
 def entry_of_path(path: str, call: SubjectCall) -> Entries | None:
-    """The entry of an object's `__dict__` that a path such as `module.config.use_cache` names, itself or as a property.
+    """Return the `__dict__` and the key for a path such as `module.config.use_cache`, for an attribute or a property.
 
-    A property keeps what it returns in an entry of its name behind an underscore.
+    A property stores its value under its name with a leading underscore.
     """
     try:
         node = ast.parse(path, mode="eval").body
@@ -92,7 +92,7 @@ def entry_of_path(path: str, call: SubjectCall) -> Entries | None:
 
 @contextmanager
 def changed_entry(entries: Any, key: Any, value: object) -> Iterator[None]:
-    """An entry of a dict or list with another value, until the block ends."""
+    """Replace an entry of a dict or list while the block runs."""
     before = entries[key]
     entries[key] = value
     try:

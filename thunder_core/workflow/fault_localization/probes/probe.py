@@ -1,4 +1,4 @@
-"""A probe: a call that is a little other than the traced one, and the guard that is to refuse it."""
+"""A probe: a call that differs slightly from the traced call, and the guard that must refuse it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from thunder_core.workflow.fault_localization.probes.calls import Arguments
 
 @dataclass(frozen=True)
 class Probe:
-    """A call that differs from the traced one: in words, its arguments, and what holds from these on.
+    """A call that differs from the traced call: the difference in words, the arguments, and a context with a change.
 
-    `path` is what a guard has to look at to refuse it, as guards name that, and `told` a part of what the guard says.
+    `path` is the path that a guard must check to refuse the call, as guards name it, and `told` is a part of the
+    guard's text.
     """
 
     what: str
@@ -25,7 +26,7 @@ class Probe:
     told: str = ""
 
     def guard(self, program: Program) -> str:
-        """The guard of a program that is to refuse it, or what guards should look at where there is none."""
+        """Return the guard of a program that must refuse this call, or the call in words if there is no guard."""
         fitting = [guard for guard in program.guards if guard.path == self.path]
-        told = next((guard for guard in fitting if self.told in guard.words), fitting[0] if fitting else None)
-        return f"a call with {self.what}" if told is None else f"guard {told}"
+        guard = next((guard for guard in fitting if self.told in guard.words), fitting[0] if fitting else None)
+        return f"a call with {self.what}" if guard is None else f"guard {guard}"

@@ -1,4 +1,4 @@
-"""Unpacking: whether the prologue hands the computation what the origins of its inputs name."""
+"""The check of unpacking: the prologue must pass the objects that the origins of the computation's inputs name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STANDS_FOR_ANOTHER = "`{name}` is not {origin}"
 def wrongly_unpacked(
     computation: Trace, inputs: tuple[Any, ...], roots: Mapping[str, object], prologue: Trace
 ) -> Iterator[Fault]:
-    """A fault for each input of the computation that is another object than its origin names.
+    """Yield a fault for each input of the computation that is not the object that its origin names.
 
     `roots` are the objects that origins begin with: `module`, `args` and `kwargs`.
     """
@@ -36,7 +36,7 @@ def wrongly_unpacked(
 
 
 def follow_origin(origin: str, roots: Mapping[str, object]) -> object:
-    """The object that an origin such as `module.layers[0].weight` names; None where that cannot be followed."""
+    """Return the object that an origin such as `module.layers[0].weight` names; None if there is none."""
     try:
         return value_at(ast.parse(origin, mode="eval").body, roots)
     except (SyntaxError, LookupError, AttributeError, TypeError, ValueError):
@@ -44,7 +44,7 @@ def follow_origin(origin: str, roots: Mapping[str, object]) -> object:
 
 
 def value_at(node: ast.expr, roots: Mapping[str, object]) -> Any:
-    """The value of an expression of names, attributes and constant items; `ValueError` for another one."""
+    """Return the value of an expression of names, attributes and constant items; raise `ValueError` for others."""
     if isinstance(node, ast.Name):
         return roots[node.id]
     if isinstance(node, ast.Attribute):
@@ -55,19 +55,19 @@ def value_at(node: ast.expr, roots: Mapping[str, object]) -> Any:
     raise ValueError(f"{ast.unparse(node)} is not a path")
 
 
-def is_same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors are one object, or lie in the same memory with the same metadata."""
-    if one is other:
+def is_same_tensor(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors are the same object, or have the same memory and metadata."""
+    if first is second:
         return True
-    described = [(t.dtype, t.device, tuple(t.shape), t.stride(), t.data_ptr()) for t in (one, other)]
+    described = [(t.dtype, t.device, tuple(t.shape), t.stride(), t.data_ptr()) for t in (first, second)]
     return described[0] == described[1]
 
 
 def unpacking_line(prologue: Trace, place: int, name: str) -> str:
-    """The line of a prologue that gives an input its value: that which hands over another name, or that of the name."""
+    """Return the line of a prologue that sets an input: the line that passes another name, or the line of the name."""
     lines = [line.strip() for line in str(prologue).splitlines()]
-    handing_over = next((line for line in reversed(lines) if line.startswith("tensors = (")), "")
-    handed_over = [word.strip() for word in handing_over.removeprefix("tensors = (").removesuffix(")").split(",")]
-    if handing_over and (place >= len(handed_over) or handed_over[place] != name):
-        return handing_over
+    passing = next((line for line in reversed(lines) if line.startswith("tensors = (")), "")
+    passed = [word.strip() for word in passing.removeprefix("tensors = (").removesuffix(")").split(",")]
+    if passing and (place >= len(passed) or passed[place] != name):
+        return passing
     return next((line for line in lines if line.startswith((f"{name} = ", f"({name},"))), lines[-1])

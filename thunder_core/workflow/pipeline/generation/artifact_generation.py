@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +39,7 @@ from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, Sampl
 from thunder_core.workflow.pipeline.session.rebuild import loaded_from
 
 USUAL_NEW_TOKENS = 128
+UNSETTLED = 4  # tokens behind a token that may change its text: the longest contraction, ` ' v e`
 MAKE_ANEW = (
     "make the artifact again with `thunder optimize MODEL --task generate --prompt-length N --new-tokens M`, for "
     "prompts of up to N tokens and up to M new tokens"
@@ -112,7 +115,7 @@ class Generator(ABC):
         most = self.most_new_tokens(len(prompt))
         if most < (asked or 1):
             raise SequenceTooLong(
-                f"a prompt of {len(prompt)} tokens and {asked or 1} new tokens exceed the lengths that "
+                f"a prompt of {len(prompt)} tokens and {asked or 1} new tokens are more than "
                 f"{self.artifact.folder} serves: {self.served}",
                 fix=f"use at most {most} new tokens (--new-tokens), or {MAKE_ANEW}"
                 if most
@@ -157,8 +160,10 @@ class LibraryGenerator(Generator):
 
     @property
     def served(self) -> str:
-        """The lengths of prompts and of what follows."""
-        return str(self.lengths)
+        """The length of a prompt, and the tokens of a prompt and of the generated text together."""
+        if self.loaded.config.is_encoder_decoder:
+            return f"prompts of up to {self.lengths.prompt_length} tokens, and {self.lengths.new_tokens} new tokens"
+        return f"prompts of up to {self.lengths.prompt_length} tokens, and {self.lengths.total} tokens in total"
 
     def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
         """Choose tokens by the model's own settings of generation, which `sampling` goes before."""
@@ -196,6 +201,7 @@ WARPERS: dict[str, Callable[[Any], LogitsProcessor]] = {
     "top_k": TopKLogitsWarper,
     "top_p": TopPLogitsWarper,
 }
+NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}  # values that change no logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,11 +220,9 @@ class StepGenerator(Generator):
         return f"its cache holds {self.lengths.cached}"
 
     def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
-        """Choose tokens, of a distribution that `sampling` alone says."""
+        """Choose tokens by the model's own settings of generation, which `sampling` overrides."""
         cache = DynamicCache(config=self.loaded.config.get_text_config(decoder=True))
-        warpers = LogitsProcessorList(
-            WARPERS[name](sampling.stated[name]) for name in WARPERS if name in sampling.stated
-        )
+        warpers = warpers_of(self.loaded, sampling)
         listener = TokenListener(hear, ends_of(self.loaded))
         listener.put(torch.tensor(prompt))
         if sampling.seed is not None:
@@ -245,6 +249,17 @@ class StepGenerator(Generator):
     def _chosen(self, scores: torch.Tensor, *, draws: bool) -> torch.Tensor:
         """The likeliest token, or one that is drawn, [1]."""
         return torch.multinomial(scores.softmax(-1), 1)[0] if draws else scores.argmax(-1)
+
+
+def warpers_of(loaded: LoadedModel, sampling: Sampling) -> LogitsProcessorList:
+    """Return what changes logits before a token is sampled: the model's settings of generation and `sampling`.
+
+    `generate` of the transformers library leaves out the settings that change nothing; so does this function.
+    """
+    own = {name: getattr(loaded.model.generation_config, name, None) for name in WARPERS} if sampling.draws else {}
+    settings = {**own, **sampling.stated}
+    stated = {name: settings[name] for name in WARPERS if settings.get(name) not in (None, NEUTRAL[name])}
+    return LogitsProcessorList(WARPERS[name](value) for name, value in stated.items())
 
 
 def ends_of(loaded: LoadedModel) -> frozenset[int]:
@@ -290,26 +305,42 @@ def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
 
 
 class TextPieces:
-    """The text of tokens in pieces, as soon as whole characters are there."""
+    """The text of tokens in pieces, each returned as soon as later tokens cannot change it.
+
+    A character may take several tokens. A tokenizer that cleans up spaces writes `it's` for the tokens `it`, `'`, `s`,
+    so that a token changes the text of the tokens before it.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         """`tokenizer` has `decode`."""
         self.tokenizer = tokenizer
         self.ids: list[int] = []
-        self.told = ""
+        self.returned = ""
+        self.texts: deque[str] = deque(maxlen=1 + (UNSETTLED if cleans_up(tokenizer) else 0))
 
     def after(self, token: Token) -> str:
-        """The text that a token adds; empty where a character is not whole yet."""
+        """Return the text that is complete with a token, without the text that was returned before."""
         self.ids.append(token.id)
         text = self._text()
-        if not text.startswith(self.told) or text.endswith("\ufffd"):
+        if not text.endswith("\ufffd"):
+            self.texts.append(text)
+        if len(self.texts) < (self.texts.maxlen or 0):
             return ""
-        piece, self.told = text[len(self.told) :], text
+        settled = commonprefix(list(self.texts))  # noqa: RUF071 (of characters)
+        if not settled.startswith(self.returned):
+            return ""
+        piece, self.returned = settled[len(self.returned) :], settled
         return piece
 
     def rest(self) -> str:
-        """The text that is left when no more tokens come."""
-        return self._text()[len(self.told) :]
+        """Return the rest of the text when no more tokens come."""
+        return self._text()[len(self.returned) :]
 
     def _text(self) -> str:
         return str(self.tokenizer.decode(self.ids, skip_special_tokens=True))
+
+
+def cleans_up(tokenizer: Any) -> bool:
+    """Whether a tokenizer removes spaces before punctuation and contractions from the text of tokens."""
+    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+    return bool(getattr(tokenizer, "clean_up_tokenization_spaces", False) or getattr(decoder, "cleanup", False))

@@ -6,6 +6,7 @@ import keyword
 import re
 from pathlib import Path
 
+from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, OutputExists, OutputNotWritable
 
 RECIPE = '''\
@@ -93,6 +94,8 @@ def write_recipe(name: str, folder: Path) -> tuple[Path, Path]:
     ):
         raise BadOption(f"{name!r:.80} is not a recipe name", fix="use words joined by hyphens, such as careful-llama")
     title, file, kind = "-".join(words), f"{'_'.join(words)}.py", "".join(word.capitalize() for word in words)
+    if title in plugins.names("recipes"):
+        raise BadOption(f"there is a recipe {title} already", fix="choose another name")
     texts = {
         folder / file: RECIPE.format(title=title, file=file, kind=kind),
         folder / f"test_{file}": TEST.format(title=title, file=file),

@@ -172,7 +172,7 @@ class Request:
         None,
         int,
         metavar="N",
-        help="Tokens whose keys and values a call is given in a cache; sets --seq to 1.",
+        help="Length of a pre-filled KV cache passed to each call. The default of --seq is then 1.",
         default_text="no cache",
         least=0,
     )

@@ -62,7 +62,7 @@ class Sampling:
 class RunRequest:
     """The prompt, as a text or as tokens, how many tokens may follow it, and how they are chosen."""
 
-    prompt: str | None = option(None, metavar="TEXT", help="The prompt [default: what stdin holds]")
+    prompt: str | None = option(None, metavar="TEXT", help="The prompt [default: read from stdin]")
     prompt_ids: tuple[int, ...] | None = option(
         None,
         metavar="N,N,...",
@@ -84,16 +84,16 @@ class RunRequest:
         panel=SAMPLING,
         check=require_positive,
         help="Sampling temperature. Values below 1 favour likely tokens",
-        default_text="greedy decoding, or 1 with another sampling option",
+        default_text="greedy decoding; with another sampling option, from the model's generation_config.json",
     )
     top_p: float | None = option(
         None,
         float,
-        metavar="X",
+        metavar="P",
         panel=SAMPLING,
         check=require_share,
         help="Sample from the smallest set of tokens whose probabilities add up to P",
-        default_text="from the model's config",
+        default_text="from the model's generation_config.json",
     )
     top_k: int | None = option(
         None,
@@ -102,7 +102,7 @@ class RunRequest:
         panel=SAMPLING,
         least=1,
         help="Sample from the N most likely tokens",
-        default_text="from the model's config",
+        default_text="from the model's generation_config.json",
     )
     seed: int | None = option(
         None,

@@ -40,6 +40,7 @@ from thunder_core.workflow.pipeline.session.executor_comparison import (
 from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan, misfit, plan_memory
 from thunder_core.workflow.pipeline.session.prepare import Prepared, prepare
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_CALLS, QUALITY, STAGES
+from thunder_core.workflow.pipeline.session.quantization_options import require_quantizing
 from thunder_core.workflow.pipeline.session.sizes import size_to_trace
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 
@@ -288,6 +289,7 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
     prepared = prepare(request, config_is_enough=needs_no_weights(request, dry_run=dry_run))
     require_keepable(prepared.recipe)
     refuse_comparison(request, prepared)
+    require_quantizing(request, prepared)
     comparing = prepared if comparing_executors(prepared) else None
     require_dimensions(prepared.recipe, request.dynamic)
     data, judged_by, calibration = (

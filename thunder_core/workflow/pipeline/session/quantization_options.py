@@ -1,0 +1,24 @@
+"""Options of quantization that a recipe has no use for."""
+
+from __future__ import annotations
+
+from thunder_core.foundation.errors import BadOption
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.session.prepare import Prepared
+
+
+def require_quantizing(request: Request, prepared: Prepared) -> None:
+    """Raise `BadOption` for an option of quantization that the recipe has no use for."""
+    options = {"--calibrate": request.calibrate, "--skip-layers": request.skip_layers}
+    for option in (option for option, value in options.items() if value and prepared.quantize is None):
+        raise BadOption(
+            f"{option} is for recipes that quantize, but {prepared.recipe.name} does not",
+            fix=f"add a recipe that quantizes (--recipe int4-weight-only), or leave out {option}",
+        )
+    quantize = prepared.quantize
+    if request.calibrate and quantize is not None and not quantize.is_calibrated:
+        raise BadOption(
+            f"--calibrate has no effect for {quantize.scheme}: its scales come from the weights and from each "
+            "call's inputs",
+            fix="leave out --calibrate, or use the recipe int4-weight-only",
+        )
