@@ -1,4 +1,4 @@
-"""Code object -> program: the list of steps that the machine runs, decoded once for each code object."""
+"""Decoding of a code object into a program: the list of steps that the machine runs."""
 
 import dis
 import inspect
@@ -19,7 +19,7 @@ from thunder_core.frontend.interpreter.program import (
 )
 from thunder_core.frontend.interpreter.table import Row, handlers
 
-# Instructions that the making of a frame has done, or that do nothing.
+# Instructions that creating a frame already performs, or that do nothing.
 _SETUP = frozenset(
     {"CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "RESUME", "PRECALL", "COPY_FREE_VARS", "RETURN_GENERATOR"}
 )
@@ -32,7 +32,7 @@ _KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATO
 
 
 def instructions(code: CodeType) -> Iterator[Instruction]:
-    """The instructions of a code object, extended arguments joined and caches counted in."""
+    """Yield the instructions of a code object, with extended arguments joined and caches counted."""
     bytecode = code.co_code
     offset, argument, length = 0, 0, len(bytecode)
     while offset < length:
@@ -47,10 +47,10 @@ def instructions(code: CodeType) -> Iterator[Instruction]:
 
 
 def decode(code: CodeType, table: dict[str, Row]) -> DecodedCode:
-    """Decode one code object with the handlers of one table."""
+    """Decode a code object with the handlers of a table."""
     found = list(instructions(code))
     cells = _leading_cells(found)
-    kept = [one for one in found if one.name not in _SETUP and one.name != "KW_NAMES"][len(cells) :]
+    kept = [each for each in found if each.name not in _SETUP and each.name != "KW_NAMES"][len(cells) :]
     index = _index(found, kept)
     steps: list[Step] = []
     context = DecodingContext(code, index, found[0])
@@ -83,12 +83,12 @@ def decode(code: CodeType, table: dict[str, Row]) -> DecodedCode:
 
 
 def is_opaque(code: CodeType) -> bool:
-    """Whether functions of this code run natively: the import system's and the interpreter's own."""
+    """Whether functions of this code run natively: those of the import system and of the interpreter."""
     return code.co_filename.startswith(_OPAQUE)
 
 
 def _leading_cells(found: list[Instruction]) -> list[int]:
-    """The slots that MAKE_CELL turns into cells before anything else runs."""
+    """Return the slots that MAKE_CELL turns into cells before other instructions run."""
     cells: list[int] = []
     for one in found:
         if one.name == "MAKE_CELL":
@@ -99,7 +99,7 @@ def _leading_cells(found: list[Instruction]) -> list[int]:
 
 
 def _index(found: list[Instruction], kept: list[Instruction]) -> dict[int, int]:
-    """The step at or after each byte offset."""
+    """Map each byte offset to the step at or after it."""
     starts = {one.offset: number for number, one in enumerate(kept)}
     index: dict[int, int] = {}
     following = len(kept)
@@ -110,29 +110,29 @@ def _index(found: list[Instruction], kept: list[Instruction]) -> dict[int, int]:
 
 
 def _step(context: DecodingContext, table: dict[str, Row]) -> Step:
-    """The handler of one instruction and its prepared argument."""
-    one = context.instruction
-    row = table.get(one.name)
+    """Return the handler of an instruction and its prepared argument."""
+    instruction = context.instruction
+    row = table.get(instruction.name)
     if row is None:
-        return _unknown, one.name
+        return _unknown, instruction.name
     if row.prepare is not None:
-        return row.handler, row.prepare(context, one.argument)
-    if one.opcode in _JUMPS:
+        return row.handler, row.prepare(context, instruction.argument)
+    if instruction.opcode in _JUMPS:
         return row.handler, context.target()
-    if one.opcode in _NAMES:
-        return row.handler, context.code.co_names[one.argument]
-    if one.opcode in _CONSTANTS:
-        return row.handler, context.code.co_consts[one.argument]
-    return row.handler, one.argument
+    if instruction.opcode in _NAMES:
+        return row.handler, context.code.co_names[instruction.argument]
+    if instruction.opcode in _CONSTANTS:
+        return row.handler, context.code.co_consts[instruction.argument]
+    return row.handler, instruction.argument
 
 
 def _unknown(_frame: object, name: str) -> int | None:
-    """Refuse an instruction that has no handler, when it is reached."""
+    """Refuse an instruction without a handler, when it is reached."""
     raise SystemError(f"the interpreter has no handler for the opcode {name}")
 
 
 def _lines(code: CodeType, kept: list[Instruction]) -> list[int | None]:
-    """The source line of each step."""
+    """Return the source line of each step."""
     line_of: dict[int, int | None] = {}
     for start, end, line in code.co_lines():
         for offset in range(start, end, 2):
@@ -141,7 +141,7 @@ def _lines(code: CodeType, kept: list[Instruction]) -> list[int | None]:
 
 
 def _catches(code: CodeType, kept: list[Instruction], index: dict[int, int]) -> list[Catch | None]:
-    """The exception table, spread over the steps."""
+    """Return the exception handler of each step."""
     entries = [
         (start, start + length, Catch(index[target], depth_lasti >> 1, bool(depth_lasti & 1)))
         for start, length, target, depth_lasti in _exception_table(code.co_exceptiontable)
@@ -150,14 +150,14 @@ def _catches(code: CodeType, kept: list[Instruction], index: dict[int, int]) -> 
 
 
 def _exception_table(table: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """(start, length, target, depth and flag) of each entry; offsets in bytes."""
+    """Yield (start, length, target, depth and flag) of each entry, with offsets in bytes."""
     numbers = _varints(table)
     for start in numbers:
         yield 2 * start, 2 * next(numbers), 2 * next(numbers), next(numbers)
 
 
 def _varints(table: bytes) -> Iterator[int]:
-    """The numbers of an exception table: six bits a byte, the highest first, 0x40 says that more follow."""
+    """Yield the numbers of an exception table: six bits per byte, the highest first; 0x40 marks continuation."""
     value = 0
     for byte in table:
         value = value << 6 | byte & 63
@@ -167,7 +167,7 @@ def _varints(table: bytes) -> Iterator[int]:
 
 
 class ProgramCache:
-    """Programs by code object; an entry lives as long as its code."""
+    """Programs by code object. An entry lives as long as its code."""
 
     def __init__(self, observed: bool) -> None:
         self.observed = observed
@@ -176,7 +176,7 @@ class ProgramCache:
         self._table: dict[str, Row] | None = None
 
     def __call__(self, code: CodeType) -> DecodedCode:
-        """The program of a code object, decoded now if it has not been yet."""
+        """Return the program of a code object, decoding it on first use."""
         key = id(code)
         program = self.programs.get(key)
         if program is None:
@@ -188,7 +188,7 @@ class ProgramCache:
         return program
 
     def _forget(self, key: int) -> Callable[[Any], None]:
-        """A callback that drops the entry of a code object that has died."""
+        """Return a callback that drops the entry of a code object that has been freed."""
 
         def forget(_reference: object) -> None:
             self.programs.pop(key, None)
