@@ -1,4 +1,4 @@
-"""Modules that hold a model and communicate around it: they stay outside, and the model within is compiled."""
+"""Modules that wrap a model and communicate: they must stay outside the program, which compiles the model inside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIXES = {  # by the modules and names of their methods
 
 
 def refuse_module(fix: str, acquisition: Any, function: Any) -> NoReturn:
-    """Raise the error for a module whose reducer or shards the tracer cannot see; it is kept."""
+    """Raise the error for a module whose reducer or shards the tracer cannot see, and store the error."""
     name = function.__qualname__.partition(".")[0]
     acquisition.recorder.failure = OperationFailed(
         f"a {name} is a part of the program; it communicates by hooks that the tracer cannot see",
