@@ -107,7 +107,7 @@ def branch_by_reduced_value(x):
     return x
 
 
-@refused("behind a collective")
+@refused("after a collective")
 def list_of_values_behind_collective(x):
     y = x * 2
     dist.all_reduce(y)
