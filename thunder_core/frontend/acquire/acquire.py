@@ -62,10 +62,10 @@ def acquire(
     A `functional` program reads only its arguments. Any other read is a sharp edge and is not guarded.
 
     A program that `evaluates` may ask for the values of tensors. Each call then checks that the values are the same. If
-    a value is not available, the program is traced again. In that trace, the program's last question whether it is
-    being compiled is answered with yes, because libraries then avoid the value. With symbolic sizes, this detour is
-    tried first, and values are evaluated only if no detour avoids them, because a guarded value restricts a program
-    that should serve all sizes.
+    a value is not available, the program is traced again. In that trace, the last call of
+    `torch.compiler.is_compiling()` before the value returns True, because libraries then avoid the value. With symbolic
+    sizes, this detour is tried first, and values are evaluated only if no detour avoids them, because a guarded value
+    restricts a program that should serve all sizes.
 
     Numbers and sizes that are `symbolic` are inputs of each call. The program's decisions on them become constraints.
     If the program asks for their values, the values are guarded.
@@ -110,8 +110,7 @@ def acquire(
 
 
 def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
-    """Run a program and return its traces. Afterwards, `run.output` is its result, and no object of the user is
-    changed.
+    """Run a program and return its traces. Set `run.output` to its result, and undo its writes to the user's objects.
 
     The caller releases the run when the run is not needed any more.
     """

@@ -92,13 +92,13 @@ class AppliedFunctions:
     def _settle(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Make objects that the program creates and passes to a function equal at each call."""
         outside, recorder = self._acquisition.outside, self._acquisition.recorder
-        given = GivenObjects(
+        given_objects = GivenObjects(
             lambda value: outside.path_of(value) is not None,
             lambda tensor: recorder.knows(tensor) and id(tensor) not in recorder.inputs,
             lambda reason: self._refuse(kind, reason),
         )
         with without_functions():
-            given.settle_arguments((args, kwargs))
+            given_objects.settle_arguments((args, kwargs))
 
     def _read_methods(self, kind: Function) -> None:
         """Make the program guard which methods the function has, because its backward is derived ahead of calls."""
@@ -135,7 +135,7 @@ class AppliedFunctions:
         return True
 
     def _meet_backward(self, kind: Function, handover: Handover | None) -> None:
-        """Make the program guard the reads of a backward, which is derived ahead; a backward that writes is left to
+        """Make the program guard the reads of a backward that is derived ahead; leave a backward that writes to
         autograd.
         """
         if handover is None or handover.written() is not None:

@@ -156,9 +156,7 @@ def paths_of_symbols(sizes: SymbolicSizes | None) -> dict[str, Path]:
 
 
 def blocks_of(run: Run) -> dict[str, int]:
-    """Map each name that a checkpointed function defines to the number of its call (the outer call, if calls are
-    nested).
-    """
+    """Map each name that a checkpointed function defines to the number of its call, or of the outermost nested call."""
     blocks: dict[str, int] = {}
     for number, places in enumerate(run.checkpointed_ranges):
         bsyms = run.recorder.bound_symbols[places.start : places.stop]
@@ -179,8 +177,12 @@ def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
     program could start another backward pass.
     """
     bsyms = expose_intermediates(with_chosen_attention(run.recorder.bound_symbols), epilogue.computed_inputs.values())
-    kept = [tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn]
-    if not run.recorder.gradients.passes or not all(map(run.has_freed_graph, (*kept, *epilogue.with_grad_fn))):
+    inputs_with_graph = [
+        tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn
+    ]
+    if not run.recorder.gradients.passes or not all(
+        map(run.has_freed_graph, (*inputs_with_graph, *epilogue.with_grad_fn))
+    ):
         return bsyms
     return without_autograd(bsyms, torch.is_grad_enabled())
 
@@ -214,9 +216,7 @@ def lasting_guards(run: Run) -> Iterator[Guard]:
 
 
 def results_of(run: Run) -> Callable[[torch.Tensor], TensorProxy | None]:
-    """Return a function that maps a tensor to its proxy if the computation returns it, or None if the prologue fetches
-    it.
-    """
+    """Return a function that maps a tensor to its proxy if the computation returns it, or None if the prologue does."""
 
     def result(tensor: torch.Tensor) -> TensorProxy | None:
         if id(tensor) in run.recorder.inputs:

@@ -24,12 +24,11 @@ from thunder_core.tracing.library.tensor_guards import PLAIN
 
 @dataclass(frozen=True, eq=False)
 class Count:
-    """An integer that a tensor determines, such as its number of nonzero elements, and the `bsyms` that compute the
-    tensor.
+    """An integer that a tensor determines, such as its number of nonzero elements.
 
-    `inputs` maps names of inputs of the bound symbols to paths, and `symbols` maps symbols to the paths to their
-    values. Expressions are from before any constraint, because an expression that constraints imply may contain the
-    count itself.
+    `bsyms` compute the tensor. `inputs` maps names of inputs of the bound symbols to paths, and `symbols` maps symbols
+    to the paths to their values. Expressions are from before any constraint, because an expression that constraints
+    imply may contain the count itself.
     """
 
     text: str
@@ -89,9 +88,7 @@ class CountSources:
     observed: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: int) -> Path | None:
-        """Return the path to a count; None if the count is a constant, because a tensor that it is computed from has no
-        path.
-        """
+        """Return the path to a count; None if it is a constant, because a tensor that it depends on has no path."""
         text = self._text(quantity)
         self.observed[text] = value
         defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}

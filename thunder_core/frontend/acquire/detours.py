@@ -9,10 +9,10 @@ Site = tuple[tuple[CodeType, int], ...]  # the running functions with their line
 
 
 class Detours:
-    """A program's questions whether it is being compiled, and the answers.
+    """The calls of `torch.compiler.is_compiling()` by a program, and the answers.
 
-    `taken` are the sites that get the answer yes. `last` is the last site that asked before a failure. Libraries ask
-    just before they need a value, so a yes at `last` may avoid a value that is not available.
+    `taken` are the sites of the calls that return True. `last` is the site of the last call before a failure. Libraries
+    call the function just before they need a value, so True at `last` may avoid a value that is not available.
     """
 
     def __init__(self, taken: frozenset[Site] = frozenset()) -> None:
@@ -22,7 +22,7 @@ class Detours:
     def asked(self, frame: Any, *, is_failing: bool) -> bool:
         """Return the answer for the interpreted function that runs in a frame.
 
-        Optimizers ask for Dynamo's sake and then compute something else, so they always get the answer no.
+        Optimizers use the answer to adapt to Dynamo, and then compute something else. So it is always False for them.
         """
         if frame is None or str(frame.globals.get("__name__")).startswith("torch.optim."):
             return False
@@ -32,7 +32,7 @@ class Detours:
         return site in self.taken
 
     def further(self) -> Detours | None:
-        """Return these detours and one around the last failure; None if there is no such detour."""
+        """Return these detours and the detour around the last failure; None if it is already taken."""
         if self.last is None or self.last in self.taken:
             return None
         return Detours(self.taken | {self.last})

@@ -74,8 +74,8 @@ def log_gradients(acquisition: Recording) -> None:
     for tensor, grad in acquisition.recorder.gradients.changed():
         if acquisition.outside.path_of(tensor) is None:
             raise OperationFailed(
-                f"the program changes the gradient of a tensor of shape {list(tensor.shape)}, which it cannot find "
-                "again in the next call",
+                f"the program changes the gradient of a tensor of shape {list(tensor.shape)}, which the "
+                "next call cannot find",
                 fix="pass the tensor as an argument, or keep it in a module or a variable that the program reads",
             )
         acquisition.writes.set_attribute(tensor, "grad", grad)

@@ -105,20 +105,16 @@ def without_autograd(tensors: Any) -> list[torch.Tensor]:
 
 
 def list_for_ranks(lists: Any) -> list[torch.Tensor]:
-    """Return the tensors of all ranks, from a list, from a list that contains only this list, or from None (no
-    tensors).
-    """
+    """Return the tensors of all ranks, from a list, from a list of one list, or from None (no tensors)."""
     if not lists:
         return []
     return without_autograd(lists if isinstance(lists[0], torch.Tensor) else lists[0])
 
 
 def require_fit(output: torch.Tensor, tensor: torch.Tensor, elements: int) -> None:
-    """Raise `ValueError` if the dtype of an output differs from the tensor's, or its number of elements from
-    `elements`.
-    """
+    """Raise `ValueError` if an output's dtype differs from the tensor's, or its number of elements from `elements`."""
     if output.dtype != tensor.dtype or output.numel() != elements:
-        raise ValueError("tensors whose sizes or dtypes do not fit")
+        raise ValueError("tensors whose sizes or dtypes do not match")
 
 
 def parts_of(tensor: torch.Tensor, rows: Sequence[int], size: int) -> list[int]:
@@ -136,7 +132,7 @@ def parts_of(tensor: torch.Tensor, rows: Sequence[int], size: int) -> list[int]:
 def equal_parts(tensor: torch.Tensor, size: int) -> list[int]:
     """Return equal numbers of elements for each rank. Raise `ValueError` if the elements cannot be divided equally."""
     if tensor.numel() % size:
-        raise ValueError(f"{tensor.numel()} elements, which {size} ranks cannot share equally")
+        raise ValueError(f"{tensor.numel()} elements, which cannot be divided equally among {size} ranks")
     return [tensor.numel() // size] * size
 
 
@@ -156,9 +152,7 @@ def copying(outputs: Tensors, results: Tensors) -> Finish:
 
 
 def waiting(work: torch.Tensor, written: Tensors = (), read: Tensors = ()) -> Finish:
-    """Return a function that waits for the work of one of Thunder's operators, with the tensors that it writes and
-    reads.
-    """
+    """Return a function that waits for the work of a Thunder operator, with the tensors that it writes and reads."""
     return lambda: OPERATORS.wait(work, list(written), list(read))
 
 

@@ -1,6 +1,4 @@
-"""Handover of an inner program's reads and writes to the outer program, as guards and as objects that may not be
-touched.
-"""
+"""Handover of an inner program's reads and writes to the outer program: guards, and objects that may not be touched."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ class Handover:
         self._translations: dict[Path, Path | None] = {}
 
     def check(self) -> None:
-        """Refuse reads and writes of objects that the outer program has written, and close objects that the inner one
+        """Refuse reads and writes of objects that the outer program has written; close objects that the inner one
         writes.
         """
         for path in self.met():
@@ -65,7 +63,7 @@ class Handover:
         if isinstance(owner.value, torch.Tensor):
             self._refuse("sets an attribute of a tensor, or runs backward()")
         if self.outer.path_of(owner.value) is None and self._translated(owner) is None:
-            self._refuse(f"writes to a {type(owner.value).__name__} that the calling program makes")
+            self._refuse(f"writes to a {type(owner.value).__name__} that the calling program creates")
         self.outer.closed[id(owner.value)] = (owner.value, self._line)
 
     def written(self) -> Path | None:

@@ -50,8 +50,8 @@ def require_parameters(subject: Callable[..., Any], arguments: Iterable[Symbolic
             _require_known(argument, [parameter.name for parameter in parameters])
 
 
-def _require_known(argument: SymbolicArgument, known: Iterable[str]) -> None:
-    names = list(known)
+def _require_known(argument: SymbolicArgument, known_names: Iterable[str]) -> None:
+    names = list(known_names)
     name = argument.path.argument
     if name not in names:
         raise BadSymbolicArgument(
@@ -65,21 +65,21 @@ def named_values(
 ) -> list[NamedValue]:
     """Return the named sizes and numbers of a call; an argument that is None or missing has no value.
 
-    A name that is not required counts if the value exists and no earlier name has the same value. A name with a
+    A name that is not required counts if the value exists and no earlier name refers to the same value. A name with a
     companion counts if the companion is passed.
 
     Raises `BadSymbolicArgument` for a name without a value, for a dimension that the tensor does not have, for a value
     that is not a number, and for two names of one value.
     """
-    wanted = list(arguments)
-    if not wanted:
+    argument_list = list(arguments)
+    if not argument_list:
         return []
     parameters = parameters_of(subject) or []
     arguments_by_name = dict(_arguments_by_name(parameters, args, kwargs))
     names = (parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD)
     known = dict.fromkeys((*arguments_by_name, *names))
     values: dict[str, NamedValue] = {}
-    for argument in sorted(wanted, key=lambda wanted_argument: not wanted_argument.required):
+    for argument in sorted(argument_list, key=lambda wanted_argument: not wanted_argument.required):
         companion = argument.path.companion
         if companion is not None and arguments_by_name.get(companion, ("", None))[1] is None:
             continue
@@ -169,7 +169,7 @@ def _attribute(argument: SymbolicArgument, value: Any, name: str) -> Any:
         return object.__getattribute__(value, "__dict__")[name]
     except (AttributeError, LookupError, TypeError):
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, but {_a(value)} has no attribute {name!r} of its own", fix=WRITE
+            f"symbolic= names {argument.name!r}, but {_a(value)} has no instance attribute {name!r}", fix=WRITE
         ) from None
 
 

@@ -72,9 +72,7 @@ KNOWN_MODULES = ("builtins", "collections", "torch")
 
 
 class NeedsValues(BaseException):
-    """C code would receive numbers that it does not accept as Python numbers: the program is recorded with their
-    values.
-    """
+    """C code would receive numbers that are not Python's: the program is recorded again with their values."""
 
 
 class OutsideNumbers:
@@ -104,9 +102,7 @@ class OutsideNumbers:
         return self.acquisition.recorder.numbers.at_source(path, path.value, drawn=True)
 
     def values(self, tree: Any) -> Any:
-        """Return nested values with symbolic numbers from outside replaced by their values in this call; guard other
-        numbers.
-        """
+        """Return nested values with numbers from outside replaced by their values in this call; guard other numbers."""
         outside_values = self.acquisition.recorder.numbers.outside_values
 
         def value(leaf: Any) -> Any:
@@ -131,9 +127,7 @@ class OutsideNumbers:
         return self.acquisition.name_number(source)
 
     def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """Return a replacement for a function that only accepts Python's own numbers, which passes their values; or
-        None.
-        """
+        """Return a replacement that passes the values of numbers to a function that accepts only Python's, or None."""
         numbers = self.acquisition.recorder.numbers
         if not numbers.any_symbolic:
             return None

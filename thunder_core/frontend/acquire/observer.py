@@ -170,9 +170,7 @@ class Acquisition(ObservedWrites):
         )
 
     def refuse(self, action: str, fix: str = TOGETHER) -> NoReturn:
-        """Raise the error for an action that a trace cannot represent, and store it in case the program swallows the
-        error.
-        """
+        """Raise the error for an action that a trace cannot represent, and store the error."""
         self.recorder.failure = CannotReplay(action, fix=fix, where=self.place().source)
         raise self.recorder.failure
 
@@ -258,9 +256,7 @@ class Acquisition(ObservedWrites):
         return super().on_store_subscript(container, key, value)
 
     def class_of(self, value: Any) -> type:
-        """Return an operand's class in eager PyTorch, because a fake's class would change which reflected operators run
-        first.
-        """
+        """Return an operand's class in eager PyTorch: a fake's class would change the order of reflected operators."""
         return CLASSES.get(type(value), type(value))
 
     @property
@@ -273,9 +269,7 @@ class Acquisition(ObservedWrites):
         return self.texts.made_by(function, operands)
 
     def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Return the arguments of a native function, with symbolic texts and numbers replaced by their values in this
-        call.
-        """
+        """Return the arguments of a native function with the strings and numbers of this call for symbolic ones."""
         if self.recorder.numbers.any_symbolic:
             args, kwargs = for_native(function, args, kwargs)
         return self.texts.for_native(function, args, kwargs) if self.texts.any_symbolic else (args, kwargs)
@@ -299,9 +293,7 @@ class Acquisition(ObservedWrites):
         return None
 
     def _before_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
-        """Guard what a native operator may read of its operands, and note an in-place operator as a write to the first
-        one.
-        """
+        """Guard the reads of a native operator, and note an in-place operator as a write to its first operand."""
         self.outside.effects.announced = None
         if function is operator.is_:
             self.outside.compared(*operands)
@@ -393,8 +385,8 @@ class Acquisition(ObservedWrites):
             return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
         if edge or plain in self._operations or is_native_code(plain):
-            if (asked := process_question(self, function, plain)) is not None:
-                return asked
+            if (query := process_question(self, function, plain)) is not None:
+                return query
             for arg in (*args, *kwargs.values()):
                 self.outside.expand_whole(arg)
             native: Callable[..., Any] = function
@@ -417,8 +409,7 @@ class Acquisition(ObservedWrites):
             self.own_interrupt = error
 
     def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:
-        """Return whether a value of `functools.lru_cache` stays in the cache. A cached value is eager's, and is
-        guarded.
+        """Return whether a new value stays in the cache of `functools.lru_cache`. Guard a value that was in the cache.
 
         A new value enters the cache if no part of the trace can be in it. Then eager PyTorch and this program both
         return the cached value, even if the sources of the value change later. Other values are computed at each call
@@ -427,10 +418,10 @@ class Acquisition(ObservedWrites):
         if hit:
             self.outside.cached(cached)
             return True
-        kept = is_fixed(value)
-        if not kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
+        is_kept = is_fixed(value)
+        if not is_kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
             self.note_edge(f"{cached.__qualname__} under functools.lru_cache makes a new object at each call")
-        return kept
+        return is_kept
 
     def interprets(self, function: types.FunctionType) -> bool:
         """Whether a function that C code calls is interpreted: not native functions, nor most of PyTorch's."""
@@ -471,7 +462,7 @@ class Acquisition(ObservedWrites):
         self.native_reads.before(function, args, kwargs)
         return self.native_calls.before(self.machine, function, args, kwargs)
 
-    # ---- where the program is -------------------------------------------------------------------------------
+    # ---- the program's position -----------------------------------------------------------------------------
 
     def name_input(self, value: torch.Tensor | torch.Generator) -> str:
         """Return the name of an outside tensor or generator that an operation uses first; set by the acquisition."""

@@ -211,17 +211,17 @@ def moving(subject: Callable[..., Any], arguments: Any) -> Iterator[torch.Tensor
     yield from tensors_held(arguments, set())
 
 
-def tensors_held(value: Any, met: set[int]) -> Iterator[torch.Tensor]:
+def tensors_held(value: Any, visited: set[int]) -> Iterator[torch.Tensor]:
     """Yield the tensors in an argument, including containers and attributes of objects such as caches.
 
-    `met` are the identities of objects that were visited before.
+    `visited` are the identities of objects that were visited before.
     """
     if isinstance(value, torch.Tensor):
         yield value
-    elif id(value) not in met and not isinstance(value, torch.nn.Module | type | types.ModuleType):
-        met.add(id(value))
+    elif id(value) not in visited and not isinstance(value, torch.nn.Module | type | types.ModuleType):
+        visited.add(id(value))
         for inner in items_held(value):
-            yield from tensors_held(inner, met)
+            yield from tensors_held(inner, visited)
 
 
 def items_held(value: Any) -> Iterable[Any]:

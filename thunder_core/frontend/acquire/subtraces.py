@@ -23,7 +23,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 
 OUTSIDE = "call the operator outside the transform, or write the branch or loop in Python"
-APART = "make it before the operator is called, or write the branch or loop in Python"
+APART = "compute the value before the operator is called, or write the branch or loop in Python"
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,7 @@ class Subtraces:
         self.batches = BatchedTensors(acquisition, levels)
 
     def refuse(self, reason: str, fix: str = APART) -> OperationFailed:
-        """Return the error for a function that cannot be a sub-trace, and store it in case the program swallows the
-        error.
-        """
+        """Return the error for a function that cannot be a sub-trace, and store the error."""
         self.recorder.failure = OperationFailed(
             f"a function passed to `{self.operator}` {reason}", fix=fix, where=self.acquisition.place().source
         )
@@ -69,15 +67,15 @@ class Subtraces:
         return self.recorder.tensors.fake(self.batches.physical(value) if is_wrapped(value) else value)
 
     def record(
-        self, function: Callable[..., Any], run: Callable[[], Sequence[Any]], given: Sequence[torch.Tensor]
+        self, function: Callable[..., Any], run: Callable[[], Sequence[Any]], inputs: Sequence[torch.Tensor]
     ) -> SubtraceRecording:
         """Run a function of the program, and move the bound symbols that it recorded out of the program.
 
-        `run` calls the function, and `given` are the tensors that it is called with. Raises `OperationFailed` for a
+        `run` calls the function, and `inputs` are the tensors that it is called with. Raises `OperationFailed` for a
         function that asks for values of tensors, changes objects or tensors that it has not created, or returns memory
         that it does not own.
         """
-        start, asked = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.asking)
+        start, reads_before = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.asking)
         effects, shown = len(self.acquisition.outside.effects.effects), len(self.acquisition.printed)
         held_objects = HeldObjects(function, lambda value: self.acquisition.outside.path_of(value) is not None)
         with without_our_functions():
@@ -90,23 +88,23 @@ class Subtraces:
             raise self.refuse("changes an object from outside, or prints", "return the new value instead")
         bsyms = tuple(self.recorder.bound_symbols[start:])
         self.recorder.replace_from(start, ())
-        if len(self.recorder.data_dependent.asking) != asked:
+        if len(self.recorder.data_dependent.asking) != reads_before:
             raise self.refuse("reads the value of a tensor")
         defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
         if any(name not in defined for bsym in bsyms for name in bsym.mutates):
             raise self.refuse("writes to a tensor from outside", "write to a copy: `x.clone().add_(1)`")
-        self._require_own_memory(results, given, defined)
+        self._require_own_memory(results, inputs, defined)
         return SubtraceRecording(bsyms, results)
 
     def _require_own_memory(
-        self, results: Sequence[torch.Tensor], given: Sequence[torch.Tensor], defined: set[str]
+        self, results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], defined: set[str]
     ) -> None:
         """Raise `OperationFailed` for results that share memory with each other, or with tensors from before."""
         fakes = [self.recorder.tensors.fake(tensor) for tensor in results]
         if any(self.recorder.tensors.proxy(fake).name not in defined for fake in fakes):
             raise self.refuse("returns a tensor from outside", "return a copy: `x.clone()`")
         memories = [memory_of(fake) for fake in fakes]
-        memories_before = {memory_of(self.recorder.tensors.fake(tensor)) for tensor in given}
+        memories_before = {memory_of(self.recorder.tensors.fake(tensor)) for tensor in inputs}
         memories_before |= {
             memory_of(self.recorder.tensors.fake(tensor)) for tensor, _ in self.recorder.inputs.values()
         }
@@ -134,11 +132,11 @@ class Subtraces:
             output=output,
         )
 
-    def operands(self, recordings: Iterable[SubtraceRecording], given: Sequence[torch.Tensor]) -> tuple[Proxy, ...]:
+    def operands(self, recordings: Iterable[SubtraceRecording], inputs: Sequence[torch.Tensor]) -> tuple[Proxy, ...]:
         """Return the tensors that the functions read besides their arguments, in the order of the first reads."""
         operands: dict[str, Proxy] = {}
         for recording in recordings:
-            defined = {self.recorder.proxy_of(tensor).name for tensor in given}
+            defined = {self.recorder.proxy_of(tensor).name for tensor in inputs}
             for bsym in recording.bound_symbols:
                 operands |= {proxy.name: proxy for proxy in bsym.inputs if proxy.name not in defined}
                 defined |= {proxy.name for proxy in bsym.defines}

@@ -58,8 +58,7 @@ class Texts:
     # ---- making texts -------------------------------------------------------------------------------------------
 
     def part(self, function: Callable[..., str], value: Any, *rest: Any) -> SymbolicText | None:
-        """Return the symbolic text that a function makes from a value that is unknown in the trace; None for other
-        values.
+        """Return the symbolic text that a function makes from a value that is unknown in the trace, or None.
 
         The result is also None if the function refuses the value, or if the text cannot be recomputed at a later call.
         """

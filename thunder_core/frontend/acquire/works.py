@@ -10,7 +10,7 @@ import torch.distributed as dist
 from thunder_core.foundation.errors import SourceLine
 
 BASE: Any = dist.Work if dist.is_available() else object
-WAIT_FIRST = "call wait() before, or keep the line out of the compiled program"
+WAIT_FIRST = "call wait() first, or move the line out of the compiled program"
 
 
 class TracedWork(BASE):  # type: ignore[misc]

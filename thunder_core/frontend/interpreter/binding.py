@@ -10,8 +10,8 @@ from thunder_core.frontend.interpreter.program import DecodedCode
 
 
 def bind(function: FunctionType, program: DecodedCode, arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
-    """Return the local slots of a call of `function` with the parameters filled in; raise CPython's TypeError
-    otherwise.
+    """Return the local slots of a call of `function`, with parameters filled in; raise CPython's TypeError if they
+    don't fit.
     """
     code = function.__code__
     positional, keyword_only = code.co_argcount, code.co_kwonlyargcount

@@ -139,17 +139,17 @@ def call_in_globals(machine: Machine, function: Any, arguments: Arguments, keywo
     return machine.natively(caller, (function, arguments, keywords), {})
 
 
-def initialize(machine: Machine, made: Any, arguments: Arguments, keywords: Keywords) -> None:
+def initialize(machine: Machine, instance: Any, arguments: Arguments, keywords: Keywords) -> None:
     """Run `__init__` of a new object, as `type.__call__` does."""
-    init = type_lookup(type(made), "__init__")
+    init = type_lookup(type(instance), "__init__")
     if type(init) is FunctionType:
-        result = machine.invoke(init, (made, *arguments), keywords)
+        result = machine.invoke(init, (instance, *arguments), keywords)
         if result is not None:
             raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
     elif type(init) is type(object.__init__):
-        machine.natively(init, (made, *arguments), keywords)
+        machine.natively(init, (instance, *arguments), keywords)
     else:
-        result = machine.invoke(bound(init, made), arguments, keywords)
+        result = machine.invoke(bound(init, instance), arguments, keywords)
         if result is not None:
             raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
 

@@ -48,28 +48,36 @@ def instructions(code: CodeType) -> Iterator[Instruction]:
 
 def decode(code: CodeType, table: dict[str, Row]) -> DecodedCode:
     """Decode a code object with the handlers of a table."""
-    found = list(instructions(code))
-    cells = _leading_cells(found)
-    kept = [each for each in found if each.name not in _SETUP and each.name != "KW_NAMES"][len(cells) :]
-    index = _index(found, kept)
+    all_instructions = list(instructions(code))
+    cells = _leading_cells(all_instructions)
+    step_instructions = [
+        instruction
+        for instruction in all_instructions
+        if instruction.name not in _SETUP and instruction.name != "KW_NAMES"
+    ][len(cells) :]
+    index = _index(all_instructions, step_instructions)
     steps: list[Step] = []
-    context = DecodingContext(code, index, found[0])
-    for one in found:
-        if one.name == "KW_NAMES":
-            context.keyword_names = code.co_consts[one.argument]
-        elif one.name not in _SETUP and index[one.offset] == len(steps) < len(kept) and kept[len(steps)] is one:
-            context.instruction = one
+    context = DecodingContext(code, index, all_instructions[0])
+    for instruction in all_instructions:
+        if instruction.name == "KW_NAMES":
+            context.keyword_names = code.co_consts[instruction.argument]
+        elif (
+            instruction.name not in _SETUP
+            and index[instruction.offset] == len(steps) < len(step_instructions)
+            and step_instructions[len(steps)] is instruction
+        ):
+            context.instruction = instruction
             steps.append(_step(context, table))
-            if one.name == "CALL":
+            if instruction.name == "CALL":
                 context.keyword_names = ()
     names = local_names(code)
     count = code.co_argcount + code.co_kwonlyargcount
     variadic = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     return DecodedCode(
         steps=steps,
-        offsets=[one.offset for one in kept],
-        lines=_lines(code, kept),
-        catches=_catches(code, kept, index),
+        offsets=[instruction.offset for instruction in step_instructions],
+        lines=_lines(code, step_instructions),
+        catches=_catches(code, step_instructions, index),
         cells=cells,
         names=names,
         arguments=code.co_argcount,
@@ -87,25 +95,25 @@ def is_opaque(code: CodeType) -> bool:
     return code.co_filename.startswith(_OPAQUE)
 
 
-def _leading_cells(found: list[Instruction]) -> list[int]:
+def _leading_cells(all_instructions: list[Instruction]) -> list[int]:
     """Return the slots that MAKE_CELL turns into cells before other instructions run."""
     cells: list[int] = []
-    for one in found:
-        if one.name == "MAKE_CELL":
-            cells.append(one.argument)
-        elif one.name not in _SETUP:
+    for instruction in all_instructions:
+        if instruction.name == "MAKE_CELL":
+            cells.append(instruction.argument)
+        elif instruction.name not in _SETUP:
             break
     return cells
 
 
-def _index(found: list[Instruction], kept: list[Instruction]) -> dict[int, int]:
+def _index(all_instructions: list[Instruction], step_instructions: list[Instruction]) -> dict[int, int]:
     """Map each byte offset to the step at or after it."""
-    starts = {one.offset: number for number, one in enumerate(kept)}
+    starts = {instruction.offset: number for number, instruction in enumerate(step_instructions)}
     index: dict[int, int] = {}
-    following = len(kept)
-    for one in reversed(found):
-        following = starts.get(one.offset, following)
-        index[one.offset] = following
+    following = len(step_instructions)
+    for instruction in reversed(all_instructions):
+        following = starts.get(instruction.offset, following)
+        index[instruction.offset] = following
     return index
 
 
@@ -131,22 +139,25 @@ def _unknown(_frame: object, name: str) -> int | None:
     raise SystemError(f"the interpreter has no handler for the opcode {name}")
 
 
-def _lines(code: CodeType, kept: list[Instruction]) -> list[int | None]:
+def _lines(code: CodeType, step_instructions: list[Instruction]) -> list[int | None]:
     """Return the source line of each step."""
     line_of: dict[int, int | None] = {}
     for start, end, line in code.co_lines():
         for offset in range(start, end, 2):
             line_of[offset] = line
-    return [line_of.get(one.offset) for one in kept]
+    return [line_of.get(instruction.offset) for instruction in step_instructions]
 
 
-def _catches(code: CodeType, kept: list[Instruction], index: dict[int, int]) -> list[Catch | None]:
+def _catches(code: CodeType, step_instructions: list[Instruction], index: dict[int, int]) -> list[Catch | None]:
     """Return the exception handler of each step."""
     entries = [
         (start, start + length, Catch(index[target], depth_lasti >> 1, bool(depth_lasti & 1)))
         for start, length, target, depth_lasti in _exception_table(code.co_exceptiontable)
     ]
-    return [next((catch for start, end, catch in entries if start <= one.offset < end), None) for one in kept]
+    return [
+        next((catch for start, end, catch in entries if start <= instruction.offset < end), None)
+        for instruction in step_instructions
+    ]
 
 
 def _exception_table(table: bytes) -> Iterator[tuple[int, int, int, int]]:

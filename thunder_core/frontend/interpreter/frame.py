@@ -104,8 +104,8 @@ class Frame:
         """Return the local, cell and free variables that have a value."""
         variables: dict[str, Any] = {}
         cells = self.cell_slots()
-        for slot, (name, held) in enumerate(zip(self.program.names, self.fast, strict=False)):
-            value = held
+        for slot, (name, slot_value) in enumerate(zip(self.program.names, self.fast, strict=False)):
+            value = slot_value
             if slot in cells and type(value) is CellType:
                 try:
                     value = value.cell_contents
@@ -254,9 +254,7 @@ class Machine(ABC):
 
     @abstractmethod
     def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call any callable of the program: announce the call to the observer, if any, and dispatch on the callable's
-        kind.
-        """
+        """Call any callable: announce the call to the observer, if any, and dispatch on the callable's kind."""
 
     @abstractmethod
     def invoke_quietly(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:

@@ -23,11 +23,11 @@ def _drive(frame: Frame) -> Generator[Any, Any, Any]:
     """Run a frame between its suspensions. While the driver waits, no variable refers to a yielded value."""
     try:
         while True:
-            given = [frame.machine.resume(frame)]
+            results = [frame.machine.resume(frame)]
             if not frame.suspended:
-                return given.pop()
+                return results.pop()
             try:
-                value = (yield from given.pop()) if frame.suspended == DELEGATED else (yield given.pop())
+                value = (yield from results.pop()) if frame.suspended == DELEGATED else (yield results.pop())
             except BaseException as error:
                 if frame.machine.is_over:
                     raise
@@ -45,11 +45,11 @@ async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
     """Drive an asynchronous generator, whose yields and awaits suspend in different ways."""
     try:
         while True:
-            given = [frame.machine.resume(frame)]
+            results = [frame.machine.resume(frame)]
             if not frame.suspended:
                 return
             try:
-                value = (await _awaited(given.pop())) if frame.suspended == DELEGATED else (yield given.pop())
+                value = (await _awaited(results.pop())) if frame.suspended == DELEGATED else (yield results.pop())
             except BaseException as error:
                 if frame.machine.is_over:
                     raise
@@ -142,9 +142,7 @@ def _relay(machine: Machine, iterator: Any) -> Generator[Any, Any, Any]:
 
 
 def _step(machine: Machine, iterator: Any, sent: Any, thrown: BaseException | None) -> Callable[[], Any]:
-    """Return the iterator's next step for a sent value or a thrown error; raise the error if the iterator cannot take
-    it.
-    """
+    """Return the iterator's next step for a sent value or a thrown error; raise an error that it cannot take."""
     if isinstance(thrown, GeneratorExit):
         close = getattr(iterator, "close", None)
         if close is not None:

@@ -9,7 +9,7 @@ from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import Frame, Machine
 
 
-def import_name(frame: Frame, name: str, wanted: Any, level: int) -> Any:
+def import_name(frame: Frame, name: str, from_list: Any, level: int) -> Any:
     """Call `__import__` as the import statement does."""
     try:
         importer = frame.builtins["__import__"]
@@ -17,7 +17,7 @@ def import_name(frame: Frame, name: str, wanted: Any, level: int) -> Any:
         importer = frame
     if importer is frame:
         raise ImportError("__import__ not found")
-    return frame.machine.invoke(importer, (name, frame.globals, frame.names, wanted, level), {})
+    return frame.machine.invoke(importer, (name, frame.globals, frame.names, from_list, level), {})
 
 
 def import_from(machine: Machine, module: Any, name: str) -> Any:

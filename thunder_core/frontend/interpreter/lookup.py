@@ -35,9 +35,9 @@ def type_lookup(kind: type, name: str) -> Any:
     """Return the unbound attribute that the type or a base defines; ABSENT if there is none."""
     view = _views.get(id(kind))
     if view is not None and view.versions.value == view.version:
-        found = view.found.get(name, view)
-        if found is not view:
-            return found
+        cached = view.found.get(name, view)
+        if cached is not view:
+            return cached
     return _look(kind, name)
 
 

@@ -57,9 +57,7 @@ class Observer:
         return True
 
     def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:  # noqa: ARG002
-        """Return whether the cache of `functools.lru_cache` may keep a value; `hit` means that the cache already had
-        it.
-        """
+        """Return whether the cache of `functools.lru_cache` may keep a value; `hit`: the cache had the value."""
         return True
 
     def on_called_back(self, function: FunctionType, value: Any) -> Any:  # noqa: ARG002

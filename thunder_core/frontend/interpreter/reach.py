@@ -139,16 +139,16 @@ class Reach:
 
     def of_call(self, function: Any, arguments: Sequence[Any], keywords: Keywords) -> Functions:
         """Return the Python functions that a C function may call with these arguments."""
-        found: Functions = {}
+        reached: Functions = {}
         kind = type(function)
         if kind is BuiltinFunctionType or kind is MethodWrapperType:
             owner = function.__self__
             owner_kind = type(owner)
             if owner_kind is ModuleType:
                 if function is next:
-                    return found if type(arguments[0]) in QUIET_STEPS else self._of_step(arguments[0])
+                    return reached if type(arguments[0]) in QUIET_STEPS else self._of_step(arguments[0])
                 if function in _QUIET_FUNCTIONS:
-                    return found
+                    return reached
                 if function in _SHALLOW_FUNCTIONS:
                     return self._of_types(arguments)
                 if function in _ON_ITEMS and _is_keyed(type(arguments[0])):
@@ -157,74 +157,74 @@ class Reach:
                 container = _is_container(owner_kind)
                 name = function.__name__
                 if container and name in _QUIET_METHODS:
-                    return found
+                    return reached
                 if container and name in _KEYED_METHODS and arguments and _is_keyed(owner_kind):
                     return self._of_item(owner, arguments[0])
                 if container and name in _INDEXED_METHODS:
                     return self.of(*arguments[:1])
                 if name == "__next__":
-                    return found if owner_kind in QUIET_STEPS else self._of_step(owner)
-                self._visit(owner, found, _DEPTH if container else 2)
+                    return reached if owner_kind in QUIET_STEPS else self._of_step(owner)
+                self._visit(owner, reached, _DEPTH if container else 2)
                 if not container and kind is BuiltinFunctionType:
-                    self._own_methods(owner, found)
+                    self._own_methods(owner, reached)
         elif kind is type and function in _SHALLOW_TYPES:
             return self._of_types(arguments)
         else:
-            self._visit(function, found, 1)
+            self._visit(function, reached, 1)
         depth = _DEPTH if kind is BuiltinFunctionType else _DEPTH + _CLASSES
         for value in (*arguments, *keywords.values()) if keywords else arguments:
             if type(value) not in self._quiet:
-                self._visit(value, found, depth)
-        return found
+                self._visit(value, reached, depth)
+        return reached
 
     def of(self, *values: Any) -> Functions:
         """Return the Python functions that C code may call if it receives these values."""
-        found: Functions = {}
+        reached: Functions = {}
         for value in values:
             if type(value) not in self._quiet:
-                self._visit(value, found, _DEPTH)
-        return found
+                self._visit(value, reached, _DEPTH)
+        return reached
 
     def _of_types(self, values: Sequence[Any]) -> Functions:
         """Return the special functions of the values themselves."""
-        found: Functions = {}
+        reached: Functions = {}
         for value in map(unwrapped, values):
             if type(value).__flags__ & _HEAP_TYPE and type(value) not in self._quiet:
-                self._add(special_functions(type(value)), found)
-        return found
+                self._add(special_functions(type(value)), reached)
+        return reached
 
     def _of_step(self, iterator: Any) -> Functions:
         """Return the functions that a step of a C iterator may call, unless its steps are already bridged."""
         kind = type(iterator)
         if kind in APPLYING:
-            found: Functions = {nothing: None}
+            reached: Functions = {nothing: None}
             for part in gc.get_referents(iterator) if kind in COMPARING else ():
-                self._visit(part, found, _DEPTH if type(part) in COMPARING else 1)
-            return found
+                self._visit(part, reached, _DEPTH if type(part) in COMPARING else 1)
+            return reached
         return self.of(iterator) if is_handing_on(kind) else {}
 
     def _of_item(self, container: Any, key: Any) -> Functions:
         """Return the functions that an item lookup may call: the key's methods, and a factory of missing items."""
-        found = self.of(key)
+        reached = self.of(key)
         kind = type(container)
-        self._add(special_functions(kind), found)
+        self._add(special_functions(kind), reached)
         if kind is defaultdict:
-            self._visit(container.default_factory, found, 1)
-        return found
+            self._visit(container.default_factory, reached, 1)
+        return reached
 
-    def _visit(self, value: Any, found: Functions, depth: int) -> None:
+    def _visit(self, value: Any, reached: Functions, depth: int) -> None:
         """Add the functions that a value leads to. Constructors of classes are added only if the depth says so."""
         kind = type(value)
         if kind is FunctionType:
             if value is nothing or self._may_be_redirected(value):
-                found[value] = None
+                reached[value] = None
             return
         parts = PARTS.get(kind)
         if parts is None:
-            self._add(special_functions(kind), found)
+            self._add(special_functions(kind), reached)
             if issubclass(kind, type):
                 if depth >= _CLASSES:
-                    self._add(_constructors(value), found)
+                    self._add(_constructors(value), reached)
                 return
             parts = next((_HOLDING[base] for base in _mro_of(kind) if base in _HOLDING), None)
             if parts is None and issubclass(kind, BaseException):
@@ -234,9 +234,9 @@ class Reach:
         if parts is not None and depth % _CLASSES:
             for part in parts(value):
                 if type(part) not in self._quiet:
-                    self._visit(part, found, depth - 1)
+                    self._visit(part, reached, depth - 1)
 
-    def _add(self, functions: tuple[FunctionType, ...], found: Functions) -> None:
+    def _add(self, functions: tuple[FunctionType, ...], reached: Functions) -> None:
         """Add the functions that are wanted."""
         if not functions:
             return
@@ -244,13 +244,13 @@ class Reach:
         if entry is None:
             chosen = dict.fromkeys(function for function in functions if self._may_be_redirected(function))
             entry = self._chosen[id(functions)] = functions, chosen
-        found.update(entry[1])
+        reached.update(entry[1])
 
     def _may_be_redirected(self, function: FunctionType) -> bool:
         """Whether a function is wanted, and its code can be replaced."""
         return len(function.__closure__ or ()) == len(function.__code__.co_freevars) and self._wanted(function)
 
-    def _own_methods(self, owner: Any, found: Functions) -> None:
+    def _own_methods(self, owner: Any, reached: Functions) -> None:
         """Add all methods of an instance or class, because an inherited C method may call any of them by name.
 
         An object of a C type may call methods of the objects that it refers to.
@@ -259,9 +259,9 @@ class Reach:
         if kind.__flags__ & _OF_C:
             for part in gc.get_referents(owner):
                 if not type(part).__flags__ & _OF_C:
-                    self._add(_functions(type(part), "methods", lambda _: True), found)
+                    self._add(_functions(type(part), "methods", lambda _: True), reached)
         else:
-            self._add(_functions(kind, "methods", lambda _: True), found)
+            self._add(_functions(kind, "methods", lambda _: True), reached)
 
 
 def special_functions(kind: type) -> tuple[FunctionType, ...]:
@@ -283,10 +283,10 @@ def _is_special(name: str) -> bool:
 
 def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[FunctionType, ...]:
     """Return the functions that a type has under the chosen names, cached until the type changes."""
-    known: tuple[FunctionType, ...] | None = shortcut(kind, label)
-    if known is not None:
-        return known
-    found: dict[FunctionType, None] = {}
+    cached: tuple[FunctionType, ...] | None = shortcut(kind, label)
+    if cached is not None:
+        return cached
+    chosen_functions: dict[FunctionType, None] = {}
     seen: set[str] = set()
     for base in _mro_of(kind):
         if not base.__flags__ & _HEAP_TYPE:
@@ -294,8 +294,8 @@ def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[F
         for name, unbound in _dict_of(base).items():
             if name not in seen and (chosen(name) or (chosen is _is_special and isinstance(unbound, property))):
                 seen.add(name)
-                found.update(dict.fromkeys(_functions_of_attribute(unbound)))
-    functions = tuple(found)
+                chosen_functions.update(dict.fromkeys(_functions_of_attribute(unbound)))
+    functions = tuple(chosen_functions)
     remember(kind, label, functions)
     return functions
 

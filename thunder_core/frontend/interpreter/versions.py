@@ -54,11 +54,11 @@ def is_allowed() -> bool:
     return os.environ.get(ALLOW, "").lower() in ("1", "true", "yes", "on")
 
 
-def refusal(found: str, version: Version | None = None) -> PythonNotSupported:
+def refusal(description: str, version: Version | None = None) -> PythonNotSupported:
     """Return the error for an unsupported Python, with the supported versions, or with how to try this version."""
     versions = f"{', '.join(map(_text, SUPPORTED[:-1]))} and {_text(SUPPORTED[-1])}"
     return PythonNotSupported(
-        f"Thunder supports the bytecode of CPython {versions}, but {found}",
+        f"Thunder supports the bytecode of CPython {versions}, but {description}",
         fix=f"use a standard 64-bit build of CPython {_text(SUPPORTED[0])} to {_text(SUPPORTED[-1])}"
         + (f", or try this version with {ALLOW}=1 in the environment" if version in UNTESTED else ""),
     )

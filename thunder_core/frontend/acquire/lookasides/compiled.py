@@ -47,7 +47,7 @@ def _call(
     arguments: tuple[Any, ...] = (*owner_of(function), *args)
     owner, arguments = (plain, arguments) if compiled is inner else (arguments[0], arguments[1:])
     if all(acquisition.outside.path_of(value) is None for value in (owner, compiled.derivative_of)):
-        acquisition.refuse(f"the program makes the compiled function `{plain.__name__}`, which has its own settings")
+        acquisition.refuse(f"the program creates the compiled function `{plain.__name__}`, which has its own settings")
     acquisition.outside.root("compiled", "compiled", compiled.subject)
     return acquisition.nested(acquisition, compiled, arguments, kwargs)
 

@@ -101,9 +101,7 @@ def _read_entry(outside: GuardedReads, kind: type, base: type, name: str) -> Non
 
 
 def is_hidden_by_metaclass(kind: type, name: str) -> bool:
-    """Whether the class returns another value for a name than its instances, because its metaclass has a data
-    descriptor.
-    """
+    """Whether a data descriptor of the metaclass gives the class another value for a name than its instances."""
     return hasattr(type(type_lookup(type(kind), name)), "__set__")
 
 

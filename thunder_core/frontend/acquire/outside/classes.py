@@ -55,8 +55,8 @@ class Classes:
         self._met[id(kind)] = kind
 
     def reached(self, kind: type) -> None:
-        """Note that the program reads an attribute of a class that it reached by an object, and give a user's class a
-        path.
+        """Note that the program reads an attribute of a class that it reached by an object; a user's class becomes a
+        root.
         """
         if self.is_users(kind):
             self._outside.root("class", kind.__name__, kind)
@@ -152,11 +152,11 @@ class Classes:
 
     def is_users(self, kind: type) -> bool:
         """Whether a class is the user's own, and existed before the program."""
-        known = self._of_user.get(id(kind))
-        if known is None:
+        entry = self._of_user.get(id(kind))
+        if entry is None:
             module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
-            known = self._of_user[id(kind)] = kind, _is_users_module(kind, module)
-        return known[1] and id(kind) not in self._made
+            entry = self._of_user[id(kind)] = kind, _is_users_module(kind, module)
+        return entry[1] and id(kind) not in self._made
 
 
 def _is_users_module(kind: type, module: Any) -> bool:

@@ -110,16 +110,14 @@ class EffectLog:
         # by container: the keys of its items that were set, or None after other changes
         self.stored: dict[int, set[Any] | None] = {}
 
-    # ---- what was written -----------------------------------------------------------------------------------
+    # ---- the program's writes -------------------------------------------------------------------------------
 
     def held(self, container: Any) -> Any:
         """Return a container with the items that it had when the program began."""
         return self.originals.get(id(container), self._tables.get(id(container), container))
 
     def has_written(self, owner: Any, name: str) -> bool:
-        """Whether the program has written an attribute of an object, or a class attribute that is visible on the
-        object.
-        """
+        """Whether the program has written an attribute of an object, or a class attribute that the object shows."""
         if not self._undo:
             return False
         tables = tables_of(owner)
@@ -223,9 +221,7 @@ class EffectLog:
         self._note_stored(owner.value, name, arguments)
 
     def _overwritten(self, write: Effect) -> tuple[int, Effect] | None:
-        """Return the last write of the same dict item, with its index, if no effect since may have used the written
-        value.
-        """
+        """Return the last write of the same dict item, with its index, if no later effect may have used the value."""
         if write.owner is None or not write.sets_item() or write.arguments[0] not in self._original(write):
             return None
         for index in reversed(range(len(self.effects))):
@@ -291,9 +287,7 @@ class EffectLog:
         self.effects.append(Effect("function", None, function.__name__, arguments, function=function))
 
     def withdraw(self, function: Callable[..., Any], owner: Any, count: int) -> None:
-        """Remove the last `count` calls of a function of Thunder with this first argument, which the program has
-        undone.
-        """
+        """Remove the last `count` calls of a function with this first argument, which the program has undone."""
         indices = [
             index
             for index, effect in enumerate(self.effects)
@@ -331,8 +325,8 @@ class EffectLog:
             else:
                 if leads_from_draw(owner):
                     raise CannotReplay(
-                        f"the program writes to an array of random numbers ({owner}) behind a tensor or a view that "
-                        "shares the memory of the array, or by a function with `out=`",
+                        f"the program writes to an array of random numbers ({owner}) through a tensor or a view that "
+                        "shares the array's memory, or through a function with `out=`",
                         fix="write to the array before a tensor is made of it, or write to a copy of the array",
                     )
                 raise CannotReplay(

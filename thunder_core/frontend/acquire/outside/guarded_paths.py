@@ -75,9 +75,7 @@ class GuardedPaths:
         self.guard(Apart(left_path, right_path))
 
     def identified(self, value: Any) -> None:
-        """Note that the program read the identity of an object, which it may compare with the identities of other
-        objects.
-        """
+        """Note that the program read the identity of an object, which it may compare with other identities."""
         for other in self._identified.values():
             self.compared(value, other)
         self._identified[id(value)] = value
@@ -97,7 +95,7 @@ class GuardedPaths:
         self.guards[guard.key] = guard
 
     def cached(self, function: Any) -> None:
-        """Guard a value read from the cache of `functools.lru_cache`: eager PyTorch returns it while the cache is
+        """Guard a value read from the cache of `functools.lru_cache`. Eager PyTorch reads it while the cache is
         unchanged.
 
         A value enters or leaves such a cache only when another value is computed, which increases the number of misses,

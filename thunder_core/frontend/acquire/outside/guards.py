@@ -95,9 +95,7 @@ class Is(OfConstant):
 
 @dataclass(frozen=True, eq=False)
 class Equal(OfConstant):
-    """Requires an equal value of the same type (1, 1.0 and True differ; zeros are compared by sign, and NaN equals
-    NaN).
-    """
+    """Requires an equal value of the same type: 1, 1.0 and True differ, and so do 0.0 and -0.0; NaN equals NaN."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         if isinstance(self.value, float) and (self.value == 0.0 or math.isnan(self.value)):

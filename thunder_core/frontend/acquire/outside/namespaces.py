@@ -32,9 +32,7 @@ def item_path(path: Path, key: Any, value: Any) -> Path:
 
 
 def is_question_for_member(container: Any, key: Any) -> bool:
-    """Whether checking a key's membership in a set runs no user code, because the key has Python's own hash and
-    equality.
-    """
+    """Whether a lookup of a key in a set runs no user code, because the key has Python's own hash and equality."""
     if type(container) not in (set, frozenset):
         return False
     kind = type(key)

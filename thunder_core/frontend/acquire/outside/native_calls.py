@@ -67,9 +67,7 @@ class NativeCalls:
         return None
 
     def _check_iterator(self, function: Any, arg: Any) -> None:
-        """Report that C code receives an iterator from outside, because it may take items that later calls will not
-        see.
-        """
+        """Report that C code receives an iterator from outside, whose items may be missing in later calls."""
         path = self._outside.path_of(arg) if type(arg) in ADVANCED else None
         if path is not None and not is_of_classes(function):
             self._note_edge(

@@ -1,6 +1,4 @@
-"""Reads of C functions, besides the items of containers: they are guarded if they are known, and otherwise a sharp
-edge.
-"""
+"""Reads of C functions, besides the items of containers: they are guarded if known, and otherwise a sharp edge."""
 
 from __future__ import annotations
 

@@ -20,9 +20,7 @@ class OutsideWrites:
         self._outside = outside
 
     def set_attribute(self, owner: Any, name: str, value: Any, level: type | None = None) -> None:
-        """Note that the program is about to set an attribute; `level` is the class whose method sets it, if not the
-        default.
-        """
+        """Note that the program is about to set an attribute; `level` is the class whose method sets it, or None."""
         self._outside.require_open(owner)
         path = self._outside.paths.get(id(owner))
         if path is not None:

@@ -35,9 +35,7 @@ class Recording(Protocol):
         """
 
     def refuse(self, what: str, fix: str = ...) -> NoReturn:
-        """Raise the error for an action that a trace cannot represent, and store it in case the program swallows the
-        error.
-        """
+        """Raise the error for an action that a trace cannot represent, and store the error."""
 
     def name_number(self, path: Path) -> str:
         """Return the name of the number at a path, as an input of the trace."""

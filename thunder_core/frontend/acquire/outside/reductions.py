@@ -171,7 +171,7 @@ def of_generator(value: Any, where: str) -> Reduction:
     code = frame.code
     cells = frame.cell_slots()
     arguments = [
-        one.cell_contents if place in cells else one for place, one in enumerate(frame.fast[: arguments_of(code)])
+        slot.cell_contents if index in cells else slot for index, slot in enumerate(frame.fast[: arguments_of(code)])
     ]
     plain, named = code.co_argcount, code.co_kwonlyargcount
     rest = arguments[plain + named :]

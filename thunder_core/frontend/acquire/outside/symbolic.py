@@ -24,12 +24,12 @@ class IsSymbolic(BaseException):
 
 @dataclass(frozen=True)
 class Symbolic:
-    """The choice of symbolic numbers and sizes: values that differ from those `observed` before; if `arguments`, all
-    arguments.
+    """The choice of symbolic numbers and sizes.
 
-    Numbers and sizes at the paths of `named` are symbolic too, within their ranges. Numbers and sizes at the paths of
-    `constant` are never symbolic. `met_numbers` and `met_sizes` map the paths of symbolic numbers and sizes that a
-    recording met to their values in its call.
+    Values that differ from those `observed` before are symbolic. If `arguments` is set, all arguments are. Numbers and
+    sizes at the paths of `named` are symbolic too, within their ranges. Numbers and sizes at the paths of `constant`
+    are never symbolic. `met_numbers` and `met_sizes` map the paths of symbolic numbers and sizes that a recording met
+    to their values in its call.
 
     If `sizes` is set, sizes of tensors can be symbolic, and integers are expressions in symbols. Otherwise, the trace
     refers to numbers only by name. If `in_containers` is set, numbers in lists and dicts that are passed as a whole can
@@ -75,8 +75,8 @@ class Symbolic:
     def is_like(self, other: Symbolic) -> bool:
         """Whether another recording would use the same symbols and hints as this one.
 
-        A recording with symbolic numbers but not sizes is repeated if there are symbolic numbers. A recording with
-        hints other than one is repeated if a size is one.
+        If only numbers are symbolic in the other recording, it is the same unless this recording met symbolic numbers.
+        If only this recording avoids hints of one, the other recording is the same unless a size is one.
         """
         if other.may_be and not other.sizes:
             return not self.met_numbers

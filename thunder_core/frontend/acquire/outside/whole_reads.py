@@ -1,6 +1,4 @@
-"""Complete reads of outside objects: everything that C code may find in an object is guarded, and that nothing is
-added.
-"""
+"""Complete reads of outside objects: everything that C code may find is guarded, and that there is nothing else."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ class WholeReads(Outside):
     """The outside objects, including reads of several values at once by C functions."""
 
     def expand_whole(self, value: Any) -> None:
-        """Guard a value that C code is about to read with all its contents, at any depth: expand each outside
-        container.
-        """
+        """Guard a value that C code is about to read with all its contents: expand each outside container in it."""
         pending, seen = [value], set[int]()
         while pending:
             current = pending.pop()

@@ -20,9 +20,7 @@ COPY = symbol_of(torch.ops.aten.clone.default)
 
 @dataclass(frozen=True)
 class Need:
-    """The computation that checks need: indices of bound symbols after the first write, and earlier tensors they write
-    to.
-    """
+    """The computation that checks need: bound symbols after the first write, and earlier tensors that they write to."""
 
     places: frozenset[int]
     written: frozenset[str]
@@ -81,7 +79,7 @@ def require_checks_before_collectives(bsyms: Iterable[BoundSymbol]) -> None:
             raise DataDependent(
                 f"the program asks for the value of a tensor after a collective (`{collective.symbol.name}`), which "
                 "cannot be undone if a later call has another value",
-                fix="ask for the value before the first collective, use torch.where, or keep the branch out of the "
+                fix="ask for the value before the first collective, use torch.where, or move the branch out of the "
                 "compiled program",
                 where=bsym.source,
             )
@@ -133,9 +131,7 @@ def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, ali
 def _computable_twice(
     bsyms: Sequence[BoundSymbol], places: frozenset[int], touched: Collection[str], aliasing: AliasSets
 ) -> Need | None:
-    """Return the need of these bound symbols; None if they use a view of a tensor that they write to, as a copy breaks
-    it.
-    """
+    """Return the need of these bound symbols; None if they use a view of a tensor that they write to."""
     defined = {proxy.name for place in places for proxy in bsyms[place].defines}
     written = {name for place in places for name in bsyms[place].mutates}
     before = {aliasing.representative(name) for name in written}

@@ -87,9 +87,7 @@ class Expressions:
         return self.outside_inputs[path].name
 
     def value(self, value: Any, where: str) -> str:
-        """Return an expression for a value at the end of tracing; `where` is the place of the value, for error
-        messages.
-        """
+        """Return an expression for a value at the end of tracing; error messages name `where` the value is."""
         if isinstance(value, SymbolicNumber) and value.size is not None:
             value = value.numbers.simplified(value)
         if type(value) is SymbolicText and value.text is not None:
@@ -318,8 +316,7 @@ class Expressions:
         return name
 
     def _computed_tensor(self, tensor: torch.Tensor, result: TensorProxy) -> str:
-        """Return the name of a tensor that the computation returns. Emit statements for its class, attributes and
-        `.grad`.
+        """Return the name of a returned tensor. Emit statements for its class, attributes and `.grad`.
 
         A tensor whose graph a `backward()` of the program has freed is wrapped, so that autograd reports the freed
         graph.
@@ -393,9 +390,7 @@ class Expressions:
         return name
 
     def _rebuild_function(self, function: types.FunctionType, where: str) -> str:
-        """Emit a function that the program made, from its code and the defaults and cells of this call; return its
-        name.
-        """
+        """Emit a function that the program made, with the defaults and cells of this call; return its name."""
         name = self._name(function.__name__)
         self._names_of_made[id(function)] = (function, name)
         cells = [self.value(cell, f"{where}, a variable of {function.__name__}") for cell in function.__closure__ or ()]

@@ -96,19 +96,19 @@ class Prologue:
         used = [*(guard.path for guard in guards), *namespaces, *itertools.chain(*output_groups)]
         for path in (*used, *self._symbols, *self._counts, *self._draws):
             self._variables.count_use(path)
-        drawn = [guard for guard in guards if self._draws and is_drawn(guard)]
-        plain = [guard for guard in guards if is_of_plain_tensor(guard) and guard not in drawn]
+        drawn_guards = [guard for guard in guards if self._draws and is_drawn(guard)]
+        plain_guards = [guard for guard in guards if is_of_plain_tensor(guard) and guard not in drawn_guards]
         for guard in guards:
-            if not is_of_plain_tensor(guard) and guard not in drawn:
+            if not is_of_plain_tensor(guard) and guard not in drawn_guards:
                 self._check_guard(guard)
         self._draw()
-        for guard in drawn:
+        for guard in drawn_guards:
             self._check_guard(guard)
-        tensors = self._check_tensors(plain)
+        tensors = self._check_tensors(plain_guards)
         checked = len(self._statements)
         for path in self._counts:
             self._variables.variable(path)
-        plain_paths = [guard.path for guard in plain]
+        plain_paths = [guard.path for guard in plain_guards]
         outputs = [
             Code(tensors)
             if group and list(group) == plain_paths
@@ -225,9 +225,7 @@ class Prologue:
             self._check(f"overlap_as({', '.join(arguments)})", stated_guard, tensors)
 
     def _check_guard(self, guard: Guard, unless: str = "") -> None:
-        """Check a guard on the value at its path; `unless` is an expression before `or` that makes the check
-        unnecessary.
-        """
+        """Check a guard on the value at its path, unless the expression `unless` (which ends with `or`) is true."""
         subject = self._variables.operand(guard.path)
         for other in guard.others:
             self._variables.variable(other)

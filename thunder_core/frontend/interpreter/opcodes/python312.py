@@ -103,19 +103,19 @@ def _super_attribute(context: DecodingContext, argument: int) -> tuple[str, bool
 @opcode("LOAD_SUPER_ATTR", since=_3_12, prepare=_super_attribute)
 def load_super_attr(frame: Frame, argument: tuple[str, bool, bool]) -> None:
     """[super, class, instance] -> [(NULL), super(class, instance).name]."""
-    name, called, given = argument
+    name, called, has_arguments = argument
     stack = frame.stack
-    value = from_super(frame, name, given)
+    value = from_super(frame, name, has_arguments)
     if called:
         stack.append(NULL)
     stack.append(value)
 
 
-def from_super(frame: Frame, name: str, given: bool) -> Any:
+def from_super(frame: Frame, name: str, has_arguments: bool) -> Any:
     """Pop `super`, class and instance, and return the attribute."""
     instance, kind, function = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
     machine = frame.machine
-    return machine.load_attr(machine.invoke(function, (kind, instance) if given else (), {}), name)
+    return machine.load_attr(machine.invoke(function, (kind, instance) if has_arguments else (), {}), name)
 
 
 @opcode("BINARY_SLICE", since=_3_12)

@@ -83,8 +83,8 @@ def load_attr(frame: Frame, argument: tuple[str, bool]) -> None:
 @opcode("LOAD_SUPER_ATTR", since=_3_13, prepare=_super_attribute)
 def load_super_attr(frame: Frame, argument: tuple[str, bool, bool]) -> None:
     """[super, class, instance] -> [super(class, instance).name, (NULL)]."""
-    name, called, given = argument
-    frame.stack.append(from_super(frame, name, given))
+    name, called, has_arguments = argument
+    frame.stack.append(from_super(frame, name, has_arguments))
     if called:
         frame.stack.append(NULL)
 

@@ -30,9 +30,7 @@ def run_coroutine(
 
 
 def drive_all(acquisition: TracedRun, main: Any) -> Any:
-    """Run a coroutine to its end, and then close the asynchronous generators that it has left open, as an event loop
-    does.
-    """
+    """Run a coroutine to its end, and then close the asynchronous generators that it left open, as event loops do."""
     begun: list[Any] = []
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(firstiter=begun.append, finalizer=lambda generator: None)
@@ -91,7 +89,7 @@ def users_line(frame: Any) -> SourceLine | None:
 def refusal(acquisition: TracedRun, action: str) -> OperationFailed:
     """Return the error, and store it in case the program swallows the error."""
     acquisition.recorder.failure = OperationFailed(
-        f"{action}, which a trace cannot do",
+        f"{action}, which is not possible in a trace",
         fix="await coroutines that only compute, or compile the function that they call instead of its event loop",
         where=users_line(acquisition.machine.frame),
     )

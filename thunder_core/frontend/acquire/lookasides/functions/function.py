@@ -75,8 +75,7 @@ def _as_one_operation(acquisition: TracedRun, function: Callable[..., Any], args
 
 
 def within_levels(acquisition: TracedRun, kind: Any) -> Any:
-    """Return a class that PyTorch's function transforms can decompose; the operations below the transforms are
-    recorded.
+    """Return a class that function transforms can decompose; the operations below the transforms are recorded.
 
     The methods of the class are interpreted. If autograd follows the operations below the transforms, they are one
     operation with the function's own backward.
@@ -119,6 +118,6 @@ def _vmap_of_element(acquisition: TracedRun, kind: Any, info: VmapInfo, in_dims:
     return unpack_outputs(within_levels(acquisition, batched).apply(*operands))
 
 
-def _called_like(kind: Any, other: Any) -> Any:
-    kind.__name__, kind.__qualname__, kind.__module__ = other.__name__, other.__qualname__, other.__module__
+def _called_like(kind: Any, original: Any) -> Any:
+    kind.__name__, kind.__qualname__, kind.__module__ = original.__name__, original.__qualname__, original.__module__
     return kind

@@ -99,7 +99,7 @@ def enter_level_for_a_while(
 def run_context_natively(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Run the contexts natively with which PyTorch's transforms disable features that they do not support."""
+    """Natively run the contexts with which PyTorch's transforms disable features that they do not support."""
     if function is torch.autograd.graph.disable_saved_tensors_hooks and not is_message_of_transforms(args):
         return None
 
@@ -127,5 +127,5 @@ def wrap(
 def run_natively(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Run functions natively that keep PyTorch's own state of derivatives, which is not state of the program."""
+    """Natively run functions that keep PyTorch's own state of derivatives, which is not state of the program."""
     return partial(function)  # a `partial` is not interpreted

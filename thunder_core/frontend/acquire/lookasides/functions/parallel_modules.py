@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from thunder_core.foundation.errors import OperationFailed
 
 DDP = "compile the module and wrap it: `DistributedDataParallel(thunder_core.jit(module))`"
-FSDP = "compile the forward of the modules that it holds: `module.forward = thunder_core.jit(module.forward)`"
+FSDP = "compile the `forward` of each module inside: `module.forward = thunder_core.jit(module.forward)`"
 FIXES = {  # by the modules and names of their methods
     ("torch.nn.parallel.distributed", "DistributedDataParallel.forward"): DDP,
     ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel.forward"): FSDP,
@@ -20,7 +20,7 @@ def refuse_module(fix: str, acquisition: Any, function: Any) -> NoReturn:
     """Raise the error for a module whose reducer or shards the tracer cannot see, and store the error."""
     name = function.__qualname__.partition(".")[0]
     acquisition.recorder.failure = OperationFailed(
-        f"a {name} is a part of the program; it communicates by hooks that the tracer cannot see",
+        f"the program contains a {name}, which communicates through hooks that the tracer cannot see",
         fix=fix,
         where=acquisition.place().source,
     )

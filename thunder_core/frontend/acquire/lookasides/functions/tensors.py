@@ -67,9 +67,7 @@ def make_tensor(
 def default_function(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Run the operation for `super().__torch_function__` of a subclass, and return its results as instances of the
-    subclass.
-    """
+    """Run the operation for `super().__torch_function__` of a subclass, and return instances of the subclass."""
 
     def run(kind: type, operation: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not all(issubclass(kind, other) for other in kinds):

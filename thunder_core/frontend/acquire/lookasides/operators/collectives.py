@@ -92,7 +92,7 @@ def guarded_group(acquisition: TracedRun, group: Any) -> Group:
     """Return a process group of the program. The prologue compares its name, rank and size."""
     name = name_of_group(group)
     if registered_group(name) is not group:
-        refuse(acquisition, f"a process group ({name!r}) that torch.distributed does not know by its name")
+        refuse(acquisition, f"a process group ({name!r}) that is not registered in torch.distributed by this name")
     path = acquisition.outside.path_of(group)
     if path is not None:
         acquisition.outside.read(path.attribute("group_name", name), name)

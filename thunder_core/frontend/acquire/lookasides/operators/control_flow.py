@@ -91,7 +91,7 @@ def select_by_predicate(
         elif is_same_number(leaf, other):
             results.append(leaf)
         else:
-            raise subtraces.refuse("returns other numbers than the other branch, inside `vmap`", SAME_NUMBERS)
+            raise subtraces.refuse("returns numbers that differ from the other branch's, inside `vmap`", SAME_NUMBERS)
     return results
 
 
@@ -130,7 +130,9 @@ def check_carried(subtraces: Subtraces, results: Sequence[Any], inputs: Sequence
     require_alike(fakes, others, name, of)
     pairs = [pair for pair in zip(fakes, others, strict=True) if isinstance(pair[0], torch.Tensor)]
     if any(carried.stride() != other.stride() for carried, other in pairs):
-        raise subtraces.refuse("returns a carried tensor with other strides than its input", "return `x.contiguous()`")
+        raise subtraces.refuse(
+            "returns a carried tensor whose strides differ from its input's", "return `x.contiguous()`"
+        )
 
 
 def require_alike(results: Sequence[Any], others: Sequence[Any], name: str, name_of_others: str) -> None:

@@ -102,9 +102,7 @@ def with_operations(bsym: BoundSymbol) -> BoundSymbol:
 def canonical(
     parameters: Sequence[TensorProxy], operations: Sequence[BoundSymbol], output: TensorProxy
 ) -> ElementFunction | None:
-    """Return the function with canonical names; None if it reads unknown numbers, or returns one of the captured
-    tensors.
-    """
+    """Return the function with canonical names; None if it reads unknown numbers, or returns a captured tensor."""
     defined = {proxy.name for operation in operations for proxy in operation.defines} | {
         proxy.name for proxy in parameters
     }

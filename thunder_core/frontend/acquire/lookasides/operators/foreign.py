@@ -87,9 +87,7 @@ def refuse_operator(acquisition: TracedRun, operator: HigherOrderOperator) -> No
 
 
 def refuse(acquisition: TracedRun, name: str, alternative: str = "") -> NoReturn:
-    """Raise the error for code that runs functions unseen by the tracer, and store it in case the program swallows the
-    error.
-    """
+    """Raise the error for code that runs functions unseen by the tracer, and store the error."""
     acquisition.recorder.failure = OperationFailed(
         f"the program calls {name}, which runs a function that the tracer cannot see",
         fix=f"call it outside the compiled program, or compile its result{alternative}",

@@ -1,5 +1,4 @@
-"""Higher-order operators that only call their function arguments, so that the functions' bound symbols are in the
-trace.
+"""Higher-order operators that only call their function arguments, whose bound symbols become part of the trace.
 
 Graphs of `torch.export` and regions of `torch.compile` contain such operators, for casts and for switches of autograd.
 In eager PyTorch they only call the functions.

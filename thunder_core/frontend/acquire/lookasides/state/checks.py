@@ -60,7 +60,7 @@ def assert_that(
 
 
 def is_checked_later(acquisition: TracedRun, kind: Any, condition: Any) -> bool:
-    """Whether a check can be recorded as a bound symbol: its condition is a plain tensor outside of `vmap`.
+    """Whether a check can be recorded as a bound symbol: its condition is a plain tensor, outside of transforms.
 
     The error must be an exception of Python or of an installed class. If the program may catch the error, the value of
     the condition is read instead, because a bound symbol that raises ends the program.

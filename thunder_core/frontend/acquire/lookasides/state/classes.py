@@ -22,9 +22,7 @@ CLASSES: dict[type, type] = {FakeTensor: torch.Tensor, SymbolicText: str}
 def is_instance(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Answer `isinstance` as in eager PyTorch: symbolic numbers also count as Python numbers, and tensors are not
-    fakes.
-    """
+    """Answer `isinstance` as in eager PyTorch: symbolic numbers are also Python numbers, and tensors are not fakes."""
     if len(args) != 2 or kwargs:
         return None
     value, classes = args

@@ -69,9 +69,7 @@ class ContextVariables:
     # ---- variables ------------------------------------------------------------------------------------------
 
     def method(self, _acquisition: TracedRun, method: Any) -> Callable[..., Any] | None:
-        """Return the replacement of `set`, `reset`, `get` after a `set`, and methods of contexts; None for other
-        methods.
-        """
+        """Return the replacement of `set`, `reset`, `get` after a `set`, and methods of contexts, or None."""
         if type(method) is not types.BuiltinMethodType:
             return None
         if type(method.__self__) is contextvars.Context:

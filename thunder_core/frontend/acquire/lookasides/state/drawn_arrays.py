@@ -109,9 +109,7 @@ def method(acquisition: TracedRun, owner: Any, name: str) -> Callable[..., Any]:
 
 
 def written(acquisition: TracedRun, array: Any, name: str) -> Callable[..., Any]:
-    """Return a method that writes to a random array; the prologue calls it on a copy, and refuses if eager PyTorch
-    differs.
-    """
+    """Return a method that writes to a random array; the prologue calls it on a copy, if that is equivalent."""
 
     def run(*args: Any) -> Any:
         try:

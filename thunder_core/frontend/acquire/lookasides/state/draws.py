@@ -195,8 +195,8 @@ def _shuffle(acquisition: TracedRun, owner: Any, function: Any, args: tuple[Any,
     if type(items) is not list:
         return replayed(acquisition, function, (args, kwargs), not_replayed)
     acquisition.machine.announce_iteration(items)
-    drawn = list(items) if are_numbers(items) else list(range(len(items)))
-    order = replayed(acquisition, function, (args, kwargs), acquisition.draws.shuffled, owner, drawn)
+    items_or_positions = list(items) if are_numbers(items) else list(range(len(items)))
+    order = replayed(acquisition, function, (args, kwargs), acquisition.draws.shuffled, owner, items_or_positions)
     shuffled = order if are_numbers(items) else [items[concrete(place)] for place in order]
     acquisition.machine.store_item(items, slice(None), shuffled)
     return None

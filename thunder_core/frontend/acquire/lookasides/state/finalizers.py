@@ -23,6 +23,6 @@ def finalize(
     if frame is not None and not is_users_code(frame.code):
         return function
     return lambda *args, **kwargs: acquisition.refuse(
-        "the program makes a `weakref.finalize`, which cannot be registered again at each call",
+        "the program creates a `weakref.finalize`, which cannot be registered again at each call",
         fix="register it outside the compiled program, or keep a `weakref.ref` with a callback",
     )

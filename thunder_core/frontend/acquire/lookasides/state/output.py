@@ -63,8 +63,8 @@ def print_later(
         return None
 
     def run(*args: Any, **kwargs: Any) -> None:
-        kept = tuple(as_now(acquisition, arg) for arg in args)
-        acquisition.outside.effects.printed(kept, kwargs)
+        copies = tuple(as_now(acquisition, arg) for arg in args)
+        acquisition.outside.effects.printed(copies, kwargs)
 
     return run
 
@@ -126,8 +126,8 @@ def log_later(
             if place is not None
             else ("<thunder>", 0, "")
         )
-        kept = tuple(as_now(acquisition, word) for word in words)
-        acquisition.outside.effects.calls(log, (name, level, where, *kept))
+        copies = tuple(as_now(acquisition, word) for word in words)
+        acquisition.outside.effects.calls(log, (name, level, where, *copies))
 
     return run
 

@@ -16,9 +16,7 @@ from thunder_core.tracing.capture.torch_facts.modes import without_recording
 def from_buffer(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Make a storage from bytes, which are guarded, outside of the fake mode, which would make a storage without a
-    device.
-    """
+    """Make a storage from bytes, which are guarded. In the fake mode, the storage would have no device."""
     for buffer in (*args, *kwargs.values()):
         acquisition.outside.expand_whole(buffer)
 
