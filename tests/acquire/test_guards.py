@@ -195,10 +195,10 @@ CASES: dict[str, Case] = {
         lambda x, items: x if 3 in items else -x, lambda: (X, [2]), lambda x, items: items.append(3), "had 1 items"
     ),
     "set": Case(
-        lambda x, items: x if 3 in items else -x, lambda: (X, {2}), lambda x, items: items.add(3), "did not hold 3"
+        lambda x, items: x if 3 in items else -x, lambda: (X, {2}), lambda x, items: items.add(3), "did not contain 3"
     ),
     "member": Case(
-        lambda x, items: x if 3 in items else -x, lambda: (X, {3}), lambda x, items: items.remove(3), "held 3"
+        lambda x, items: x if 3 in items else -x, lambda: (X, {3}), lambda x, items: items.remove(3), "contained 3"
     ),
     "set of others": Case(
         lambda x, items: x if (3, "a") in items else -x,
@@ -210,7 +210,7 @@ CASES: dict[str, Case] = {
         lambda x, items: x if Config in items else -x,
         lambda: (X, {Slotted}),
         lambda x, items: items.add(Config),
-        "did not hold <class",
+        "did not contain <class",
     ),
     "dict value": Case(
         lambda x, d: x * d["a"], lambda: (X, {"a": 2}), lambda x, d: d.update(a=3), "['a']: was 2, is 3"
@@ -261,7 +261,7 @@ CASES: dict[str, Case] = {
         lambda x, items: x * next(iter(items)).size,
         lambda: (X, {Equal()}),
         lambda x, items: (items.clear(), items.add(Equal(5))),
-        "had certain 1 members",
+        "had 1 specific members",
     ),
     "membership of a tensor": Case(
         lambda x, d: x if x in d else -x, lambda: (X, {}), lambda x, d: d.update({x: 3}), "had no item for args[0]"
@@ -365,7 +365,7 @@ CASES: dict[str, Case] = {
         lambda x, c: x if "b" in c.inner else -x,
         lambda: (X, Config(inner=frozenset("a"))),
         lambda x, c: setattr(c, "inner", frozenset("b")),
-        "did not hold 'b'",
+        "did not contain 'b'",
     ),
 }
 

@@ -107,7 +107,7 @@ def branch_by_reduced_value(x):
     return x
 
 
-@refused("behind a collective")
+@refused("after a collective")
 def list_of_values_behind_collective(x):
     y = x * 2
     dist.all_reduce(y)
@@ -135,7 +135,7 @@ def all_to_all_with_wrong_rows(x):
     return received
 
 
-@refused("do not fit")
+@refused("do not match")
 def all_to_all_of_other_number_of_elements(x):
     received = torch.empty(2, 2, dtype=x.dtype)
     dist.all_to_all_single(received, x)

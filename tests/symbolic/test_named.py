@@ -206,8 +206,8 @@ BAD_CALLS: dict[str, tuple[Any, str]] = {
     "no number": (["text"], "which is a str"),
     "a boolean": (["flag"], "which is a bool"),
     "no item": (["table['b']"], "no such item: 'b'"),
-    "no attribute": (["x.weight.size(0)"], "a Tensor has no attribute 'weight' of its own"),
-    "an attribute of a number": (["step.keys.size(0)"], "an int has no attribute 'keys'"),
+    "no attribute": (["x.weight.size(0)"], "a Tensor has no instance attribute 'weight'"),
+    "an attribute of a number": (["step.keys.size(0)"], "an int has no instance attribute 'keys'"),
     "each item of a number": (["step[*].size(0)"], "each item of an int"),
 }
 

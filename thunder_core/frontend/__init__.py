@@ -1,1 +1,1 @@
-"""From Python bytecode to traces: the interpreter, and what a program reads and writes outside of itself."""
+"""From Python bytecode to traces: the interpreter, and the tracing of reads and writes outside a program."""

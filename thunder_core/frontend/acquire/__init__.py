@@ -1,1 +1,1 @@
-"""From a Python call to three traces: prologue (guards, unpacking), computation, epilogue (side effects)."""
+"""Tracing of a Python call into prologue (guards, unpacking), computation, and epilogue (side effects)."""

@@ -1,4 +1,4 @@
-"""Acquisition: one interpreted run of a program on real arguments becomes its prologue, computation and epilogue."""
+"""Acquisition: tracing a program in one interpreted run on real arguments."""
 
 from __future__ import annotations
 
@@ -56,20 +56,27 @@ def acquire(
 ) -> Acquired:
     """Run the program once without touching data, and return its traces.
 
-    With a `device`, which need not be here, the traces are those of the same program with its model and its arguments
-    on that device. A `functional` program takes nothing but its arguments: what else it reads is a sharp edge, and not
-    guarded. A program that `evaluates` may ask for the values of tensors, and checks at each call that they are the
-    same. Where a value cannot be had, the program is traced once more, and told that it is being compiled where it last
-    asked for that: there libraries go around values. With symbolic sizes this is tried first, and values are evaluated
-    only where nothing leads around them, for a guarded value limits a program that is to serve all sizes. Numbers and
-    sizes that are `symbolic` are told at each call; what the program decides by them is a constraint, and where it asks
-    for their values, these are guarded. `lookasides` are called in place of the functions that they are for. At
-    `lines_that_raised` operations raise what they raise for the values of this call, which the program may catch.
+    If `device` is set, the traces are those of the same program with its model and its arguments on that device. The
+    machine need not have the device.
 
-    No object of the user's is changed when this returns or raises. Raises `ProgramRaised` where the program raises
-    (with a `device`, or behind a call that a lookaside replaced: what it raises), `DataDependent`, `OperationFailed` or
-    `CannotReplay` where a trace cannot hold what the program does, and `SharpEdgeError` if it has sharp
-    edges and they are errors.
+    A `functional` program reads only its arguments. Any other read is a sharp edge and is not guarded.
+
+    A program that `evaluates` may ask for the values of tensors. Each call then checks that the values are the same. If
+    a value is not available, the program is traced again. In that trace, the last call of
+    `torch.compiler.is_compiling()` before the value returns True, because libraries then avoid the value. With symbolic
+    sizes, this detour is tried first, and values are evaluated only if no detour avoids them, because a guarded value
+    restricts a program that should serve all sizes.
+
+    Numbers and sizes that are `symbolic` are inputs of each call. The program's decisions on them become constraints.
+    If the program asks for their values, the values are guarded.
+
+    `lookasides` are called in place of their functions. At `lines_that_raised`, operations raise the errors that they
+    raise for the values of this call, and the program may catch the errors.
+
+    No object of the user is changed when this function returns or raises. Raises `ProgramRaised` if the program raises
+    (with a `device`, or after a call that a lookaside replaced: the program's own error), `DataDependent`,
+    `OperationFailed` or `CannotReplay` if a trace cannot represent the program, and `SharpEdgeError` if the program has
+    sharp edges and they are errors.
     """
     detours, is_differentiating, read_at_once = Detours(), False, False
     drawing_functions: frozenset[CodeType] = frozenset()
@@ -103,9 +110,9 @@ def acquire(
 
 
 def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
-    """The traces of a run, whose result is its `output` then; no object of the user's is changed.
+    """Run a program and return its traces. Set `run.output` to its result, and undo its writes to the user's objects.
 
-    Who made the run releases it when nothing of it is needed any more.
+    The caller releases the run when the run is not needed any more.
     """
     run.watches = sharp_edges != "allow"
     if functional:
@@ -132,7 +139,7 @@ def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
 
 
 def require_recorded(run: Run) -> None:
-    """Raise what asks for another recording, in case the program has swallowed it."""
+    """Raise the error that requests another recording, in case the program has swallowed it."""
     if run.numbers.are_needed:
         raise NeedsValues
     if run.draws.needed is not None:
@@ -144,7 +151,10 @@ def require_recorded(run: Run) -> None:
 
 
 def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) -> Any:
-    """Interpret the program and return its result; `ProgramRaised` where it raises, after its sharp edges are told."""
+    """Interpret the program and return its result.
+
+    Raise `ProgramRaised` if it raises, after reporting its sharp edges.
+    """
     args, kwargs = run.arguments()
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
@@ -154,14 +164,15 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
     except (DecidesAgainstCall, HiddenNumbers, IsSymbolic, NeedsDrawingFunction, NeedsTexts, NeedsValues, ThunderError):
         raise
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and error is not run.own_interrupt:  # the user's, not the program's
+        # sent by the user, not raised by the program
+        if isinstance(error, KeyboardInterrupt) and error is not run.own_interrupt:
             raise
         if run.recorder.failure is not None:
             raise run.recorder.failure from None
         run.texts.require_lasting()
         if run.device is not None:
             raise
-        if run.replacements.were_called:  # eager PyTorch does something else
+        if run.replacements.were_called:  # eager PyTorch computes something else
             raise error.with_traceback(programs_traceback(error)) from None
         edges = run.edges()
         apply_policy(sharp_edges, edges)
@@ -169,11 +180,11 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
     try:
         raise raised
     finally:
-        del raised  # it has the program's error, whose traceback holds this frame
+        del raised  # `raised` refers to the program's error, whose traceback holds this frame
 
 
 def programs_traceback(error: BaseException) -> TracebackType | None:
-    """The part of an error's traceback that is the program's own."""
+    """The part of an error's traceback after the frames of Thunder."""
     entry = error.__traceback__
     while entry is not None and entry.tb_frame.f_code.co_filename.startswith(package.FOLDER):
         entry = entry.tb_next
@@ -181,9 +192,9 @@ def programs_traceback(error: BaseException) -> TracebackType | None:
 
 
 def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, sharp: bool) -> ProgramRaised:
-    """The error of a program, with its own part of the traceback and the guards under which it was raised."""
+    """Return the error of a program, with the program's part of the traceback and the guards of the failing call."""
     error.__traceback__ = programs_traceback(error)
-    error.args = without_values(error.args)  # eager PyTorch makes the error that its user gets
+    error.args = without_values(error.args)  # the user gets the error that eager PyTorch raises
     prologue = prologue_of_guards(run, state)
     observed = observed_values(lasting_guards(run), run.outside.symbolic)
     return ProgramRaised(error, users_line(error), prologue, observed, sharp=sharp)

@@ -1,8 +1,8 @@
-"""A user's `torch.autograd.Function` that autograd follows: what its methods read and write of the outside.
+"""A user's `torch.autograd.Function` that autograd follows, with its methods' reads and writes outside the program.
 
-It is one bound symbol, whose forward runs where its line stands, and whose backward runs behind the program. The
-program writes to the outside when its last line has run. So what the methods meet is found before the function is
-applied, by an acquisition of its own that runs through them.
+The function is one bound symbol. Its forward runs at the bound symbol's line, and its backward runs after the program.
+The program's writes to the outside happen after its last line. So a separate acquisition runs through the methods
+first, and finds their reads and writes before the function is applied.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves, structure
 from thunder_core.tracing.library.applied_functions import gradients
 
 Function = type[torch.autograd.Function]
-METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # which a user may define
+METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # methods that a user may define
 FIX = "pass the values that the function reads as arguments, or write to them after the line that applies it"
 
 
 def own_methods(kind: Any) -> list[str]:
-    """The names of the methods that a class defines in place of those of `torch.autograd.Function`."""
+    """Return the names of the methods that a class overrides."""
     return [name for name in METHODS if getattr(kind, name) is not getattr(torch.autograd.Function, name)]
 
 
 class ProbedRecording(Recording, Protocol):
-    """The part of an acquisition that goes over to one which runs through a function."""
+    """The attributes of an acquisition that are copied to a probe, an acquisition that runs through a function."""
 
     runs_through_functions: bool
     nested: Any
@@ -52,20 +52,21 @@ class ProbedRecording(Recording, Protocol):
 
 
 class AppliedFunctions:
-    """The functions that a program applies where autograd follows them."""
+    """The functions that a program applies while autograd follows them."""
 
     def __init__(self, acquisition: ProbedRecording) -> None:
         self._acquisition = acquisition
-        self._met: dict[Hashable, tuple[Any, bool]] = {}  # calls, with their arguments, and whether they were probed
+        self._met: dict[Hashable, tuple[Any, bool]] = {}  # calls with their arguments, and whether a probe succeeded
         self._live: set[Function] = set()
         self._read_by_backwards: list[tuple[Function, Handover, tuple[Path, ...]]] = []
         self._probes: list[Any] = []
 
     def apply(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Apply a function as one bound symbol, and have the program guard what its methods read.
+        """Apply a function as one bound symbol, and make the program guard the reads of its methods.
 
-        Raises `CannotReplay` for a forward that reads what the program has written, or writes to what was there before
-        the program, and for an argument that holds tensors which the program computes where a trace has no names.
+        Raises `CannotReplay` if the forward reads values that the program has written, or writes to objects from
+        outside the program, and if an argument contains computed tensors in a place where a trace has no names for
+        them.
         """
         self._settle(kind, args, kwargs)
         self._read_methods(kind)
@@ -80,7 +81,7 @@ class AppliedFunctions:
         return output
 
     def meet_native(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Have the program guard what a function reads that runs natively, and keep it from what that writes to."""
+        """Make the program guard the reads of a function that runs natively, and not touch the objects it writes to."""
         probe, _ = self._probe(function, args, {})
         if probe is not None:
             name = getattr(function, "__qualname__", type(function).__name__)
@@ -89,18 +90,18 @@ class AppliedFunctions:
             handover.guard()
 
     def _settle(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Have objects that the program makes and gives to a function be the same at each call."""
+        """Make objects that the program creates and passes to a function equal at each call."""
         outside, recorder = self._acquisition.outside, self._acquisition.recorder
-        given = GivenObjects(
+        given_objects = GivenObjects(
             lambda value: outside.path_of(value) is not None,
             lambda tensor: recorder.knows(tensor) and id(tensor) not in recorder.inputs,
-            lambda what: self._refuse(kind, what),
+            lambda reason: self._refuse(kind, reason),
         )
         with without_functions():
-            given.settle_arguments((args, kwargs))
+            given_objects.settle_arguments((args, kwargs))
 
     def _read_methods(self, kind: Function) -> None:
-        """Have the program guard which methods the function has: a backward that is derived ahead stays what it was."""
+        """Make the program guard which methods the function has, because its backward is derived ahead of calls."""
         for name in own_methods(kind):
             self._acquisition.machine.call(getattr, kind, name)
 
@@ -112,10 +113,12 @@ class AppliedFunctions:
             return (str(tensor_proxy("", fake)), fake.requires_grad, self._acquisition.outside.path_of(leaf))
 
     def _meet(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Hand over what the methods read; whether the forward was run through."""
+        """Hand over the reads of the methods. Return whether the probe of the forward succeeded."""
         stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in((args, kwargs))}
-        given, named = replace_leaves((tuple(args), kwargs), lambda leaf: stand_ins.get(id(leaf), example(leaf)))
-        forward, output = self._probe(apply_of(kind), given, named)
+        stand_in_args, stand_in_kwargs = replace_leaves(
+            (tuple(args), kwargs), lambda leaf: stand_ins.get(id(leaf), example(leaf))
+        )
+        forward, output = self._probe(apply_of(kind), stand_in_args, stand_in_kwargs)
         if forward is None:
             return False
         handover = self._handover(kind, forward)
@@ -123,12 +126,18 @@ class AppliedFunctions:
         if (written := handover.written()) is not None:
             self._refuse(kind, f"writes to {written}")
         handover.guard()
-        both, _ = self._probe(gradients, (*arguments_of_backward(kind, given, named, output), *given), named)
+        both, _ = self._probe(
+            gradients,
+            (*arguments_of_backward(kind, stand_in_args, stand_in_kwargs, output), *stand_in_args),
+            stand_in_kwargs,
+        )
         self._meet_backward(kind, None if both is None else self._handover(kind, both))
         return True
 
     def _meet_backward(self, kind: Function, handover: Handover | None) -> None:
-        """Have the program guard what a backward reads, which is derived ahead; one that writes is left to autograd."""
+        """Make the program guard the reads of a backward that is derived ahead; leave a backward that writes to
+        autograd.
+        """
         if handover is None or handover.written() is not None:
             self._live.add(kind)
             return
@@ -138,9 +147,10 @@ class AppliedFunctions:
 
     @contextmanager
     def unfollowed(self, fakes: tuple[Any, ...]) -> Iterator[None]:
-        """While this lasts, a forward is recorded, which PyTorch runs with autograd off.
+        """Record a forward while the context is active; PyTorch runs it with autograd off.
 
-        That is written down where it reads a tensor that requires a gradient, though no argument does.
+        The recording states that autograd is off if the forward reads a tensor that requires a gradient and no argument
+        does.
         """
         recorder = self._acquisition.recorder
         start, enabled = len(recorder.bound_symbols), torch.is_grad_enabled()
@@ -156,7 +166,7 @@ class AppliedFunctions:
             recorder.bound_symbols[start:] = [off, *bsyms, on]
 
     def settle(self) -> None:
-        """Leave the backwards to autograd that read what the program, which has ended, writes."""
+        """Leave backwards to autograd that read values which the program, now ended, has written."""
         read = self._read_by_backwards
         live = self._live | {kind for kind, handover, paths in read if any(map(handover.is_changed, paths))}
         bsyms = self._acquisition.recorder.bound_symbols
@@ -164,24 +174,24 @@ class AppliedFunctions:
             bsyms[:] = [_live(bsym) if applied_class(bsym.symbol.target) in live else bsym for bsym in bsyms]
 
     def release(self) -> None:
-        """Let go of what was met while the functions were run through."""
+        """Release the probes of the functions."""
         for probe in self._probes:
             probe.release()
 
     def _handover(self, called: Function | str, probe: Any) -> Handover:
         line = self._acquisition.place().source
-        return Handover(self._acquisition.outside, probe.outside, line, lambda what: self._refuse(called, what))
+        return Handover(self._acquisition.outside, probe.outside, line, lambda reason: self._refuse(called, reason))
 
-    def _refuse(self, called: Function | str, what: str) -> NoReturn:
+    def _refuse(self, called: Function | str, reason: str) -> NoReturn:
         refuse: Callable[[str, str], NoReturn] = self._acquisition.refuse
         if not isinstance(called, str):
             called = f"the forward of `{called.__qualname__}`, a torch.autograd.Function,"
-        refuse(f"{called} {what}", FIX)
+        refuse(f"{called} {reason}", FIX)
 
     # ---- running through the methods ------------------------------------------------------------------------
 
     def _probe(self, program: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """An acquisition that has run through a program, and the result; None where that fails."""
+        """Return an acquisition that has run through a program, and the program's result; None if the run fails."""
         acquisition, output = self._acquisition, None
         kind: Any = type(acquisition)
         with without_recording():
@@ -189,18 +199,18 @@ class AppliedFunctions:
             probe.runs_through_functions = True
             probe.nested, probe.replacements = acquisition.nested, acquisition.replacements
             self._probes.append(probe)
-            recording: AbstractContextManager[None] = probe.recorder.recording()  # which lets exceptions pass
+            recording: AbstractContextManager[None] = probe.recorder.recording()  # its exit does not swallow exceptions
             try:
                 with recording:
                     output = interpret(program, observer=probe)(*args, **kwargs)
-            except Exception:  # what the function raises, it raises again when it is applied
+            except Exception:  # the function raises again when it is applied
                 probe = None
             finally:
                 self._probes[-1].outside.effects.undo()
         return probe, output
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor that is the program's by a path, or one with the metadata of a tensor that it has computed."""
+        """Return the tensor if the program has a path to it, or else a new tensor with its metadata."""
         if self._acquisition.outside.path_of(tensor) is not None:
             return tensor
         fake = self._acquisition.recorder.tensors.fake(tensor)
@@ -211,19 +221,21 @@ class AppliedFunctions:
 
 
 def arguments_of_backward(kind: Any, args: Any, kwargs: Any, output: Any) -> tuple[Any, ...]:
-    """The arguments of `gradients` for a function with this output, ahead of those of the function."""
+    """Return the arguments of `gradients` for a function with this output, before the function's own arguments."""
     is_tuple = isinstance(output, tuple)
     outputs = output if is_tuple else (output,)
     with torch._C.DisableTorchFunction(), _disable_current_modes():
-        places = [place for place, one in enumerate(outputs) if isinstance(one, torch.Tensor) and one.requires_grad]
+        places = [
+            place for place, tensor in enumerate(outputs) if isinstance(tensor, torch.Tensor) and tensor.requires_grad
+        ]
         cotangents = [torch.ones(outputs[place].shape, dtype=outputs[place].dtype) for place in places]
-        inputs = [one for one in tensors_in((args, kwargs)) if one.requires_grad]
+        inputs = [tensor for tensor in tensors_in((args, kwargs)) if tensor.requires_grad]
     pick = operator.itemgetter(*places) if is_tuple and places else tuple if is_tuple else operator.pos
     return apply_of(kind), pick, torch.autograd.grad, inputs, cotangents
 
 
 def example(leaf: Any) -> Any:
-    """The value of a symbolic number in this call, or one of its kind for a number that is computed."""
+    """Return a symbolic number's value in this call, or an arbitrary number of its kind if the number is computed."""
     if not isinstance(leaf, SymbolicNumber):
         return leaf
     return leaf.source.value if leaf.source is not None else leaf.kind(2)

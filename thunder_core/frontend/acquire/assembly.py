@@ -1,4 +1,4 @@
-"""The assembly of a run's traces: the prologue from its reads, the computation, and the epilogue from its writes."""
+"""The assembly of a run's traces: prologue from its reads, computation, and epilogue from its writes."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from thunder_core.tracing.library.overlap import overlaps
 class Acquired:
     """The three traces of a program.
 
-    `observed` has the numbers and sizes from outside in this call by their paths, symbolic ones among them. `sizes` are
-    the symbols, if there are any. The last `number_counting` statements of the prologue compute counts.
-    At `caught_lines` operations may raise by values, which the program may catch.
+    `observed` maps paths to the numbers and sizes from outside in this call, including symbolic ones. `sizes` holds the
+    symbols, if there are any. The last `number_counting` statements of the prologue compute counts. At `caught_lines`,
+    operations may raise depending on values, and the program may catch the errors.
     """
 
     prologue: Trace
@@ -54,7 +54,7 @@ class Acquired:
 
     @property
     def guards(self) -> tuple[Requirement, ...]:
-        """The guards and constraints that the prologue checks: `guards[n]` is what check number n requires."""
+        """The guards and constraints that the prologue checks: `guards[n]` is the requirement of check number n."""
         return requirements_of(self.prologue.bound_symbols)
 
 
@@ -64,7 +64,7 @@ def inputs_of(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
 
 
 def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
-    """Return the traces of a run that has ended with this output, in this state of the process."""
+    """Return the traces of a run that has ended with this output, for this state of the process."""
     run.outside.effects.require_kept()
     inputs = inputs_of(run)
     results = results_of(run)
@@ -130,7 +130,7 @@ def computation_of(
 
 
 def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
-    """Return the traces for a computation with these inputs, with checks of all constraints in the prologue.
+    """Return the traces for a computation with these inputs, with all constraints checked in the prologue.
 
     Passes after acquisition may have added symbolic numbers to the inputs, and constraints to those of the program.
     """
@@ -141,7 +141,7 @@ def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
 
 
 def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
-    """Return a prologue that fetches nothing, with the guards and the constraints under which a program has raised."""
+    """Return a prologue that fetches nothing, with the guards and constraints under which a program has raised."""
     guard_tensors(run, inputs_of(run))
     run.classes.guard_special()
     sizes = run.recorder.sizes
@@ -156,7 +156,7 @@ def paths_of_symbols(sizes: SymbolicSizes | None) -> dict[str, Path]:
 
 
 def blocks_of(run: Run) -> dict[str, int]:
-    """Map each name that a checkpointed function makes to the number of its call; of nested calls, the outer one."""
+    """Map each name that a checkpointed function defines to the number of its call, or of the outermost nested call."""
     blocks: dict[str, int] = {}
     for number, places in enumerate(run.checkpointed_ranges):
         bsyms = run.recorder.bound_symbols[places.start : places.stop]
@@ -165,7 +165,7 @@ def blocks_of(run: Run) -> dict[str, int]:
 
 
 def writes_inputs(computation: Trace) -> bool:
-    """Whether a bound symbol may write to the memory of an input, so that it matters which inputs overlap."""
+    """Whether a bound symbol may write to the memory of an input, so that overlapping inputs matter."""
     written = names_written_to(computation)
     return any(proxy.name in written for proxy in computation.inputs)
 
@@ -173,20 +173,24 @@ def writes_inputs(computation: Trace) -> bool:
 def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
     """Return the bound symbols of the computation.
 
-    Autograd records none of them where the program runs its backward passes itself, and no tensor that outlives it
-    could run another one.
+    Autograd is off for all of them if the program runs its backward passes itself, and no tensor that outlives the
+    program could start another backward pass.
     """
     bsyms = expose_intermediates(with_chosen_attention(run.recorder.bound_symbols), epilogue.computed_inputs.values())
-    kept = [tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn]
-    if not run.recorder.gradients.passes or not all(map(run.has_freed_graph, (*kept, *epilogue.with_grad_fn))):
+    inputs_with_graph = [
+        tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn
+    ]
+    if not run.recorder.gradients.passes or not all(
+        map(run.has_freed_graph, (*inputs_with_graph, *epilogue.with_grad_fn))
+    ):
         return bsyms
     return without_autograd(bsyms, torch.is_grad_enabled())
 
 
 def require_defined(run: Run, bsyms: Iterable[BoundSymbol]) -> None:
-    """Raise `OperationFailed` where a bound symbol reads a hidden tensor, which no recorded operation made.
+    """Raise `OperationFailed` if a bound symbol reads a hidden tensor, which no recorded operation returned.
 
-    Higher-order operators do that: they run the functions that they are given under modes of their own.
+    Higher-order operators produce hidden tensors, because they run their function arguments under their own modes.
     """
     defined = {proxy.name for _, proxy in (*run.recorder.inputs.values(), *run.recorder.tensors.objects.values())}
     defined |= run.recorder.numbers.from_outside.keys()
@@ -202,14 +206,17 @@ def require_defined(run: Run, bsyms: Iterable[BoundSymbol]) -> None:
 
 
 def lasting_guards(run: Run) -> Iterator[Guard]:
-    """Yield the guards that are checked at each call; of a functional program, only those on its arguments."""
+    """Yield the guards that are checked at each call.
+
+    For a functional program, these are the guards on its arguments.
+    """
     for guard in run.outside.guards.values():
         if run.outside.surprises is None or guard.path.lineage()[0] in run.roots[1:]:
             yield guard
 
 
 def results_of(run: Run) -> Callable[[torch.Tensor], TensorProxy | None]:
-    """Return a function of a tensor: its proxy if the computation returns it, None if the prologue fetches it."""
+    """Return a function that maps a tensor to its proxy if the computation returns it, or None if the prologue does."""
 
     def result(tensor: torch.Tensor) -> TensorProxy | None:
         if id(tensor) in run.recorder.inputs:
@@ -220,7 +227,7 @@ def results_of(run: Run) -> Callable[[torch.Tensor], TensorProxy | None]:
 
 
 def guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path | None]]) -> None:
-    """Guard the tensors that operations used by their metadata, and the others by their class."""
+    """Guard the metadata of tensors that operations used, and the class of other tensors."""
     used: Mapping[int, Any] = run.recorder.inputs
     for tensor, proxy, path in inputs:
         if path is not None:

@@ -1,4 +1,4 @@
-"""The backward hooks that a program registers: lines of the trace, whose functions are effects."""
+"""The backward hooks that a program registers. The trace has a line for each hook, and effects set their functions."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from thunder_core.tracing.library.backward_hooks import (
 
 
 class BackwardHooks:
-    """Registers hooks on tensors without data and on their nodes, for backward passes of the program itself.
+    """Registers hooks on fakes and on their nodes, for backward passes that the program runs itself.
 
-    Each is a line of the trace as well, which registers a hook for backward passes behind the program. The function of
-    that hook is made by the epilogue, as it may close over what the program computes.
+    The trace also has a line for each hook, which registers a hook for backward passes after the program. The epilogue
+    sets the function of that hook, because the function may close over values that the program computes.
     """
 
     def __init__(self, acquisition: Recording) -> None:
         self._acquisition = acquisition
-        self._kept: list[Any] = []  # handles and hooks, which are known by their identities
+        self._kept: list[Any] = []  # handles and hooks, compared by identity
 
     def on_tensor(self, method: str, tensor: torch.Tensor, function: Callable[..., Any]) -> Any:
-        """Register a hook of a tensor by a method of its; return the handle."""
+        """Register a hook of a tensor with one of the tensor's methods, and return the handle."""
         fake = self._recorder.tensors.fake(tensor)
         with torch._C.DisableTorchFunction():
             hook = Hook(function)
@@ -46,7 +46,7 @@ class BackwardHooks:
         return handle
 
     def on_node(self, method: str, node: Node, function: Callable[..., Any]) -> Any:
-        """Register a hook of a node of autograd's graph by a method of its; return the handle."""
+        """Register a hook of an autograd node with one of the node's methods, and return the handle."""
         proxy = self._proxy_of(node)
         hook = Hook(function)
         handle = getattr(node, method)(hook)
@@ -54,7 +54,7 @@ class BackwardHooks:
         return handle
 
     def on_several(self, tensors: Any, function: Callable[..., Any], mode: Any = "all") -> Any:
-        """Register a hook for the gradients of several tensors; return the handle."""
+        """Register a hook for the gradients of several tensors, and return the handle."""
         fakes = tuple(self._recorder.tensors.fake(tensor) for tensor in tensors)
         with torch._C.DisableTorchFunction():
             hook = Hook(function)
@@ -63,7 +63,7 @@ class BackwardHooks:
         return handle
 
     def knows(self, handle: Any) -> bool:
-        """Whether a handle is that of a hook which the program has registered."""
+        """Whether a handle belongs to a hook that the program has registered."""
         return any(kept is handle for kept in self._kept)
 
     def remove(self, handle: Any) -> None:
@@ -82,8 +82,8 @@ class BackwardHooks:
         """Record the line that registers a hook, and the effect that gives the hook its function."""
         self._kept += [handle, hook]
         self._recorder.gradients.hooks.append(hook.function)
-        made = (self._recorder.tensors.made_object(handle), self._recorder.tensors.made_object(hook))
-        self._recorder.emit(self._line(register, args, made))
+        results = (self._recorder.tensors.made_object(handle), self._recorder.tensors.made_object(hook))
+        self._recorder.emit(self._line(register, args, results))
         self._acquisition.outside.effects.calls(set_function, (hook, hook.function, *owners))
 
     def _line(self, function: Callable[..., Any], args: tuple[Any, ...], output: Any) -> BoundSymbol:
@@ -91,18 +91,18 @@ class BackwardHooks:
         return BoundSymbol(symbol_of(function), args, {}, output, (), place.source, place.module, ordered=True)
 
     def _proxy_of(self, node: Node) -> Proxy:
-        """The proxy of a node; a line of the trace finds the node when it is met for the first time."""
-        known: Proxy | None = self._recorder.tensors.made(node)
-        if known is not None:
-            return known
-        found = place_of_node(node, self._recorder.tensors.latest)
-        if found is None:
+        """Return the proxy of a node. When a node is met for the first time, record a line that finds the node."""
+        proxy: Proxy | None = self._recorder.tensors.made(node)
+        if proxy is not None:
+            return proxy
+        place = place_of_node(node, self._recorder.tensors.latest)
+        if place is None:
             raise OperationFailed(
                 f"a hook is registered on {type(node).__name__}, a node of the autograd graph that no tensor of the "
                 "program leads to",
                 fix="register the hook outside the compiled program, or on the `grad_fn` of a tensor that it computes",
                 where=self._acquisition.place().source,
             )
-        proxy: Proxy = self._recorder.tensors.made_object(node)
-        self._recorder.emit(self._line(node_at, (self._recorder.tensors.proxy(found[0]), found[1]), proxy))
-        return proxy
+        new_proxy: Proxy = self._recorder.tensors.made_object(node)
+        self._recorder.emit(self._line(node_at, (self._recorder.tensors.proxy(place[0]), place[1]), new_proxy))
+        return new_proxy

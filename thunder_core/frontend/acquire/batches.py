@@ -1,8 +1,8 @@
-"""Logical and physical tensors of a program within `torch.vmap`, as functorch calls them.
+"""Logical and physical tensors of a program within `torch.vmap`, in functorch's terms.
 
-A level of `vmap` hides one dimension of a tensor: the program sees a logical tensor. The physical one has the batch
-dimensions of all levels first, that of the outermost level before the others, and can be an operand of a sub-trace.
-Outside of `vmap` they are the same.
+A level of `vmap` hides one dimension of a tensor: the program sees a logical tensor. The physical tensor starts with
+the batch dimensions of all levels, the outermost level first, and can be an operand of a sub-trace. Outside of `vmap`,
+the logical and the physical tensor are the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ functorch: Any = torch._C._functorch
 
 
 class BatchedTensors:
-    """The levels of `vmap` that the program is in, the outermost first, and the tensors that they batch.
+    """The active levels of `vmap`, the outermost first, and the tensors that they batch.
 
     `dimensions` is the number of batch dimensions of a physical tensor.
     """
@@ -31,13 +31,16 @@ class BatchedTensors:
         self.dimensions = len(levels)
 
     def unwrapped(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor that the levels wrap, with batch dimensions wherever they are, or without."""
+        """Return the tensor that the levels wrap. It may have batch dimensions, at any position."""
         while is_wrapped(tensor):
             tensor = functorch.get_unwrapped(tensor)
         return tensor
 
     def physical(self, logical: torch.Tensor) -> torch.Tensor:
-        """Return the physical tensor, contiguous; one that a level does not batch is expanded along its dimension."""
+        """Return the contiguous physical tensor.
+
+        For a level that does not batch the tensor, expand a batch dimension.
+        """
         tensor = logical
         for level in reversed(self._levels):
             value, dimension = self._call_functorch(functorch._unwrap_batched, (tensor, level.number), {})
@@ -49,20 +52,20 @@ class BatchedTensors:
         return self._call(torch.Tensor.contiguous, tensor) if self._levels else tensor
 
     def logical(self, physical: torch.Tensor) -> torch.Tensor:
-        """Return the tensor that the program sees of a physical one."""
+        """Return the logical tensor of a physical tensor."""
         tensor = physical
         for level in self._levels:
             tensor = self._call_functorch(functorch._add_batch_dim, (tensor, 0, level.number), {})
         return tensor
 
     def physical_predicate(self, predicate: torch.Tensor) -> torch.Tensor:
-        """Return the physical tensor of one with a single element; it has batch dimensions alone."""
+        """Return the physical tensor of a predicate with a single element. It has only batch dimensions."""
         return self.physical(self._call(torch.reshape, predicate, ()))
 
     def where(self, predicate: torch.Tensor, result: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """Return `torch.where` of physical tensors, of which the predicate has batch dimensions alone."""
-        ones = [None] * (result.dim() - self.dimensions)
-        widened = self._call(torch.Tensor.__getitem__, predicate, (..., *ones))
+        """Return `torch.where` of physical tensors, where the predicate has only batch dimensions."""
+        trailing_dimensions = [None] * (result.dim() - self.dimensions)
+        widened = self._call(torch.Tensor.__getitem__, predicate, (..., *trailing_dimensions))
         selected: torch.Tensor = self._call(torch.where, widened, result, other)
         return selected
 
@@ -71,7 +74,7 @@ class BatchedTensors:
         return self._moved(physical, self.dimensions, 0)
 
     def with_batches_first(self, stacked: torch.Tensor) -> torch.Tensor:
-        """Return the physical tensor of one whose first logical dimension is before the batch dimensions."""
+        """Return the physical tensor of a tensor that starts with the first logical dimension."""
         return self._moved(stacked, 0, self.dimensions)
 
     def _moved(self, tensor: torch.Tensor, source: int, destination: int) -> torch.Tensor:

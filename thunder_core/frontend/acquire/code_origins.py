@@ -1,4 +1,4 @@
-"""The origins of code: PyTorch's own, a context manager's, or the program's, whose lines errors and traces tell."""
+"""The origins of code: PyTorch, a context manager, or the program. Errors and traces show lines of the program."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.lookasides import is_native_code
 from thunder_core.tracing.capture.place import Place, generated_place
 
-# Files of wrappers, which only call the function that they were given, such as deprecated functions.
+# Files of wrappers, such as deprecated functions, that only call the function that they wrap.
 WRAPPERS = frozenset({contextlib.__file__, typing_extensions.__file__, warnings.__file__})
 TORCH_FOLDER = torch.__path__[0]
-CONTAINERS = torch.nn.modules.container.__file__  # of modules and parameters, which C code asks for their items
-COLLECTIVES = f"{TORCH_FOLDER}/distributed/nn/functional.py"  # functions of autograd that communicate
+CONTAINERS = torch.nn.modules.container.__file__  # containers of modules and parameters, whose items C code reads
+COLLECTIVES = f"{TORCH_FOLDER}/distributed/nn/functional.py"  # autograd functions that communicate
 INTERPRETED_FILES = frozenset({CONTAINERS, COLLECTIVES})
 
 
 class CodeOrigins:
-    """Tells PyTorch's own code from the program's; each code object is looked at once."""
+    """Distinguishes PyTorch's code from the program's, and examines each code object once."""
 
     def __init__(self) -> None:
         self._library_code: dict[types.CodeType, bool] = {}
         self._interpreted: dict[types.CodeType, bool] = {}
 
     def users_line(self, frame: Any) -> SourceLine | None:
-        """The innermost line, from a frame outward, that is neither PyTorch's own nor a context manager's."""
+        """Return the innermost line, from a frame outward, that is neither in PyTorch nor in a context manager."""
         while frame is not None and (self._is_library(frame.code) or frame.filename in WRAPPERS):
             frame = frame.back
         if frame is None:
@@ -39,12 +39,15 @@ class CodeOrigins:
         return generated.source if generated else SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
 
     def users_place(self, frame: Any, module: str) -> Place:
-        """The user's line and the innermost module, which code that was generated from a program tells of by itself."""
+        """Return the user's line and the innermost module.
+
+        Code generated from a program has both in its own records.
+        """
         generated = generated_place(frame.filename, frame.lineno) if frame is not None else None
         return generated or Place(self.users_line(frame), module)
 
     def interprets(self, function: types.FunctionType) -> bool:
-        """Whether a function is interpreted where C code calls it: most of PyTorch's own are not."""
+        """Whether a function is interpreted when C code calls it. Most of PyTorch's own functions are not."""
         code = function.__code__
         interpreted = self._interpreted.get(code)
         if interpreted is None:

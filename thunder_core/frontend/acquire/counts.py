@@ -1,4 +1,4 @@
-"""Sources of counts: how the prologue computes, from inputs, how many elements of a tensor are not zero."""
+"""Sources of counts: how the prologue computes the number of nonzero elements of a tensor from inputs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from thunder_core.tracing.library.tensor_guards import PLAIN
 
 @dataclass(frozen=True, eq=False)
 class Count:
-    """An integer that a tensor tells, as the count of its elements that are not zero, and the `bsyms` that make it.
+    """An integer that a tensor determines, such as its number of nonzero elements.
 
-    `inputs` has the paths to these by their names, and `symbols` those to the values of symbols. Expressions are those
-    from before any constraint: what these imply may be written with the count itself.
+    `bsyms` compute the tensor. `inputs` maps names of inputs of the bound symbols to paths, and `symbols` maps symbols
+    to the paths to their values. Expressions are from before any constraint, because an expression that constraints
+    imply may contain the count itself.
     """
 
     text: str
@@ -39,7 +40,7 @@ class Count:
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """All of the paths."""
+        """The paths to the inputs and to the values of the symbols."""
         return (*self.inputs.values(), *self.symbols.values())
 
     @property
@@ -48,7 +49,7 @@ class Count:
         return {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
 
     def bsyms_with(self, variable: Callable[[Path], str]) -> Iterable[BoundSymbol]:
-        """The bound symbols with the prologue's variables for inputs and symbols."""
+        """Yield the bound symbols with the prologue's variables in place of inputs and symbols."""
         for bsym in self.bsyms:
             args, kwargs = replace_leaves(
                 (bsym.args, dict(bsym.kwargs)), lambda leaf: self._with_variable(leaf, variable)
@@ -56,7 +57,7 @@ class Count:
             yield replace(bsym, args=args, kwargs=kwargs, subsymbols=(), source=None, module="")
 
     def expression(self, variable: Callable[[Path], str]) -> str:
-        """The text of the count, after these bound symbols."""
+        """Return the expression of the count, which follows these bound symbols."""
         return self.quantity.text.format(self._with_variable(self.tensor, variable).name)
 
     def _with_variable(self, leaf: Any, variable: Callable[[Path], str]) -> Any:
@@ -69,15 +70,16 @@ class Count:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether operations on a tensor run no code of a class of its own, and its elements have strides."""
+    """Whether a tensor has no class with its own code for operations, and is strided."""
     return type(tensor) in PLAIN and tensor.layout is torch.strided
 
 
 @dataclass
 class CountSources:
-    """The sources of the counts of one recording, and the values of those that were `observed`, by their texts.
+    """The sources of the counts of one recording.
 
-    `outside` has the paths to inputs, and `line()` is the program's line.
+    `observed` maps the texts of counts to their values. `outside` has the paths to inputs, and `line()` is the
+    program's line.
     """
 
     outside: Outside
@@ -86,12 +88,12 @@ class CountSources:
     observed: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: int) -> Path | None:
-        """The path to a count; None where it is a constant of the program, as one that has a tensor without a path."""
+        """Return the path to a count; None if it is a constant, because a tensor that it depends on has no path."""
         text = self._text(quantity)
         self.observed[text] = value
-        made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
-        read = [proxy for bsym in bsyms for proxy in bsym.inputs if proxy.name not in made]
-        paths = self._paths([proxy for proxy in (*read, tensor) if proxy.name not in made])
+        defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
+        read = [proxy for bsym in bsyms for proxy in bsym.inputs if proxy.name not in defined]
+        paths = self._paths([proxy for proxy in (*read, tensor) if proxy.name not in defined])
         if paths is None or not (paths[0] or paths[1]):
             return None
         key = Count(text, quantity, tuple(bsyms), tensor, *paths)
@@ -99,13 +101,13 @@ class CountSources:
         return path if self.outside.symbolic.includes_count(text, value) else None
 
     def _text(self, quantity: Quantity) -> str:
-        """A text for a count that another recording of the program has, too."""
+        """Return a text that identifies a count, and is the same in another recording of the program."""
         where = f"{quantity.words} at {self.line()}"
         number = sum(text.startswith(where) for text in self.observed)
         return where if not number else f"{where} ({number + 1})"
 
     def _paths(self, proxies: Iterable[Proxy]) -> tuple[dict[str, Path], dict[sympy.Basic, Path]] | None:
-        """The paths to inputs by their names, and to the values of symbols; None where one of them has none."""
+        """Return the paths to inputs by name, and to the values of symbols; None if one of the proxies has no path."""
         recorder = self.recorder
         reals = {proxy.name: real for real, proxy in recorder.inputs.values() if is_plain(real)}
         inputs: dict[str, Path] = {}

@@ -1,18 +1,18 @@
-"""Detours: the places where a program is told that it is being compiled, to lead it around the value of a tensor."""
+"""Detours: the places where a program is told that it is being compiled, so that it avoids the value of a tensor."""
 
 from __future__ import annotations
 
 from types import CodeType
 from typing import Any
 
-Site = tuple[tuple[CodeType, int], ...]  # the functions that were running, the innermost first, with their lines
+Site = tuple[tuple[CodeType, int], ...]  # the running functions with their lines, the innermost first
 
 
 class Detours:
-    """The questions of a program whether it is being compiled, and those that are answered with yes.
+    """The calls of `torch.compiler.is_compiling()` by a program, and the answers.
 
-    `taken` are the sites of an answer yes. `last` is the site that asked last, before anything failed: the one that
-    may lead around a value which cannot be had, since libraries ask just before they ask for the value.
+    `taken` are the sites of the calls that return True. `last` is the site of the last call before a failure. Libraries
+    call the function just before they need a value, so True at `last` may avoid a value that is not available.
     """
 
     def __init__(self, taken: frozenset[Site] = frozenset()) -> None:
@@ -20,9 +20,9 @@ class Detours:
         self.last: Site | None = None
 
     def asked(self, frame: Any, *, is_failing: bool) -> bool:
-        """The answer for the interpreted function that runs in a frame.
+        """Return the answer for the interpreted function that runs in a frame.
 
-        Optimizers ask for what suits Dynamo, and compute something else: for them there is no detour.
+        Optimizers use the answer to adapt to Dynamo, and then compute something else. So it is always False for them.
         """
         if frame is None or str(frame.globals.get("__name__")).startswith("torch.optim."):
             return False
@@ -32,14 +32,14 @@ class Detours:
         return site in self.taken
 
     def further(self) -> Detours | None:
-        """The detours with one more, around what failed last; None where there is none to take."""
+        """Return these detours and the detour around the last failure; None if it is already taken."""
         if self.last is None or self.last in self.taken:
             return None
         return Detours(self.taken | {self.last})
 
 
 def site_of(frame: Any) -> Site:
-    """The site of a frame, by its own line and those that lead to it."""
+    """Return the site of a frame: its own line and the lines of its callers."""
     lines = []
     while frame is not None:
         lines.append((frame.code, frame.lineno))

@@ -1,4 +1,4 @@
-"""The fields of templates that lead to attributes and items (`"{0.name}"`): read by the interpreter, and not by C."""
+"""Template fields that read attributes and items (`"{0.name}"`), so that the interpreter reads them and not C."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-split_name = string._string.formatter_field_name_split  # type: ignore[attr-defined]  # a module of C
+split_name = string._string.formatter_field_name_split  # type: ignore[attr-defined]  # a C module
 Fields = list[tuple[str, str | None, str | None, str | None]]
 
 
 def with_values(machine: Any, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """A template whose fields are numbers, and the values of these, which are read; None where C has to decide.
+    """Return a template whose fields are numbers, and the values of the fields; None if C has to format the template.
 
-    None as well where no field leads further than to an argument, so that C reads nothing.
+    The result is also None if no field reads an attribute or an item, because then C reads nothing.
     """
     try:
         fields: Fields = list(string.Formatter().parse(template))
@@ -39,14 +39,14 @@ def with_values(machine: Any, template: str, args: Sequence[Any], kwargs: Mappin
 
 
 def read(machine: Any, value: Any, steps: Any) -> Any:
-    """The value that the steps of a field lead to."""
+    """Return the value that the steps of a field lead to."""
     for is_attribute, key in steps:
         value = machine.call(getattr if is_attribute else operator.getitem, value, key)
     return value
 
 
 def places_of(fields: Fields) -> list[int]:
-    """For each field, the place of its value among those of all fields."""
+    """Return, for each field, the position of its value among the values of all fields."""
     places, place = [], 0
     for _, name, _, _ in fields:
         places.append(place)
@@ -55,7 +55,7 @@ def places_of(fields: Fields) -> list[int]:
 
 
 def text_of(field: tuple[str, str | None, str | None, str | None], place: int) -> str:
-    """The text of a field, named by the place of its value, with the literal text before it."""
+    """Return the text of a field, named by the position of its value, after the literal text before the field."""
     before, name, specification, conversion = field
     literal = before.replace("{", "{{").replace("}", "}}")
     if name is None:

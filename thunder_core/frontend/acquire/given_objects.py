@@ -1,7 +1,7 @@
-"""Objects that a program makes and gives to a function that runs when its line runs: they are the same at each call.
+"""Objects that a program creates and passes to a function at a line of the trace: they are equal at each call.
 
-A trace holds such an object as it is. So the symbolic numbers in it are replaced by their values, which are guarded,
-and an object that holds tensors which the program computes is refused.
+A trace holds the object itself. So the symbolic numbers in the object are replaced by their values, which are guarded.
+An object that contains tensors computed by the program is refused.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.tree import like
 
-PLAIN = (tuple, list, dict, slice, torch.Size)  # whose tensors and numbers are leaves of the arguments
+PLAIN = (tuple, list, dict, slice, torch.Size)  # containers whose tensors and numbers are leaves of the arguments
 
 
 class GivenObjects:
-    """Settles the objects among the arguments of one call; `is_outside` tells which were there before the program."""
+    """Settles the objects among the arguments of one call. `is_outside` is true for objects from before the program."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class GivenObjects:
         self._settled: dict[int, Any] = {}
 
     def settle_arguments(self, tree: Any) -> None:
-        """Settle the objects that are leaves of arguments, and the attributes of their containers."""
+        """Settle the objects that are leaves of the arguments, and the attributes of their containers."""
         if isinstance(tree, torch.Tensor | SymbolicNumber):
             return
         if isinstance(tree, tuple | list | dict) and (type(tree) in PLAIN or not isinstance(tree, dict)):
@@ -49,7 +49,10 @@ class GivenObjects:
             self._plain(tree, type(tree))
 
     def _plain(self, value: Any, holder: type) -> Any:
-        """A value without symbolic numbers: a container of C or an object is changed, a tuple made anew."""
+        """Return the value without symbolic numbers.
+
+        Built-in containers and objects are changed, tuples are rebuilt.
+        """
         if isinstance(value, SymbolicNumber):
             return value.concretize()
         if isinstance(value, torch.Tensor):
@@ -64,7 +67,7 @@ class GivenObjects:
         return value if isinstance(value, BY_IDENTITY) else self._settle_contents(value, holder)
 
     def _settle_function(self, function: types.FunctionType) -> None:
-        """Settle what a function closes over, and its defaults."""
+        """Settle the closure and the defaults of a function."""
         for cell in function.__closure__ or ():
             with suppress(ValueError):  # an empty cell
                 cell.cell_contents = self._plain(cell.cell_contents, types.FunctionType)

@@ -1,4 +1,4 @@
-"""Gradients of outside tensors: `.grad` and hooks that are read are guarded, and changes of `.grad` are effects."""
+"""Gradients of outside tensors: reads of `.grad` and hooks are guarded, and changes of `.grad` are effects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import SET_GRAD, as_bound_
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-# Symbols that ask autograd to do something in a backward pass; that of the program has done it while tracing.
+# Symbols that request actions of autograd in a backward pass. The program's own backward pass did them while tracing.
 REQUESTS = frozenset(
     {
         "torch.Tensor.retain_grad",
@@ -29,19 +29,19 @@ REQUESTS = frozenset(
 
 
 class OutsideGradients(OutsideFacts):
-    """Gradients and hooks of tensors from outside, which an acquisition guards as it reads them."""
+    """Gradients and hooks of tensors from outside. Reads of them are guarded."""
 
     def __init__(self, acquisition: Recording) -> None:
         self.acquisition = acquisition
 
     def gradient(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Return a tensor's `.grad`, and guard that it is None, or its metadata."""
+        """Return a tensor's `.grad`, and guard that it is None or guard its metadata."""
         grad: torch.Tensor | None = tensor.grad
         self._read(tensor, "grad", grad)
         return grad
 
     def require_leaf(self, tensor: torch.Tensor) -> None:
-        """Refuse a tensor that was computed outside, and guard that it is a leaf, as a Parameter always is."""
+        """Refuse a tensor that was computed outside, and guard that a tensor is a leaf unless it is a Parameter."""
         with torch._C.DisableTorchFunction():
             if tensor.grad_fn is not None:
                 raise OperationFailed(
@@ -53,7 +53,7 @@ class OutsideGradients(OutsideFacts):
                 self._read(tensor, "grad_fn", None)
 
     def hooks(self, tensor: torch.Tensor) -> Hooks:
-        """Return functions that interpret a tensor's hooks, and guard which hooks it has."""
+        """Return functions that interpret a tensor's hooks, and guard the tensor's hooks."""
         with torch._C.DisableTorchFunction():
             return Hooks(self._hooks(tensor, "_backward_hooks"), self._hooks(tensor, "_post_accumulate_grad_hooks"))
 
@@ -74,17 +74,17 @@ def log_gradients(acquisition: Recording) -> None:
     for tensor, grad in acquisition.recorder.gradients.changed():
         if acquisition.outside.path_of(tensor) is None:
             raise OperationFailed(
-                f"the program changes the gradient of a tensor of shape {list(tensor.shape)}, which it cannot find "
-                "again in the next call",
+                f"the program changes the gradient of a tensor of shape {list(tensor.shape)}, which the "
+                "next call cannot find",
                 fix="pass the tensor as an argument, or keep it in a module or a variable that the program reads",
             )
         acquisition.writes.set_attribute(tensor, "grad", grad)
 
 
 def expose_intermediates(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:
-    """Decompose each bound symbol whose intermediates other bound symbols read, or the computation returns.
+    """Decompose each bound symbol whose intermediates are read by other bound symbols or returned by the computation.
 
-    A backward pass reads the tensors that the forward operations saved for it, and autocast those that it cast before.
+    A backward pass reads tensors that the forward operations saved, and autocast reads tensors that it cast before.
     """
     bsyms = tuple(bsyms)
     autocast_devices = under_autocast(bsyms)
@@ -96,7 +96,7 @@ def expose_intermediates(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy])
         parts = [bsym]
         if intermediates & read:
             parts = [as_bound_symbol(part, bsym) for part in bsym.subsymbols]
-            if has_derivative_rule(bsym):  # it may have switched autocast off for itself
+            if has_derivative_rule(bsym):  # the bound symbol may have turned autocast off for itself
                 parts = [*with_autocast_off(parts, autocast_devices.get(id(bsym), ()))]
         read |= {proxy.name for part in parts for proxy in part.inputs}
         decomposed += reversed(parts)
@@ -104,7 +104,7 @@ def expose_intermediates(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy])
 
 
 def under_autocast(bsyms: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
-    """Map each bound symbol with a derivative rule, by its identity, to the devices for which autocast is on there."""
+    """Map each bound symbol with a derivative rule, by identity, to the devices for which autocast is on."""
     on = {device: torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES}
     devices: dict[int, tuple[str, ...]] = {}
     for bsym in bsyms:
@@ -116,9 +116,9 @@ def under_autocast(bsyms: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
 
 
 def without_autograd(bsyms: Iterable[BoundSymbol], ambient: bool) -> tuple[BoundSymbol, ...]:
-    """Have autograd record none of the bound symbols, for a program that has computed its gradients itself."""
-    kept = (bsym for bsym in bsyms if bsym.symbol.target is not SET_GRAD and bsym.symbol.name not in REQUESTS)
-    return (_switch(False), *kept, _switch(True)) if ambient else tuple(kept)
+    """Turn autograd off for all bound symbols, for a program that has computed its gradients itself."""
+    bsyms_kept = (bsym for bsym in bsyms if bsym.symbol.target is not SET_GRAD and bsym.symbol.name not in REQUESTS)
+    return (_switch(False), *bsyms_kept, _switch(True)) if ambient else tuple(bsyms_kept)
 
 
 def _switch(enabled: bool) -> BoundSymbol:

@@ -1,10 +1,9 @@
-"""The methods of process groups by which `torch.distributed` communicates, as functions that a tracer records.
+"""The methods of process groups that `torch.distributed` communicates with, as functions that a tracer records.
 
-Each function begins what the method of its name does, and returns what finishes it, which is called where the program
-waits. Where PyTorch has a functional collective, that is called, and its result is copied to the program's tensor. The
-others are operators of Thunder's. Tensors are taken by their `data`, since autograd sees nothing of these methods.
-
-Raises `ValueError` or `TypeError` for arguments that cannot be traced.
+Each function starts the operation of the method of its name, and returns a function that finishes the operation, which
+is called when the program waits. If PyTorch has a functional collective, the function calls the collective and copies
+its result to the program's tensor. The other functions call Thunder's operators. Tensors are passed as their `data`,
+because autograd ignores these methods. Raises `ValueError` or `TypeError` for arguments that cannot be traced.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ Finish = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Group:
-    """A process group that the program communicates in: its name, and its number of ranks.
+    """A process group that the program communicates in: its name and its number of ranks.
 
-    If it `is_of_python`, its methods are written in Python. The functional `all_reduce` and `broadcast` call these
+    `is_of_python` means that its methods are written in Python. The functional `all_reduce` and `broadcast` call these
     methods. The functional collectives that gather, scatter, or send from all ranks to all ranks do not.
     """
 
@@ -41,7 +40,7 @@ Method = Callable[..., Finish]
 METHODS: dict[str, Method] = {}
 WITHOUT_WORK = frozenset({"monitored_barrier"})  # methods that have finished when they return
 
-# PyTorch's names of parameters, some of which differ between the overloads of a method, and the names here.
+# PyTorch's names of parameters, some of which differ between the overloads of a method, with the names here.
 READ, WRITTEN = ("tensor", "tensors"), ("output", "outputs")
 KEYWORDS = {
     "tensor": READ,
@@ -64,7 +63,7 @@ def method(*names: str) -> Callable[[Method], Method]:
 
 
 def parameters_of(function: Method, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments of a process group's method by the names that the parameters of its function have."""
+    """Rename the keyword arguments of a process group's method to the parameter names of its function."""
     names = inspect.signature(function).parameters
     return {
         next((name for name in (key, *KEYWORDS.get(key, ())) if name in names), key): value
@@ -73,22 +72,27 @@ def parameters_of(function: Method, keywords: Mapping[str, Any]) -> dict[str, An
 
 
 def reduction(options: Any, op: Any = None) -> str:
-    """Return the name of the reduction that options or an argument say: the sum where they say nothing."""
-    given = op if op is not None else dist.ReduceOp.SUM if options is None else getattr(options, "reduceOp", options)
-    for name, known in REDUCE_OPS.items():
-        if given == known:
+    """Return the name of the reduction in the options or the argument; the default is the sum."""
+    reduce_op = (
+        op if op is not None else dist.ReduceOp.SUM if options is None else getattr(options, "reduceOp", options)
+    )
+    for name, known_op in REDUCE_OPS.items():
+        if reduce_op == known_op:
             return name
-    raise ValueError(f"the reduction {given}")
+    raise ValueError(f"the reduction {reduce_op}")
 
 
 def root_rank(options: Any, root: int | None) -> int:
-    """Return the rank that a collective starts at or leads to: the first one where nothing says it."""
-    given = root if root is not None else options
-    return int(given if isinstance(given, int) else getattr(given, "rootRank", 0))
+    """Return the root rank of a collective; the default is the first rank."""
+    rank = root if root is not None else options
+    return int(rank if isinstance(rank, int) else getattr(rank, "rootRank", 0))
 
 
 def single(tensors: Any) -> torch.Tensor:
-    """Return the one tensor of a list, or the tensor itself, without autograd; raises `ValueError` for a longer one."""
+    """Return the only tensor of a list, or the tensor itself, without autograd.
+
+    Raise `ValueError` for a longer list.
+    """
     if isinstance(tensors, torch.Tensor):
         return tensors.data
     (tensor,) = tensors
@@ -96,27 +100,27 @@ def single(tensors: Any) -> torch.Tensor:
 
 
 def without_autograd(tensors: Any) -> list[torch.Tensor]:
-    """Return tensors in the same memory, of which autograd records nothing."""
+    """Return tensors that share the memory and that autograd does not record."""
     return [tensor.data for tensor in tensors]
 
 
 def list_for_ranks(lists: Any) -> list[torch.Tensor]:
-    """Return the tensors of all ranks, which are one list or the only item of one; none for None."""
+    """Return the tensors of all ranks, from a list, from a list of one list, or from None (no tensors)."""
     if not lists:
         return []
     return without_autograd(lists if isinstance(lists[0], torch.Tensor) else lists[0])
 
 
 def require_fit(output: torch.Tensor, tensor: torch.Tensor, elements: int) -> None:
-    """Raise `ValueError` where an output has another dtype than what it is to take, or another number of elements."""
+    """Raise `ValueError` if an output's dtype differs from the tensor's, or its number of elements from `elements`."""
     if output.dtype != tensor.dtype or output.numel() != elements:
-        raise ValueError("tensors whose sizes or dtypes do not fit")
+        raise ValueError("tensors whose sizes or dtypes do not match")
 
 
 def parts_of(tensor: torch.Tensor, rows: Sequence[int], size: int) -> list[int]:
-    """Return the numbers of elements of a contiguous tensor that go to each rank: `rows`, or equal numbers of rows.
+    """Return the number of elements of a contiguous tensor for each rank: `rows` per rank, or equal numbers of rows.
 
-    Raises `ValueError` where the tensor does not have these rows.
+    Raises `ValueError` if the tensor does not have these rows.
     """
     length = tensor.shape[0] if tensor.dim() else 0
     rows = list(rows) or [length // size] * size
@@ -126,19 +130,19 @@ def parts_of(tensor: torch.Tensor, rows: Sequence[int], size: int) -> list[int]:
 
 
 def equal_parts(tensor: torch.Tensor, size: int) -> list[int]:
-    """Return equal numbers of elements for each rank; raises `ValueError` where there is no such number."""
+    """Return equal numbers of elements for each rank. Raise `ValueError` if the elements cannot be divided equally."""
     if tensor.numel() % size:
-        raise ValueError(f"{tensor.numel()} elements, which {size} ranks cannot share equally")
+        raise ValueError(f"{tensor.numel()} elements, which cannot be divided equally among {size} ranks")
     return [tensor.numel() // size] * size
 
 
 def waited(result: torch.Tensor) -> torch.Tensor:
-    """Return the result of a functional collective, for which the program waits here."""
+    """Wait for the result of a functional collective, and return it."""
     return FUNCTIONAL.wait_tensor(result)  # type: ignore[no-any-return]
 
 
 def copying(outputs: Tensors, results: Tensors) -> Finish:
-    """Return what waits for results, and copies each to the program's tensor."""
+    """Return a function that waits for results, and copies each result to the program's tensor."""
 
     def finish() -> None:
         for output, result in zip(outputs, [waited(result) for result in results], strict=True):
@@ -148,11 +152,11 @@ def copying(outputs: Tensors, results: Tensors) -> Finish:
 
 
 def waiting(work: torch.Tensor, written: Tensors = (), read: Tensors = ()) -> Finish:
-    """Return what waits for the work of one of Thunder's operators, with the tensors that it writes and reads."""
+    """Return a function that waits for the work of a Thunder operator, with the tensors that it writes and reads."""
     return lambda: OPERATORS.wait(work, list(written), list(read))
 
 
-# ---- functional collectives and a copy, or operators of Thunder's where no functional one does the same -----------
+# ---- functional collectives and copies, or Thunder's operators if no functional collective is equivalent ---------
 
 
 @method("allreduce")
@@ -178,7 +182,7 @@ def broadcast(group: Group, tensors: Any, opts: Any = None, timeout: Any = None,
 
 @method("_allgather_base", "all_gather_single")
 def all_gather_into_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Finish:
-    """Gather a tensor of each rank in one tensor."""
+    """Gather a tensor of each rank into one tensor."""
     require_fit(output, tensor, tensor.numel() * group.size)
     if group.is_of_python:
         written, read = output.data, tensor.data
@@ -197,12 +201,12 @@ def all_gather_into_tensor_coalesced(group: Group, outputs: Tensors, tensors: Te
 
 @method("allgather")
 def all_gather(group: Group, outputs: Any, tensors: Any, opts: Any = None, timeout: Any = None) -> Finish:
-    """Gather a tensor of each rank in a list; tensors of other shapes are left to the process group."""
+    """Gather a tensor of each rank into a list. The process group handles tensors of different shapes."""
     tensor, data = single(tensors), list_for_ranks(outputs)
     if (
         group.is_of_python
         or len(data) != group.size
-        or any((one.shape, one.dtype) != (tensor.shape, tensor.dtype) for one in data)
+        or any((item.shape, item.dtype) != (tensor.shape, tensor.dtype) for item in data)
     ):
         return waiting(OPERATORS.all_gather(data, tensor, group.name), data, [tensor])
     gathered = FUNCTIONAL.all_gather_into_tensor(tensor.contiguous().view(-1), group.size, group.name)
@@ -246,9 +250,9 @@ def all_to_all_single(
     opts: Any = None,
     timeout: Any = None,
 ) -> Finish:
-    """Send a part of a tensor to each rank, and receive one of each.
+    """Send a part of a tensor to each rank, and receive a part from each rank.
 
-    Eager PyTorch sends memory, whatever the shapes. Split sizes count rows of the input or of the output.
+    Eager PyTorch sends memory and ignores shapes. Split sizes count rows of the input or of the output.
     """
     rows = list(output_split_sizes), list(input_split_sizes)
     require_fit(output, tensor, output.numel() if any(rows) else tensor.numel())
@@ -264,7 +268,7 @@ def all_to_all_single(
     return copying([output.data], [FUNCTIONAL.all_to_all_single(tensor.data.view(-1), taken, sent, group.name)])
 
 
-# ---- operators of Thunder's ---------------------------------------------------------------------------------------
+# ---- Thunder's operators ------------------------------------------------------------------------------------------
 
 
 @method("reduce")
@@ -309,7 +313,7 @@ def reduce_scatter(
 
 @method("alltoall")
 def all_to_all(group: Group, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Finish:
-    """Send a tensor to each rank, and receive one of each."""
+    """Send a tensor to each rank, and receive a tensor from each rank."""
     written, read = without_autograd(outputs), without_autograd(tensors)
     return waiting(OPERATORS.all_to_all(written, read, group.name), written, read)
 
@@ -323,7 +327,7 @@ def send(group: Group, tensors: Any, destination: int, tag: int) -> Finish:
 
 @method("recv")
 def recv(group: Group, tensors: Any, source: int, tag: int) -> Finish:
-    """Receive a tensor of a rank."""
+    """Receive a tensor from a rank."""
     tensor = single(tensors)
     return waiting(OPERATORS.recv(tensor, int(source), int(tag), group.name), [tensor])
 

@@ -1,4 +1,4 @@
-"""Handover of what an inner program read and wrote: the outer one's guards, and what both may not touch."""
+"""Handover of an inner program's reads and writes to the outer program: guards, and objects that may not be touched."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
 
 class Handover:
-    """Reads and writes of an inner program that is called by one bound symbol, at a line, of an outer one.
+    """Reads and writes of an inner program, which one bound symbol of an outer program calls at a line.
 
-    The inner program does its own reads and writes when that bound symbol runs, the outer one before its first bound
-    symbol and behind its last. So neither may read or write what the other one writes; `refuse(what)` raises where that
-    is so.
+    The inner program reads and writes when that bound symbol runs. The outer program reads before its first bound
+    symbol and writes after its last. So neither program may read or write objects that the other one writes.
+    `refuse(reason)` raises for such objects.
     """
 
     def __init__(
@@ -35,7 +35,9 @@ class Handover:
         self._translations: dict[Path, Path | None] = {}
 
     def check(self) -> None:
-        """Refuse what the inner program reads or writes of the outer one's writes, and close what it writes to it."""
+        """Refuse reads and writes of objects that the outer program has written; close objects that the inner one
+        writes.
+        """
         for path in self.met():
             if self.is_changed(path):
                 shown = self._translated(path) or path
@@ -48,7 +50,7 @@ class Handover:
                 self._close(effect.owner)
 
     def is_changed(self, path: Path) -> bool:
-        """Whether the outer program, or another one that it calls, has changed what lies at a path until now."""
+        """Whether the outer program, or another program that it calls, has already changed the value at a path."""
         owner, key = path.parent.value if path.parent is not None else None, path.key
         effects = self.outer.effects
         written = type(key) is str and (effects.has_written(owner, key) or effects.has_stored(owner, key))
@@ -61,15 +63,15 @@ class Handover:
         if isinstance(owner.value, torch.Tensor):
             self._refuse("sets an attribute of a tensor, or runs backward()")
         if self.outer.path_of(owner.value) is None and self._translated(owner) is None:
-            self._refuse(f"writes to a {type(owner.value).__name__} that the calling program makes")
+            self._refuse(f"writes to a {type(owner.value).__name__} that the calling program creates")
         self.outer.closed[id(owner.value)] = (owner.value, self._line)
 
     def written(self) -> Path | None:
-        """The path of the inner program to the first object that it writes to, if it writes to one."""
+        """Return the inner program's path to the first object that it writes to, or None."""
         return next((effect.owner for effect in self.inner.effects.effects if effect.owner is not None), None)
 
     def met(self) -> Iterator[Path]:
-        """Every path of the inner program: to what it met, guarded and wrote to, in no order."""
+        """Yield all paths of the inner program, to objects that it reads, guards or writes, in no particular order."""
         yield from self.inner.paths.values()
         for guard in self.inner.guards.values():
             yield guard.path
@@ -78,24 +80,24 @@ class Handover:
                 yield effect.owner.attribute(effect.name, None) if effect.kind in ("set", "delete") else effect.owner
 
     def guard(self) -> None:
-        """Have the outer program guard what the inner one read: it holds for the same world."""
+        """Make the outer program guard the reads of the inner program, so that the inner program stays valid."""
         for path in list(self.inner.paths.values()):
             translated = self._translated(path)
             if translated is not None and translated.parent is not None:
                 self.outer.paths.setdefault(id(path.value), translated)
-                self._tell(translated)
+                self._note_surprise(translated)
         for guard in list(self.inner.guards.values()):
             if isinstance(guard, TensorMetadata) or isinstance(guard.path.value, torch.Tensor):
-                continue  # the program that calls has guards of its own for these
+                continue  # the calling program has its own guards for tensors
             outer_guard = self._translated_guard(guard)
             if outer_guard is None:
                 continue
-            if isinstance(guard, OfConstant):  # a constant has no path of its own
-                self._tell(outer_guard.path)
+            if isinstance(guard, OfConstant):  # a constant has no path
+                self._note_surprise(outer_guard.path)
             self._add(outer_guard)
 
-    def _tell(self, path: Path) -> None:
-        """Note what is read by a path as a surprise to a functional program, unless it is code."""
+    def _note_surprise(self, path: Path) -> None:
+        """Note a read as a surprise to a functional program, unless it reads code."""
         if self.outer.surprises is not None and not isinstance(path.value, (*BY_IDENTITY, types.CellType)):
             self.outer.surprises.note(path)
 
@@ -107,7 +109,7 @@ class Handover:
             self.outer.guard(guard)
 
     def _translated_guard(self, guard: Guard) -> Guard | None:
-        """The guard on the outer program's paths; None where the outer program gives what lies at one of them."""
+        """Return the guard on the outer program's paths; None if the outer program passes the value at one of them."""
         path = self._translated(guard.path)
         if path is None or not isinstance(guard, OfTwoPaths):
             return None if path is None else replace(guard, path=path)
@@ -115,7 +117,7 @@ class Handover:
         return None if other is None else replace(guard, path=path, other=other)
 
     def _translated(self, path: Path) -> Path | None:
-        """The outer program's way to what lies at a path; None where the outer program gives it."""
+        """Return the outer program's path to the value at a path; None if the outer program passes the value."""
         if path not in self._translations:
             self._translations[path] = self._translate(path)
         return self._translations[path]

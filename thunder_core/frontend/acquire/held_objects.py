@@ -1,4 +1,4 @@
-"""The program's own objects that a function holds, and whether they are what they were."""
+"""The program's own objects that a function refers to, and whether they have changed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import torch
 
 from thunder_core.frontend.interpreter.reach import PARTS
 
-# Types whose parts the interpreter knows, which holds for derived ones.
+# Types whose contents the interpreter knows, also for derived types.
 HOLDING = (types.MethodType, functools.partial, list, tuple, set, frozenset, dict, deque)
 LEAVES = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.Tensor)
 
 
 class HeldObjects:
-    """The objects that a function holds, by its closure, defaults or partial arguments, and what these hold in turn.
+    """The objects that a function refers to by closure, defaults or partial arguments, and their contents, recursively.
 
-    `is_outside` tells which objects were there before the program: changes of these are told otherwise.
+    `is_outside` is true for objects from before the program. Changes of these objects are reported elsewhere.
     """
 
     def __init__(self, function: Any, is_outside: Callable[[Any], bool]) -> None:
@@ -37,12 +37,12 @@ class HeldObjects:
             waiting += contents
 
     def have_changed(self) -> bool:
-        """Whether one of the objects holds other objects than it did."""
+        """Whether one of the objects now contains other objects than before."""
         return any(list(map(id, contents_of(value))) != list(map(id, contents)) for value, contents in self._contents)
 
 
 def contents_of(value: Any) -> Iterator[Any]:
-    """The objects that an object holds directly."""
+    """Yield the objects that an object refers to directly."""
     if isinstance(value, types.FunctionType):
         yield from (*(value.__closure__ or ()), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
     elif isinstance(value, types.CellType):

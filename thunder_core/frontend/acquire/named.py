@@ -1,4 +1,4 @@
-"""The sizes and numbers of a call that were named as symbolic: where they are in it, and which values they have."""
+"""The sizes and numbers of a call that users declared as symbolic: their paths and values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = (int, float)
 
 @dataclass(frozen=True)
 class NamedValue:
-    """A named size or number in a call: the text of the path to it, as `acquire.paths` has it, and its value."""
+    """A named size or number in a call, with the text of its path (as in `acquire.paths`) and its value."""
 
     argument: SymbolicArgument
     path: str
@@ -27,12 +27,12 @@ class NamedValue:
 
     @property
     def is_in_range(self) -> bool:
-        """Whether the value is one that the name was given for."""
+        """Whether the value is in the range of the symbolic argument."""
         return self.argument.includes(self.value)
 
 
 def parameters_of(subject: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """The parameters of a function or of a module's `forward`; None where they cannot be told."""
+    """Return the parameters of a function or of a module's `forward`; None if they are unknown."""
     target = subject.forward if isinstance(subject, torch.nn.Module) else subject
     try:
         return list(inspect.signature(target).parameters.values())
@@ -43,15 +43,15 @@ def parameters_of(subject: Callable[..., Any]) -> list[inspect.Parameter] | None
 def require_parameters(subject: Callable[..., Any], arguments: Iterable[SymbolicArgument]) -> None:
     """Raise `BadSymbolicArgument` for a name that no argument of the subject can have."""
     parameters = parameters_of(subject)
-    if parameters is None or any(one.kind is one.VAR_KEYWORD for one in parameters):
+    if parameters is None or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
     for argument in arguments:
         if argument.required:
-            _require_known(argument, [one.name for one in parameters])
+            _require_known(argument, [parameter.name for parameter in parameters])
 
 
-def _require_known(argument: SymbolicArgument, known: Iterable[str]) -> None:
-    names = list(known)
+def _require_known(argument: SymbolicArgument, known_names: Iterable[str]) -> None:
+    names = list(known_names)
     name = argument.path.argument
     if name not in names:
         raise BadSymbolicArgument(
@@ -63,25 +63,27 @@ def _require_known(argument: SymbolicArgument, known: Iterable[str]) -> None:
 def named_values(
     arguments: Iterable[SymbolicArgument], subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[NamedValue]:
-    """The named sizes and numbers that a call has; an argument that is None, or is not given, has none.
+    """Return the named sizes and numbers of a call; an argument that is None or missing has no value.
 
-    What is not required counts where it is there and nothing before it is of the same thing, and a name with a
-    companion counts where that is given.
-    Raises `BadSymbolicArgument` for a name that leads nowhere, to a dimension that the tensor does not have, to what is
-    no number, and for two names of one thing.
+    A name that is not required counts if the value exists and no earlier name refers to the same value. A name with a
+    companion counts if the companion is passed.
+
+    Raises `BadSymbolicArgument` for a name without a value, for a dimension that the tensor does not have, for a value
+    that is not a number, and for two names of one value.
     """
-    wanted = list(arguments)
-    if not wanted:
+    argument_list = list(arguments)
+    if not argument_list:
         return []
     parameters = parameters_of(subject) or []
-    arguments_by_name = dict(_given(parameters, args, kwargs))
-    known = dict.fromkeys((*arguments_by_name, *(one.name for one in parameters if one.kind is not one.VAR_KEYWORD)))
+    arguments_by_name = dict(_arguments_by_name(parameters, args, kwargs))
+    names = (parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD)
+    known = dict.fromkeys((*arguments_by_name, *names))
     values: dict[str, NamedValue] = {}
-    for argument in sorted(wanted, key=lambda one: not one.required):
+    for argument in sorted(argument_list, key=lambda wanted_argument: not wanted_argument.required):
         companion = argument.path.companion
         if companion is not None and arguments_by_name.get(companion, ("", None))[1] is None:
             continue
-        for value in _found(argument, known, arguments_by_name):
+        for value in _values_of_name(argument, known, arguments_by_name):
             if value.path in values and not argument.required:
                 continue
             if value.path in values:
@@ -93,10 +95,10 @@ def named_values(
     return list(values.values())
 
 
-def _found(
+def _values_of_name(
     argument: SymbolicArgument, names: Iterable[str], arguments_by_name: Mapping[str, tuple[str, Any]]
 ) -> Iterator[NamedValue]:
-    """The values that a name leads to in a call; raises `BadSymbolicArgument` if it is required and leads nowhere."""
+    """Yield the values of a name in a call. Raise `BadSymbolicArgument` if the name is required and has no value."""
     try:
         _require_known(argument, names)
     except BadSymbolicArgument:
@@ -106,13 +108,13 @@ def _found(
     yield from _values(argument, *arguments_by_name.get(argument.path.argument, ("", None)), argument.path.items)
 
 
-def _given(
+def _arguments_by_name(
     parameters: list[inspect.Parameter], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, tuple[str, Any]]]:
-    """The arguments of a call by name, each with the text of its path; those of `*args` are items of their tuple."""
-    names = [one.name for one in parameters if one.kind in POSITIONAL]
+    """Yield the arguments of a call by name, each with the text of its path. `*args` is one tuple."""
+    names = [parameter.name for parameter in parameters if parameter.kind in POSITIONAL]
     yield from ((name, (f"args[{place}]", args[place])) for place, name in enumerate(names[: len(args)]))
-    rest = next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), None)
+    rest = next((parameter.name for parameter in parameters if parameter.kind is parameter.VAR_POSITIONAL), None)
     if rest is not None:
         yield rest, ("args", _Rest(args, min(len(names), len(args))))
     yield from ((name, (f"kwargs[{name!r}]", value)) for name, value in kwargs.items())
@@ -120,14 +122,14 @@ def _given(
 
 @dataclass(frozen=True)
 class _Rest:
-    """The arguments of a call that `*args` takes: those of its positional arguments from `start` on."""
+    """The arguments of a call that belong to `*args`: its positional arguments from `start` on."""
 
     args: tuple[Any, ...]
     start: int
 
 
 def _values(argument: SymbolicArgument, path: str, value: Any, steps: Sequence[Step]) -> Iterator[NamedValue]:
-    """The values that a name leads to from what some of its steps have reached; none where that is None."""
+    """Yield the values that the remaining steps of a name lead to; nothing if a value on the way is None."""
     try:
         if value is None:
             return
@@ -146,7 +148,7 @@ def _values(argument: SymbolicArgument, path: str, value: Any, steps: Sequence[S
 
 
 def _step(argument: SymbolicArgument, path: str, value: Any, step: Step) -> Iterator[tuple[str, Any]]:
-    """The paths and values that one step leads to."""
+    """Yield the paths and values that one step leads to."""
     if isinstance(step, Attribute):
         yield f"{path}.{step.name}", _attribute(argument, value, step.name)
     elif isinstance(step, EachItem):
@@ -162,12 +164,12 @@ def _step(argument: SymbolicArgument, path: str, value: Any, step: Step) -> Iter
 
 
 def _attribute(argument: SymbolicArgument, value: Any, name: str) -> Any:
-    """The entry of an object's `__dict__`, which is looked up past the object's own code."""
+    """Return an entry of an object's `__dict__`, bypassing the object's own attribute lookup."""
     try:
         return object.__getattribute__(value, "__dict__")[name]
     except (AttributeError, LookupError, TypeError):
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, but {_a(value)} has no attribute {name!r} of its own", fix=WRITE
+            f"symbolic= names {argument.name!r}, but {_a(value)} has no instance attribute {name!r}", fix=WRITE
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Numbers from outside that change from call to call: guarded only where the program asks for their values."""
+"""Numbers from outside that vary between calls: they are guarded only if the program asks for their values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from thunder_core.frontend.interpreter.calls import hands_on
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-# Functions of C that ask a number for what they need of it by its own methods, or only keep it.
+# C functions that call a number's own methods, or only store the number.
 ASKING: frozenset[object] = frozenset(
     (
         *(
@@ -67,18 +67,18 @@ EXTREMES = (max, min)
 KEEPING = frozenset(
     {"__setattr__", "__init__", "__new__", "__call__", "__get__", "__set__", "__setstate__", "send", "throw"}
 )
-# Modules of classes whose operators take a symbolic number for a number, or ask it for what they need by its methods.
+# Modules of classes whose operators accept symbolic numbers, or call their methods.
 KNOWN_MODULES = ("builtins", "collections", "torch")
 
 
 class NeedsValues(BaseException):
-    """C code is about to see numbers that it would not take for Python's: the program is recorded with their values."""
+    """C code would receive numbers that are not Python's: the program is recorded again with their values."""
 
 
 class OutsideNumbers:
-    """The numbers of one acquisition that come from outside, by their paths.
+    """The numbers of one acquisition that come from outside, by path.
 
-    Where their values `are_needed`, the recording is of no use, whether or not the program lets `NeedsValues` pass.
+    If `are_needed` is set, the recording is useless, even if the program swallows `NeedsValues`.
     """
 
     def __init__(self, acquisition: Recording) -> None:
@@ -87,36 +87,39 @@ class OutsideNumbers:
         self._numbers: dict[Path, SymbolicNumber] = {}
 
     def at(self, path: Path) -> SymbolicNumber:
-        """The number at a path: an input of the program."""
+        """Return the number at a path, as an input of the program."""
         if path not in self._numbers:
             self.acquisition.outside.guard(OfType(path, type(path.value)))
             self._numbers[path] = self.acquisition.recorder.numbers.at_source(path, path.value)
         return self._numbers[path]
 
     def drawn(self, path: Path) -> SymbolicNumber:
-        """The number at a path that the prologue draws: no expression in symbols, even where sizes are."""
+        """Return the number at a path that the prologue draws.
+
+        It is never an expression in symbols, even if sizes are.
+        """
         self.acquisition.outside.guard(OfType(path, type(path.value)))
         return self.acquisition.recorder.numbers.at_source(path, path.value, drawn=True)
 
     def values(self, tree: Any) -> Any:
-        """Nested values with those of this call for symbolic numbers from outside; others are guarded."""
-        known = self.acquisition.recorder.numbers.outside_values
+        """Return nested values with numbers from outside replaced by their values in this call; guard other numbers."""
+        outside_values = self.acquisition.recorder.numbers.outside_values
 
         def value(leaf: Any) -> Any:
-            return known[leaf.proxy.name] if is_outside(leaf) and leaf.size is None else concrete(leaf)
+            return outside_values[leaf.proxy.name] if is_outside(leaf) and leaf.size is None else concrete(leaf)
 
         return replace_leaves(tree, value)
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
-        """The path of a number that the prologue computes from numbers at other paths."""
+        """Return the path of a number that the prologue computes from numbers at other paths."""
         path = computed_path(function, operands, value)
         path.alias = path_name(path.lineage()[-2])
-        if function is operator.pow:  # which may give another kind of number for others
+        if function is operator.pow:  # may return a number of another type for other operands
             self.acquisition.outside.guard(OfType(path, type(value)))
         return path
 
     def guard(self, source: Path) -> None:
-        """Guard the number or the condition's outcome at a path: at each call it has to be what it is in this one."""
+        """Guard the number or the outcome of a condition at a path: each call must have the same value."""
         self.acquisition.outside.read(source, source.value)
 
     def name(self, source: Path) -> str:
@@ -124,7 +127,7 @@ class OutsideNumbers:
         return self.acquisition.name_number(source)
 
     def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """The function to call in place of one that takes Python's own numbers alone, which gives it their values."""
+        """Return a replacement that passes the values of numbers to a function that accepts only Python's, or None."""
         numbers = self.acquisition.recorder.numbers
         if not numbers.any_symbolic:
             return None
@@ -137,14 +140,14 @@ class OutsideNumbers:
             return None
         if any(not any(leaf is arg for arg in (*args, *kwargs.values())) for leaf in outside_numbers):
             self.are_needed = True
-            raise NeedsValues  # within a container, which others may hold, too
-        if isinstance(function, functools._lru_cache_wrapper):  # what it calls is interpreted
+            raise NeedsValues  # the number is in a container that other objects may contain too
+        if isinstance(function, functools._lru_cache_wrapper):  # the cached function is interpreted
             return on_values(lambda *args, **kwargs: self.acquisition.machine.call_cached(function, args, kwargs))
         return on_values(function)
 
 
 def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments that code in C gets: plain numbers, which are guarded, where it would not know symbolic ones."""
+    """Return the arguments for C code. Symbolic numbers that the code would not accept are replaced and guarded."""
     if getattr(function, "__self__", None) is OPERATORS or type(function) is types.WrapperDescriptorType:
         return (args if all(map(takes_symbolic, args)) else plain(tuple(args), set())), kwargs
     if hands_on(function) or takes_numbers(function):
@@ -153,12 +156,12 @@ def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
 
 
 def takes_symbolic(operand: Any) -> bool:
-    """Whether an operand of an operator in C takes a symbolic number for a number."""
+    """Whether an operand of a C operator can be combined with a symbolic number."""
     return isinstance(operand, SymbolicNumber) or type(operand).__module__.partition(".")[0] in KNOWN_MODULES
 
 
 def plain(tree: Any, seen: set[int]) -> Any:
-    """A tree with plain numbers; its lists and dicts stay what they are, and hold these from now on."""
+    """Return a tree with plain numbers. Lists and dicts are changed in place."""
     if isinstance(tree, SymbolicNumber):
         return tree.concretize()
     if type(tree) is tuple:
@@ -175,19 +178,19 @@ def plain(tree: Any, seen: set[int]) -> Any:
 
 
 def on_values(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, called with the values of symbolic numbers."""
+    """Return a function that calls `function` with the values of symbolic numbers."""
     return lambda *args, **kwargs: function(*concrete(args), **concrete(kwargs))
 
 
 def is_outside(value: Any) -> bool:
-    """Whether a value is a number from outside, or computed from such numbers."""
+    """Whether a value is a symbolic number from outside, or computed from such numbers."""
     return isinstance(value, SymbolicNumber) and value.source is not None
 
 
 def takes_numbers(function: Any) -> bool:
-    """Whether a function that runs natively takes symbolic numbers for numbers.
+    """Whether a function that runs natively accepts symbolic numbers.
 
-    Their own methods do, PyTorch's functions, operators, and what only keeps them.
+    This holds for their own methods, PyTorch's functions, operators, and functions that only store their arguments.
     """
     if str(getattr(function, "__module__", "")).partition(".")[0] in ("thunder_core", "torch"):
         return True
@@ -205,11 +208,11 @@ def takes_numbers(function: Any) -> bool:
         return owner is OPERATORS or owner.__name__.startswith("torch.")
     home = (owner if isinstance(owner, type) else type(owner)).__module__
     return (
-        getattr(torch, getattr(function, "__name__", ""), None) is function  # one of C's that names no home
+        getattr(torch, getattr(function, "__name__", ""), None) is function  # a C function without a module name
         or home.partition(".")[0] == "torch"
         or isinstance(owner, torch.Tensor | SymbolicNumber)
         or container_base(owner) is not None
     )
 
 
-OPERATORS = operator.add.__self__  # type: ignore[attr-defined]  # the module of C
+OPERATORS = operator.add.__self__  # type: ignore[attr-defined]  # the C module

@@ -1,4 +1,4 @@
-"""The numbers and sizes from outside that a program was traced with, for comparison with those of later calls."""
+"""The numbers and sizes from outside that a program was traced with, for comparison with later calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.tracing.ir.sizes import wider_places
 
 
 def observed_values(guards: Iterable[Guard], symbolic: Symbolic) -> dict[str, Number]:
-    """The value of each number and size that a recording guards as a constant or took as a symbol, by its path."""
+    """Return, by path, the value of each number and size that a recording guards as a constant or uses as a symbol."""
     values: dict[str, set[Number]] = {}
     for path, value in guarded_values(guards):
         values.setdefault(path, set()).add(value)
@@ -21,20 +21,20 @@ def observed_values(guards: Iterable[Guard], symbolic: Symbolic) -> dict[str, Nu
 
 
 def guarded_values(guards: Iterable[Guard]) -> Iterator[tuple[str, Number]]:
-    """Yield the path and the expected value of each number and each size of a tensor that a guard wants unchanged."""
+    """Yield the path and the expected value of each number and each size of a tensor that a guard fixes."""
     for guard in guards:
         if isinstance(guard, Equal) and guard.is_of_number:
             yield str(guard.path), guard.value
         elif isinstance(guard, Values) or (isinstance(guard, Equal) and isinstance(guard.value, torch.Size)):
             values = guard.values if isinstance(guard, Values) else guard.value
-            numbers = ((place, one) for place, one in enumerate(values) if type(one) in NUMBERS)
-            yield from ((f"{guard.path}[{place}]", one) for place, one in numbers)
+            numbers = ((index, value) for index, value in enumerate(values) if type(value) in NUMBERS)
+            yield from ((f"{guard.path}[{index}]", value) for index, value in numbers)
         elif type(guard) is TensorMetadata and not is_parameter(guard.path):
             yield from sizes_and_strides(str(guard.path), guard.path.value)
 
 
 def sizes_and_strides(path: str, tensor: torch.Tensor) -> Iterator[tuple[str, int]]:
-    """Yield the path and the value of each size of a tensor, and of each stride that no sizes make."""
+    """Yield the path and value of each size of a tensor, and of each stride that does not follow from sizes."""
     yield from ((f"{path}.size({place})", size) for place, size in enumerate(tensor.shape))
     if tensor.layout is torch.strided:
         strides = tensor.stride()

@@ -1,4 +1,4 @@
-"""The observer of an acquisition: the interpreter's events, as reads and writes of the outside world."""
+"""The observer of an acquisition, which turns the interpreter's events into reads and writes of the outside world."""
 
 # ruff: noqa: ARG002 (each event has the arguments of the protocol)
 
@@ -93,13 +93,14 @@ READ_STATE = "read the state before the first draw, or outside the compiled prog
 KEYED = (operator.contains, operator.getitem)
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
-# Objects whose attributes are not looked for in classes of the user's.
+# Objects whose attributes are not looked up in the user's classes.
 QUIET_OWNERS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
-DYNAMO_DISABLED_CODE = torch.optim.Optimizer.zero_grad.__code__  # of all functions with `torch._disable_dynamo`
+# the code of all functions with `torch._disable_dynamo`
+DYNAMO_DISABLED_CODE = torch.optim.Optimizer.zero_grad.__code__
 
 
 class Acquisition(ObservedWrites):
-    """One run of the program under the interpreter: what it read, wrote and recorded."""
+    """One run of the program under the interpreter, with its reads, writes and recorded operations."""
 
     quiet = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
 
@@ -118,19 +119,20 @@ class Acquisition(ObservedWrites):
         self.recorder.caught_errors.is_caught = lambda: is_caught(self.machine.frame, ERRORS_BY_VALUES)
         self.recorder.unwrap = self.outside.wrapper
         self.recorder.backward_of = backward_of
-        self.device: torch.device | None = None  # of the program, where it is not here
+        self.device: torch.device | None = None  # of the program, if this machine does not have it
         self.modules: list[str] = []
         self.module_names = module_names
         self.checkpointed_ranges: list[range] = []
         self.kept_operations: dict[str, frozenset[str]] = {}
         self.attentions: dict[str, FlexAttention] = {}
         self.seeds: dict[int, int | None] = {}
-        self.asyncio_run_depth = 0  # how many calls of asyncio.run the program is in
+        self.asyncio_run_depth = 0  # number of active calls of asyncio.run
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.capturing_hooks: dict[int, list[Callable[..., Any]]] = {}  # by the `id` of their modules
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self.loud_edges: set[str] = set()
-        self.printed: list[tuple[int, Any, SourceLine | None]] = []  # what is printed, and behind how many bsyms
+        # number of bound symbols before a print, and the printed value
+        self.printed: list[tuple[int, Any, SourceLine | None]] = []
         self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         self.warning_filters: Any = warnings.filters
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
@@ -141,7 +143,7 @@ class Acquisition(ObservedWrites):
         self.functions = AppliedFunctions(self)
         self.backward_hooks = BackwardHooks(self)
         self.saved_tensors_hooks = SavedTensorsHooks(self)
-        self.runs_through_functions = False  # also where autograd follows a `torch.autograd.Function`
+        self.runs_through_functions = False  # also if autograd follows a `torch.autograd.Function`
         self.nested: Nested | None = None
         self.works: list[TracedWork] = []
         self.replacements = Replacements()
@@ -150,11 +152,11 @@ class Acquisition(ObservedWrites):
         self._code_origins = CodeOrigins()
 
     def _line(self) -> SourceLine | None:
-        """The program's line; None before it runs."""
+        """Return the program's line; None before the program runs."""
         return self.place().source if hasattr(self, "machine") else None
 
     def _sizes(self, symbolic: Symbolic) -> SymbolicSizes:
-        """The symbols of the recording."""
+        """Return the symbols of the recording."""
         return SymbolicSizes(
             self._line,
             self.symbolic_sizes,
@@ -167,15 +169,18 @@ class Acquisition(ObservedWrites):
             real_hints_for=symbolic.real_hints_for,
         )
 
-    def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
-        """Raise the error for something that a trace cannot hold; it is kept, in case the program swallows it."""
-        self.recorder.failure = CannotReplay(what, fix=fix, where=self.place().source)
+    def refuse(self, action: str, fix: str = TOGETHER) -> NoReturn:
+        """Raise the error for an action that a trace cannot represent, and store the error."""
+        self.recorder.failure = CannotReplay(action, fix=fix, where=self.place().source)
         raise self.recorder.failure
 
     # ---- reads ----------------------------------------------------------------------------------------------
 
     def on_load_global(self, frame: Any, name: str, value: Any) -> Any:
-        """Guard a global or builtin that is read; what globals of a dict subclass compute is interpreted instead."""
+        """Guard a global or builtin that is read.
+
+        Globals in a dict subclass with its own lookup are interpreted instead.
+        """
         stored = dict.get(frame.globals, name, MISSING)
         if dict.get(frame.globals, "__name__") in FUNCTION_TRANSFORMS:
             return value
@@ -189,7 +194,7 @@ class Acquisition(ObservedWrites):
         return value
 
     def on_load_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
-        """Guard a closure variable of an outside function that is read."""
+        """Guard a read of a closure variable of an outside function."""
         changing = self.outside.changing(cell, "cell_contents", value, is_item=False)
         if changing is not None:
             return self.numbers.at(changing)
@@ -197,7 +202,7 @@ class Acquisition(ObservedWrites):
         return value
 
     def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
-        """Guard an attribute of an outside object; a stand-in has the `__class__` of what it stands for."""
+        """Guard an attribute of an outside object. Replacements show the `__class__` that the program expects."""
         if name == "__class__" and (shown := shown_class(owner)) is not None:
             return shown
         if (device := shown_device(owner, name)) is not None:
@@ -216,11 +221,11 @@ class Acquisition(ObservedWrites):
         return value
 
     def on_load_stored(self, owner: Any, name: str, value: Any) -> None:
-        """Guard a value that is stored in an object with a `__getattribute__` of its own."""
+        """Guard a value that is stored in an object with its own `__getattribute__`."""
         self.outside.stored(owner, name, value)
 
     def on_call_result(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
-        """Note a class that the program makes, and the object that a weak reference leads to."""
+        """Note a class that the program makes, and the object of a weak reference."""
         if function is weakref.ref and len(args) == 1 and not kwargs:
             self.outside.referenced(value, args[0])
         elif (reference := reference_asked(function)) is not None:
@@ -236,7 +241,7 @@ class Acquisition(ObservedWrites):
         self.outside.missing(owner, name)
 
     def on_subscript(self, container: Any, key: Any, value: Any) -> Any:
-        """Guard an item of an outside container that is read."""
+        """Guard a read of an item of an outside container."""
         changing = self.outside.changing(container, key, value, is_item=True)
         if changing is not None:
             return self.numbers.at(changing)
@@ -244,23 +249,23 @@ class Acquisition(ObservedWrites):
         return value
 
     def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
-        """A write to an item of a drawn array is one of the prologue's; all others are logged."""
+        """Log a write to an item. The prologue repeats a write to a random array."""
         if self.draws.arrays and is_drawn(self, container):
             with suppress(NotReplayedError):
                 return stored(self, container, key, value)
         return super().on_store_subscript(container, key, value)
 
     def class_of(self, value: Any) -> type:
-        """Return an operand's class in eager PyTorch: a fake's would have its reflected operators called first."""
+        """Return an operand's class in eager PyTorch: a fake's class would change the order of reflected operators."""
         return CLASSES.get(type(value), type(value))
 
     @property
     def substitutes(self) -> bool:  # type: ignore[override]
-        """Whether the program holds symbolic texts or numbers, which native functions must get as plain ones."""
+        """Whether the program has symbolic texts or numbers, which native functions must receive as plain values."""
         return self.texts.any_symbolic or self.recorder.numbers.any_symbolic
 
     def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """Return a symbolic text for one made of unknown values; it is guarded only where the program looks at it."""
+        """Return a symbolic text for a text of unknown values. It is guarded only if the program reads it."""
         return self.texts.made_by(function, operands)
 
     def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -270,16 +275,16 @@ class Acquisition(ObservedWrites):
         return self.texts.for_native(function, args, kwargs) if self.texts.any_symbolic else (args, kwargs)
 
     def for_caller(self, value: Any) -> Any:
-        """Return what an iterator of the program gives C code, with the strings of this call for symbolic texts."""
+        """Return a value that an iterator of the program passes to C code, with symbolic texts replaced by strings."""
         return plain(value, set()) if self.texts.any_symbolic else value
 
     def on_refusal(self, error: TypeError) -> None:
-        """Note an error of a native function that may have met a symbolic text within an object."""
+        """Note an error of a native function that may have received a symbolic text within an object."""
         if self.texts.any_symbolic:
             self.texts.met_refusal(error)
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Callable[[], Any] | None:
-        """Return what to do in place of an operator, where it computes with arrays that were drawn."""
+        """Return the replacement of an operator on random arrays or contexts, or None."""
         if self.draws.arrays and (computed := computed_operation(self, function, operands)) is not None:
             return computed
         if function is operator.getitem and type(operands[0]) is contextvars.Context:
@@ -288,7 +293,7 @@ class Acquisition(ObservedWrites):
         return None
 
     def _before_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
-        """Guard what a native operator may see of its operands; an in-place one is noted as a write to the first."""
+        """Guard the reads of a native operator, and note an in-place operator as a write to its first operand."""
         self.outside.effects.announced = None
         if function is operator.is_:
             self.outside.compared(*operands)
@@ -296,7 +301,7 @@ class Acquisition(ObservedWrites):
         if function is operator.contains and settle_lookup(self, *operands):
             return
         if function is operator.getitem and self.outside.symbolic.may_be and is_plain_mapping(operands[0]):
-            return  # `on_subscript` will tell
+            return  # `on_subscript` guards the item
         if function in KEYED and is_plain_mapping(operands[0]):
             self.outside.lookup(operands[0], operands[1])
             return
@@ -304,7 +309,7 @@ class Acquisition(ObservedWrites):
             self.outside.member(*operands)
             return
         if function is operator.getitem and is_index_into(*operands):
-            return  # `on_subscript` will tell
+            return  # `on_subscript` guards the item
         self.native_reads.operation(function, operands)
         expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
         for operand in operands:
@@ -315,9 +320,9 @@ class Acquisition(ObservedWrites):
     # ---- calls ----------------------------------------------------------------------------------------------
 
     def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """Return what to call natively in place of a function, or None to leave the call as it is.
+        """Return a function to call natively in place of this one, or None to leave the call unchanged.
 
-        A lookaside comes first. Torch operations are recorded as they run; containers that C code gets are guarded.
+        Lookasides come first. Torch operations are recorded when they run. Containers that C code receives are guarded.
         """
         if self.replacements and (replacement := self.replacements.of(self, function)) is not None:
             return replacement
@@ -380,8 +385,8 @@ class Acquisition(ObservedWrites):
             return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
         if edge or plain in self._operations or is_native_code(plain):
-            if (asked := process_question(self, function, plain)) is not None:
-                return asked
+            if (query := process_question(self, function, plain)) is not None:
+                return query
             for arg in (*args, *kwargs.values()):
                 self.outside.expand_whole(arg)
             native: Callable[..., Any] = function
@@ -399,45 +404,51 @@ class Acquisition(ObservedWrites):
         return self.machine.call_back(method, args, {})
 
     def on_raise(self, error: BaseException) -> None:
-        """Remember a `KeyboardInterrupt` that the program raises itself, to tell it from one of the user's."""
+        """Store a `KeyboardInterrupt` that the program raises itself, to distinguish it from one sent by the user."""
         if isinstance(error, KeyboardInterrupt):
             self.own_interrupt = error
 
     def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:
-        """Return whether a value of `functools.lru_cache` is kept: one found in the cache is eager's, and is guarded.
+        """Return whether a new value stays in the cache of `functools.lru_cache`. Guard a value that was in the cache.
 
-        A value that was computed now enters the cache if nothing of the trace can be in it, as in eager: a later
-        change of what it was computed from gives the cached value there, and here too. Other values are computed at
-        each call of the trace, where eager would find the first one.
+        A new value enters the cache if no part of the trace can be in it. Then eager PyTorch and this program both
+        return the cached value, even if the sources of the value change later. Other values are computed at each call
+        of the trace, although eager PyTorch would reuse the first one.
         """
         if hit:
             self.outside.cached(cached)
             return True
-        kept = is_fixed(value)
-        if not kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
+        is_kept = is_fixed(value)
+        if not is_kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
             self.note_edge(f"{cached.__qualname__} under functools.lru_cache makes a new object at each call")
-        return kept
+        return is_kept
 
     def interprets(self, function: types.FunctionType) -> bool:
-        """Whether a function that C calls is interpreted: all but native ones and PyTorch's, its containers' apart."""
+        """Whether a function that C code calls is interpreted: not native functions, nor most of PyTorch's."""
         return self._code_origins.interprets(function)
 
     def on_called_back(self, function: types.FunctionType, value: Any) -> Any:
-        """Return a plain number if C code converts what a function returned; other special methods keep it symbolic."""
+        """Return a plain number if C code converts the function's result.
+
+        Other special methods keep a symbolic number.
+        """
         name = function.__name__
         if isinstance(value, SymbolicNumber) and (name in CONVERTING or name[:2] != "__"):
             return value.concretize()
         return self.for_caller(value)
 
     def on_native_code(self, code: types.CodeType) -> None:
-        """Take note of the user's code that C ran natively: what it read is not guarded."""
+        """Report user code that C code ran natively, because its reads are not guarded."""
         if is_users_code(code):
             self.note_edge(f"{code.co_qualname} ran natively, and no guard checks what it reads")
 
-    def note_edge(self, what: str, *, loud: bool = False) -> None:
-        """Note a sharp edge at the program's present line; a `loud` one is told of wherever it is allowed."""
-        self.sharp_edges.setdefault(what, self.place().source)
-        self.loud_edges |= {what} if loud else set()
+    def note_edge(self, description: str, *, loud: bool = False) -> None:
+        """Note a sharp edge at the program's current line.
+
+        A `loud` edge is reported even if sharp edges are allowed.
+        """
+        self.sharp_edges.setdefault(description, self.place().source)
+        self.loud_edges |= {description} if loud else set()
 
     def _check_edge(self, function: Any) -> bool:
         edge = edge_of(function)
@@ -446,33 +457,33 @@ class Acquisition(ObservedWrites):
         return edge is not None
 
     def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """Note what a function of C does with its arguments; return what to call in its place, or None."""
+        """Note the effects of a C function on its arguments. Return a function to call in its place, or None."""
         self._check_edge(function)
         self.native_reads.before(function, args, kwargs)
         return self.native_calls.before(self.machine, function, args, kwargs)
 
-    # ---- where the program is -------------------------------------------------------------------------------
+    # ---- the program's position -----------------------------------------------------------------------------
 
     def name_input(self, value: torch.Tensor | torch.Generator) -> str:
-        """The name of an outside tensor or generator that an operation meets first; set by the acquisition."""
+        """Return the name of an outside tensor or generator that an operation uses first; set by the acquisition."""
         raise NotImplementedError
 
     def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:
-        """The paths to the sizes of a tensor that differ from call to call, by dimension; set by the acquisition."""
+        """Return the paths to the symbolic sizes of a tensor, by dimension; set by the acquisition."""
         raise NotImplementedError
 
     def symbolic_strides(self, tensor: torch.Tensor) -> dict[int, Path]:
-        """The paths to strides of a tensor that leave elements out and differ, by dimension; set by the acquisition."""
+        """Return the paths to the symbolic strides of a tensor with gaps, by dimension; set by the acquisition."""
         raise NotImplementedError
 
     def name_number(self, path: Path) -> str:
-        """The name of a number from outside; set by the acquisition."""
+        """Return the name of a number from outside; set by the acquisition."""
         raise NotImplementedError
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
-        """The device that an outside tensor is taken to be on."""
+        """Return the device that an outside tensor is assumed to be on."""
         return tensor.device
 
     def place(self) -> Place:
-        """The innermost line that is neither PyTorch's own nor a context manager's, and the innermost module."""
+        """Return the innermost line that is neither in PyTorch nor in a context manager, and the innermost module."""
         return self._code_origins.users_place(self.machine.frame, self.modules[-1] if self.modules else "")

@@ -1,4 +1,4 @@
-"""A run: one interpretation of a program by an acquisition, with its arguments, its names and its process."""
+"""A run: one interpretation of a program by an acquisition, with its arguments, its names and its process state."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ DEFAULT_DEVICE = "torch._C._get_function_stack_at({}).device"
 
 
 def process_state(device: torch.device | None = None) -> dict[str, object]:
-    """The state of the process that decides what operations do: how to ask for it, and what it is now.
+    """Return the process state that decides how operations compute: the queries and their current answers.
 
-    A default device is one of the torch function modes. `device` is where the program will run, if not here.
+    A default device is a torch function mode. `device` is the device that the program will run on, if not on this
+    machine.
     """
     devices = autocast_devices(elsewhere=device is not None)
     state: dict[str, object] = {query: ask() for query, ask in STATE}
-    state |= {DEFAULT_DEVICE.format(place): context.device for place, context in device_contexts().items()}
+    state |= {DEFAULT_DEVICE.format(index): context.device for index, context in device_contexts().items()}
     state |= {f'torch.is_autocast_enabled("{device}")': torch.is_autocast_enabled(device) for device in devices}
     active = [device for device in devices if torch.is_autocast_enabled(device)]
     return state | {f'torch.get_autocast_dtype("{device}")': torch.get_autocast_dtype(device) for device in active}
@@ -56,7 +57,7 @@ TUPLES = (tuple, torch.Size)
 class Run(Acquisition):
     """An acquisition with its roots: the subject (a module or function), `args` and `kwargs`.
 
-    With a `device`, the subject's parameters and buffers and the tensors of the arguments are taken to be on it.
+    If `device` is set, the subject's parameters and buffers and the arguments' tensors are assumed to be on it.
     """
 
     def __init__(
@@ -93,31 +94,31 @@ class Run(Acquisition):
             self.outside.expand(arguments, leaving=symbolic_paths)
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments as the program gets them: numbers that differ from call to call are symbolic."""
-        places, names = (
+        """Return the arguments as the program receives them, with symbolic numbers."""
+        positions, names = (
             {key: self._with_symbols(path) for key, path in symbolic_paths.items()}
             for symbolic_paths in self._symbolic_arguments.values()
         )
-        return tuple(places.get(place, value) for place, value in enumerate(self.args)), {**self.kwargs, **names}
+        return tuple(positions.get(index, value) for index, value in enumerate(self.args)), {**self.kwargs, **names}
 
     def _holds_symbols(self, path: Path) -> bool:
-        """Whether an argument is a symbolic number, or a tuple with such a one in it."""
+        """Whether an argument is a symbolic number, or a tuple that contains a symbolic number."""
         value = path.value
         if type(value) in TUPLES:
-            return any(self._holds_symbols(path.item(place, item)) for place, item in enumerate(value))
+            return any(self._holds_symbols(path.item(index, item)) for index, item in enumerate(value))
         return self.outside.is_symbolic(path, value)
 
     def _with_symbols(self, path: Path) -> Any:
-        """An argument with symbols in place of its numbers that are; the items of a tuple are read one by one.
+        """Return an argument with its symbolic numbers replaced by symbols; the items of a tuple are read one by one.
 
-        A number beside a symbolic one that no program has asked for yet is symbolic, too.
+        A number in the same tuple as a symbolic number is symbolic too, if no program was traced with a value for it.
         """
         value = path.value
         if type(value) not in TUPLES:
             return self.numbers.at(path)
         self.outside.guard(OfType(path, type(value)))
         self.outside.guard(Length(path, len(value)))
-        items = [path.item(place, item) for place, item in enumerate(value)]
+        items = [path.item(index, item) for index, item in enumerate(value)]
         symbolic = [self._holds_symbols(item) or self.outside.symbolic.is_new(item) for item in items]
         for item, holds in zip(items, symbolic, strict=True):
             if not holds:
@@ -128,19 +129,19 @@ class Run(Acquisition):
         return type(value)(items_with_symbols)
 
     def _symbol_at(self, path: Path) -> Any:
-        """Symbols in place of the number, or the tuple of numbers, at a path; None where none of them is symbolic."""
+        """Return the symbols for the number, or the tuple of numbers, at a path; None if no number is symbolic."""
         return self._with_symbols(path) if self._holds_symbols(path) else None
 
     def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:
-        """The ways to the sizes of a tensor that differ from call to call, by dimension."""
+        """Return the paths to the symbolic sizes of a tensor, by dimension."""
         path = self.outside.path_of(tensor)
         if path is None or not self.outside.symbolic.may_be or is_parameter(path):
             return {}
-        places = {place: path.child("size", place, size) for place, size in enumerate(tensor.shape)}
-        return {place: size for place, size in places.items() if self.outside.symbolic.includes(size)}
+        sizes = {dimension: path.child("size", dimension, size) for dimension, size in enumerate(tensor.shape)}
+        return {dimension: size for dimension, size in sizes.items() if self.outside.symbolic.includes(size)}
 
     def symbolic_strides(self, tensor: torch.Tensor) -> dict[int, Path]:
-        """The ways to strides of a tensor that leave elements out and differ from call to call, by dimension."""
+        """Return the paths to the symbolic strides of a tensor with gaps, by dimension."""
         path = self.outside.path_of(tensor)
         if path is None or not self.outside.symbolic.may_be or is_parameter(path):
             return {}
@@ -149,19 +150,19 @@ class Run(Acquisition):
         return {place: stride for place, stride in places.items() if self.outside.symbolic.includes(stride)}
 
     def edges(self) -> tuple[SharpEdge, ...]:
-        """The sharp edges that were met."""
+        """Return the sharp edges of the run."""
         surprises = self.outside.surprises.edges.values() if self.outside.surprises else ()
         for bsym in self.recorder.data_dependent.asking:
-            what = f"`{bsym.symbol.name}` reads the value of a tensor; the program is specialized to this value"
-            self.sharp_edges.setdefault(what, bsym.source)
+            description = f"`{bsym.symbol.name}` reads the value of a tensor; the program is specialized to this value"
+            self.sharp_edges.setdefault(description, bsym.source)
         note_later_writes(self)
-        met = self.sharp_edges.items()
-        return (*surprises, *(SharpEdge(what, where, what in self.loud_edges) for what, where in met))
+        edges = self.sharp_edges.items()
+        return (*surprises, *(SharpEdge(text, where, text in self.loud_edges) for text, where in edges))
 
     def release(self) -> None:
-        """Let go of all that was met: the parts of a run hold each other, and with them the user's tensors.
+        """Release all objects of the run: its parts refer to each other, and to the user's tensors.
 
-        Without this these would live until the garbage collector comes, which may be long after the call.
+        Without this call, the tensors would live until the garbage collector runs, which may be long after the call.
         """
         if hasattr(self, "machine"):
             self.machine.is_over = True
@@ -174,26 +175,26 @@ class Run(Acquisition):
             vars(part).clear()
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
-        """The device that the program is for, where the tensor would be brought there and can be found there."""
+        """Return the program's device for a tensor with a path that would move to it; otherwise the tensor's device."""
         moves = id(tensor) in self._moved and self.outside.path_of(tensor) is not None
         return self.device if self.device is not None and moves else tensor.device
 
     def has_freed_graph(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor of the program has a graph of autograd that a backward pass of the program has freed."""
+        """Whether a tensor of the program has an autograd graph that a backward pass of the program has freed."""
         return self.recorder.gradients.has_freed_graph(tensor)
 
     def name_input(self, value: torch.Tensor | torch.Generator) -> str:
-        """An input's name is made from its path; a tensor without one is a constant of the trace."""
+        """Name an input after its path. A tensor without a path is a constant of the trace."""
         path = self.outside.path_of(value)
         if self.outside.symbolic.probing and isinstance(value, torch.Tensor):
             self.symbolic_sizes(value)
         if path is None:
-            what = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else "a generator"
-            self.note_edge(f"{what} became a constant, because no path leads to it")
+            description = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else "a generator"
+            self.note_edge(f"{description} became a constant, because no path leads to it")
         return self._name("constant" if path is None else path_name(path))
 
     def name_number(self, path: Path) -> str:
-        """The name of a number from outside is made from its path."""
+        """Name a number from outside after its path."""
         return self._name(path_name(path))
 
     def _name(self, text: str) -> str:
@@ -203,32 +204,35 @@ class Run(Acquisition):
 
 
 def moving(subject: Callable[..., Any], arguments: Any) -> Iterator[torch.Tensor]:
-    """The tensors that would be brought to the device of a program: those of the model and of its inputs."""
+    """Yield the tensors that would be moved to the device of a program: those of the model and of its inputs."""
     if isinstance(subject, torch.nn.Module):
         yield from torch.nn.Module.parameters(subject)
         yield from torch.nn.Module.buffers(subject)
     yield from tensors_held(arguments, set())
 
 
-def tensors_held(value: Any, met: set[int]) -> Iterator[torch.Tensor]:
-    """The tensors in an argument, in containers and in attributes of objects such as caches; `met` are those passed."""
+def tensors_held(value: Any, visited: set[int]) -> Iterator[torch.Tensor]:
+    """Yield the tensors in an argument, including containers and attributes of objects such as caches.
+
+    `visited` are the identities of objects that were visited before.
+    """
     if isinstance(value, torch.Tensor):
         yield value
-    elif id(value) not in met and not isinstance(value, torch.nn.Module | type | types.ModuleType):
-        met.add(id(value))
+    elif id(value) not in visited and not isinstance(value, torch.nn.Module | type | types.ModuleType):
+        visited.add(id(value))
         for inner in items_held(value):
-            yield from tensors_held(inner, met)
+            yield from tensors_held(inner, visited)
 
 
 def items_held(value: Any) -> Iterable[Any]:
-    """The items of a container, or the attributes of an object."""
+    """Return the items of a container, or the attributes of an object."""
     if isinstance(value, Mapping):
         return value.values()
     return value if isinstance(value, list | tuple | set) else getattr(value, "__dict__", {}).values()
 
 
 def positional_names(subject: Callable[..., Any]) -> list[str]:
-    """The names of the parameters that can be given by position, for naming inputs."""
+    """Return the names of the parameters that can be passed by position, to name inputs after them."""
     target = subject.forward if isinstance(subject, torch.nn.Module) else subject
     try:
         parameters = inspect.signature(target).parameters.values()

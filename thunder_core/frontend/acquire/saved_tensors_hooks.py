@@ -1,4 +1,4 @@
-"""Hooks of a program by which autograd packs what it saves: they run natively, where the tensors are saved."""
+"""Hooks of a program with which autograd packs saved tensors: they run natively, when tensors are saved."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ FIX = "pass the values that the hook needs from outside, or set the hooks around
 
 
 class HookedRecording(Recording, Protocol):
-    """The part of an acquisition that hooks of saved tensors need."""
+    """The attributes of an acquisition that hooks of saved tensors need."""
 
     functions: AppliedFunctions
 
 
 class SavedTensorsHooks:
-    """Records where a program sets such hooks, which pack nothing while it is traced.
+    """Records where a program sets hooks of saved tensors, which are not called while it is traced.
 
-    What a hook holds has to be the same at each call, and the program may neither read nor write what a hook writes to.
+    The values that a hook refers to must be the same at each call, and the program may neither read nor write objects
+    that a hook writes to.
     """
 
     def __init__(self, acquisition: HookedRecording) -> None:
@@ -49,11 +50,11 @@ class SavedTensorsHooks:
         self._emit(set_saved_tensors_hooks, (pack, unpack))
 
     def unset(self) -> None:
-        """Record that the hooks that were set last are set no more."""
+        """Record that the hooks that were set last are removed."""
         self._emit(unset_saved_tensors_hooks, ())
 
     def require_no_own_pass(self) -> None:
-        """Refuse a program that sets hooks and runs a backward pass itself, for which nothing was packed."""
+        """Refuse a program that sets hooks and runs a backward pass itself, because the pass needs packed tensors."""
         if self._line is not None and self._acquisition.recorder.gradients.passes:
             raise OperationFailed(
                 "a program that sets torch.autograd.graph.saved_tensors_hooks also runs a backward; tensors without "
@@ -67,38 +68,38 @@ class SavedTensorsHooks:
         line = BoundSymbol(symbol_of(function), args, {}, None, (), place.source, place.module, ordered=True)
         self._acquisition.recorder.emit(line)
 
-    def _require_lasting(self, hook: Any, held: Any) -> None:
-        """Guard what a hook holds, or raise `OperationFailed` where the program makes it anew at each call."""
+    def _require_lasting(self, hook: Any, value: Any) -> None:
+        """Guard a value that a hook refers to; raise `OperationFailed` if each call creates the value."""
         outside = self._acquisition.outside
-        path = outside.path_of(held)
+        path = outside.path_of(value)
         if path is not None:
-            if path.parent is not None:  # else it is what was compiled
-                outside.guard(Identical(path, held))
+            if path.parent is not None:  # otherwise the value is the compiled function or module
+                outside.guard(Identical(path, value))
             return
-        if is_constant(held) or isinstance(held, type | CodeType) or dotted_name(held) is not None:
+        if is_constant(value) or isinstance(value, type | CodeType) or dotted_name(value) is not None:
             return
-        parts = self._parts_of(held)
+        parts = self._parts_of(value)
         if parts is None:
             where = getattr(hook, "__code__", None)
             raise OperationFailed(
-                f"the hook `{getattr(hook, '__qualname__', hook)}` of saved_tensors_hooks runs natively and holds a "
-                f"{type(held).__name__} that the program makes",
+                f"the hook `{getattr(hook, '__qualname__', hook)}` of saved_tensors_hooks runs natively and refers to "
+                f"a {type(value).__name__} that the program creates",
                 fix=FIX,
                 where=where and SourceLine(where.co_filename, where.co_firstlineno, where.co_qualname),
             )
         for part in parts:
             self._require_lasting(hook, part)
 
-    def _parts_of(self, held: Any) -> list[Any] | None:
-        """The values that a function of the program holds; None for an object of another kind."""
-        if isinstance(held, FunctionType):
-            return [*self._cells_of(held), *(held.__defaults__ or ()), *(held.__kwdefaults__ or {}).values()]
-        if isinstance(held, partial):
-            return [held.func, *held.args, *held.keywords.values()]
-        return [held.__self__] if isinstance(held, MethodType) else None
+    def _parts_of(self, value: Any) -> list[Any] | None:
+        """Return the values that a function of the program refers to; None for other objects."""
+        if isinstance(value, FunctionType):
+            return [*self._cells_of(value), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        if isinstance(value, partial):
+            return [value.func, *value.args, *value.keywords.values()]
+        return [value.__self__] if isinstance(value, MethodType) else None
 
     def _cells_of(self, function: FunctionType) -> Iterator[Any]:
-        """The values that a function closes over; a symbolic number is guarded to be what it is in this call."""
+        """Yield the values that a function closes over, with symbolic numbers replaced by guarded values."""
         for cell in function.__closure__ or ():
             with suppress(ValueError):  # an empty cell
                 if isinstance(cell.cell_contents, SymbolicNumber):

@@ -1,4 +1,4 @@
-"""PyTorch's settings of the process in one acquisition: what the program asked for, and what it changed."""
+"""PyTorch's process settings in one acquisition: those that the program read, and those that it changed."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ ATTENTION = "scaled_dot_product"
 
 
 class Settings:
-    """The settings that a program has met; `asked` are the questions whose answers are guarded, as text."""
+    """The settings that a program has read or changed. `asked` maps queries, as text, to the answers to guard."""
 
     def __init__(self) -> None:
         self.asked: dict[str, object] = {}
         self.has_changed_autocast = False
-        self.changed_functions: set[Callable[..., Any]] = set()  # setters of the process that the program has called
+        self.changed_functions: set[Callable[..., Any]] = set()  # process-wide setters that the program has called
         self._changed: set[int] = set()
         self._device_contexts = device_contexts()
         self._answers: dict[Callable[..., Any], object] = {}
 
     def change(self, setting: Setting, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """The program has changed a setting: what it is from here on hangs on the program alone."""
+        """Note that the program has changed a setting, whose value from here on depends only on the program."""
         self._changed.add(id(setting))
         if setting.answers is not None:
             self._answers |= zip(setting.getters, setting.answers(*args, **kwargs), strict=True)
 
     def ask(self, getter: Callable[..., Any], *args: Any) -> Any:
-        """The value that a setting has for the program."""
+        """Return the value of a setting that the program reads."""
         if getter in self._answers:
             return self._answers[getter]
         value = getter(*args)
@@ -44,19 +44,22 @@ class Settings:
 
     def _is_changed(self, getter: Callable[..., Any]) -> bool:
         if getter is torch.get_default_device and device_contexts() != self._device_contexts:
-            return True  # by `with torch.device(...)`, too
+            return True  # also by `with torch.device(...)`
         return getter in GETTERS and id(GETTERS[getter]) in self._changed
 
 
 def with_chosen_attention(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """The bound symbols; attention whose kernel the program has chosen, as the operations that it then consists of."""
-    chosen = False
+    """Yield the bound symbols.
+
+    Attention whose kernel the program has chosen is decomposed into the chosen operations.
+    """
+    has_chosen = False
     autocast = {device: torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES}
     for bsym in bsyms:
-        chosen = chosen or chooses_attention(bsym)
+        has_chosen = has_chosen or chooses_attention(bsym)
         if bsym.symbol.target is torch.set_autocast_enabled and len(bsym.args) == 2:
             autocast[bsym.args[0]] = bsym.args[1]
-        if chosen and bsym.subsymbols and any(ATTENTION in part.symbol.name for part in (bsym, *bsym.subsymbols)):
+        if has_chosen and bsym.subsymbols and any(ATTENTION in part.symbol.name for part in (bsym, *bsym.subsymbols)):
             parts = [as_bound_symbol(part, bsym) for part in bsym.subsymbols]
             yield from with_autocast_off(parts, [device for device, enabled in autocast.items() if enabled])
         else:

@@ -1,4 +1,4 @@
-"""Sub-traces: what a program's function did, recorded on its own, as an argument of a higher-order operator."""
+"""Sub-traces: the operations of a function, recorded separately, as an argument of a higher-order operator."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 
 OUTSIDE = "call the operator outside the transform, or write the branch or loop in Python"
-APART = "make it before the operator is called, or write the branch or loop in Python"
+APART = "compute the value before the operator is called, or write the branch or loop in Python"
 
 
 @dataclass(frozen=True)
 class SubtraceRecording:
-    """The bound symbols that a function of the program recorded, and what it returned: tensors without data."""
+    """The bound symbols that a function of the program recorded, and the fakes that it returned."""
 
     bound_symbols: tuple[BoundSymbol, ...]
     results: tuple[torch.Tensor, ...]
 
 
 class Subtraces:
-    """Records functions of a program on their own, for one call of a higher-order operator called `operator`."""
+    """Records functions of a program separately, for one call of the higher-order operator named `operator`."""
 
     def __init__(self, acquisition: Recording, operator: str) -> None:
         self.acquisition = acquisition
@@ -46,82 +46,84 @@ class Subtraces:
             raise self.refuse("is traced inside a derivative of torch.func (grad, vjp, jvp)", OUTSIDE)
         self.batches = BatchedTensors(acquisition, levels)
 
-    def refuse(self, what: str, fix: str = APART) -> OperationFailed:
-        """Return the error for a function that cannot be a sub-trace; it is kept, in case the program swallows it."""
+    def refuse(self, reason: str, fix: str = APART) -> OperationFailed:
+        """Return the error for a function that cannot be a sub-trace, and store the error."""
         self.recorder.failure = OperationFailed(
-            f"a function passed to `{self.operator}` {what}", fix=fix, where=self.acquisition.place().source
+            f"a function passed to `{self.operator}` {reason}", fix=fix, where=self.acquisition.place().source
         )
         return self.recorder.failure
 
     def placeholder(self, like: TensorProxy) -> torch.Tensor:
-        """Make a tensor that stands for one which the function is given at run time."""
+        """Make a tensor that represents an argument of the function at run time."""
         proxy = replace(like, name=self.recorder.tensors.next_name())
         with without_our_functions():
             fake = self.recorder.tensors.made_tensor(proxy)
             return followed_from_call(fake) if proxy.requires_grad else fake
 
     def fake(self, value: Any) -> Any:
-        """Return the physical tensor without data of a tensor that the program sees, and another value as it is."""
+        """Return the physical fake of a tensor that the program sees, or another value unchanged."""
         if not isinstance(value, torch.Tensor):
             return value
         return self.recorder.tensors.fake(self.batches.physical(value) if is_wrapped(value) else value)
 
     def record(
-        self, function: Callable[..., Any], run: Callable[[], Sequence[Any]], given: Sequence[torch.Tensor]
+        self, function: Callable[..., Any], run: Callable[[], Sequence[Any]], inputs: Sequence[torch.Tensor]
     ) -> SubtraceRecording:
-        """Run a function of the program, and take what it recorded out of the program's own bound symbols.
+        """Run a function of the program, and move the bound symbols that it recorded out of the program.
 
-        `run` calls it, and `given` are the tensors that it is called with. Raises `OperationFailed` for one that asks
-        for values of tensors, changes objects that it has not made, writes to tensors that it has not made, or returns
-        memory that is not its own.
+        `run` calls the function, and `inputs` are the tensors that it is called with. Raises `OperationFailed` for a
+        function that asks for values of tensors, changes objects or tensors that it has not created, or returns memory
+        that it does not own.
         """
-        start, asked = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.asking)
+        start, reads_before = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.asking)
         effects, shown = len(self.acquisition.outside.effects.effects), len(self.acquisition.printed)
-        held = HeldObjects(function, lambda value: self.acquisition.outside.path_of(value) is not None)
+        held_objects = HeldObjects(function, lambda value: self.acquisition.outside.path_of(value) is not None)
         with without_our_functions():
-            torch.clear_autocast_cache()  # of casts that the program, or another function, has made
+            torch.clear_autocast_cache()  # of casts from before the function
         results = tuple(run())
         with without_our_functions():
             torch.clear_autocast_cache()
-        after = (len(self.acquisition.outside.effects.effects), len(self.acquisition.printed))
-        if after != (effects, shown) or held.have_changed():
+        counts_after = (len(self.acquisition.outside.effects.effects), len(self.acquisition.printed))
+        if counts_after != (effects, shown) or held_objects.have_changed():
             raise self.refuse("changes an object from outside, or prints", "return the new value instead")
         bsyms = tuple(self.recorder.bound_symbols[start:])
         self.recorder.replace_from(start, ())
-        if len(self.recorder.data_dependent.asking) != asked:
+        if len(self.recorder.data_dependent.asking) != reads_before:
             raise self.refuse("reads the value of a tensor")
-        made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
-        if any(name not in made for bsym in bsyms for name in bsym.mutates):
+        defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
+        if any(name not in defined for bsym in bsyms for name in bsym.mutates):
             raise self.refuse("writes to a tensor from outside", "write to a copy: `x.clone().add_(1)`")
-        self._require_own_memory(results, given, made)
+        self._require_own_memory(results, inputs, defined)
         return SubtraceRecording(bsyms, results)
 
     def _require_own_memory(
-        self, results: Sequence[torch.Tensor], given: Sequence[torch.Tensor], made: set[str]
+        self, results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], defined: set[str]
     ) -> None:
-        """Raise `OperationFailed` for results that share memory with one another, or with what was made before."""
+        """Raise `OperationFailed` for results that share memory with each other, or with tensors from before."""
         fakes = [self.recorder.tensors.fake(tensor) for tensor in results]
-        if any(self.recorder.tensors.proxy(fake).name not in made for fake in fakes):
+        if any(self.recorder.tensors.proxy(fake).name not in defined for fake in fakes):
             raise self.refuse("returns a tensor from outside", "return a copy: `x.clone()`")
         memories = [memory_of(fake) for fake in fakes]
-        known = {memory_of(self.recorder.tensors.fake(tensor)) for tensor in given}
-        known |= {memory_of(self.recorder.tensors.fake(tensor)) for tensor, _ in self.recorder.inputs.values()}
-        if len(set(memories)) < len(memories) or not known.isdisjoint(memories):
+        memories_before = {memory_of(self.recorder.tensors.fake(tensor)) for tensor in inputs}
+        memories_before |= {
+            memory_of(self.recorder.tensors.fake(tensor)) for tensor, _ in self.recorder.inputs.values()
+        }
+        if len(set(memories)) < len(memories) or not memories_before.isdisjoint(memories):
             raise self.refuse("returns tensors that share memory", "return copies: `x.clone()`")
 
     def inline(self, recordings: Iterable[SubtraceRecording]) -> None:
-        """Record the bound symbols of functions as the program's own."""
+        """Add the bound symbols of functions to those of the program."""
         for recording in recordings:
             self.recorder.replace_from(len(self.recorder.bound_symbols), recording.bound_symbols)
 
     def to_program(self, physical: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return the logical tensors that the program sees of physical ones."""
+        """Return the logical tensors of physical ones."""
         return tuple(self.batches.logical(self.recorder.tensors.to_real(tensor)) for tensor in physical)
 
     def trace(
         self, recording: SubtraceRecording, name: str, inputs: Sequence[Proxy], operands: Sequence[Proxy]
     ) -> Trace:
-        """Return the sub-trace of a recording: a function of the inputs and of what it reads besides."""
+        """Return the sub-trace of a recording: a function of the inputs and of the operands that it also reads."""
         output = tuple(self.recorder.proxy_of(tensor) for tensor in recording.results)
         return Trace(
             name=f"{name}_{self.recorder.tensors.next_name()[1:]}",
@@ -130,23 +132,26 @@ class Subtraces:
             output=output,
         )
 
-    def operands(self, recordings: Iterable[SubtraceRecording], given: Sequence[torch.Tensor]) -> tuple[Proxy, ...]:
-        """Return what the functions read beyond the tensors that they are given, in the order of the first reads."""
+    def operands(self, recordings: Iterable[SubtraceRecording], inputs: Sequence[torch.Tensor]) -> tuple[Proxy, ...]:
+        """Return the tensors that the functions read besides their arguments, in the order of the first reads."""
         operands: dict[str, Proxy] = {}
         for recording in recordings:
-            known = {self.recorder.proxy_of(tensor).name for tensor in given}
+            defined = {self.recorder.proxy_of(tensor).name for tensor in inputs}
             for bsym in recording.bound_symbols:
-                operands |= {proxy.name: proxy for proxy in bsym.inputs if proxy.name not in known}
-                known |= {proxy.name for proxy in bsym.defines}
+                operands |= {proxy.name: proxy for proxy in bsym.inputs if proxy.name not in defined}
+                defined |= {proxy.name for proxy in bsym.defines}
         return tuple(operands.values())
 
     def like(self, result: torch.Tensor, *, requires_grad: bool) -> torch.Tensor:
-        """Make the operator's result that is what a function returned; integers and booleans require no gradient."""
+        """Make the operator's result for a tensor that a function returned.
+
+        Integers and booleans require no gradient.
+        """
         followed = requires_grad and (result.is_floating_point() or result.is_complex())
         return self.placeholder(replace(self.recorder.proxy_of(result), requires_grad=followed))
 
     def stacked(self, result: torch.Tensor, length: Any, *, requires_grad: bool) -> torch.Tensor:
-        """Make the operator's result that is a stack of what a function returned."""
+        """Make the operator's result that stacks the tensors that a function returned."""
         row = self.recorder.tensors.fake(result)
         with without_recording(), torch._C.DisableTorchFunction(), self.recorder.tensors.mode:
             stack = torch.empty((length, *row.shape), dtype=row.dtype, device=row.device)
@@ -154,7 +159,10 @@ class Subtraces:
         return self.placeholder(replace(tensor_proxy("", stack), requires_grad=followed))
 
     def emit(self, target: Callable[..., Any], args: tuple[Any, ...], results: Sequence[torch.Tensor]) -> None:
-        """Record the call of an operator; one whose functions draw random numbers, say, keeps its place."""
+        """Record the call of an operator.
+
+        The call is ordered if one of its functions is, such as by drawing random numbers.
+        """
         bodies = [leaf for leaf in leaves(args) if isinstance(leaf, Trace)]
         ordered = any(bsym.ordered for body in bodies for bsym in body.bound_symbols)
         output = tuple(self.recorder.proxy_of(result) for result in results)

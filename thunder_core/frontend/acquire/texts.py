@@ -1,4 +1,4 @@
-"""Texts that a program makes of values which a trace does not know: read, and guarded, where it looks at them alone."""
+"""Texts that a program makes from values that are unknown in the trace. They are read and guarded only if needed."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ from thunder_core.tracing.library.output import dressed
 
 Parts = tuple[str | TextPart, ...]
 CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"r": repr, "s": str}
-# Functions of C that keep a text, or ask for no more of it than its class.
+# C functions that store a text, or read only its class.
 KEEPING = frozenset({callable, id, isinstance, issubclass, type, operator.is_, operator.is_not})
-# Functions that give the items of a container, one by one.
+# Functions that return the items of a container one by one.
 ITERATING = frozenset({enumerate, iter, len, next, reversed, zip})
-OPERATORS = operator.add.__self__  # type: ignore[attr-defined]  # the module of C
+OPERATORS = operator.add.__self__  # type: ignore[attr-defined]  # the C module
 PRINTING = torch._tensor_str.PRINT_OPTS
 APPENDING = frozenset({"append", "insert", "appendleft"})
-# Iterables whose items are taken before they are joined.
+# Iterables whose items are collected before they are joined.
 LISTED = (deque, *(type(getattr({}, name)()) for name in ("keys", "values", "items")), type(iter([])), type(iter(())))
-# Words of the errors that C raises where it wants a `str` and gets something else.
+# Words in the errors that C code raises when it expects a `str` and receives a symbolic text.
 TEXTS_IN_ERRORS = (SymbolicText.__name__, "str", " text")
 
 
 class NeedsTexts(Exception):
-    """The program changes how tensors are printed, so that its texts have to be read where they are made."""
+    """The program changes how tensors are printed, so its texts must be read when they are made."""
 
 
 class Texts:
-    """The texts of one acquisition; `any_symbolic` once there is one with values that the trace does not know.
+    """The texts of one acquisition.
 
-    Where they are `read_at_once`, there is none.
+    `any_symbolic` is set once a text contains values that are unknown in the trace. If `read_at_once` is set, no text
+    does.
     """
 
     def __init__(self, acquisition: TracedRun) -> None:
@@ -54,48 +55,48 @@ class Texts:
         self._are_refused = False
         self._acquisition = acquisition
 
-    # ---- how texts come about -----------------------------------------------------------------------------------
+    # ---- making texts -------------------------------------------------------------------------------------------
 
     def part(self, function: Callable[..., str], value: Any, *rest: Any) -> SymbolicText | None:
-        """The text that a function gives of a value which the trace does not know; None of any other value.
+        """Return the symbolic text that a function makes from a value that is unknown in the trace, or None.
 
-        None as well where the function refuses the value, or its text cannot be made anew at a later call.
+        The result is also None if the function refuses the value, or if the text cannot be recomputed at a later call.
         """
         if type(value) is SymbolicText:
             return value if function in (format, str) and not any(rest) else None
         if function is ascii or not self.is_unknown(value) or not is_known_format(value, *rest):
             return None
         try:
-            kept = shown(self._acquisition, value, {})
+            copy = shown(self._acquisition, value, {})
         except NotShownError:
             return None
-        return self._text((TextPart(function, (kept, *rest)),))
+        return self._text((TextPart(function, (copy, *rest)),))
 
     def joined(self, texts: Iterable[Any]) -> Any:
-        """Texts one behind the other."""
+        """Return the concatenation of texts; None if an item is not a text."""
         parts: list[Any] = [part for text in texts for part in parts_of_text(text) or (None,)]
         if any(part is None for part in parts):
             return None
         return self._text(tuple(parts)) if any(isinstance(part, TextPart) for part in parts) else "".join(parts)
 
     def formatted(self, template: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`template.format(*args, **kwargs)`; None where that is left to C."""
+        """Return `template.format(*args, **kwargs)`; None if C has to format it."""
         fields = list(string.Formatter().parse(template))
         named = {name for _, name, _, _ in fields}
-        names = [str(place) for place, (_, name, _, _) in enumerate(one for one in fields if one[1] is not None)]
-        given = {**dict(zip(map(str, range(len(args))), args, strict=False)), **kwargs}
+        names = [str(index) for index in range(sum(name is not None for _, name, _, _ in fields))]
+        arguments = {**dict(zip(map(str, range(len(args))), args, strict=False)), **kwargs}
         texts: list[Any] = []
         for before, name, specification, conversion in fields:
             texts.append(before)
             if name is not None:
                 key = name or names.pop(0)
-                if (name[:1].isdigit() and "" in named) or key not in given or "{" in (specification or ""):
+                if (name[:1].isdigit() and "" in named) or key not in arguments or "{" in (specification or ""):
                     return None
-                texts.append(self._field(given[key], specification or "", conversion))
+                texts.append(self._field(arguments[key], specification or "", conversion))
         return None if any(text is None for text in texts) else self.joined(texts)
 
     def interpolated(self, template: str, values: Any) -> Any:
-        """`template % values`, of texts alone (`%s`, `%r`, `%%`); None where that is left to C."""
+        """Return `template % values` if all fields are texts (`%s`, `%r`, `%%`); None if C has to format it."""
         values = values if type(values) is tuple else (values,)
         pieces = template.replace("%%", "\0").split("%")
         if len(pieces) != len(values) + 1 or any(piece[:1] not in ("s", "r") for piece in pieces[1:]):
@@ -108,7 +109,7 @@ class Texts:
         return self.joined(text.replace("\0", "%") if type(text) is str else text for text in texts)
 
     def _field(self, value: Any, specification: str, conversion: str | None) -> Any:
-        """The text of a field of a template; None where that is left to C."""
+        """Return the text of a template's field; None if C has to format it."""
         machine = self._acquisition.machine
         if conversion is None:
             return machine.call(format, value, specification)
@@ -121,48 +122,48 @@ class Texts:
         return SymbolicText(parts, lambda part: self._acquisition.machine.entered(self._read, part))
 
     def is_unknown(self, value: Any) -> bool:
-        """Whether the trace does not know what a value's text is, and could make it anew."""
+        """Whether the text of a value is unknown in the trace, and can be recomputed at each call."""
         if self.read_at_once or type(value) is SymbolicText:
             return not self.read_at_once
         if type(value) in (torch.Tensor, FakeTensor):
             return not self._acquisition.recorder.levels.depth
-        known = not isinstance(value, SymbolicNumber) and type(value) not in CONTAINERS
-        return not known and holds_tensors(value, set()) and not self._acquisition.recorder.levels.depth
+        with_strings = not isinstance(value, SymbolicNumber) and type(value) not in CONTAINERS
+        return not with_strings and holds_tensors(value, set()) and not self._acquisition.recorder.levels.depth
 
-    # ---- how texts are read -------------------------------------------------------------------------------------
+    # ---- reading texts ------------------------------------------------------------------------------------------
 
     def _read(self, part: TextPart) -> str:
-        """The text of a part in this call, which is guarded."""
+        """Return the text of a part in this call, and guard it."""
         value, *rest = replace_leaves(part.arguments, lambda leaf: self._value(part.function, leaf))
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             return part.function(value, *rest)
 
     def _value(self, function: Callable[..., str], leaf: Any) -> Any:
-        """A value of this call that a text was made of."""
+        """Return the value, in this call, that a text was made from."""
         if isinstance(leaf, SymbolicNumber):
             return leaf.concretize()
-        asked = torch.Tensor.__format__ if function is format else torch.Tensor.__repr__
+        method = torch.Tensor.__format__ if function is format else torch.Tensor.__repr__
         data = self._acquisition.recorder.data
         if type(leaf) is Dressed:
             with torch._C.DisableTorchFunction(), _disable_current_modes():
-                return dressed(data.values(asked, leaf.values), leaf.kind, leaf.node)
-        return data.values(asked, leaf) if isinstance(leaf, torch.Tensor) else leaf
+                return dressed(data.values(method, leaf.values), leaf.kind, leaf.node)
+        return data.values(method, leaf) if isinstance(leaf, torch.Tensor) else leaf
 
-    # ---- what is asked of texts ---------------------------------------------------------------------------------
+    # ---- operations on texts ------------------------------------------------------------------------------------
 
     def made_by(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """The text that an operation gives, where it is made of what the trace does not know; else None."""
+        """Return the text of an operation on values that are unknown in the trace; otherwise None."""
         make = OPERATIONS.get(function)
         return self.part(function, *operands) if make is None else make(self, operands)
 
     def met_refusal(self, error: TypeError) -> None:
-        """Take note of an error of C's that may be about a symbolic text, which is no `str` to C."""
+        """Note an error from C code that may be about a symbolic text, which is not a `str` to C code."""
         self._are_refused |= any(word in str(error) for word in TEXTS_IN_ERRORS)
 
     def require_lasting(self) -> None:
-        """Raise `NeedsTexts` where a text may be made anew by other settings than those that it was made by.
+        """Raise `NeedsTexts` if a later call may make a text with other print settings than those of this call.
 
-        It is raised as well where C has refused one.
+        Also raise it if C code has refused a symbolic text.
         """
         effects = self._acquisition.outside.effects.effects
         if self._are_refused:
@@ -171,45 +172,48 @@ class Texts:
             raise NeedsTexts
 
     def listed(self, iterable: Any) -> list[Any]:
-        """The items of an iterable of C's."""
+        """Return the items of a built-in iterable."""
         items: list[Any] = self._acquisition.machine.call(list, iterable)
         return items
 
     def with_values(self, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A template and the values of its fields, where these lead to attributes or items; else None."""
+        """Return a template and the values of its fields, if fields read attributes or items; otherwise None."""
         return with_values(self._acquisition.machine, template, args, kwargs)
 
     def see(self, arguments: Any) -> None:
-        """Guard the items of containers that C code is about to see."""
+        """Guard the items of containers that C code is about to read."""
         self._acquisition.outside.expand_whole(arguments)
 
     def natively(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of a function of C."""
+        """Return the result of a C function."""
         return self._acquisition.machine.natively(function, args, kwargs)
 
     def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments of a function of C with the texts of this call; what only keeps them gets them as they are."""
+        """Return the arguments of a C function with the texts of this call.
+
+        Functions that only store texts get them unchanged.
+        """
         if function is operator.setitem:
-            return (args[0], *known((args[1],)), *args[2:]), kwargs
+            return (args[0], *with_strings((args[1],)), *args[2:]), kwargs
         if is_keeping(function):
             return args, kwargs
         if is_looking_at_items(function):
-            return known(args), kwargs
+            return with_strings(args), kwargs
         return plain(tuple(args), set()), plain(dict(kwargs), set())
 
 
 def _concatenated(texts: Texts, operands: tuple[Any, ...]) -> Any:
-    """Texts one behind the other, of which one is symbolic."""
+    """Concatenate texts of which at least one is symbolic; None if none is."""
     return texts.joined(operands) if any(type(operand) is SymbolicText for operand in operands) else None
 
 
 def _interpolated(texts: Texts, operands: tuple[Any, ...]) -> Any:
-    """`template % values`."""
+    """Return `template % values`."""
     template, values = operands
     return texts.interpolated(template, values) if type(template) is str else None
 
 
-# The operations that make a text of others; all others make one of a value.
+# The operations that make a text from other texts. All other operations make a text from one value.
 OPERATIONS: dict[Callable[..., Any], Callable[[Texts, tuple[Any, ...]], Any]] = {
     **dict.fromkeys((operator.add, operator.iadd, joined), _concatenated),
     operator.mod: _interpolated,
@@ -217,7 +221,7 @@ OPERATIONS: dict[Callable[..., Any], Callable[[Texts, tuple[Any, ...]], Any]] = 
 
 
 def _format(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`template.format(...)`."""
+    """Call `template.format(...)`."""
     texts.see((args, kwargs))
     template = function.__self__
     if (read := texts.with_values(template, args, kwargs)) is not None:
@@ -228,7 +232,7 @@ def _format(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _format_mapping(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`template.format_map(mapping)`."""
+    """Call `template.format_map(mapping)`."""
     read = None if kwargs or len(args) != 1 else texts.with_values(function.__self__, (), args[0])
     if read is None:
         return texts.natively(function, args, kwargs)
@@ -236,7 +240,7 @@ def _format_mapping(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: 
 
 
 def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`separator.join(texts)`."""
+    """Call `separator.join(texts)`."""
     texts.see(args)
     if len(args) == 1 and texts.any_symbolic and type(args[0]) in LISTED:
         args = (texts.listed(args[0]),)
@@ -251,7 +255,7 @@ METHODS: dict[str, Callable[..., Any]] = {"format": _format, "format_map": _form
 
 
 def method_of_text(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
-    """The stand-in of `format` and `join` of a text; None for all else."""
+    """Return the replacement of `format`, `format_map` and `join` of a string; None for other functions."""
     if type(function) is not BuiltinMethodType or type(function.__self__) is not str:
         return None
     make = METHODS.get(function.__name__)
@@ -259,7 +263,7 @@ def method_of_text(acquisition: TracedRun, function: Any) -> Callable[..., Any] 
 
 
 def is_known_format(value: Any, specification: Any = "") -> bool:
-    """Whether a value can be formatted by a specification, whatever number it turns out to be."""
+    """Whether a format specification is valid for all values of a symbolic number or of a tensor's item."""
     if not specification:
         return True
     kind = value.kind if isinstance(value, SymbolicNumber) else kind_of_item(value)
@@ -273,7 +277,7 @@ def is_known_format(value: Any, specification: Any = "") -> bool:
 
 
 def kind_of_item(value: Any) -> type | None:
-    """The class of the number that a tensor without dimensions holds; None for all else."""
+    """Return the class of the number in a zero-dimensional tensor; None for other values."""
     if not isinstance(value, torch.Tensor) or value.dim():
         return None
     if value.is_complex() or value.is_floating_point():
@@ -282,7 +286,7 @@ def kind_of_item(value: Any) -> type | None:
 
 
 def is_keeping(function: Any) -> bool:
-    """Whether a function keeps a text, asks for no more than its class, or is one of ours, which knows of texts."""
+    """Whether a function only stores a text or reads its class, or is a function of Thunder, which handles texts."""
     if str(getattr(function, "__module__", "")).startswith("thunder_core."):
         return True
     if isinstance(function, type):
@@ -292,7 +296,7 @@ def is_keeping(function: Any) -> bool:
 
 
 def is_looking_at_items(function: Any) -> bool:
-    """Whether a function of C takes the items of a container as objects, which it asks by their own methods."""
+    """Whether a C function treats the items of a container as objects, and calls their own methods."""
     owner = getattr(function, "__self__", None)
     return (
         owner is OPERATORS or isinstance(owner, CONTAINERS) or is_in(function, CONTAINERS) or is_in(function, ITERATING)
@@ -300,17 +304,17 @@ def is_looking_at_items(function: Any) -> bool:
 
 
 def is_in(function: Any, functions: Collection[Any]) -> bool:
-    """Whether a function is one of these; it may be an object without a hash."""
-    return any(function is one for one in functions)
+    """Whether a function is one of these, compared by identity because it may be unhashable."""
+    return any(function is known_function for known_function in functions)
 
 
-def known(values: Any) -> tuple[Any, ...]:
-    """Values with the texts of this call in place of those among them."""
+def with_strings(values: Any) -> tuple[Any, ...]:
+    """Return values with symbolic texts replaced by their strings in this call."""
     return tuple(value.handed_over() if type(value) is SymbolicText else value for value in values)
 
 
 def plain(tree: Any, seen: set[int]) -> Any:
-    """A tree with the texts of this call; its lists and dicts stay what they are, and hold these from now on."""
+    """Return a tree with the strings of this call. Lists and dicts are changed in place."""
     if type(tree) is SymbolicText:
         return tree.handed_over()
     if type(tree) is tuple:

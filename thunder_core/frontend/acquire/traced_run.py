@@ -1,4 +1,4 @@
-"""The interface of an acquisition for lookasides: what the observer has, without an import of the observer."""
+"""The interface of an acquisition for lookasides: the attributes of the observer, without an import of the observer."""
 
 from __future__ import annotations
 
@@ -54,4 +54,4 @@ class TracedRun(Recording, Protocol):
         """Return an operand's class in eager PyTorch."""
 
     def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """Note what a function of C does with its arguments; return what to call in its place, or None."""
+        """Note the effects of a C function on its arguments. Return a function to call in its place, or None."""

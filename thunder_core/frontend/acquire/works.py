@@ -1,4 +1,4 @@
-"""Works: what a traced program gets from a collective that it did not wait for (`async_op=True`)."""
+"""Works: the handles that a traced program gets from asynchronous collectives (`async_op=True`)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch.distributed as dist
 from thunder_core.foundation.errors import SourceLine
 
 BASE: Any = dist.Work if dist.is_available() else object
-WAIT_FIRST = "call wait() before, or keep the line out of the compiled program"
+WAIT_FIRST = "call wait() first, or move the line out of the compiled program"
 
 
 class TracedWork(BASE):  # type: ignore[misc]
-    """A collective that has begun in the trace; `finish` records that the program waits for it.
+    """A collective that has begun in the trace. `finish` records that the program waits for it.
 
-    What cannot be known before the program runs is refused by `refuse(what, fix)`.
+    `refuse(action, fix)` raises for questions that cannot be answered before the program runs.
     """
 
     def __init__(
@@ -29,11 +29,11 @@ class TracedWork(BASE):  # type: ignore[misc]
 
     @property
     def is_pending(self) -> bool:
-        """Whether the program has not waited for it."""
+        """Whether the program has not waited for the collective."""
         return self._finish is not None
 
     def wait(self, timeout: Any = None) -> bool:  # noqa: ARG002
-        """Record that the program waits here, unless it has before."""
+        """Record that the program waits here, unless the program has already waited."""
         finish, self._finish = self._finish, None
         if finish is not None:
             finish()
@@ -44,13 +44,13 @@ class TracedWork(BASE):  # type: ignore[misc]
         self.wait()
 
     def is_completed(self) -> bool:
-        """Return that it is completed, which is known once the program has waited for it."""
+        """Return True, after the program has waited. Before, refuse the question."""
         if self.is_pending:
             self._refuse(f"asks whether `{self.name}` is completed, which differs from call to call", WAIT_FIRST)
         return True
 
     def is_success(self) -> bool:
-        """Return that it has succeeded: otherwise waiting for it would have raised an error."""
+        """Return True, because waiting raises an error if the collective fails."""
         return self.is_completed()
 
 

@@ -1,6 +1,6 @@
-"""CPython in Python: runs the bytecode of functions on real objects and tells an observer what they do.
+"""CPython in Python: executes the bytecode of functions on real objects, and reports events to an observer.
 
-Needs the standard library alone. `interpret(function)` is a function that behaves as `function` does.
+The package needs only the standard library. `interpret(function)` returns a function that behaves as `function` does.
 """
 
 from thunder_core.frontend.interpreter.own_builtins import own_builtins

@@ -1,4 +1,4 @@
-"""Attribute access: native, except that Python-level getters, setters and `__getattr__` are interpreted."""
+"""Attribute access: native, except that Python getters, setters and `__getattr__` are interpreted."""
 
 import sys
 from types import FunctionType, ModuleType
@@ -16,33 +16,33 @@ _HOOKS = frozenset({_SLOT, FunctionType})
 
 
 def load(machine: Machine, owner: Any, name: str) -> Any:
-    """`owner.name`; raises what CPython raises."""
+    """Return `owner.name`; raise the errors that CPython raises."""
     kind = type(owner)
-    known = shortcut(kind, name)
-    if known is getattr:
+    shortcut_value = shortcut(kind, name)
+    if shortcut_value is getattr:
         return getattr(owner, name)
-    if known is _OF_MODULE:
+    if shortcut_value is _OF_MODULE:
         return getattr(owner, name) if name in owner.__dict__ else _load(machine, kind, owner, name)
-    if known is not None:
+    if shortcut_value is not None:
         try:
             return _GENERIC(owner, name)
         except AttributeError:
             pass
-        return _ask_fallback(machine, known, owner, name)
+        return _ask_fallback(machine, shortcut_value, owner, name)
     return _load(machine, kind, owner, name)
 
 
 def _ask_fallback(machine: Machine, fallback: FunctionType, owner: Any, name: str) -> Any:
-    """`__getattr__`, for an attribute that is not there."""
+    """Call `__getattr__` for an attribute that does not exist."""
     try:
         return machine.invoke(fallback, (owner, name), {})
     except AttributeError as error:
-        _tell(error, owner, name)
+        _add_details(error, owner, name)
         raise
 
 
 def _learn(kind: type, hook: Any, fallback: Any, name: str) -> None:
-    """Remember that C alone reads this attribute of instances of a type: all of it, or all but `__getattr__`."""
+    """Remember that only C code reads this attribute of a type's instances, except perhaps a final `__getattr__`."""
     if (hook is not _GENERIC and hook is not _OF_MODULE) or kind in introspection.ATTRIBUTES:
         return
     unbound = type_lookup(kind, name)
@@ -57,7 +57,7 @@ def _learn(kind: type, hook: Any, fallback: Any, name: str) -> None:
 
 
 def _load(machine: Machine, kind: type, owner: Any, name: str) -> Any:
-    """`owner.name` of which nothing is remembered."""
+    """Return `owner.name` without a remembered shortcut."""
     hook = type_lookup(kind, "__getattribute__")
     fallback = type_lookup(kind, "__getattr__")
     if type(hook) not in _HOOKS or (fallback is not ABSENT and type(fallback) is not FunctionType):
@@ -72,25 +72,25 @@ def _load(machine: Machine, kind: type, owner: Any, name: str) -> Any:
             pass
         return machine.invoke(fallback, (owner, name), {})
     except AttributeError as error:
-        _tell(error, owner, name)
+        _add_details(error, owner, name)
         raise
 
 
 def _by_hook(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
-    """Read an attribute by the type's `__getattribute__`, a Python function or C's slot."""
+    """Read an attribute by the type's `__getattribute__`, a Python function or a C slot."""
     if type(hook) is FunctionType:
         return machine.invoke(hook, (owner, name), {})
     return load_generic(machine, hook, owner, name)
 
 
-def _tell(error: AttributeError, owner: Any, name: str) -> None:
-    """Let an error know what was asked for, as CPython does for its suggestions."""
+def _add_details(error: AttributeError, owner: Any, name: str) -> None:
+    """Store the name and the object in an error, as CPython does for its suggestions."""
     if getattr(error, "name", None) is None and getattr(error, "obj", None) is None:
         error.name, error.obj = name, owner
 
 
 def load_generic(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
-    """The result of the C function `hook`, the type's `__getattribute__`; the getters that it finds are interpreted."""
+    """Return the result of `hook`, the type's `__getattribute__` in C; getters that it would call are interpreted."""
     kind = type(owner)
     special = introspection.ATTRIBUTES.get(kind)
     if special is not None:
@@ -99,15 +99,15 @@ def load_generic(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
     if getter is None and hook is _OF_MODULE and machine.observer is not None:
         getter = _of_module(owner, name)
     if getter is None:
-        return machine.natively(hook, (owner, name), {}) if _leads_on(kind, owner, name) else hook(owner, name)
+        return machine.natively(hook, (owner, name), {}) if _may_call_python(kind, owner, name) else hook(owner, name)
     return machine.invoke(getter[0], getter[1], {})
 
 
-def _leads_on(kind: type, owner: Any, name: str) -> bool:
-    """Whether C, which reads the attribute, may come to Python code that is not known yet.
+def _may_call_python(kind: type, owner: Any, name: str) -> bool:
+    """Whether C code that reads the attribute may call Python code that is not known yet.
 
-    So do the `__get__` of C that a class derives, a class method of something else than a function, and types of C
-    that hand the question on, such as weak proxies.
+    This holds for a C `__get__` that a class inherits, for a class method around an object other than a function, and
+    for C types that delegate attribute access, such as weak proxies.
     """
     unbound = type_lookup(kind, name)
     if unbound is ABSENT and issubclass(kind, type):
@@ -123,7 +123,7 @@ Getter = tuple[Any, tuple[Any, ...]]
 
 
 def _getter(kind: type, owner: Any, name: str) -> Getter | None:
-    """The function that reading the attribute of an instance would call, with its arguments."""
+    """Return the function that reading an instance's attribute would call, with its arguments."""
     unbound = type_lookup(kind, name)
     if unbound is ABSENT or type(unbound) is FunctionType:
         return None
@@ -131,7 +131,7 @@ def _getter(kind: type, owner: Any, name: str) -> Getter | None:
 
 
 def _of_module(module: Any, name: str) -> Getter | None:
-    """The module's own `__getattr__`, for a name that the module lacks."""
+    """Return the module's own `__getattr__`, for a name that the module lacks."""
     fallback = module.__dict__.get("__getattr__")
     if type(fallback) is not FunctionType:
         return None
@@ -143,13 +143,13 @@ def _of_module(module: Any, name: str) -> Getter | None:
 
 
 def _class_getter(kind: type, owner: type, name: str) -> Getter | None:
-    """The function that reading an attribute of a class would call, with its arguments."""
+    """Return the function that reading a class's attribute would call, with its arguments."""
     of_metaclass = type_lookup(kind, name)
     own = type_lookup(owner, name)
     if of_metaclass is not ABSENT:
-        found = _descriptor_getter(of_metaclass, owner, kind, lambda: own is not ABSENT)
-        if found is not None:
-            return found
+        getter = _descriptor_getter(of_metaclass, owner, kind, lambda: own is not ABSENT)
+        if getter is not None:
+            return getter
         if own is ABSENT or _is_data(type(of_metaclass)):
             return None
     if own is ABSENT or type(own) in _PLAIN_IN_CLASS:
@@ -162,12 +162,12 @@ _PLAIN_IN_CLASS = frozenset({FunctionType, staticmethod, classmethod, property, 
 
 
 def _descriptor_getter(unbound: Any, owner: Any, kind: type, hidden: Any) -> Getter | None:
-    """The callable behind a descriptor; None where the instance hides it or C does the reading."""
+    """Return the callable behind a descriptor; None if the instance hides it or C code reads it."""
     if type(unbound) is property:
         return None if unbound.fget is None else (unbound.fget, (owner,))
     if type(unbound) is classmethod:
-        found = _property_of_class(unbound, kind)
-        return None if found is None or hidden() else found
+        getter = _property_of_class(unbound, kind)
+        return None if getter is None or hidden() else getter
     method = python_method(type(unbound), "__get__")
     if method is None:
         return python_property(unbound, owner)
@@ -177,7 +177,7 @@ def _descriptor_getter(unbound: Any, owner: Any, kind: type, hidden: Any) -> Get
 
 
 def python_property(unbound: Any, owner: Any) -> Getter | None:
-    """The getter of an instance of a subclass of `property` that keeps its `__get__`."""
+    """Return the getter of an instance of a subclass of `property` that keeps its `__get__`."""
     if isinstance(unbound, property) and type_lookup(type(unbound), "__get__") is property.__dict__["__get__"]:
         function = property.__dict__["fget"].__get__(unbound)
         return None if function is None else (function, (owner,))
@@ -185,7 +185,7 @@ def python_property(unbound: Any, owner: Any) -> Getter | None:
 
 
 def _property_of_class(unbound: Any, owner: type) -> Getter | None:
-    """The getter of a property under `classmethod`, which 3.11 and 3.12 ask for the class's attribute."""
+    """Return the getter of a property under `classmethod`, which Python 3.11 and 3.12 call for a class's attribute."""
     if type(unbound) is not classmethod or sys.version_info >= (3, 13):
         return None
     return python_property(unbound.__func__, owner)
@@ -197,7 +197,7 @@ def _is_data(kind: type) -> bool:
 
 
 def _in_instance(owner: Any, name: str) -> bool:
-    """Whether the instance's own dictionary holds the name."""
+    """Whether the instance's own dictionary has the name."""
     try:
         names = _GENERIC(owner, "__dict__")
     except AttributeError:
@@ -206,7 +206,7 @@ def _in_instance(owner: Any, name: str) -> bool:
 
 
 def store(machine: Machine, owner: Any, name: str, value: Any) -> None:
-    """`owner.name = value`; raises what CPython raises."""
+    """Set `owner.name = value`; raise the errors that CPython raises."""
     hook = python_method(type(owner), "__setattr__")
     if hook is not None:
         machine.invoke(hook, (owner, name, value), {})
@@ -215,7 +215,7 @@ def store(machine: Machine, owner: Any, name: str, value: Any) -> None:
 
 
 def store_generic(machine: Machine, hook: Any, owner: Any, name: str, value: Any) -> None:
-    """Write as the C function `hook` does; a setter that it finds is interpreted."""
+    """Write as the C function `hook` does. A setter that it would call is interpreted."""
     setter = _accessor(owner, name, "fset", "__set__")
     if setter is None:
         machine.set_attr_natively(hook, owner, name, value)
@@ -224,7 +224,7 @@ def store_generic(machine: Machine, hook: Any, owner: Any, name: str, value: Any
 
 
 def delete(machine: Machine, owner: Any, name: str) -> None:
-    """`del owner.name`; raises what CPython raises."""
+    """Delete `owner.name`; raise the errors that CPython raises."""
     hook = python_method(type(owner), "__delattr__")
     if hook is not None:
         machine.invoke(hook, (owner, name), {})
@@ -233,7 +233,7 @@ def delete(machine: Machine, owner: Any, name: str) -> None:
 
 
 def delete_generic(machine: Machine, hook: Any, owner: Any, name: str) -> None:
-    """Delete as the C function `hook` does; a deleter that it finds is interpreted."""
+    """Delete as the C function `hook` does. A deleter that it would call is interpreted."""
     deleter = _accessor(owner, name, "fdel", "__delete__")
     if deleter is None:
         machine.delete_attr_natively(hook, owner, name)
@@ -242,7 +242,7 @@ def delete_generic(machine: Machine, hook: Any, owner: Any, name: str) -> None:
 
 
 def _accessor(owner: Any, name: str, of_property: str, special: str) -> Getter | None:
-    """The function that writing or deleting an attribute would call, with its first arguments."""
+    """Return the function that writing or deleting an attribute would call, with its first arguments."""
     unbound = type_lookup(type(owner), name)
     if unbound is ABSENT:
         return None

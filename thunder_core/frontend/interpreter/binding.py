@@ -1,4 +1,4 @@
-"""Arguments of a call -> the local slots of a frame."""
+"""Binding of a call's arguments to the local slots of a frame."""
 
 import inspect
 from collections.abc import Sequence
@@ -10,7 +10,9 @@ from thunder_core.frontend.interpreter.program import DecodedCode
 
 
 def bind(function: FunctionType, program: DecodedCode, arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
-    """The local slots of a call of `function`, parameters filled in; CPython's own TypeError where they do not fit."""
+    """Return the local slots of a call of `function`, with parameters filled in; raise CPython's TypeError if they
+    don't fit.
+    """
     code = function.__code__
     positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
     named = positional + keyword_only
@@ -44,7 +46,7 @@ def bind(function: FunctionType, program: DecodedCode, arguments: Sequence[Any],
 
 
 def _slot_of(names: tuple[str, ...], name: str, first: int, end: int) -> int | None:
-    """The parameter that a keyword names, if it may be named."""
+    """Return the slot of the parameter that a keyword names, or None."""
     try:
         return names.index(name, first, end)
     except ValueError:
@@ -52,7 +54,7 @@ def _slot_of(names: tuple[str, ...], name: str, first: int, end: int) -> int | N
 
 
 def _fill_defaults(function: FunctionType, slots: list[Any], positional: int, named: int) -> None:
-    """Give parameters without argument their defaults."""
+    """Fill in the defaults of parameters without an argument."""
     defaults = function.__defaults__
     if defaults:
         first = positional - len(defaults)
@@ -68,6 +70,6 @@ def _fill_defaults(function: FunctionType, slots: list[Any], positional: int, na
 
 
 def _refuse(function: FunctionType, arguments: Sequence[Any], keywords: dict[str, Any]) -> None:
-    """Let CPython say what is wrong: the call fails before the first instruction."""
+    """Make CPython raise its error: the call fails before the first instruction."""
     function(*arguments, **keywords)
     raise SystemError(f"the interpreter could not bind the arguments of {function.__qualname__}")

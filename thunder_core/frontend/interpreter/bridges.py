@@ -1,4 +1,4 @@
-"""Stand-ins for the program's callables and iterables, by which C code calls back into the machine."""
+"""Bridges: replacements for the program's callables and iterables, through which C code calls the machine."""
 
 import functools
 import operator
@@ -17,7 +17,7 @@ from thunder_core.frontend.interpreter.tracebacks import without_own_entries
 
 
 class Callback:
-    """A native callable that calls a function on the machine; pickled, it is the function."""
+    """A native callable that calls a function on the machine. Pickling it pickles the function."""
 
     __slots__ = ("_function", "_machine")
 
@@ -38,12 +38,15 @@ class Callback:
 
 
 def itself(value: Any) -> Any:
-    """Return what stood behind a bridge; pickled and copied bridges call it."""
+    """Return the object behind a bridge. Pickled and copied bridges call this function."""
     return value
 
 
 def callback(machine: Machine, function: Any) -> Any:
-    """A native callable that calls `function` on the machine; what is no Python code stays itself, if none listens."""
+    """Return a native callable that calls `function` on the machine.
+
+    Without an observer, an object that runs no Python code is returned unchanged.
+    """
     kind = type(function)
     if machine.observer is not None and callable(function):
         return Callback(machine, function)
@@ -53,7 +56,7 @@ def callback(machine: Machine, function: Any) -> Any:
 
 
 class BridgedIterator:
-    """An iterator whose Python-level steps are interpreted."""
+    """An iterator whose steps in Python are interpreted."""
 
     __slots__ = ("_hint", "_iterator", "_machine")
 
@@ -83,7 +86,7 @@ PARTS |= {Callback: later, BridgedIterator: later}
 
 
 def iterable(machine: Machine, value: Any) -> Any:
-    """Something whose native iteration interprets Python-level `__iter__` and `__next__`."""
+    """Return an iterable whose native iteration interprets `__iter__` and `__next__` in Python."""
     value = unwrapped(value)
     kind = type(value)
     if python_method(kind, "__iter__") is None:
@@ -97,7 +100,7 @@ def iterable(machine: Machine, value: Any) -> Any:
 
 
 def _bridged(machine: Machine, iterator: Any, value: Any) -> BridgedIterator:
-    """The bridge of an iterator over a value."""
+    """Return the bridge of an iterator over a value."""
     kind = type(value)
     if kind in STEPPED or (machine.observer is None and not _is_sized_by_python(kind)):
         return BridgedIterator(machine, iterator, lambda: operator.length_hint(value, 0))
@@ -105,12 +108,12 @@ def _bridged(machine: Machine, iterator: Any, value: Any) -> BridgedIterator:
 
 
 def _is_sized_by_python(kind: type) -> bool:
-    """Whether a Python function says how many items an object has."""
+    """Whether a Python function returns the number of items of an object."""
     return python_method(kind, "__len__") is not None or python_method(kind, "__length_hint__") is not None
 
 
 def _observed(machine: Machine, value: Any) -> Any:
-    """The iterable where the iterator is C's: the items that it gives to C may be the program's."""
+    """Return the iterable for a C iterator, bridged if the items that it passes to C code may be the program's."""
     kind = type(value)
     if kind is GeneratorType or is_handing_on(kind):
         return _bridged(machine, value, value)
@@ -120,18 +123,18 @@ def _observed(machine: Machine, value: Any) -> Any:
 
 
 def steps(machine: Machine, value: Any) -> Any:
-    """An iterator over a value whose items are looked at one by one as they are given to C."""
+    """Return an iterator over a value that reports each item when C code receives it."""
     iterator = iterable(machine, value)
     return iterator if type(iterator) is BridgedIterator else _bridged(machine, iter(iterator), value)
 
 
-# Containers of C, and what goes through them without asking their items anything.
+# C containers, and functions that iterate over them without calling methods of their items.
 _OF_C = frozenset({list, tuple, dict, set, frozenset, range, str, bytes})
 _COPYING = frozenset({list, tuple})
 
 
 def gather(machine: Machine, gathering: Callable[[Any], Any], value: Any) -> Any:
-    """Let C gather the items of an iterable that is unpacked: `list`, `tuple`, or a method of a container."""
+    """Collect the items of an unpacked iterable in C, with `list`, `tuple`, or a method of a container."""
     kind = type(value)
     if kind in _OF_C:
         machine.announce_iteration(value)

@@ -1,4 +1,4 @@
-"""Code object -> program: the list of steps that the machine runs, decoded once for each code object."""
+"""Decoding of a code object into a program: the list of steps that the machine runs."""
 
 import dis
 import inspect
@@ -19,7 +19,7 @@ from thunder_core.frontend.interpreter.program import (
 )
 from thunder_core.frontend.interpreter.table import Row, handlers
 
-# Instructions that the making of a frame has done, or that do nothing.
+# Instructions that creating a frame already performs, or that do nothing.
 _SETUP = frozenset(
     {"CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "RESUME", "PRECALL", "COPY_FREE_VARS", "RETURN_GENERATOR"}
 )
@@ -32,7 +32,7 @@ _KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATO
 
 
 def instructions(code: CodeType) -> Iterator[Instruction]:
-    """The instructions of a code object, extended arguments joined and caches counted in."""
+    """Yield the instructions of a code object, with extended arguments joined and caches counted."""
     bytecode = code.co_code
     offset, argument, length = 0, 0, len(bytecode)
     while offset < length:
@@ -47,29 +47,37 @@ def instructions(code: CodeType) -> Iterator[Instruction]:
 
 
 def decode(code: CodeType, table: dict[str, Row]) -> DecodedCode:
-    """Decode one code object with the handlers of one table."""
-    found = list(instructions(code))
-    cells = _leading_cells(found)
-    kept = [one for one in found if one.name not in _SETUP and one.name != "KW_NAMES"][len(cells) :]
-    index = _index(found, kept)
+    """Decode a code object with the handlers of a table."""
+    all_instructions = list(instructions(code))
+    cells = _leading_cells(all_instructions)
+    step_instructions = [
+        instruction
+        for instruction in all_instructions
+        if instruction.name not in _SETUP and instruction.name != "KW_NAMES"
+    ][len(cells) :]
+    index = _index(all_instructions, step_instructions)
     steps: list[Step] = []
-    context = DecodingContext(code, index, found[0])
-    for one in found:
-        if one.name == "KW_NAMES":
-            context.keyword_names = code.co_consts[one.argument]
-        elif one.name not in _SETUP and index[one.offset] == len(steps) < len(kept) and kept[len(steps)] is one:
-            context.instruction = one
+    context = DecodingContext(code, index, all_instructions[0])
+    for instruction in all_instructions:
+        if instruction.name == "KW_NAMES":
+            context.keyword_names = code.co_consts[instruction.argument]
+        elif (
+            instruction.name not in _SETUP
+            and index[instruction.offset] == len(steps) < len(step_instructions)
+            and step_instructions[len(steps)] is instruction
+        ):
+            context.instruction = instruction
             steps.append(_step(context, table))
-            if one.name == "CALL":
+            if instruction.name == "CALL":
                 context.keyword_names = ()
     names = local_names(code)
     count = code.co_argcount + code.co_kwonlyargcount
     variadic = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     return DecodedCode(
         steps=steps,
-        offsets=[one.offset for one in kept],
-        lines=_lines(code, kept),
-        catches=_catches(code, kept, index),
+        offsets=[instruction.offset for instruction in step_instructions],
+        lines=_lines(code, step_instructions),
+        catches=_catches(code, step_instructions, index),
         cells=cells,
         names=names,
         arguments=code.co_argcount,
@@ -83,81 +91,84 @@ def decode(code: CodeType, table: dict[str, Row]) -> DecodedCode:
 
 
 def is_opaque(code: CodeType) -> bool:
-    """Whether functions of this code run natively: the import system's and the interpreter's own."""
+    """Whether functions of this code run natively: those of the import system and of the interpreter."""
     return code.co_filename.startswith(_OPAQUE)
 
 
-def _leading_cells(found: list[Instruction]) -> list[int]:
-    """The slots that MAKE_CELL turns into cells before anything else runs."""
+def _leading_cells(all_instructions: list[Instruction]) -> list[int]:
+    """Return the slots that MAKE_CELL turns into cells before other instructions run."""
     cells: list[int] = []
-    for one in found:
-        if one.name == "MAKE_CELL":
-            cells.append(one.argument)
-        elif one.name not in _SETUP:
+    for instruction in all_instructions:
+        if instruction.name == "MAKE_CELL":
+            cells.append(instruction.argument)
+        elif instruction.name not in _SETUP:
             break
     return cells
 
 
-def _index(found: list[Instruction], kept: list[Instruction]) -> dict[int, int]:
-    """The step at or after each byte offset."""
-    starts = {one.offset: number for number, one in enumerate(kept)}
+def _index(all_instructions: list[Instruction], step_instructions: list[Instruction]) -> dict[int, int]:
+    """Map each byte offset to the step at or after it."""
+    starts = {instruction.offset: number for number, instruction in enumerate(step_instructions)}
     index: dict[int, int] = {}
-    following = len(kept)
-    for one in reversed(found):
-        following = starts.get(one.offset, following)
-        index[one.offset] = following
+    following = len(step_instructions)
+    for instruction in reversed(all_instructions):
+        following = starts.get(instruction.offset, following)
+        index[instruction.offset] = following
     return index
 
 
 def _step(context: DecodingContext, table: dict[str, Row]) -> Step:
-    """The handler of one instruction and its prepared argument."""
-    one = context.instruction
-    row = table.get(one.name)
+    """Return the handler of an instruction and its prepared argument."""
+    instruction = context.instruction
+    row = table.get(instruction.name)
     if row is None:
-        return _unknown, one.name
+        return _unknown, instruction.name
     if row.prepare is not None:
-        return row.handler, row.prepare(context, one.argument)
-    if one.opcode in _JUMPS:
+        return row.handler, row.prepare(context, instruction.argument)
+    if instruction.opcode in _JUMPS:
         return row.handler, context.target()
-    if one.opcode in _NAMES:
-        return row.handler, context.code.co_names[one.argument]
-    if one.opcode in _CONSTANTS:
-        return row.handler, context.code.co_consts[one.argument]
-    return row.handler, one.argument
+    if instruction.opcode in _NAMES:
+        return row.handler, context.code.co_names[instruction.argument]
+    if instruction.opcode in _CONSTANTS:
+        return row.handler, context.code.co_consts[instruction.argument]
+    return row.handler, instruction.argument
 
 
 def _unknown(_frame: object, name: str) -> int | None:
-    """Refuse an instruction that has no handler, when it is reached."""
+    """Refuse an instruction without a handler, when it is reached."""
     raise SystemError(f"the interpreter has no handler for the opcode {name}")
 
 
-def _lines(code: CodeType, kept: list[Instruction]) -> list[int | None]:
-    """The source line of each step."""
+def _lines(code: CodeType, step_instructions: list[Instruction]) -> list[int | None]:
+    """Return the source line of each step."""
     line_of: dict[int, int | None] = {}
     for start, end, line in code.co_lines():
         for offset in range(start, end, 2):
             line_of[offset] = line
-    return [line_of.get(one.offset) for one in kept]
+    return [line_of.get(instruction.offset) for instruction in step_instructions]
 
 
-def _catches(code: CodeType, kept: list[Instruction], index: dict[int, int]) -> list[Catch | None]:
-    """The exception table, spread over the steps."""
+def _catches(code: CodeType, step_instructions: list[Instruction], index: dict[int, int]) -> list[Catch | None]:
+    """Return the exception handler of each step."""
     entries = [
         (start, start + length, Catch(index[target], depth_lasti >> 1, bool(depth_lasti & 1)))
         for start, length, target, depth_lasti in _exception_table(code.co_exceptiontable)
     ]
-    return [next((catch for start, end, catch in entries if start <= one.offset < end), None) for one in kept]
+    return [
+        next((catch for start, end, catch in entries if start <= instruction.offset < end), None)
+        for instruction in step_instructions
+    ]
 
 
 def _exception_table(table: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """(start, length, target, depth and flag) of each entry; offsets in bytes."""
+    """Yield (start, length, target, depth and flag) of each entry, with offsets in bytes."""
     numbers = _varints(table)
     for start in numbers:
         yield 2 * start, 2 * next(numbers), 2 * next(numbers), next(numbers)
 
 
 def _varints(table: bytes) -> Iterator[int]:
-    """The numbers of an exception table: six bits a byte, the highest first, 0x40 says that more follow."""
+    """Yield the numbers of an exception table: six bits per byte, the highest first; 0x40 marks continuation."""
     value = 0
     for byte in table:
         value = value << 6 | byte & 63
@@ -167,7 +178,7 @@ def _varints(table: bytes) -> Iterator[int]:
 
 
 class ProgramCache:
-    """Programs by code object; an entry lives as long as its code."""
+    """Programs by code object. An entry lives as long as its code."""
 
     def __init__(self, observed: bool) -> None:
         self.observed = observed
@@ -176,7 +187,7 @@ class ProgramCache:
         self._table: dict[str, Row] | None = None
 
     def __call__(self, code: CodeType) -> DecodedCode:
-        """The program of a code object, decoded now if it has not been yet."""
+        """Return the program of a code object, decoding it on first use."""
         key = id(code)
         program = self.programs.get(key)
         if program is None:
@@ -188,7 +199,7 @@ class ProgramCache:
         return program
 
     def _forget(self, key: int) -> Callable[[Any], None]:
-        """A callback that drops the entry of a code object that has died."""
+        """Return a callback that drops the entry of a code object that has been freed."""
 
         def forget(_reference: object) -> None:
             self.programs.pop(key, None)

@@ -1,4 +1,4 @@
-"""The way in: `interpret` turns a callable into one that runs inside the interpreter."""
+"""The entry point: `interpret` turns a callable into a callable that runs inside the interpreter."""
 
 import functools
 import sys
@@ -14,9 +14,9 @@ from thunder_core.frontend.interpreter.versions import require_supported
 
 
 def interpret(function: Callable[..., Any], observer: Observer | None = None) -> Callable[..., Any]:
-    """A callable that runs `function` inside the interpreter; the observer, if any, hears of what it does.
+    """Return a callable that runs `function` inside the interpreter, and reports events to the observer, if any.
 
-    Raises `PythonNotSupported` on a Python whose bytecode is not known.
+    Raises `PythonNotSupported` on a Python version whose bytecode is not supported.
     """
     require_supported()
 

@@ -1,7 +1,7 @@
-"""An interpreted frame: what CPython keeps for a running code object, and the frame object that the user may see.
+"""An interpreted frame: CPython's state of a running code object, and the frame object that programs see.
 
-A frame knows its machine, and a machine its frames, so that what every part of the interpreter may ask of a machine
-is said here as well; `machine.py` and `observed.py` have the two that there are.
+Frames refer to their machine, and machines to their frames. So this module also has the interface of a machine. The two
+implementations are in `machine.py` and `observed.py`.
 """
 
 import operator
@@ -18,16 +18,16 @@ Arguments = Sequence[Any]
 Keywords = dict[str, Any]
 Find = Callable[["Frame", str], Any]
 
-# What stands on a stack where CPython has a C NULL.
+# A stack entry that is a C NULL in CPython.
 NULL: Any = object()
 
 
-# Why a frame is suspended: it yields a value, or all that another iterator yields.
+# The reasons why a frame is suspended: it yields one value, or delegates to another iterator.
 YIELDED, DELEGATED = 1, 2
 
 
 def _own_references() -> int:
-    """The count of an object that a variable and one other place hold; since 3.14, arguments may be borrowed."""
+    """Return the reference count of an object with two references. Since 3.14, arguments may be borrowed references."""
     counted = object()
     _holder = [counted]
     return sys.getrefcount(counted)
@@ -38,10 +38,10 @@ _FIRST_DIES_FIRST = sys.version_info < (3, 14)
 
 
 class Frame:
-    """A code object being run: its names, its stack and its position.
+    """A running code object: its names, its stack and its position.
 
-    `fast` holds locals, cells and free variables as CPython's localsplus does; `names` is the namespace of a
-    class body or module, and None in functions.
+    `fast` has locals, cells and free variables, as CPython's localsplus does. `names` is the namespace of a class body
+    or module, and None in functions.
     """
 
     __slots__ = (
@@ -92,31 +92,31 @@ class Frame:
 
     @property
     def lineno(self) -> int:
-        """The line that runs now."""
+        """The current line."""
         return self.program.lines[self.pc] or self.code.co_firstlineno
 
     @property
     def locals(self) -> Mapping[str, Any]:
-        """A read-only view of the local variables, as `locals()` names them."""
+        """A read-only view of the local variables, as named by `locals()`."""
         return self.names if self.names is not None else MappingProxyType(self.bound_locals())
 
     def bound_locals(self) -> dict[str, Any]:
-        """The local, cell and free variables that have a value."""
-        found: dict[str, Any] = {}
+        """Return the local, cell and free variables that have a value."""
+        variables: dict[str, Any] = {}
         cells = self.cell_slots()
-        for slot, (name, held) in enumerate(zip(self.program.names, self.fast, strict=False)):
-            value = held
+        for slot, (name, slot_value) in enumerate(zip(self.program.names, self.fast, strict=False)):
+            value = slot_value
             if slot in cells and type(value) is CellType:
                 try:
                     value = value.cell_contents
                 except ValueError:
                     continue
             if value is not UNBOUND:
-                found[name] = value
-        return found
+                variables[name] = value
+        return variables
 
     def cell_slots(self) -> frozenset[int]:
-        """The slots that hold cells."""
+        """Return the slots that contain cells."""
         memory = self.program.memory
         if "cells" not in memory:
             own = self.code.co_cellvars
@@ -128,23 +128,29 @@ class Frame:
         return slots
 
     def native(self) -> FrameType:
-        """The frame object that stands for this frame in tracebacks; its variables are written when it ends."""
-        made = self.native_frame
-        if made is None:
-            made = self.native_frame = new_frame(self.code, self.globals, self.names)
-            set_instruction(made, self.program.offsets[self.pc])
+        """Return the frame object that represents this frame in tracebacks.
+
+        Its variables are written when this frame ends.
+        """
+        frame = self.native_frame
+        if frame is None:
+            frame = self.native_frame = new_frame(self.code, self.globals, self.names)
+            set_instruction(frame, self.program.offsets[self.pc])
             free = self.program.first_free
             if free < len(self.fast):
-                set_locals(made, self.fast[free:], free)
-        return made
+                set_locals(frame, self.fast[free:], free)
+        return frame
 
     @property
     def back(self) -> "Frame | None":
-        """The frame that called this one or, in a generator, that delegates to it."""
+        """The frame that called this frame or, in a generator, that delegates to it."""
         return next(self.callers(), None)
 
     def callers(self) -> Iterator["Frame"]:
-        """The frames outside this one, the nearest first; generators that delegate stand before who resumed them."""
+        """Yield the frames outside this frame, the nearest first.
+
+        Delegating generators come before the frame that resumed them.
+        """
         frame: Frame | None = self
         while frame is not None:
             caller = frame.caller
@@ -156,62 +162,62 @@ class Frame:
                 yield frame
 
     def publish(self) -> FrameType:
-        """The frame object with position, variables and callers as they are now."""
-        made = self.native()
+        """Return the frame object with the current position, variables and callers."""
+        native_frame = self.native()
         self.write_state()
-        below = made
+        below = native_frame
         for frame in self.callers():
             caller = frame.native()
             frame.write_position()
             set_back(below, caller)
             below = caller
         set_back(below, self.machine.outside)
-        return made
+        return native_frame
 
     def inspect(self) -> FrameType:
-        """The frame object of a generator: with callers while it runs, without while it is suspended."""
+        """Return the frame object of a generator: with its callers if it runs, without callers if it is suspended."""
         if not self.suspended and self.caller is not None:
             return self.publish()
-        made = self.native()
+        frame = self.native()
         self.write_state()
-        return made
+        return frame
 
     def write_position(self) -> None:
-        """Write the position into the frame object."""
+        """Write the position to the frame object."""
         if self.native_frame is not None:
             set_instruction(self.native_frame, self.program.offsets[self.pc])
 
     def write_state(self) -> None:
-        """Write position and variables into the frame object."""
+        """Write the position and the variables to the frame object."""
         if self.native_frame is not None:
             self.write_position()
             set_locals(self.native_frame, self.fast)
 
     def leave(self) -> None:
-        """The frame has ended: leave what others may still look at in its frame object, and let its variables go.
+        """End the frame: write the final state to a frame object that others refer to, and release the variables.
 
-        They go in CPython's order, first the stack from its top, then the variables: since 3.14 from the last one,
-        before from the first one.
+        They are released in CPython's order: first the stack from its top, then the variables, from the last one since
+        Python 3.14, and from the first one before.
         """
-        made = self.native_frame
-        if made is not None and sys.getrefcount(made) > _OWN_REFERENCES:
+        frame = self.native_frame
+        if frame is not None and sys.getrefcount(frame) > _OWN_REFERENCES:
             self.write_state()
-            if made.f_back is None:
+            if frame.f_back is None:
                 back = self.back
-                set_back(made, self.machine.outside if back is None else back.native())
+                set_back(frame, self.machine.outside if back is None else back.native())
         self.stack.clear()
         if _FIRST_DIES_FIRST:
             self.fast.reverse()
         self.fast.clear()
 
     def suspend(self) -> None:
-        """The frame waits to be resumed: it has no caller."""
+        """Remove the caller from the frame object, because the frame waits to be resumed."""
         if self.native_frame is not None:
             set_back(self.native_frame, None)
 
 
 class Listener(Protocol):
-    """The events of a run that parts of the interpreter report by themselves (`observer.Observer` has all of them)."""
+    """The events that parts of the interpreter report themselves. `observer.Observer` has all events."""
 
     def on_enter(self, frame: Frame, /) -> None:
         """An interpreted frame starts."""
@@ -223,14 +229,14 @@ class Listener(Protocol):
         """An exception is about to be raised by a `raise` statement."""
 
     def on_load_stored(self, owner: Any, name: str, value: Any, /) -> None:
-        """A `__getattribute__` of the program's has asked `object.__getattribute__` for an attribute."""
+        """A `__getattribute__` of the program has called `object.__getattribute__` for an attribute."""
 
 
 class Machine(ABC):
-    """The one place through which an interpreted program touches the world: calls, attributes, names and items.
+    """The interface between an interpreted program and the world: calls, attributes, names and items.
 
-    What needs nothing but Python's own protocols is done here, natively. Where a machine `is_over`, generators that are
-    suspended end without running the rest of their bodies.
+    Operations that use only Python's own protocols are implemented here, natively. If a machine `is_over`, suspended
+    generators end without running the rest of their bodies.
     """
 
     observer: Listener | None = None
@@ -243,47 +249,47 @@ class Machine(ABC):
     # Calls
 
     def call(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
-        """Call anything under interpretation."""
+        """Call any callable under interpretation."""
         return self.invoke(function, arguments, keywords)
 
     @abstractmethod
     def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call anything the program may call: announced where somebody listens, then by its kind."""
+        """Call any callable: announce the call to the observer, if any, and dispatch on the callable's kind."""
 
     @abstractmethod
     def invoke_quietly(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call what an announced callable led to, without announcing it again."""
+        """Call the target of an announced callable, without another announcement."""
 
     @abstractmethod
     def call_function(self, function: FunctionType, arguments: Arguments, keywords: Keywords) -> Any:
-        """Run the code of a Python function under interpretation, without announcing the call."""
+        """Run the code of a Python function under interpretation, without an announcement."""
 
     def entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of ours from C code: while it runs, nothing leads back here but what it calls itself."""
+        """Call a function of Thunder from C code. While it runs, only its own calls are redirected to the machine."""
         return function(*arguments)
 
     def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call what is not interpreted."""
+        """Call a function that is not interpreted."""
         return function(*arguments, **keywords)
 
     def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function natively, as a part of something that is announced by itself."""
+        """Call a function natively, as a part of an operation that is announced separately."""
         return function(*arguments, **keywords)
 
     def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call what `functools.lru_cache` has made."""
+        """Call a function under `functools.lru_cache`."""
         return cached(*arguments, **keywords)
 
     def call_back(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """C code calls this."""
+        """Call a function on behalf of C code."""
         return self.invoke(function, arguments, keywords)
 
     @abstractmethod
     def next_for_native(self, iterator: Any) -> Any:
-        """C code asks this for its next value."""
+        """Return the next value of an iterator on behalf of C code."""
 
     def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:  # noqa: ARG002
-        """The value of a call that was not interpreted."""
+        """Report the result of a call that was not interpreted, and return the result for the program."""
         return value
 
     @abstractmethod
@@ -291,44 +297,44 @@ class Machine(ABC):
         self, code: CodeType, global_names: dict[str, Any], names: Any, closure: Sequence[Any] = (),
         builtins: Any = None, function: FunctionType | None = None,
     ) -> Any:  # fmt: skip
-        """Interpret a module's, class's or `exec`'s code in a namespace."""
+        """Interpret the code of a module, class or `exec` in a namespace."""
 
     @abstractmethod
     def resume(self, frame: Frame) -> Any:
-        """Run the frame of a generator until it yields or ends; it hides no exception that its caller handles."""
+        """Run the frame of a generator until it yields or ends. The exception that its caller handles stays visible."""
 
-    # What the program reads and writes
+    # Reads and writes of the program
 
     @abstractmethod
     def load_attr(self, owner: Any, name: str) -> Any:
-        """`owner.name`, its Python-level getters interpreted."""
+        """Return `owner.name`, with getters in Python interpreted."""
 
     @abstractmethod
     def store_attr(self, owner: Any, name: str, value: Any) -> None:
-        """`owner.name = value`, its Python-level setters interpreted."""
+        """Set `owner.name = value`, with setters in Python interpreted."""
 
     @abstractmethod
     def delete_attr(self, owner: Any, name: str) -> None:
-        """`del owner.name`, its Python-level deleters interpreted."""
+        """Delete `owner.name`, with deleters in Python interpreted."""
 
     def load_global(self, frame: Frame, name: str, find: Find) -> Any:
-        """Read a global or builtin, found as the instruction that asks for it does."""
+        """Read a global or builtin with `find`, the lookup of the instruction that reads it."""
         return find(frame, name)
 
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
-        """`global name; name = value`."""
+        """Set a global variable."""
         dict.__setitem__(frame.globals, name, value)
 
     @abstractmethod
     def delete_global(self, frame: Frame, name: str) -> None:
-        """`global name; del name`."""
+        """Delete a global variable."""
 
     @abstractmethod
     def load_deref(self, frame: Frame, slot: int) -> Any:
-        """The value of a cell or free variable."""
+        """Return the value of a cell or free variable."""
 
     def store_deref(self, frame: Frame, slot: int, value: Any) -> None:
-        """Give a cell or free variable a value."""
+        """Set a cell or free variable."""
         frame.fast[slot].cell_contents = value
 
     @abstractmethod
@@ -336,13 +342,13 @@ class Machine(ABC):
         """Delete a cell or free variable."""
 
     def announce_iteration(self, iterable: Any) -> None:  # noqa: B027
-        """Announce that an iterable is about to be unpacked natively; nobody listens here."""
+        """Announce that an iterable is about to be unpacked natively, if there is an observer."""
 
     def announce_identity(self, left: Any, right: Any) -> None:  # noqa: B027
-        """Announce that two objects are told apart by `is`; nobody listens here."""
+        """Announce that two objects are compared with `is`, if there is an observer."""
 
     def class_of(self, value: Any) -> type:
-        """The class of an operand, by which it is chosen whose special methods are asked."""
+        """Return the class of an operand, which decides whose special methods are called."""
         return type(value)
 
     def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
@@ -350,7 +356,7 @@ class Machine(ABC):
         return function(*operands)
 
     def text_of(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:  # noqa: ARG002
-        """The text that takes the place of one which is about to be made of operands; None if there is none."""
+        """Return a text that replaces the text of these operands; None if there is no replacement."""
         return None
 
     def for_native(
@@ -359,25 +365,25 @@ class Machine(ABC):
         arguments: Arguments,
         keywords: Keywords,
     ) -> tuple[Arguments, Keywords]:
-        """The arguments that a function of C gets in place of these."""
+        """Return the arguments that a C function receives in place of these."""
         return arguments, keywords
 
     def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:
-        """Write an attribute as C does."""
+        """Write an attribute as C code does."""
         hook(owner, name, value)
 
     def delete_attr_natively(self, hook: Any, owner: Any, name: str) -> None:
-        """Delete an attribute as C does."""
+        """Delete an attribute as C code does."""
         hook(owner, name)
 
     def load_item(self, container: Any, key: Any) -> Any:
-        """`container[key]` of a container whose protocol is C's."""
+        """Return `container[key]` of a container whose protocol is in C."""
         return operator.getitem(container, key)
 
     def store_item(self, container: Any, key: Any, value: Any) -> None:
-        """`container[key] = value` of a container whose protocol is C's."""
+        """Set `container[key] = value` of a container whose protocol is in C."""
         container[key] = value
 
     def delete_item(self, container: Any, key: Any) -> None:
-        """`del container[key]` of a container whose protocol is C's."""
+        """Delete `container[key]` of a container whose protocol is in C."""
         del container[key]

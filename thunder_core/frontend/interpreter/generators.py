@@ -1,7 +1,7 @@
-"""Generators, coroutines and asynchronous generators: real ones, whose body runs an interpreted frame.
+"""Native generators, coroutines and asynchronous generators whose body runs an interpreted frame.
 
-One native generator function drives frames of every kind. Its code object is copied for each kind and name, so that
-CPython makes the right type of object; what a frame delegates to (`yield from`, `await`) is delegated to natively.
+One native generator function drives frames of all kinds. Its code object is copied for each kind and name, so that
+CPython makes an object of the right type. Delegation of a frame (`yield from`, `await`) is native delegation.
 """
 
 import functools
@@ -20,14 +20,14 @@ _KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATO
 
 
 def _drive(frame: Frame) -> Generator[Any, Any, Any]:
-    """Run a frame between its suspensions; while it waits, no variable holds what it gave."""
+    """Run a frame between its suspensions. While the driver waits, no variable refers to a yielded value."""
     try:
         while True:
-            given = [frame.machine.resume(frame)]
+            results = [frame.machine.resume(frame)]
             if not frame.suspended:
-                return given.pop()
+                return results.pop()
             try:
-                value = (yield from given.pop()) if frame.suspended == DELEGATED else (yield given.pop())
+                value = (yield from results.pop()) if frame.suspended == DELEGATED else (yield results.pop())
             except BaseException as error:
                 if frame.machine.is_over:
                     raise
@@ -42,14 +42,14 @@ def _drive(frame: Frame) -> Generator[Any, Any, Any]:
 
 
 async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
-    """Drive an asynchronous generator, whose yields and awaits take different ways."""
+    """Drive an asynchronous generator, whose yields and awaits suspend in different ways."""
     try:
         while True:
-            given = [frame.machine.resume(frame)]
+            results = [frame.machine.resume(frame)]
             if not frame.suspended:
                 return
             try:
-                value = (await _awaited(given.pop())) if frame.suspended == DELEGATED else (yield given.pop())
+                value = (await _awaited(results.pop())) if frame.suspended == DELEGATED else (yield results.pop())
             except BaseException as error:
                 if frame.machine.is_over:
                     raise
@@ -64,7 +64,7 @@ async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
 
 
 class _Awaited:
-    """Gives an iterator to `await`."""
+    """An awaitable around an iterator."""
 
     __slots__ = ("iterator",)
 
@@ -76,12 +76,12 @@ class _Awaited:
 
 
 def _awaited(iterator: Any) -> Any:
-    """The object to `await` in order to delegate to an iterator or coroutine."""
+    """Return the object to `await` in order to delegate to an iterator or coroutine."""
     return iterator if is_coroutine(iterator) else _Awaited(iterator)
 
 
 def is_coroutine(value: Any) -> bool:
-    """Whether `await` takes something as it is: a coroutine, or a generator that `types.coroutine` has marked."""
+    """Whether an object can be awaited itself: a coroutine, or a generator marked by `types.coroutine`."""
     kind = type(value)
     if kind is GeneratorType:
         return bool(value.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE)
@@ -89,27 +89,27 @@ def is_coroutine(value: Any) -> bool:
 
 
 def resumable(frame: Frame, function: FunctionType | None) -> Any:
-    """The generator, coroutine or asynchronous generator that calling a frame's code makes."""
+    """Return the generator, coroutine or asynchronous generator that a call of a frame's code makes."""
     memory = frame.program.memory
     code = memory.get("drive")
     if code is None:
         code = memory["drive"] = _driving_code(frame.code)
-    made = FunctionType(code, _GLOBALS, frame.code.co_name)(frame)
+    generator = FunctionType(code, _GLOBALS, frame.code.co_name)(frame)
     if function is not None:
-        made.__name__ = function.__name__
-        made.__qualname__ = function.__qualname__
+        generator.__name__ = function.__name__
+        generator.__qualname__ = function.__qualname__
     frame.stack.append(None)
-    _frames[id(made)] = frame
-    return made
+    _frames[id(generator)] = frame
+    return generator
 
 
 def frame_of(generator: Any) -> Frame | None:
-    """The frame that a generator, coroutine or asynchronous generator drives, if it is interpreted."""
+    """Return the frame that a generator, coroutine or asynchronous generator drives, if it is interpreted."""
     return _frames.get(id(generator))
 
 
 def delegate(frame: Frame, iterator: Any, resume_at: int) -> None:
-    """Suspend a frame until what it delegates to has ended."""
+    """Suspend a frame until the iterator that it delegates to has ended."""
     frame.suspended = DELEGATED
     frame.resume_at = resume_at
     if frame.machine.observer is not None and not isinstance(iterator, _DELEGATES):
@@ -123,7 +123,7 @@ _DELEGATES = (GeneratorType, CoroutineType, AsyncGeneratorType)
 
 
 def _relay(machine: Machine, iterator: Any) -> Generator[Any, Any, Any]:
-    """Delegate to an iterator whose steps may be Python's: PEP 380, each step taken on the machine."""
+    """Delegate to an iterator whose steps may be in Python, as in PEP 380, with each step on the machine."""
     step: Callable[[], Any] = functools.partial(machine.next_for_native, iterator)
     while True:
         try:
@@ -136,13 +136,13 @@ def _relay(machine: Machine, iterator: Any) -> Generator[Any, Any, Any]:
             sent = yield value
         except BaseException as error:
             thrown = error
-        # Behind the handler: for what comes now, nothing is being handled that was not before.
+        # After the handler, so that no additional exception is being handled during the step.
         step = _step(machine, iterator, sent, thrown)
         del thrown
 
 
 def _step(machine: Machine, iterator: Any, sent: Any, thrown: BaseException | None) -> Callable[[], Any]:
-    """Let the iterator go on with what was sent or thrown; closed, or where it takes no error, it does not."""
+    """Return the iterator's next step for a sent value or a thrown error; raise an error that it cannot take."""
     if isinstance(thrown, GeneratorExit):
         close = getattr(iterator, "close", None)
         if close is not None:
@@ -159,7 +159,7 @@ def _step(machine: Machine, iterator: Any, sent: Any, thrown: BaseException | No
 
 
 def _driving_code(code: CodeType) -> CodeType:
-    """The driver's code under the name and kind of the user's."""
+    """Return the driver's code with the name and kind of the user's code."""
     kind = code.co_flags & _KINDS
     driver = _drive_async_generator if kind & inspect.CO_ASYNC_GENERATOR else _drive
     own = driver.__code__
@@ -172,7 +172,7 @@ def _driving_code(code: CodeType) -> CodeType:
 
 
 def driven_code(code: CodeType) -> CodeType:
-    """The user's code behind a driver's, or the code itself."""
+    """Return the user's code behind a driver's code, or the code itself."""
     driven = code.co_consts[-1] if code.co_filename == __file__ and code.co_consts else code
     return driven if isinstance(driven, CodeType) else code
 

@@ -9,7 +9,7 @@ from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import Frame, Machine
 
 
-def import_name(frame: Frame, name: str, wanted: Any, level: int) -> Any:
+def import_name(frame: Frame, name: str, from_list: Any, level: int) -> Any:
     """Call `__import__` as the import statement does."""
     try:
         importer = frame.builtins["__import__"]
@@ -17,30 +17,30 @@ def import_name(frame: Frame, name: str, wanted: Any, level: int) -> Any:
         importer = frame
     if importer is frame:
         raise ImportError("__import__ not found")
-    return frame.machine.invoke(importer, (name, frame.globals, frame.names, wanted, level), {})
+    return frame.machine.invoke(importer, (name, frame.globals, frame.names, from_list, level), {})
 
 
 def import_from(machine: Machine, module: Any, name: str) -> Any:
-    """`from module import name`."""
+    """Return the value of `from module import name`."""
     try:
         return machine.load_attr(module, name)
     except AttributeError:
         pass
     package = getattr(module, "__name__", None)
     if isinstance(package, str):
-        found = sys.modules.get(f"{package}.{name}", machine)
-        if found is not machine:
-            return found
+        submodule = sys.modules.get(f"{package}.{name}", machine)
+        if submodule is not machine:
+            return submodule
     raise _import_error(module, name)
 
 
-# What C reads of a module, beside the name that it lacks, for the error.
+# Attributes of a module that C code reads for the error about a missing name.
 _READ_FOR_ERRORS = ("__name__", "__spec__", "__file__")
 _IMPORT = compile("from module import attribute", __file__, "exec")
 
 
 def _import_error(module: Any, name: str) -> BaseException:
-    """The error of an import from a module that lacks a name: CPython's own, for a stand-in that lacks it as well."""
+    """Return CPython's error for importing a missing name, from a stand-in module that lacks the name too."""
     stand_in = ModuleType("") if isinstance(module, ModuleType) else SimpleNamespace()
     vars(stand_in).clear()
     for read in _READ_FOR_ERRORS:
@@ -55,7 +55,7 @@ def _import_error(module: Any, name: str) -> BaseException:
 
 
 def import_star(frame: Frame, module: Any) -> None:
-    """`from module import *`."""
+    """Run `from module import *`."""
     machine = frame.machine
     listed = True
     try:
@@ -77,7 +77,7 @@ def import_star(frame: Frame, module: Any) -> None:
 
 
 def _refuse_name(module: Any, name: Any, listed: bool) -> None:
-    """A name that is no text cannot be imported."""
+    """Raise the error for a name that is not a string."""
     kind = type(name).__name__
     where, what = ("Item", "__all__") if listed else ("Key", "__dict__")
     raise TypeError(f"{where} in {module.__name__}.{what} must be str, not {kind}")

@@ -1,4 +1,4 @@
-"""The intrinsic functions of 3.12 and later; those of C are run by C, through functions of our own bytecode."""
+"""The intrinsic functions of Python 3.12 and later. C intrinsics run in C, through patched bytecode."""
 
 import builtins
 import dis
@@ -14,18 +14,18 @@ POSITIVE = operator.pos
 
 @cache
 def unary(number: int) -> Callable[[Any], Any]:
-    """The intrinsic function of one argument with this number."""
+    """Return the intrinsic function of one argument with this number."""
     return _patched(lambda value: -value, "UNARY_NEGATIVE", "CALL_INTRINSIC_1", number)
 
 
 @cache
 def binary(number: int) -> Callable[[Any, Any], Any]:
-    """The intrinsic function of two arguments with this number."""
+    """Return the intrinsic function of two arguments with this number."""
     return _patched(lambda first, second: first + second, "BINARY_OP", "CALL_INTRINSIC_2", number)
 
 
 def _patched(function: Any, replaced: str, by: str, argument: int) -> Callable[..., Any]:
-    """A function with one instruction, caches included, replaced by another."""
+    """Return a copy of a function with one instruction, including its caches, replaced by another."""
     code: CodeType = function.__code__
     bytecode = bytearray(code.co_code)
     for offset in range(0, len(bytecode), 2):
@@ -39,7 +39,7 @@ def _patched(function: Any, replaced: str, by: str, argument: int) -> Callable[.
 
 
 def stop_iteration_error(code: CodeType, error: BaseException) -> BaseException:
-    """The error that a generator raises in place of StopIteration, which would end it silently."""
+    """Return the error that a generator raises in place of StopIteration, which would end the generator silently."""
     flags = code.co_flags
     kind = "generator"
     if flags & inspect.CO_ASYNC_GENERATOR:

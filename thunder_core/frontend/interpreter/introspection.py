@@ -1,4 +1,4 @@
-"""Introspection: the attributes of frames, generators and `super` objects that a program sees of itself."""
+"""Introspection: attributes of frames, generators and `super` objects, with the interpreted state of the program."""
 
 import sys
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
 
 Reader = Callable[[Machine, Any, str], Any]
 
-# How to read an attribute of an instance of a type whose C getters know nothing of interpreted frames.
+# Readers of attributes for types whose C getters do not know interpreted frames.
 ATTRIBUTES: dict[type, Reader] = {}
 
 
 def _attributes_of(
     *kinds: type,
 ) -> Callable[[Callable[[Machine, Any, str], Any]], Callable[[Machine, Any, str], Any]]:
-    """Make a function the reader of attributes of these types."""
+    """Register a function that reads attributes of instances of these types."""
 
     def register(reader: Callable[[Machine, Any, str], Any]) -> Callable[[Machine, Any, str], Any]:
         ATTRIBUTES.update(dict.fromkeys(kinds, reader))
@@ -29,7 +29,7 @@ def _attributes_of(
 
 @_attributes_of(FrameType)
 def _of_frame(machine: Machine, owner: FrameType, name: str) -> Any:
-    """A frame object: brought up to date if it stands for a running frame."""
+    """Read an attribute of a frame object, after updating the frame object if it represents a running frame."""
     innermost = machine.frame
     if innermost is not None:
         for frame in (innermost, *innermost.callers()):
@@ -43,7 +43,7 @@ def _of_frame(machine: Machine, owner: FrameType, name: str) -> Any:
 
 @_attributes_of(GeneratorType, CoroutineType, AsyncGeneratorType)
 def _of_generator(_machine: Machine, owner: Any, name: str) -> Any:
-    """A generator, coroutine or asynchronous generator: its frame and code are those of the program."""
+    """Read an attribute of a generator or coroutine, whose frame and code are those of the program."""
     value = getattr(owner, name)
     if name in ("gi_code", "cr_code", "ag_code"):
         return driven_code(value)
@@ -55,7 +55,7 @@ def _of_generator(_machine: Machine, owner: Any, name: str) -> Any:
 
 @_attributes_of(super)
 def _of_super(machine: Machine, owner: Any, name: str) -> Any:
-    """`super().name`: Python-level getters interpreted."""
+    """Read `super().name`, with getters in Python interpreted."""
     unbound, instance, kind = _behind_super(owner, name)
     if type(unbound) is property and type(unbound.fget) is FunctionType and instance is not None:
         return machine.invoke(unbound.fget, (instance,), {})
@@ -66,7 +66,7 @@ def _of_super(machine: Machine, owner: Any, name: str) -> Any:
 
 
 def _behind_super(owner: Any, name: str) -> tuple[Any, Any, Any]:
-    """The unbound attribute that `super` finds, the instance to bind it to (None for a class) and its type."""
+    """Return the unbound attribute that `super` finds, the instance to bind it to (None for a class) and its type."""
     get = super.__getattribute__
     this, instance, kind = (get(owner, own) for own in ("__thisclass__", "__self__", "__self_class__"))
     if kind is None or name == "__class__":
@@ -80,7 +80,7 @@ def _behind_super(owner: Any, name: str) -> tuple[Any, Any, Any]:
 
 
 def local_names(frame: Frame) -> Any:
-    """The result of `locals()` in a frame: the namespace or, in functions, a dictionary (up to 3.12 always one)."""
+    """Return the result of `locals()` in a frame: the namespace or, in functions, a dictionary (new since 3.13)."""
     if frame.names is not None:
         hidden = _hidden_names(frame)
         return {**frame.names, **hidden} if hidden else frame.names
@@ -96,7 +96,7 @@ def local_names(frame: Frame) -> Any:
 
 
 def _hidden_names(frame: Frame) -> dict[str, Any]:
-    """The variables of comprehensions that were inlined into a class body or module."""
+    """Return the variables of comprehensions that were inlined into a class body or module."""
     if not frame.code.co_varnames:
         return {}
     bound = frame.bound_locals()

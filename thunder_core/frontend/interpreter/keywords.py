@@ -1,4 +1,4 @@
-"""`f(*arguments, **keywords)` and `{**mapping}`: merging what is unpacked, with CPython's errors."""
+"""Merging of unpacked arguments and mappings (`f(*arguments, **keywords)`, `{**mapping}`), with CPython's errors."""
 
 import sys
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from thunder_core.frontend.interpreter import bridges, operators
 from thunder_core.frontend.interpreter.frame import Frame, Machine
 from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
 
-# Since 3.12 CPython takes any KeyError with one argument for its own, which says that a keyword is repeated.
+# Since 3.12, CPython takes every KeyError with one argument for its own error about a repeated keyword.
 _TAKES_ANY_KEY_ERROR = sys.version_info >= (3, 12)
 
 
 def function_text(function: Any) -> str:
-    """The name that CPython has for a callable in these errors."""
+    """Return CPython's name for a callable in these errors."""
     qualname = getattr(function, "__qualname__", None)
     if qualname is None:
         return str(function)
@@ -22,7 +22,7 @@ def function_text(function: Any) -> str:
 
 
 def merge_keywords(frame: Frame, target: dict[Any, Any], mapping: Any, function: Any) -> None:
-    """Add a mapping to the keywords of a call; a repeated key is an error."""
+    """Add a mapping to the keywords of a call. Raise TypeError for a repeated key."""
     machine = frame.machine
     if _is_read_by_c(mapping):
         machine.announce_iteration(mapping)
@@ -62,12 +62,12 @@ def merge_mapping(machine: Machine, target: dict[Any, Any], mapping: Any) -> Non
 
 
 def _is_read_by_c(mapping: Any) -> bool:
-    """Whether a mapping is a dictionary whose items CPython takes as they are stored, without asking its class."""
+    """Whether a mapping is a dictionary whose stored items CPython reads without calling methods of its class."""
     return issubclass(type(mapping), dict) and type_lookup(type(mapping), "__iter__") is dict.__iter__
 
 
 def _keys(machine: Machine, mapping: Any) -> Iterator[Any]:
-    """The keys that a mapping says it has, all of them asked for before the first one is given."""
+    """Yield the keys of a mapping, after collecting all of them."""
     keys = machine.invoke(machine.load_attr(mapping, "keys"), (), {})
     if type_lookup(type(keys), "__iter__") is ABSENT and type_lookup(type(keys), "__getitem__") is ABSENT:
         raise TypeError(f"{type(mapping).__name__}.keys() returned a non-iterable (type {type(keys).__name__})")
@@ -75,22 +75,22 @@ def _keys(machine: Machine, mapping: Any) -> Iterator[Any]:
 
 
 def _has(machine: Machine, keywords: dict[Any, Any], key: Any) -> bool:
-    """Whether a keyword is given already; only keys that are no plain text may run code of the program's."""
+    """Whether a keyword is already present. Only keys that are not plain strings may run code of the program."""
     return key in keywords if type(key) is str else machine.natively(keywords.__contains__, (key,), {})
 
 
 def _repeated(function: Any, key: Any) -> str:
-    """The words for a keyword that is given twice."""
+    """Return the error message for a repeated keyword."""
     return f"{function_text(function)} got multiple values for keyword argument '{key}'"
 
 
 def _refuse_repeated(function: Any, key: Any) -> NoReturn:
-    """Raise that a keyword is given twice."""
+    """Raise TypeError for a repeated keyword."""
     raise TypeError(_repeated(function, key))
 
 
 def as_arguments(machine: Machine, iterable: Any, function: Any) -> tuple[Any, ...]:
-    """A tuple of the values that are unpacked with `*`."""
+    """Return a tuple of the values that are unpacked with `*`."""
     kind = type(iterable)
     if kind is tuple:
         machine.announce_iteration(iterable)

@@ -1,4 +1,4 @@
-"""The lookup of names in types: CPython's `_PyType_Lookup`, remembered for as long as the type is unchanged."""
+"""Lookup of names in types: CPython's `_PyType_Lookup`, cached as long as the type is unchanged."""
 
 import contextlib
 import ctypes
@@ -15,7 +15,7 @@ mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 
 
 class _View:
-    """The lookups made in one type, valid for one version of it."""
+    """The cached lookups in one type, valid for one version of the type."""
 
     __slots__ = ("found", "reference", "shortcuts", "version", "versions")
 
@@ -32,59 +32,59 @@ _views: dict[int, _View] = {}
 
 
 def type_lookup(kind: type, name: str) -> Any:
-    """The attribute that the type or a base defines, unbound; ABSENT if none does."""
+    """Return the unbound attribute that the type or a base defines; ABSENT if there is none."""
     view = _views.get(id(kind))
     if view is not None and view.versions.value == view.version:
-        found = view.found.get(name, view)
-        if found is not view:
-            return found
+        cached = view.found.get(name, view)
+        if cached is not view:
+            return cached
     return _look(kind, name)
 
 
 def shortcut(kind: type, name: str) -> Any:
-    """The entry that `remember` has kept for a name of a type that has not changed since; None if there is none."""
+    """Return the value that `remember` stored for a name, if the type has not changed since; otherwise None."""
     view = _views.get(id(kind))
     if view is not None and view.versions.value == view.version:
         return view.shortcuts.get(name)
     return None
 
 
-def remember(kind: type, name: str, found: Any) -> None:
-    """Keep something about a name of a type until the type changes."""
+def remember(kind: type, name: str, value: Any) -> None:
+    """Store a value for a name of a type, until the type changes."""
     view = _views.get(id(kind))
     if view is not None and view.version and view.versions.value == view.version:
-        view.shortcuts[name] = found
+        view.shortcuts[name] = value
 
 
 def _look(kind: type, name: str) -> Any:
-    """Look a name up along the bases and remember the answer."""
+    """Look up a name in the bases, and cache the result."""
     view = _views.get(id(kind))
     if view is None:
         view = _views[id(kind)] = _View(kind)
     if not view.versions.value:
-        _ask_for_version(kind)
+        _assign_version(kind)
     if view.version != view.versions.value or not view.version:
         view.found.clear()
         view.shortcuts.clear()
         view.version = view.versions.value
-    found = ABSENT
+    attribute = ABSENT
     for base in mro_of(kind):
         names = dict_of(base)
         if name in names:
-            found = names[name]
+            attribute = names[name]
             break
     if view.version:
-        view.found[name] = found
-    return found
+        view.found[name] = attribute
+    return attribute
 
 
-def _ask_for_version(kind: type) -> None:
-    """Let CPython give the type a version, as it does on a lookup; no user's code runs."""
+def _assign_version(kind: type) -> None:
+    """Make CPython assign a version to the type, as it does on a lookup. No user code runs."""
     with contextlib.suppress(AttributeError):
         type.__getattribute__(kind, "no type has this name")
 
 
 def python_method(kind: type, name: str) -> FunctionType | None:
-    """The Python function that a type has under a special name, if that is what it has."""
-    found = type_lookup(kind, name)
-    return found if type(found) is FunctionType else None
+    """Return the Python function that a type has under a special name; None for anything else."""
+    attribute = type_lookup(kind, name)
+    return attribute if type(attribute) is FunctionType else None

@@ -1,4 +1,4 @@
-"""The machine that runs frames, keeps their stack, and interprets what they call, read and write."""
+"""The machine that runs frames, keeps their stack, and interprets their calls, reads and writes."""
 
 import operator
 import sys
@@ -17,11 +17,11 @@ from thunder_core.frontend.interpreter.native import set_handled_exception
 from thunder_core.frontend.interpreter.table import LEAVE
 from thunder_core.frontend.interpreter.tracebacks import catch, raise_again
 
-builtins_of = operator.attrgetter("__builtins__")  # typeshed has it for some versions only
+builtins_of = operator.attrgetter("__builtins__")  # typeshed has the attribute only for some versions
 
 
 class PlainMachine(Machine):
-    """A machine that runs Python functions by their bytecode, on real objects, and tells nobody what they do."""
+    """A machine that runs Python functions by their bytecode, on real objects, without an observer."""
 
     def __init__(self, cache: ProgramCache = programs) -> None:
         self.cache = cache
@@ -33,26 +33,26 @@ class PlainMachine(Machine):
     # Calls
 
     def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call anything the program may call: announced where somebody listens, then by its kind."""
+        """Call any callable of the program, by its kind."""
         if type(function) is FunctionType:
             return self.call_function(function, arguments, keywords)
         return calls.route(self, function, arguments, keywords)
 
     def invoke_quietly(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call what an announced callable led to, without announcing it again."""
+        """Call the target of an announced callable, without another announcement."""
         if type(function) is FunctionType:
             return self.call_function(function, arguments, keywords)
         return calls.route(self, function, arguments, keywords)
 
     def next_for_native(self, iterator: Any) -> Any:
-        """C code asks this for its next value."""
+        """Return the next value of an iterator on behalf of C code."""
         return operators.next_of(self, iterator)
 
     def call_function(self, function: FunctionType, arguments: Arguments, keywords: Keywords) -> Any:
-        """Interpret a Python function; for generators and coroutines, make the object.
+        """Interpret a Python function. For generators and coroutines, make the object.
 
-        Arguments that come as a list are the function's: with their keywords, they are taken out of what the caller
-        holds.
+        Arguments in a list belong to this call: the list and the keywords are cleared, so that only the frame refers to
+        them.
         """
         code = function.__code__
         cache = self.cache
@@ -79,7 +79,7 @@ class PlainMachine(Machine):
         self, code: CodeType, global_names: dict[str, Any], names: Any, closure: Sequence[Any] = (),
         builtins: Any = None, function: FunctionType | None = None,
     ) -> Any:  # fmt: skip
-        """Interpret a module's, class's or `exec`'s code in a namespace."""
+        """Interpret the code of a module, class or `exec` in a namespace."""
         program = self.cache(code)
         fast = list(program.blanks)
         if closure:
@@ -92,34 +92,34 @@ class PlainMachine(Machine):
         return run(frame)
 
     def resume(self, frame: Frame) -> Any:
-        """Run the frame of a generator until it yields or ends; it hides no exception that its caller handles."""
+        """Run the frame of a generator until it yields or ends. The exception that its caller handles stays visible."""
         value = run(frame)
         if frame.suspended and not frame.handling and sys.exception() is not None:
             set_handled_exception(None)
         return value
 
-    # What the program reads and writes
+    # Reads and writes of the program
 
     def load_attr(self, owner: Any, name: str) -> Any:
-        """`owner.name`, its Python-level getters interpreted."""
+        """Return `owner.name`, with getters in Python interpreted."""
         return attributes.load(self, owner, name)
 
     def store_attr(self, owner: Any, name: str, value: Any) -> None:
-        """`owner.name = value`, its Python-level setters interpreted."""
+        """Set `owner.name = value`, with setters in Python interpreted."""
         attributes.store(self, owner, name, value)
 
     def delete_attr(self, owner: Any, name: str) -> None:
-        """`del owner.name`, its Python-level deleters interpreted."""
+        """Delete `owner.name`, with deleters in Python interpreted."""
         attributes.delete(self, owner, name)
 
     def delete_global(self, frame: Frame, name: str) -> None:
-        """`global name; del name`."""
+        """Delete a global variable."""
         if not dict.__contains__(frame.globals, name):
             names_of.undefined(name)
         dict.__delitem__(frame.globals, name)
 
     def load_deref(self, frame: Frame, slot: int) -> Any:
-        """The value of a cell or free variable."""
+        """Return the value of a cell or free variable."""
         return names_of.contents(frame, slot)
 
     def delete_deref(self, frame: Frame, slot: int) -> None:
@@ -129,7 +129,7 @@ class PlainMachine(Machine):
 
 
 def run(frame: Frame) -> Any:
-    """Run a frame until it returns or suspends; its result, or the value that it yields."""
+    """Run a frame until it returns or suspends. Return its result, or the value that it yields."""
     machine = frame.machine
     levels = 1 + frame.delegators
     depth = machine.depth
@@ -183,7 +183,7 @@ def run(frame: Frame) -> Any:
 
 
 def _throw(frame: Frame) -> int:
-    """Raise what was thrown into a suspended frame where it stands; the step that handles it."""
+    """Raise an exception that was thrown into a suspended frame at its position. Return the step of the handler."""
     error = frame.pending
     frame.pending = None
     assert error is not None

@@ -1,16 +1,16 @@
-"""The questions that `match` asks of a subject."""
+"""The operations of a `match` statement on its subject."""
 
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import NULL, Machine
 
 SEQUENCE, MAPPING = 1 << 5, 1 << 6
-# Classes whose one positional pattern is the subject itself (Py_TPFLAGS_MATCH_SELF).
+# Classes whose only positional pattern is the subject itself (Py_TPFLAGS_MATCH_SELF).
 _MATCH_SELF = 1 << 22
 
 
 def match_keys(machine: Machine, subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The values under the keys, or None if one is missing."""
+    """Return the values under the keys, or None if a key is missing."""
     seen: set[Any] = set()
     values: list[Any] = []
     get = None
@@ -30,7 +30,7 @@ def match_keys(machine: Machine, subject: Any, keys: tuple[Any, ...]) -> tuple[A
 def match_class(
     machine: Machine, subject: Any, kind: Any, count: int, names: tuple[str, ...]
 ) -> tuple[Any, ...] | None:
-    """The attributes that a class pattern extracts, or None if it does not match."""
+    """Return the attributes that a class pattern extracts, or None if the pattern does not match."""
     if not isinstance(kind, type):
         raise TypeError("called match pattern must be a class")
     if not machine.invoke(isinstance, (subject, kind), {}):
@@ -62,18 +62,18 @@ def match_class(
 
 
 def _positional_names(machine: Machine, kind: type) -> tuple[Any, ...] | None:
-    """`__match_args__`; None where the subject itself is the one positional value."""
+    """Return `__match_args__`; None if the subject itself is the only positional value."""
     try:
-        found = machine.load_attr(kind, "__match_args__")
+        match_args = machine.load_attr(kind, "__match_args__")
     except AttributeError:
         return None if kind.__flags__ & _MATCH_SELF else ()
-    if type(found) is not tuple:
-        raise TypeError(f"{kind.__name__}.__match_args__ must be a tuple (got {type(found).__name__})")
-    return found
+    if type(match_args) is not tuple:
+        raise TypeError(f"{kind.__name__}.__match_args__ must be a tuple (got {type(match_args).__name__})")
+    return match_args
 
 
 def _attribute(machine: Machine, subject: Any, kind: type, name: str, seen: set[str]) -> Any:
-    """One attribute of the subject; NULL if it has none."""
+    """Return an attribute of the subject; NULL if the subject has no such attribute."""
     if name in seen:
         raise TypeError(f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}")
     seen.add(name)

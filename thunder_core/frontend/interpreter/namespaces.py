@@ -9,13 +9,13 @@ from thunder_core.frontend.interpreter.operators import get_item
 
 
 def builtins_of(global_names: dict[str, Any]) -> Any:
-    """The builtins that code with these globals sees: a dictionary, or whatever the globals name instead."""
-    found = dict.get(global_names, "__builtins__", builtins)
-    return found.__dict__ if isinstance(found, ModuleType) else found
+    """Return the builtins of code with these globals: a dictionary, or the object that `__builtins__` names."""
+    names = dict.get(global_names, "__builtins__", builtins)
+    return names.__dict__ if isinstance(names, ModuleType) else names
 
 
 def find_global(frame: Frame, name: str) -> Any:
-    """The value that LOAD_GLOBAL finds: by item, unless globals and builtins are both plain dictionaries."""
+    """Return the value that LOAD_GLOBAL finds, by item access unless globals and builtins are plain dictionaries."""
     if type(frame.globals) is not dict or type(frame.builtins) is not dict:
         return _first_item(frame, (frame.globals, frame.builtins), name)
     value = frame.globals.get(name, NULL)
@@ -23,13 +23,13 @@ def find_global(frame: Frame, name: str) -> Any:
 
 
 def find_beyond_locals(frame: Frame, name: str) -> Any:
-    """The value that LOAD_NAME finds behind the namespace: globals of any class are read as a dictionary."""
+    """Return the value that LOAD_NAME finds after the namespace. Globals of all classes are read as a dictionary."""
     value = dict.get(frame.globals, name, NULL)
     return find_builtin(frame, name) if value is NULL else value
 
 
 def find_builtin(frame: Frame, name: str) -> Any:
-    """The builtin of a name; NameError if there is none."""
+    """Return the builtin with a name; raise NameError if there is none."""
     if type(frame.builtins) is not dict:
         return _first_item(frame, (frame.builtins,), name)
     value = frame.builtins.get(name, NULL)
@@ -37,7 +37,7 @@ def find_builtin(frame: Frame, name: str) -> Any:
 
 
 def _first_item(frame: Frame, mappings: tuple[Any, ...], name: str) -> Any:
-    """The item of a name in the first mapping that has it; only a KeyError says that one lacks it."""
+    """Return the item with a name from the first mapping that has it. Only a KeyError means that a mapping lacks it."""
     for names in mappings:
         try:
             return get_item(frame.machine, names, name)
@@ -47,23 +47,23 @@ def _first_item(frame: Frame, mappings: tuple[Any, ...], name: str) -> Any:
 
 
 def undefined(name: str) -> NoReturn:
-    """Raise the NameError of a name that is nowhere."""
+    """Raise the NameError for a name that is not defined."""
     raise NameError(f"name {name!r} is not defined", name=name)
 
 
 def unbound_local(name: str) -> NoReturn:
-    """Raise the error of a local variable that has no value."""
+    """Raise the error for a local variable without a value."""
     raise UnboundLocalError(f"cannot access local variable {name!r} where it is not associated with a value")
 
 
 def unbound_free(name: str) -> NoReturn:
-    """Raise the error of a free variable that has no value."""
+    """Raise the error for a free variable without a value."""
     message = f"cannot access free variable {name!r} where it is not associated with a value in enclosing scope"
     raise NameError(message, name=name)
 
 
 def unbound_slot(frame: Frame, slot: int) -> NoReturn:
-    """Raise the error of a local, cell or free variable that has no value."""
+    """Raise the error for a local, cell or free variable without a value."""
     name = frame.program.names[slot]
     if slot >= frame.program.first_free:
         unbound_free(name)
@@ -71,7 +71,7 @@ def unbound_slot(frame: Frame, slot: int) -> NoReturn:
 
 
 def contents(frame: Frame, slot: int) -> Any:
-    """The value in a cell; NameError if it is empty."""
+    """Return the value in a cell; raise NameError if the cell is empty."""
     cell: CellType = frame.fast[slot]
     try:
         return cell.cell_contents

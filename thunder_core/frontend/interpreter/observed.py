@@ -1,4 +1,4 @@
-"""A machine that tells its observer what the program reads, writes and calls, and takes its answers."""
+"""A machine that reports reads, writes and calls of the program to an observer, and uses the observer's answers."""
 
 import operator
 from collections import defaultdict
@@ -20,9 +20,9 @@ from thunder_core.frontend.interpreter.redirection import NotKeptError, Redirect
 from thunder_core.frontend.interpreter.texts import joined
 from thunder_core.frontend.interpreter.witness import Witness
 
-# Operators that make texts of texts.
+# Operators that make texts from other texts.
 MAKE_TEXTS = frozenset({operator.add, operator.iadd, operator.mod, joined})
-# Containers whose items are found without a call of the program's, by a plain key.
+# Containers that find items by a plain key without calling code of the program.
 _MAKE_ITEM = defaultdict.__missing__
 _PLAINLY_INDEXED = frozenset({dict, list, tuple, str, bytes})
 
@@ -44,11 +44,11 @@ class ObservedMachine(PlainMachine):
         observer.machine = self
 
     def _is_redirected(self, function: FunctionType) -> bool:
-        """Whether a function that C code calls leads back here."""
+        """Whether calls of a function from C code are redirected to the machine."""
         return not is_opaque(function.__code__) and self.observer.interprets(function)
 
     def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Announce a call, then make it or what the observer puts in its place."""
+        """Announce a call, and then make the call or the observer's replacement."""
         announced = tuple(arguments)
         replacement = self.observer.on_call(function, announced, keywords.copy())
         if replacement is not None:
@@ -62,19 +62,19 @@ class ObservedMachine(PlainMachine):
         return self.invoke_quietly(function, arguments, keywords)
 
     def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call natively and report the result."""
+        """Call a function natively, and report the result."""
         arguments = tuple(arguments)
         return self.observer.on_call_result(
             function, arguments, keywords, self.natively(function, arguments, keywords)
         )  # fmt: skip
 
     def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call natively; what the called calls back is interpreted, as far as it is known."""
+        """Call a function natively. Known functions that it calls back are interpreted."""
         reached = self.reach.of_call(function, arguments, keywords)
         return self._redirecting(reached, function, arguments, keywords)
 
     def _redirecting(self, reached: Functions, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call natively while these functions lead back here."""
+        """Call a function natively while calls of these functions are redirected to the machine."""
         if not reached:
             return self._run(function, arguments, keywords)
         redirection = Redirection(self)
@@ -85,9 +85,9 @@ class ObservedMachine(PlainMachine):
             redirection.end()
 
     def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call what `functools.lru_cache` has made: its function is interpreted, its value is shown to the observer.
+        """Call a function under `functools.lru_cache`: interpret the function, and report the value to the observer.
 
-        A value that is found in the cache is C's: the program would get the same.
+        A value from the cache is C's, and the program would get the same value.
         """
         arguments = tuple(arguments)
         redirection = Redirection(self)
@@ -104,11 +104,14 @@ class ObservedMachine(PlainMachine):
         return self.observer.on_call_result(cached, arguments, keywords, value)
 
     def call_back(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """C code calls this: nothing is redirected meanwhile, and what C may call of the result is from then on."""
+        """Call a function on behalf of C code, without redirections.
+
+        Functions in the result are redirected afterwards.
+        """
         return self.entered(self.invoke, function, arguments, keywords)
 
     def next_for_native(self, iterator: Any) -> Any:
-        """C code asks this for its next value."""
+        """Return the next value of an iterator on behalf of C code."""
         return self.observer.for_caller(self.entered(operators.next_of, self, iterator))
 
     def resume(self, frame: Frame) -> Any:
@@ -116,7 +119,7 @@ class ObservedMachine(PlainMachine):
         return self.entered(super().resume, frame)
 
     def _run(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call natively, watched where the observer wants that."""
+        """Call a function natively, with a witness if the observer watches native code."""
         arguments, keywords = self.for_native(function, arguments, keywords)
         try:
             if self.witness is None:
@@ -128,13 +131,13 @@ class ObservedMachine(PlainMachine):
             raise
 
     def for_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> tuple[Arguments, Keywords]:
-        """The arguments that a function of C gets: those of the observer, where it substitutes some."""
+        """Return the arguments that a C function receives, with the observer's substitutes, if any."""
         if not self.observer.substitutes:
             return arguments, keywords
         return self.observer.for_native(function, arguments, keywords)
 
     def entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of ours from C code: while it runs, nothing leads back here but what it calls itself."""
+        """Call a function of Thunder from C code. While it runs, only its own calls are redirected to the machine."""
         if self.witness is not None and self.witness.watch(False):
             try:
                 return self.entered(function, *arguments)
@@ -152,11 +155,11 @@ class ObservedMachine(PlainMachine):
         return value
 
     def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:
-        """Report the result of a call that something else stood in for."""
+        """Report the result of a call that was made by a replacement."""
         return self.observer.on_call_result(function, tuple(arguments), keywords, value)
 
     def load_attr(self, owner: Any, name: str) -> Any:
-        """Read an attribute and report it, or that it is missing; a weak proxy's are those of its object."""
+        """Read an attribute and report the value, or that it is missing. A weak proxy is replaced by its object."""
         owner = unwrapped(owner)
         try:
             value = attributes.load(self, owner, name)
@@ -166,15 +169,15 @@ class ObservedMachine(PlainMachine):
         return self.observer.on_load_attr(owner, name, value)
 
     def store_attr(self, owner: Any, name: str, value: Any) -> None:
-        """Write an attribute; a weak proxy's are those of its object."""
+        """Write an attribute. A weak proxy is replaced by its object."""
         super().store_attr(unwrapped(owner), name, value)
 
     def delete_attr(self, owner: Any, name: str) -> None:
-        """Delete an attribute; a weak proxy's are those of its object."""
+        """Delete an attribute. A weak proxy is replaced by its object."""
         super().delete_attr(unwrapped(owner), name)
 
     def load_global(self, frame: Frame, name: str, find: Find) -> Any:
-        """Read a global or builtin and report it."""
+        """Read a global or builtin, and report the value."""
         return self.observer.on_load_global(frame, name, super().load_global(frame, name, find))
 
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
@@ -187,50 +190,50 @@ class ObservedMachine(PlainMachine):
         self._write(frame.globals, super().delete_global, frame, name)
 
     def load_deref(self, frame: Frame, slot: int) -> Any:
-        """Read a cell; report it if the variable is free."""
+        """Read a cell, and report the value if the variable is free."""
         value = super().load_deref(frame, slot)
         if slot < frame.program.first_free:
             return value
         return self.observer.on_load_deref(frame, frame.program.names[slot], frame.fast[slot], value)
 
     def store_deref(self, frame: Frame, slot: int, value: Any) -> None:
-        """Write a cell; report it if the variable is free."""
+        """Write a cell, and report the value if the variable is free."""
         if slot >= frame.program.first_free:
             value = self.observer.on_store_deref(frame, frame.program.names[slot], frame.fast[slot], value)
         super().store_deref(frame, slot, value)
 
     def delete_deref(self, frame: Frame, slot: int) -> None:
-        """Empty a cell; report it if the variable is free."""
+        """Empty a cell, and report this if the variable is free."""
         contents(frame, slot)
         if slot >= frame.program.first_free:
             self.observer.on_delete_deref(frame, frame.program.names[slot], frame.fast[slot])
         super().delete_deref(frame, slot)
 
     def class_of(self, value: Any) -> type:
-        """The class of an operand, as the observer says."""
+        """Return the class of an operand, as given by the observer."""
         return self.observer.class_of(value)
 
     def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
-        """Announce an operation unless all operands are plain, then apply it."""
+        """Announce an operation unless all operands are plain, and then apply the operation."""
         for operand in operands:
             if type(operand) not in PLAIN:
-                if function in MAKE_TEXTS and (made := self.text_of(function, operands)) is not None:
-                    return made
+                if function in MAKE_TEXTS and (text := self.text_of(function, operands)) is not None:
+                    return text
                 if (replacement := self.observer.on_operation(function, operands)) is not None:
                     return replacement()
                 return self._write(operands[0], self.natively, function, operands, {})
         return function(*operands)
 
     def text_of(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """The text that the observer has for one that is about to be made; None if it has none."""
+        """Return the observer's text for an operation that makes a text; None if the observer has none."""
         return self.observer.on_text(function, operands)
 
     def announce_iteration(self, iterable: Any) -> None:
-        """Announce that an iterable is unpacked natively."""
+        """Announce that an iterable is about to be unpacked natively."""
         self.observer.on_operation(iter, (iterable,))
 
     def announce_identity(self, left: Any, right: Any) -> None:
-        """Announce that two objects are told apart by `is`."""
+        """Announce that two objects are compared with `is`."""
         self.observer.on_operation(operator.is_, (left, right))
 
     def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:
@@ -244,7 +247,7 @@ class ObservedMachine(PlainMachine):
         self._write(owner, super().delete_attr_natively, hook, owner, name)
 
     def _write(self, owner: Any, write: Callable[..., Any], *arguments: Any) -> Any:
-        """Do what was announced, which may write to its owner, and report where it raises."""
+        """Make an announced write, and report to the observer if it raises."""
         try:
             return write(*arguments)
         except BaseException:
@@ -252,7 +255,7 @@ class ObservedMachine(PlainMachine):
             raise
 
     def load_item(self, container: Any, key: Any) -> Any:
-        """Read an item and report it."""
+        """Read an item, and report the value."""
         if (replacement := self.observer.on_operation(operator.getitem, (container, key))) is not None:
             return replacement()
         if _makes_items(type(container)) and not self.natively(operator.contains, (container, key), {}):
@@ -264,7 +267,7 @@ class ObservedMachine(PlainMachine):
         return self.observer.on_subscript(container, key, value)
 
     def _missing_item(self, container: defaultdict[Any, Any], key: Any) -> Any:
-        """Make the item of a defaultdict for a key that it lacks, in steps of which the observer hears."""
+        """Make the item of a defaultdict for a missing key, in steps that are reported to the observer."""
         factory = self.load_attr(container, "default_factory")
         if factory is None:
             return self.natively(operator.getitem, (container, key), {})

@@ -1,4 +1,4 @@
-"""The seam: what an observer of an interpreted program is told, and what it may answer."""
+"""The interface between the interpreter and an observer: the reported events, and the possible answers."""
 
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType
@@ -8,126 +8,126 @@ from thunder_core.frontend.interpreter.frame import Frame, Machine
 
 
 class Observer:
-    """Told what the interpreted program reads, writes and calls; may answer with another value."""
+    """Receives the reads, writes and calls of an interpreted program, and may answer with other values."""
 
     machine: Machine
-    # Types whose instances lead C code to no Python function that this observer wants to hear of.
+    # Types whose instances lead C code to no Python function that this observer needs to see.
     quiet: frozenset[type] = frozenset()
-    # Whether to be told of Python code that runs natively, for which each native call is profiled.
+    # Whether to report Python code that runs natively. This profiles each native call.
     watches = False
-    # Whether the program holds objects in whose place functions of C are given others.
+    # Whether the program has objects that are replaced by others in the arguments of C functions.
     substitutes = False
 
     def on_load_global(self, frame: Frame, name: str, value: Any) -> Any:  # noqa: ARG002
-        """A global or builtin was read; `dict.__contains__(frame.globals, name)` tells which."""
+        """Receive a global or builtin that was read; `dict.__contains__(frame.globals, name)` is true for a global."""
         return value
 
     def on_load_deref(self, frame: Frame, name: str, cell: CellType, value: Any) -> Any:  # noqa: ARG002
-        """A free variable was read."""
+        """Receive a free variable that was read."""
         return value
 
     def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:  # noqa: ARG002
-        """An attribute was read, whatever way it was found."""
+        """Receive an attribute that was read, by any kind of lookup."""
         return value
 
     def on_load_stored(self, owner: Any, name: str, value: Any) -> None:
-        """A `__getattribute__` of the program's has asked `object.__getattribute__` for an attribute."""
+        """Note that a `__getattribute__` of the program has called `object.__getattribute__` for an attribute."""
 
     def on_missing_attr(self, owner: Any, name: str) -> None:
-        """An attribute that is not there was asked for."""
+        """Note that a missing attribute was read."""
 
     def on_subscript(self, container: Any, key: Any, value: Any) -> Any:  # noqa: ARG002
-        """`container[key]` was read."""
+        """Receive `container[key]` that was read."""
         return value
 
     def on_call(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]  # noqa: ARG002
     ) -> Callable[..., Any] | None:  # fmt: skip
-        """Something is about to be called; a callable in answer is called natively in its place."""
+        """Return None before a call, or a callable that is called natively in its place."""
         return None
 
     def on_call_result(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any  # noqa: ARG002
     ) -> Any:  # fmt: skip
-        """A native call has returned."""
+        """Receive the result of a native call."""
         return value
 
     def interprets(self, function: FunctionType) -> bool:  # noqa: ARG002
-        """Whether a Python function that C code calls is interpreted; it runs natively otherwise."""
+        """Whether a Python function that C code calls is interpreted. Otherwise, it runs natively."""
         return True
 
     def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:  # noqa: ARG002
-        """The cache of `functools.lru_cache` gave a value, or else its function; whether the cache may keep that."""
+        """Return whether the cache of `functools.lru_cache` may keep a value; `hit`: the cache had the value."""
         return True
 
     def on_called_back(self, function: FunctionType, value: Any) -> Any:  # noqa: ARG002
-        """A Python function that C code called by itself has returned; the answer is what C code gets."""
+        """Receive the result of a Python function that C code has called, and return the result for C code."""
         return value
 
     def on_native_code(self, code: CodeType) -> None:
-        """Python code was run natively by C code; told once, and only where `watches` is true."""
+        """Note Python code that C code ran natively. This is reported once, and only if `watches` is true."""
 
     def class_of(self, value: Any) -> type:
-        """The class of an operand: that of what it stands for, where it stands for something else."""
+        """Return the class of an operand, or of the object that the operand represents."""
         return type(value)
 
     def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:  # noqa: ARG002
-        """A text is about to be made of these; another one in answer takes its place."""
+        """Return None before a text is made of operands, or a text that replaces it."""
         return None
 
     def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:  # noqa: ARG002
-        """A function of C is about to be called; the answer are the arguments that it gets, if it `substitutes`."""
+        """Return the arguments that a C function receives. This is called only if the observer `substitutes`."""
         return args, kwargs
 
     def for_caller(self, value: Any) -> Any:
-        """An iterator of the program gives C code this value; the answer is what it gets."""
+        """Return the value that C code receives for a value of the program's iterator."""
         return value
 
     def on_refusal(self, error: TypeError) -> None:
-        """A function of C has raised this, after it was given arguments that the observer `substitutes`."""
+        """Note an error of a C function that received arguments which the observer `substitutes`."""
 
     def on_operation(
         self, function: Callable[..., Any], operands: tuple[Any, ...]  # noqa: ARG002
     ) -> Callable[[], Any] | None:  # fmt: skip
-        """An operator or protocol step is about to be applied natively; a callable in answer is called in its place."""
+        """Return None before an operator or protocol step is applied natively, or a callable to call in its place."""
         return None
 
     def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:  # noqa: ARG002
-        """An attribute is about to be written natively."""
+        """Receive a value before it is written to an attribute natively."""
         return value
 
     def on_delete_attr(self, owner: Any, name: str) -> None:
-        """An attribute is about to be deleted natively."""
+        """Note that an attribute is about to be deleted natively."""
 
     def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:  # noqa: ARG002
-        """`container[key]` is about to be written natively."""
+        """Receive a value before it is written to `container[key]` natively."""
         return value
 
     def on_delete_subscript(self, container: Any, key: Any) -> None:
-        """`container[key]` is about to be deleted natively."""
+        """Note that `container[key]` is about to be deleted natively."""
 
     def on_unwritten(self, owner: Any) -> None:
-        """Hear that the write to this object that was announced last, if any was, has raised."""
+        """Note that the last announced write to this object, if any, has raised."""
 
     def on_store_global(self, frame: Frame, name: str, value: Any) -> Any:  # noqa: ARG002
-        """A global is about to be written."""
+        """Receive a value before it is written to a global."""
         return value
 
     def on_delete_global(self, frame: Frame, name: str) -> None:
-        """A global is about to be deleted."""
+        """Note that a global is about to be deleted."""
 
     def on_store_deref(self, frame: Frame, name: str, cell: CellType, value: Any) -> Any:  # noqa: ARG002
-        """A free variable is about to be written."""
+        """Receive a value before it is written to a free variable."""
         return value
 
     def on_delete_deref(self, frame: Frame, name: str, cell: CellType) -> None:
-        """A free variable is about to be deleted."""
+        """Note that a free variable is about to be deleted."""
 
     def on_raise(self, error: BaseException) -> None:
-        """An exception is about to be raised by a `raise` statement."""
+        """Note that an exception is about to be raised by a `raise` statement."""
 
     def on_enter(self, frame: Frame) -> None:
-        """An interpreted frame starts."""
+        """Note that an interpreted frame starts."""
 
     def on_exit(self, frame: Frame) -> None:
-        """An interpreted frame has ended."""
+        """Note that an interpreted frame has ended."""

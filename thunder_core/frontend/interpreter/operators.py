@@ -1,4 +1,4 @@
-"""Operators and protocols: Python-level special methods are interpreted, all else is applied natively."""
+"""Operators and protocols: special methods in Python are interpreted, and all others are applied natively."""
 
 import operator
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from thunder_core.frontend.interpreter.lookup import ABSENT, python_method, type
 
 Operator = Callable[[Any, Any], Any]
 
-# Types whose operators run no user's code and need no announcement.
+# Types whose operators run no user code and need no announcement.
 PLAIN = frozenset({int, float, bool, str, NoneType, bytes, complex})
 
 BINARY: tuple[Operator, ...] = (
@@ -80,7 +80,7 @@ def binary(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
 
 
 def _in_place(machine: Machine, function: Operator, name: str, left: Any, right: Any) -> Any:
-    """The result of the in-place method of that name; NotImplemented where there is none, or it does not take this."""
+    """Return the result of an in-place method; NotImplemented if there is no such method or it returns that."""
     kind = machine.class_of(left)
     method = python_method(kind, name)
     if method is not None:
@@ -89,7 +89,7 @@ def _in_place(machine: Machine, function: Operator, name: str, left: Any, right:
 
 
 def _unsupported(name: str, left_kind: type, right_kind: type, *, in_place: bool) -> str:
-    """CPython's message for operands that no method takes."""
+    """Return CPython's message for operands that no method accepts."""
     stem = name[2:-2]
     sign = _SIGNS[stem] if not in_place else "**=" if stem == "pow" else f"{_SIGNS[stem]}="
     return f"unsupported operand type(s) for {sign}: '{left_kind.__name__}' and '{right_kind.__name__}'"
@@ -121,7 +121,7 @@ def compare(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
 
 
 def is_asked_first(kind: type, left_kind: type) -> bool:
-    """Whether the right operand is asked before the left one, as one of a subclass is."""
+    """Whether the right operand's method is tried first, because its class is a subclass of the left one's."""
     return kind is not left_kind and issubclass(kind, left_kind)
 
 
@@ -137,7 +137,7 @@ def unary(machine: Machine, function: Callable[[Any], Any], operand: Any) -> Any
 
 
 def truth(machine: Machine, value: Any) -> bool:
-    """`bool(value)`."""
+    """Return `bool(value)`."""
     kind = type(value)
     if kind in PLAIN:
         return bool(value)
@@ -155,7 +155,7 @@ def truth(machine: Machine, value: Any) -> bool:
 
 
 def length(machine: Machine, value: Any) -> int:
-    """`len(value)`."""
+    """Return `len(value)`."""
     method = python_method(type(value), "__len__")
     if method is None:
         return int(machine.operate(len, value))
@@ -163,7 +163,7 @@ def length(machine: Machine, value: Any) -> int:
 
 
 class _Sized:
-    """Lets `len` check what a `__len__` has returned, with its own errors."""
+    """Lets `len` check the result of a `__len__`, with its own errors."""
 
     __slots__ = ("size",)
 
@@ -175,7 +175,7 @@ class _Sized:
 
 
 def iterate(machine: Machine, value: Any) -> Any:
-    """`iter(value)`."""
+    """Return `iter(value)`."""
     method = python_method(type(value), "__iter__")
     if method is None:
         return machine.operate(iter, value)
@@ -186,7 +186,7 @@ def iterate(machine: Machine, value: Any) -> Any:
 
 
 def contains(machine: Machine, container: Any, item: Any) -> bool:
-    """`item in container`."""
+    """Return `item in container`."""
     kind = type(container)
     unbound = type_lookup(kind, "__contains__")
     if type(unbound) is FunctionType:
@@ -194,16 +194,16 @@ def contains(machine: Machine, container: Any, item: Any) -> bool:
     if unbound is ABSENT and python_method(kind, "__iter__") is not None:
         iterator = iterate(machine, container)
         while True:
-            found = advance(machine, iterator, ABSENT)
-            if found is ABSENT:
+            element = advance(machine, iterator, ABSENT)
+            if element is ABSENT:
                 return False
-            if found is item or truth(machine, compare(machine, operator.eq, found, item)):
+            if element is item or truth(machine, compare(machine, operator.eq, element, item)):
                 return True
     return bool(machine.operate(operator.contains, container, item))
 
 
 def advance(machine: Machine, iterator: Any, default: Any) -> Any:
-    """`next(iterator)`, or `default` when it is exhausted."""
+    """Return `next(iterator)`, or `default` if the iterator is exhausted."""
     kind = type(iterator)
     if kind is not GeneratorType:
         method = python_method(kind, "__next__")
@@ -216,7 +216,7 @@ def advance(machine: Machine, iterator: Any, default: Any) -> Any:
 
 
 def get_item(machine: Machine, container: Any, key: Any) -> Any:
-    """`container[key]`."""
+    """Return `container[key]`."""
     method = python_method(type(container), "__getitem__")
     if method is not None:
         return machine.invoke(method, (container, key), {})
@@ -233,7 +233,7 @@ def get_item(machine: Machine, container: Any, key: Any) -> Any:
 
 
 def set_item(machine: Machine, container: Any, key: Any, value: Any) -> None:
-    """`container[key] = value`."""
+    """Set `container[key] = value`."""
     method = python_method(type(container), "__setitem__")
     if method is not None:
         machine.invoke(method, (container, key, value), {})
@@ -242,7 +242,7 @@ def set_item(machine: Machine, container: Any, key: Any, value: Any) -> None:
 
 
 def delete_item(machine: Machine, container: Any, key: Any) -> None:
-    """`del container[key]`."""
+    """Delete `container[key]`."""
     method = python_method(type(container), "__delitem__")
     if method is not None:
         machine.invoke(method, (container, key), {})
@@ -251,7 +251,7 @@ def delete_item(machine: Machine, container: Any, key: Any) -> None:
 
 
 def special(machine: Machine, owner: Any, name: str) -> Any:
-    """A special method read from the type and bound to the instance; ABSENT if there is none."""
+    """Return a special method, read from the type and bound to the instance; ABSENT if there is none."""
     unbound = type_lookup(type(owner), name)
     if unbound is ABSENT or type(unbound) is BuiltinFunctionType:
         return unbound
@@ -264,7 +264,7 @@ def special(machine: Machine, owner: Any, name: str) -> Any:
 
 
 def next_of(machine: Machine, iterator: Any) -> Any:
-    """`next(iterator)`; StopIteration when it is exhausted."""
+    """Return `next(iterator)`; raise StopIteration if the iterator is exhausted."""
     method = python_method(type(iterator), "__next__")
     if method is not None:
         return machine.invoke(method, (iterator,), {})

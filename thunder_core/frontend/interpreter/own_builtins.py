@@ -1,4 +1,4 @@
-"""Builtins of the interpreter's own: a program that replaces `len` replaces it for itself alone."""
+"""Private builtins of the interpreter, so that a program that replaces `len` does not affect the interpreter."""
 
 import builtins
 import functools
@@ -12,13 +12,13 @@ BUILTINS = dict(vars(builtins))
 
 
 class BuiltinsFinder:
-    """Finds the modules of a package, which then run with the builtins of this moment."""
+    """Finds the modules of a package, which then run with a copy of the current builtins."""
 
     def __init__(self, package: str) -> None:
         self.package = package
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec of a module of the package, its loader prepared."""
+        """Return the spec of a module of the package, with a prepared loader."""
         if not name.startswith(f"{self.package}."):
             return None
         spec = PathFinder.find_spec(name, path, target)
@@ -29,14 +29,14 @@ class BuiltinsFinder:
 
 
 def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Run a module whose functions take these builtins: a function has those that its globals name when it is made."""
+    """Run a module so that its functions use the copied builtins, which new functions take from their globals."""
     module.__dict__["__builtins__"] = BUILTINS
     execute(module)
 
 
 @contextmanager
 def own_builtins(package: str) -> Iterator[None]:
-    """A context in which modules of a package that are imported keep the builtins of this moment for good."""
+    """Return a context in which imported modules of a package permanently use a copy of the current builtins."""
     finder = BuiltinsFinder(package)
     sys.meta_path.insert(0, finder)
     try:

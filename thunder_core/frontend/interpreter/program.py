@@ -1,17 +1,17 @@
-"""A decoded code object: its instructions, the context in which they are read, and the program of steps."""
+"""A decoded code object: its instructions, the context for decoding them, and the program of steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-# The handler of an instruction (`table.Handler`, which knows frames, as they know their programs), and its argument.
+# The handler of an instruction, and its prepared argument. `table.Handler` is the handler's type.
 Step = tuple[Callable[[Any, Any], int | None], Any]
 
 
 @dataclass(frozen=True)
 class Catch:
-    """The target of control when a step raises: the step, the stack's depth there, and whether to push the position."""
+    """The target of control if a step raises: the step, its stack depth, and whether to push the position."""
 
     target: int
     depth: int
@@ -20,7 +20,7 @@ class Catch:
 
 @dataclass
 class Instruction:
-    """One instruction as CPython stores it: where it starts, where the next begins, name and whole argument."""
+    """One instruction as CPython stores it: its start, the next instruction's start, its name and full argument."""
 
     offset: int
     end: int
@@ -31,7 +31,7 @@ class Instruction:
 
 @dataclass
 class DecodingContext:
-    """The state of decoding a code object that a preparation may look at."""
+    """The state of decoding a code object that preparations may read."""
 
     code: CodeType
     index: dict[int, int]
@@ -39,19 +39,19 @@ class DecodingContext:
     keyword_names: tuple[str, ...] = ()
 
     def target(self) -> int:
-        """The step that this instruction jumps to."""
+        """Return the step that this instruction jumps to."""
         backward = "BACKWARD" in self.instruction.name
         distance = -2 * self.instruction.argument if backward else 2 * self.instruction.argument
         return self.index[self.instruction.end + distance]
 
     def local_name(self, position: int) -> str:
-        """The name of a local, cell or free variable."""
+        """Return the name of a local, cell or free variable."""
         return local_names(self.code)[position]
 
 
 @dataclass
 class DecodedCode:
-    """A decoded code object, with what the making of its frames needs."""
+    """A decoded code object, with the data that its frames need."""
 
     steps: list[Step]
     offsets: list[int]
@@ -70,6 +70,6 @@ class DecodedCode:
 
 
 def local_names(code: CodeType) -> tuple[str, ...]:
-    """The names of all local slots: locals, then cells that are no locals, then free variables."""
+    """Return the names of all local slots: locals, then cells that are not locals, then free variables."""
     own = set(code.co_varnames)
     return (*code.co_varnames, *(name for name in code.co_cellvars if name not in own), *code.co_freevars)

@@ -1,4 +1,4 @@
-"""The raise statement, and what `except` and `except*` match."""
+"""The raise statement, and the matching of `except` and `except*`."""
 
 import sys
 from typing import Any, NoReturn
@@ -8,7 +8,7 @@ from thunder_core.frontend.interpreter.frame import Machine
 
 
 def raise_new(machine: Machine, raised: Any, cause: Any, has_cause: bool) -> NoReturn:
-    """`raise raised [from cause]`."""
+    """Run `raise raised [from cause]`."""
     error = _instance(machine, raised, "exceptions must derive from BaseException")
     if has_cause:
         error.__cause__ = None if cause is None else _instance(machine, cause, _CAUSE)
@@ -21,21 +21,21 @@ _CAUSE = "exception causes must derive from BaseException"
 
 
 def _instance(machine: Machine, raised: Any, refusal: str) -> BaseException:
-    """The exception itself: a class is called without arguments."""
+    """Return the exception; a class is called without arguments."""
     if issubclass(type(raised), type) and issubclass_natively(raised, BaseException):
-        made = machine.invoke(raised, (), {})
-        if not isinstance(made, BaseException):
+        instance = machine.invoke(raised, (), {})
+        if not isinstance(instance, BaseException):
             raise TypeError(
-                f"calling {raised!r} should have returned an instance of BaseException, not {type(made)!r}"
+                f"calling {raised!r} should have returned an instance of BaseException, not {type(instance)!r}"
             )  # fmt: skip
-        return made
+        return instance
     if issubclass_natively(type(raised), BaseException):
         return raised  # type: ignore[no-any-return]
     raise TypeError(refusal)
 
 
 def handled() -> BaseException:
-    """The exception that a bare `raise` raises again."""
+    """Return the exception that a bare `raise` raises again."""
     error = sys.exception()
     if error is None:
         raise RuntimeError("No active exception to reraise")
@@ -45,26 +45,26 @@ def handled() -> BaseException:
 def matches(error: BaseException, wanted: Any) -> bool:
     """Whether `except wanted` catches an exception."""
     classes = wanted if isinstance(wanted, tuple) else (wanted,)
-    for one in classes:
-        if not (issubclass(type(one), type) and issubclass_natively(one, BaseException)):
+    for kind in classes:
+        if not (issubclass(type(kind), type) and issubclass_natively(kind, BaseException)):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
-    return _given(error, wanted)
+    return _is_of(error, wanted)
 
 
-def _given(error: Any, wanted: Any) -> bool:
-    """Whether an exception is of one of these classes, however deep the tuples."""
+def _is_of(error: Any, wanted: Any) -> bool:
+    """Whether an exception is an instance of one of these classes, in tuples of any depth."""
     if isinstance(wanted, tuple):
-        return any(_given(error, one) for one in wanted)
+        return any(_is_of(error, kind) for kind in wanted)
     return issubclass(type(wanted), type) and issubclass_natively(type(error), wanted)
 
 
 def split_group(machine: Machine, error: BaseException, wanted: Any) -> tuple[Any, Any]:
-    """The part of an exception that `except* wanted` takes, and the part that it leaves; None for nothing."""
+    """Return the part of an exception that `except* wanted` catches, and the rest; None for an empty part."""
     matches(error, wanted)
-    for one in wanted if isinstance(wanted, tuple) else (wanted,):
-        if issubclass_natively(one, BaseExceptionGroup):
+    for kind in wanted if isinstance(wanted, tuple) else (wanted,):
+        if issubclass_natively(kind, BaseExceptionGroup):
             raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
-    if _given(error, wanted):
+    if _is_of(error, wanted):
         if isinstance(error, BaseExceptionGroup):
             return error, None
         group = BaseExceptionGroup if not isinstance(error, Exception) else ExceptionGroup
@@ -84,14 +84,14 @@ def split_group(machine: Machine, error: BaseException, wanted: Any) -> tuple[An
 
 
 def joined(original: BaseException, raised: list[Any]) -> BaseException | None:
-    """The exception that a `try` with `except*` raises in the end: the parts raised again, merged, and the new ones."""
-    left = [one for one in raised if one is not None]
-    if not left:
+    """Return the exception that a `try` with `except*` finally raises: the unchanged parts, merged, and new errors."""
+    errors = [error for error in raised if error is not None]
+    if not errors:
         return None
     if not isinstance(original, BaseExceptionGroup):
-        return left[0]  # type: ignore[no-any-return]
-    new = [one for one in left if not _is_part(one, original)]
-    again = [one for one in left if _is_part(one, original)]
+        return errors[0]  # type: ignore[no-any-return]
+    new = [error for error in errors if not _is_part(error, original)]
+    again = [error for error in errors if _is_part(error, original)]
     projection = _projection(original, again)
     if not new:
         return projection
@@ -101,7 +101,7 @@ def joined(original: BaseException, raised: list[Any]) -> BaseException | None:
 
 
 def _is_part(error: BaseException, original: BaseException) -> bool:
-    """Whether a part of the original group was raised again unchanged."""
+    """Whether an error is a part of the original group that was raised again unchanged."""
     return (
         isinstance(error, BaseExceptionGroup)
         and error.__traceback__ is original.__traceback__
@@ -112,19 +112,19 @@ def _is_part(error: BaseException, original: BaseException) -> bool:
 
 
 def _projection(original: BaseExceptionGroup[Any], parts: list[Any]) -> BaseException | None:
-    """The original group cut down to the leaves that the parts hold."""
+    """Return the original group reduced to the leaves of the parts."""
     if not parts:
         return None
     leaves: set[int] = set()
     for part in parts:
         _collect(part, leaves)
-    return original.subgroup(lambda one: id(one) in leaves)
+    return original.subgroup(lambda leaf: id(leaf) in leaves)
 
 
 def _collect(part: BaseException, leaves: set[int]) -> None:
-    """The identities of the leaves of a group."""
+    """Add the identities of the leaves of a group."""
     if isinstance(part, BaseExceptionGroup):
-        for one in part.exceptions:
-            _collect(one, leaves)
+        for error in part.exceptions:
+            _collect(error, leaves)
     else:
         leaves.add(id(part))

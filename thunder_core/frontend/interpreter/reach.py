@@ -1,4 +1,4 @@
-"""Reach: the Python functions that C code may call, told from what it is given."""
+"""Reach: the Python functions that C code may call, derived from its arguments."""
 
 import _json
 import functools
@@ -39,12 +39,12 @@ from thunder_core.frontend.interpreter.operators import PLAIN
 Functions = dict[FunctionType, None]
 Keywords = dict[str, Any]
 
-# How deep in what C code is given its parts are looked at.
+# The maximum depth to which parts of arguments are examined.
 _DEPTH = 5
-# Added to the depth where C code makes instances of the classes that it is given, or derives from them.
+# Added to the depth if C code may instantiate or subclass the classes in its arguments.
 _CLASSES = 100
 _HEAP_TYPE = 1 << 9
-# Types that cannot be changed: those of C.
+# Immutable types, which are defined in C.
 _OF_C = 1 << 8
 _mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 _dict_of: Callable[[type], dict[str, Any]] = type.__dict__["__dict__"].__get__
@@ -58,27 +58,27 @@ QUIET = PLAIN | {
 
 
 def _arguments_of(error: BaseException) -> Iterable[Any]:
-    """The values that the text of an exception is made of; its traceback, cause and context play no part."""
+    """Return the values in the text of an exception, which does not contain its traceback, cause and context."""
     arguments: tuple[Any, ...] = BaseException.args.__get__(error)  # type: ignore[attr-defined]
     return arguments
 
 
-# What C code finds in what it is given. Exact types: others are asked for their special methods too.
+# The parts that C code finds in arguments, by exact type. Special methods of other types are examined too.
 PARTS: dict[type, Parts] = {
     MethodType: lambda method: (method.__func__, method.__self__),
     functools.partial: lambda partial: (partial.func, *partial.args, *partial.keywords.values()),
     functools._lru_cache_wrapper: lambda cached: (getattr(cached, "__wrapped__", None),),
     staticmethod: lambda method: (method.__func__,),
     classmethod: lambda method: (method.__func__,),
-    property: lambda found: (found.fget, found.fset, found.fdel),
+    property: lambda prop: (prop.fget, prop.fset, prop.fdel),
     GeneratorType: later,
     **PARTS_OF_ITERATORS,
     _json.make_encoder: gc.get_referents,
-    slice: lambda found: (found.start, found.stop, found.step),
+    slice: lambda value: (value.start, value.stop, value.step),
     **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (proxied(proxy),)),
 }
 _HOLDING: dict[type, Parts] = {
-    dict: lambda held: (*dict.keys(held), *dict.values(held)),
+    dict: lambda mapping: (*dict.keys(mapping), *dict.values(mapping)),
     list: list.__iter__,
     tuple: tuple.__iter__,
     set: set.__iter__,
@@ -87,11 +87,11 @@ _HOLDING: dict[type, Parts] = {
 }
 _HOLDING |= {type(view): iter for view in VIEWS}
 PARTS |= _HOLDING | dict.fromkeys((OrderedDict, Counter), _HOLDING[dict])
-PARTS[defaultdict] = lambda held: (held.default_factory, *_HOLDING[dict](held))
+PARTS[defaultdict] = lambda mapping: (mapping.default_factory, *_HOLDING[dict](mapping))
 
-# C functions that call nothing of what they are given; methods of containers by name, and what of them asks for keys.
+# C functions that call no method of their arguments, methods of containers by name, and methods that look up keys.
 _QUIET_FUNCTIONS: frozenset[Any] = frozenset((id, callable))
-# C functions and types that ask what they are given, and not its items, for special methods.
+# C functions and types that call special methods of their arguments, but not of the arguments' items.
 _SHALLOW_FUNCTIONS: frozenset[Any] = frozenset({len, iter, isinstance, issubclass})
 _SHALLOW_TYPES = frozenset({type, list, tuple})
 _ON_ITEMS = frozenset({operator.getitem, operator.setitem, operator.delitem, operator.contains})
@@ -110,45 +110,45 @@ _CONTAINERS = (dict, list, set, frozenset, deque, tuple)
 
 
 def _is_container(kind: type) -> bool:
-    """Whether a type is a container of C or derives from one."""
+    """Whether a type is a built-in container or derives from one."""
     return issubclass(kind, _CONTAINERS)
 
 
 def _is_keyed(kind: type) -> bool:
-    """Whether a type finds its items by their hashes."""
+    """Whether a type finds its items by hash."""
     return issubclass(kind, dict | set | frozenset)
 
 
-# Finalizers run whenever they please; torch's own protocol is captured whoever runs it.
+# Finalizers may run at any time. PyTorch's own protocol is captured regardless of its caller.
 _LEFT_OUT = frozenset({"__del__", "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__prepare__"})
 _OF_CLASS = ("__new__", "__init__", "__init_subclass__", "__class_getitem__")
 
 
-# Methods without underscores that C calls by name, of what stands for a file, a mapping or a generator.
+# Methods without underscores that C code calls by name, on objects used as files, mappings or generators.
 _BY_NAME = frozenset({"write", "flush", "read", "readline", "keys", "items", "update", "send", "throw", "close"})
 
 
 class Reach:
-    """Finds the Python functions that a native call may lead to, of those that are wanted."""
+    """Finds the wanted Python functions that a native call may call."""
 
     def __init__(self, wanted: Callable[[FunctionType], bool], quiet: frozenset[type]) -> None:
         self._wanted = wanted
         self._quiet = QUIET | quiet
-        # What of the functions of a type may be redirected, by the identity of the tuple that the type is known by.
+        # The redirectable functions of a type, by the identity of the tuple of its functions.
         self._chosen: dict[int, tuple[tuple[FunctionType, ...], Functions]] = {}
 
     def of_call(self, function: Any, arguments: Sequence[Any], keywords: Keywords) -> Functions:
-        """The Python functions that a C function may call, given these arguments."""
-        found: Functions = {}
+        """Return the Python functions that a C function may call with these arguments."""
+        reached: Functions = {}
         kind = type(function)
         if kind is BuiltinFunctionType or kind is MethodWrapperType:
             owner = function.__self__
             owner_kind = type(owner)
             if owner_kind is ModuleType:
                 if function is next:
-                    return found if type(arguments[0]) in QUIET_STEPS else self._of_step(arguments[0])
+                    return reached if type(arguments[0]) in QUIET_STEPS else self._of_step(arguments[0])
                 if function in _QUIET_FUNCTIONS:
-                    return found
+                    return reached
                 if function in _SHALLOW_FUNCTIONS:
                     return self._of_types(arguments)
                 if function in _ON_ITEMS and _is_keyed(type(arguments[0])):
@@ -157,74 +157,74 @@ class Reach:
                 container = _is_container(owner_kind)
                 name = function.__name__
                 if container and name in _QUIET_METHODS:
-                    return found
+                    return reached
                 if container and name in _KEYED_METHODS and arguments and _is_keyed(owner_kind):
                     return self._of_item(owner, arguments[0])
                 if container and name in _INDEXED_METHODS:
                     return self.of(*arguments[:1])
                 if name == "__next__":
-                    return found if owner_kind in QUIET_STEPS else self._of_step(owner)
-                self._visit(owner, found, _DEPTH if container else 2)
+                    return reached if owner_kind in QUIET_STEPS else self._of_step(owner)
+                self._visit(owner, reached, _DEPTH if container else 2)
                 if not container and kind is BuiltinFunctionType:
-                    self._own_methods(owner, found)
+                    self._own_methods(owner, reached)
         elif kind is type and function in _SHALLOW_TYPES:
             return self._of_types(arguments)
         else:
-            self._visit(function, found, 1)
+            self._visit(function, reached, 1)
         depth = _DEPTH if kind is BuiltinFunctionType else _DEPTH + _CLASSES
         for value in (*arguments, *keywords.values()) if keywords else arguments:
             if type(value) not in self._quiet:
-                self._visit(value, found, depth)
-        return found
+                self._visit(value, reached, depth)
+        return reached
 
     def of(self, *values: Any) -> Functions:
-        """The Python functions that C code may call that is given these values."""
-        found: Functions = {}
+        """Return the Python functions that C code may call if it receives these values."""
+        reached: Functions = {}
         for value in values:
             if type(value) not in self._quiet:
-                self._visit(value, found, _DEPTH)
-        return found
+                self._visit(value, reached, _DEPTH)
+        return reached
 
     def _of_types(self, values: Sequence[Any]) -> Functions:
-        """The special functions of the values themselves."""
-        found: Functions = {}
+        """Return the special functions of the values themselves."""
+        reached: Functions = {}
         for value in map(unwrapped, values):
             if type(value).__flags__ & _HEAP_TYPE and type(value) not in self._quiet:
-                self._add(special_functions(type(value)), found)
-        return found
+                self._add(special_functions(type(value)), reached)
+        return reached
 
     def _of_step(self, iterator: Any) -> Functions:
-        """The functions that a step of an iterator of C may call, of those whose steps are not bridged already."""
+        """Return the functions that a step of a C iterator may call, unless its steps are already bridged."""
         kind = type(iterator)
         if kind in APPLYING:
-            found: Functions = {nothing: None}
+            reached: Functions = {nothing: None}
             for part in gc.get_referents(iterator) if kind in COMPARING else ():
-                self._visit(part, found, _DEPTH if type(part) in COMPARING else 1)
-            return found
+                self._visit(part, reached, _DEPTH if type(part) in COMPARING else 1)
+            return reached
         return self.of(iterator) if is_handing_on(kind) else {}
 
     def _of_item(self, container: Any, key: Any) -> Functions:
-        """The functions that looking for an item may call: the key's methods, and what makes missing items."""
-        found = self.of(key)
+        """Return the functions that an item lookup may call: the key's methods, and a factory of missing items."""
+        reached = self.of(key)
         kind = type(container)
-        self._add(special_functions(kind), found)
+        self._add(special_functions(kind), reached)
         if kind is defaultdict:
-            self._visit(container.default_factory, found, 1)
-        return found
+            self._visit(container.default_factory, reached, 1)
+        return reached
 
-    def _visit(self, value: Any, found: Functions, depth: int) -> None:
-        """Add what one value leads to; what makes instances of classes only where the depth says so."""
+    def _visit(self, value: Any, reached: Functions, depth: int) -> None:
+        """Add the functions that a value leads to. Constructors of classes are added only if the depth says so."""
         kind = type(value)
         if kind is FunctionType:
             if value is nothing or self._may_be_redirected(value):
-                found[value] = None
+                reached[value] = None
             return
         parts = PARTS.get(kind)
         if parts is None:
-            self._add(special_functions(kind), found)
+            self._add(special_functions(kind), reached)
             if issubclass(kind, type):
                 if depth >= _CLASSES:
-                    self._add(_constructors(value), found)
+                    self._add(_constructors(value), reached)
                 return
             parts = next((_HOLDING[base] for base in _mro_of(kind) if base in _HOLDING), None)
             if parts is None and issubclass(kind, BaseException):
@@ -234,45 +234,45 @@ class Reach:
         if parts is not None and depth % _CLASSES:
             for part in parts(value):
                 if type(part) not in self._quiet:
-                    self._visit(part, found, depth - 1)
+                    self._visit(part, reached, depth - 1)
 
-    def _add(self, functions: tuple[FunctionType, ...], found: Functions) -> None:
-        """Add those functions that are wanted."""
+    def _add(self, functions: tuple[FunctionType, ...], reached: Functions) -> None:
+        """Add the functions that are wanted."""
         if not functions:
             return
-        known = self._chosen.get(id(functions))
-        if known is None:
+        entry = self._chosen.get(id(functions))
+        if entry is None:
             chosen = dict.fromkeys(function for function in functions if self._may_be_redirected(function))
-            known = self._chosen[id(functions)] = functions, chosen
-        found.update(known[1])
+            entry = self._chosen[id(functions)] = functions, chosen
+        reached.update(entry[1])
 
     def _may_be_redirected(self, function: FunctionType) -> bool:
-        """Whether a function is wanted, and its code can be exchanged."""
+        """Whether a function is wanted, and its code can be replaced."""
         return len(function.__closure__ or ()) == len(function.__code__.co_freevars) and self._wanted(function)
 
-    def _own_methods(self, owner: Any, found: Functions) -> None:
-        """Add all methods of an instance or class: a method of C that they inherit may call any of them by name.
+    def _own_methods(self, owner: Any, reached: Functions) -> None:
+        """Add all methods of an instance or class, because an inherited C method may call any of them by name.
 
-        So may an object of C those of what it holds.
+        An object of a C type may call methods of the objects that it refers to.
         """
         kind = owner if isinstance(owner, type) else type(owner)
         if kind.__flags__ & _OF_C:
             for part in gc.get_referents(owner):
                 if not type(part).__flags__ & _OF_C:
-                    self._add(_functions(type(part), "methods", lambda _: True), found)
+                    self._add(_functions(type(part), "methods", lambda _: True), reached)
         else:
-            self._add(_functions(kind, "methods", lambda _: True), found)
+            self._add(_functions(kind, "methods", lambda _: True), reached)
 
 
 def special_functions(kind: type) -> tuple[FunctionType, ...]:
-    """The Python functions that C calls for instances of a type: special methods and what properties call."""
+    """Return the Python functions that C code calls for instances of a type: special methods and property functions."""
     if not kind.__flags__ & _HEAP_TYPE:
         return ()
     return _functions(kind, "special functions", _is_special)
 
 
 def _constructors(kind: type) -> tuple[FunctionType, ...]:
-    """The Python functions that C calls when it calls a class, or derives from it."""
+    """Return the Python functions that C code calls to instantiate or subclass a class."""
     return _functions(kind, "constructors", _OF_CLASS.__contains__)
 
 
@@ -282,11 +282,11 @@ def _is_special(name: str) -> bool:
 
 
 def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[FunctionType, ...]:
-    """The functions that a type has under the chosen names, remembered until the type changes."""
-    known: tuple[FunctionType, ...] | None = shortcut(kind, label)
-    if known is not None:
-        return known
-    found: dict[FunctionType, None] = {}
+    """Return the functions that a type has under the chosen names, cached until the type changes."""
+    cached: tuple[FunctionType, ...] | None = shortcut(kind, label)
+    if cached is not None:
+        return cached
+    chosen_functions: dict[FunctionType, None] = {}
     seen: set[str] = set()
     for base in _mro_of(kind):
         if not base.__flags__ & _HEAP_TYPE:
@@ -294,14 +294,14 @@ def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[F
         for name, unbound in _dict_of(base).items():
             if name not in seen and (chosen(name) or (chosen is _is_special and isinstance(unbound, property))):
                 seen.add(name)
-                found.update(dict.fromkeys(_functions_of_attribute(unbound)))
-    functions = tuple(found)
+                chosen_functions.update(dict.fromkeys(_functions_of_attribute(unbound)))
+    functions = tuple(chosen_functions)
     remember(kind, label, functions)
     return functions
 
 
 def _functions_of_attribute(unbound: Any) -> Iterable[FunctionType]:
-    """The functions behind an entry of a class."""
+    """Return the functions behind an entry of a class."""
     kind = type(unbound)
     if kind is FunctionType:
         return (unbound,)

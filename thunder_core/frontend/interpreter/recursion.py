@@ -1,25 +1,25 @@
-"""The recursion limit: an interpreted call takes several native frames, so native limits are higher while inside."""
+"""The recursion limit. An interpreted call takes several native frames, so native limits are raised during a run."""
 
 import sys
 import threading
 
 from thunder_core.frontend.interpreter.native import c_calls_left
 
-# Native frames that one interpreted call may take. 3.11 counts calls of C among them, which take of the C stack.
+# Maximum number of native frames of one interpreted call. 3.11 also counts C calls, which use the C stack.
 _NATIVE_FRAMES = 32 if sys.version_info >= (3, 12) else 8
-# How deep C code may call itself and Python; 3.13's own figure, which suits a C stack of 8 MB. 3.12.1 allows 1,500.
+# Maximum depth of calls between C code and Python: 3.13's own value, for a C stack of 8 MB. 3.12.1 allows 1,500.
 _C_CALLS = 10_000
 
 
 class _State:
-    """The depth at which the interpreter is entered, and the limit that the program believes in."""
+    """The number of active runs of the interpreter, and the recursion limit that the program sees."""
 
     entered = 0
     limit = 0
 
 
 class _Thread(threading.local):
-    """The depth at which a thread has entered the interpreter, and the calls of C added to what it had left."""
+    """The number of active runs in a thread, and the number of C calls added to its remaining ones."""
 
     entered = 0
     added = 0
@@ -29,7 +29,7 @@ _thread = _Thread()
 
 
 def enter() -> int:
-    """Raise the native limits; the program's own limit."""
+    """Raise the native limits, and return the program's own limit."""
     if not _State.entered:
         _State.limit = sys.getrecursionlimit()
         sys.setrecursionlimit(_State.limit * _NATIVE_FRAMES)
@@ -41,7 +41,7 @@ def enter() -> int:
 
 
 def leave() -> None:
-    """Lower the native limits again when the last run ends."""
+    """Restore the native limits when the last run ends."""
     _thread.entered -= 1
     if not _thread.entered and _thread.added:
         c_calls_left().value -= _thread.added
@@ -51,7 +51,7 @@ def leave() -> None:
 
 
 def _allow_c_calls() -> None:
-    """Let C code of this thread call as deep as 3.13 lets it; 3.12 counts its calls and allows fewer."""
+    """Let C code of this thread call as deep as in 3.13. Python 3.12 counts C calls and allows fewer."""
     _thread.added = 0
     if (3, 12) <= sys.version_info < (3, 13):
         left = c_calls_left()
@@ -60,11 +60,11 @@ def _allow_c_calls() -> None:
 
 
 def limit() -> int:
-    """The limit that `sys.getrecursionlimit()` gives to the program."""
+    """Return the limit that `sys.getrecursionlimit()` returns to the program."""
     return _State.limit if _State.entered else sys.getrecursionlimit()
 
 
 def set_limit(limit: int) -> None:
-    """Set the limit as `sys.setrecursionlimit(limit)` does for the program."""
+    """Set the limit, as `sys.setrecursionlimit(limit)` does for the program."""
     sys.setrecursionlimit(limit * _NATIVE_FRAMES if isinstance(limit, int) and 0 < limit < 1 << 26 else limit)
     _State.limit = limit

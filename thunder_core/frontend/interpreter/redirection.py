@@ -1,4 +1,4 @@
-"""While C code runs, the Python functions that it may call lead back to the machine, by another code object."""
+"""Redirection: while C code runs, the Python functions that it may call run on the machine, by another code object."""
 
 import weakref
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ from thunder_core.frontend.interpreter.tracebacks import without_own_entries
 
 
 class Redirecting(Protocol):
-    """The machine that C code is led back to (`interpreter.observed.ObservedMachine`)."""
+    """The machine that calls from C code are redirected to (`interpreter.observed.ObservedMachine`)."""
 
     observer: Observer
     redirection: "Redirection | None"
 
     def call_back(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
-        """Call what C code calls."""
+        """Call a function on behalf of C code."""
 
 
 class Way:
-    """The way that the other code of a function leads: to the machine, in the thread whose native call it is."""
+    """The target of a function's replacement code: the machine, in the thread of the native call."""
 
     __slots__ = ("_function", "redirection")
 
@@ -32,7 +32,7 @@ class Way:
         self.redirection: Redirection | None = None
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call the function on the machine; natively where some other thread calls it."""
+        """Call the function on the machine, or natively if another thread calls it."""
         function, redirection = self._function(), self.redirection
         if function is None or redirection is None:
             raise SystemError("a function was redirected without a target")
@@ -42,29 +42,29 @@ class Way:
 
 
 def _redirected(*arguments: Any, **keywords: Any) -> Any:
-    """Go the way; the code of this function is copied with the way in place of the text."""
+    """Call the target. The code of this function is copied with the target in place of the string."""
     way: Any = "way"
     return way(*arguments, **keywords)
 
 
-# By identity, in a plain dictionary: a Python-level one may itself be redirected.
+# By identity, in a plain dictionary, because a mapping in Python may itself be redirected.
 _ways: dict[int, tuple[CodeType, Way]] = {}
 
 
 def _way_of(function: FunctionType) -> tuple[CodeType, Way]:
-    """The other code of a function, and its way."""
-    known = _ways.get(id(function))
-    if known is None or known[0].co_freevars != function.__code__.co_freevars:
+    """Return the replacement code of a function, and its target."""
+    entry = _ways.get(id(function))
+    if entry is None or entry[0].co_freevars != function.__code__.co_freevars:
         way = Way(function, _ways)
         own = _redirected.__code__
         constants = tuple(way if constant == "way" else constant for constant in own.co_consts)
         code = own.replace(co_consts=constants, co_freevars=function.__code__.co_freevars)
-        known = _ways[id(function)] = code, way
-    return known
+        entry = _ways[id(function)] = code, way
+    return entry
 
 
 class NotKeptError(Exception):
-    """Carries the value of a cached function past the cache, which keeps no value of a call that raises."""
+    """Passes the value of a cached function around the cache, which stores no value of a call that raises."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class NotKeptError(Exception):
 
 
 class Redirection:
-    """One native call's: the functions that lead to the machine while it lasts, with their own code."""
+    """The redirected functions of one native call, with their original code."""
 
     def __init__(self, machine: Redirecting) -> None:
         self.thread = get_ident()
@@ -80,7 +80,7 @@ class Redirection:
         self._outer = machine.redirection
         machine.redirection = self
         self._own: dict[FunctionType, tuple[CodeType, Way]] = {}
-        # The function under `functools.lru_cache` that is called, and whether it was found to have no value yet.
+        # The `functools.lru_cache` function that is called, and whether its cache had no value.
         self.cached: Any = None
         self.missed = False
 
@@ -97,25 +97,25 @@ class Redirection:
         function.__code__ = code
 
     def lay(self) -> None:
-        """Redirect all again."""
+        """Redirect all functions again."""
         self._machine.redirection = self
         for function in self._own:
             self._redirect(function)
 
     def lift(self) -> None:
-        """Give all functions their own code back."""
+        """Restore the original code of all functions temporarily."""
         self._machine.redirection = None
         for function, (code, way) in self._own.items():
             function.__code__ = code
             way.redirection = None
 
     def end(self) -> None:
-        """Give all functions their own code back for good."""
+        """Restore the original code of all functions permanently."""
         self.lift()
         self._machine.redirection = self._outer
 
     def call(self, function: FunctionType, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """C code calls a function: the machine does, and what C code may call of the result is redirected too."""
+        """Call a function on the machine on behalf of C code, and redirect functions that the result leads to."""
         machine = self._machine
         try:
             value = machine.call_back(function, arguments, keywords)
@@ -127,15 +127,15 @@ class Redirection:
             self.missed = True
             self.lift()
             try:
-                kept = machine.observer.on_cached(self.cached, value, hit=False)
+                is_kept = machine.observer.on_cached(self.cached, value, hit=False)
             finally:
                 self.lay()
-            if not kept:
+            if not is_kept:
                 raise NotKeptError(value)
         return value
 
     def original(self, function: FunctionType) -> FunctionType:
-        """A copy of a function with its own code."""
+        """Return a copy of a function with its original code."""
         code = self._own[function][0] if function in self._own else function.__code__
         copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
         copy.__kwdefaults__ = function.__kwdefaults__

@@ -1,4 +1,4 @@
-"""The names of special methods: what Python looks for in the class of an object, and not in the object."""
+"""The names of special methods, which Python looks up in the class of an object and not in the object."""
 
 import types
 
@@ -16,17 +16,17 @@ _OF_LIBRARIES = (
 _SLOTS = (type(object.__init__), type(str.join))
 
 SPECIAL = frozenset(
-    {name for kind in _OF_C for name, found in vars(kind).items() if name[:2] == "__" and type(found) in _SLOTS}
+    {name for kind in _OF_C for name, entry in vars(kind).items() if name[:2] == "__" and type(entry) in _SLOTS}
     | set(_OF_LIBRARIES.split())
 )
 _LABEL = "special methods"
 
 
 def special_methods(kind: type) -> tuple[str, ...]:
-    """The special methods that a class has, without those of its bases; remembered until the class changes."""
-    known: tuple[str, ...] | None = shortcut(kind, _LABEL)
-    if known is None:
+    """Return the special methods that a class defines itself, without its bases; cached until the class changes."""
+    names: tuple[str, ...] | None = shortcut(kind, _LABEL)
+    if names is None:
         type_lookup(kind, "__init__")
-        known = tuple(sorted(SPECIAL.intersection(dict_of(kind))))
-        remember(kind, _LABEL, known)
-    return known
+        names = tuple(sorted(SPECIAL.intersection(dict_of(kind))))
+        remember(kind, _LABEL, names)
+    return names

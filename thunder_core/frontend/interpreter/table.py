@@ -1,4 +1,4 @@
-"""The table of opcodes: `@opcode("NAME")` puts a handler in, `handlers` takes those of one Python version out."""
+"""The table of opcodes: `@opcode("NAME")` registers a handler, and `handlers` returns those of one Python version."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.versions import HERE, Version, require_supported
 
-# A handler changes the frame and returns None, or the index of the next instruction, or LEAVE.
+# A handler changes the frame and returns None, the index of the next step, LEAVE or RERAISE.
 Handler = Callable[[Frame, Any], int | None]
-# A preparation turns the raw argument of an instruction into what its handler wants, once a code object.
+# A preparation converts the raw argument of an instruction for its handler, once per code object.
 Preparation = Callable[[DecodingContext, int], Any]
 
-# What a handler returns when the frame is to be left: its result is on top of the stack.
+# A handler's return value to leave the frame, with the result on top of the stack.
 LEAVE = -1
-# The same for an exception that has been raised before: it is on top of the stack.
+# A handler's return value to leave the frame with an exception that was raised before, on top of the stack.
 RERAISE = -2
 
 
 @dataclass(frozen=True)
 class Row:
-    """One handler: the versions that it serves, whether it is for observed runs only, and its preparation."""
+    """One handler: its versions, whether it is only for observed runs, and its preparation."""
 
     handler: Handler
     since: Version
@@ -40,7 +40,7 @@ def opcode(
     observed: bool = False,
     prepare: Preparation | None = None,
 ) -> Callable[[Handler], Handler]:
-    """Make a function the handler of opcodes from Python `since` to before `until`."""
+    """Register a handler of opcodes for Python versions from `since` up to, but not including, `until`."""
 
     def register(handler: Handler) -> Handler:
         for name in names:
@@ -51,9 +51,9 @@ def opcode(
 
 
 def handlers(observed: bool, version: Version = HERE) -> dict[str, Row]:
-    """The row of each opcode for a version; an observed run prefers the rows made for it.
+    """Return the row of each opcode for a version. An observed run prefers the rows for observed runs.
 
-    Rows hold from a version on, so a version that nobody has gone through is refused: raises `PythonNotSupported`.
+    Rows have no upper bound by default, so unknown versions are refused: raises `PythonNotSupported`.
     """
     require_supported(version)
     table: dict[str, Row] = {}

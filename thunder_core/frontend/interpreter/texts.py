@@ -1,4 +1,4 @@
-"""`str`, `repr` and `format` of objects whose special methods may be Python's."""
+"""`str`, `repr` and `format` of objects whose special methods may be in Python."""
 
 from collections.abc import Callable
 from types import FunctionType
@@ -14,9 +14,9 @@ def convert(machine: Machine, function: Callable[[Any], Any], value: Any) -> Any
     kind = type(value)
     if kind in PLAIN:
         return function(value)
-    made = machine.text_of(function, (value,))
-    if made is not None:
-        return made
+    replacement = machine.text_of(function, (value,))
+    if replacement is not None:
+        return replacement
     name = "__str__" if function is str else "__repr__"
     method = type_lookup(kind, name)
     if name == "__str__" and method is object.__str__:
@@ -34,9 +34,9 @@ def formatted(machine: Machine, value: Any, specification: Any) -> Any:
     kind = type(value)
     if kind is str and not specification:
         return value
-    made = machine.text_of(format, (value, specification))
-    if made is not None:
-        return made
+    replacement = machine.text_of(format, (value, specification))
+    if replacement is not None:
+        return replacement
     method = python_method(kind, "__format__")
     if method is not None:
         text = machine.invoke(method, (value, specification), {})
@@ -49,5 +49,5 @@ def formatted(machine: Machine, value: Any, specification: Any) -> Any:
 
 
 def joined(*texts: str) -> str:
-    """Texts one behind the other, as the parts of an f-string are."""
+    """Concatenate texts, as an f-string does with its parts."""
     return "".join(texts)

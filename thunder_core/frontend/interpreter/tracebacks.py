@@ -1,4 +1,4 @@
-"""Exceptions on their way: the handler that catches them, and tracebacks that show the user's frames alone."""
+"""Propagation of exceptions: their handlers, and tracebacks that show only the user's frames."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ _DRIVERS = str(Path(__file__).with_name("generators.py"))
 
 
 def catch(frame: Frame, error: BaseException) -> int:
-    """An exception arrives in a frame: log it in the traceback; the step that handles it, or LEAVE."""
+    """Add a frame to an exception's traceback. Return the step that handles the exception, or LEAVE."""
     program = frame.program
     error.__traceback__ = TracebackType(
         without_own_entries(error.__traceback__),
@@ -25,7 +25,7 @@ def catch(frame: Frame, error: BaseException) -> int:
 
 
 def unwind(frame: Frame, error: BaseException, position: int | None = None) -> int:
-    """Cut the stack down to the handler's depth and go there; LEAVE where there is none."""
+    """Cut the stack to the handler's depth and return the handler's step; LEAVE if there is no handler."""
     handler = frame.program.catches[frame.pc]
     if handler is None:
         return LEAVE
@@ -38,7 +38,7 @@ def unwind(frame: Frame, error: BaseException, position: int | None = None) -> i
 
 
 def reraise(frame: Frame, error: BaseException, position: int | None = None) -> int:
-    """Raise again in a frame what has been raised before: neither traceback nor context change."""
+    """Raise an exception again in a frame, with traceback and context unchanged."""
     target = unwind(frame, error, position)
     if target == LEAVE:
         frame.stack.append(error)
@@ -49,7 +49,7 @@ def reraise(frame: Frame, error: BaseException, position: int | None = None) -> 
 
 
 def raise_again(error: BaseException) -> NoReturn:
-    """Raise an exception natively, and leave its traceback and all contexts as they are."""
+    """Raise an exception natively, with its traceback and all contexts unchanged."""
     context, traceback = error.__context__, error.__traceback__
     link = sys.exception()
     while link is not None and link.__context__ is not error:
@@ -64,28 +64,28 @@ def raise_again(error: BaseException) -> NoReturn:
 
 
 def without_own_entries(entry: TracebackType | None) -> TracebackType | None:
-    """A traceback without the interpreter's frames; below an entry that `catch` made there are none."""
-    kept: list[TracebackType] = []
+    """Return a traceback without the interpreter's frames. There are none below an entry that `catch` has made."""
+    entries: list[TracebackType] = []
     while entry is not None and entry.tb_frame.f_trace_lines:
         code = entry.tb_frame.f_code
         if not code.co_filename.startswith(_HERE):
-            kept.append(entry)
+            entries.append(entry)
         elif code.co_filename == _DRIVERS and isinstance(code.co_consts[-1], CodeType):
-            kept.append(_not_started(entry.tb_frame.f_locals["frame"]))
+            entries.append(_not_started(entry.tb_frame.f_locals["frame"]))
         entry = entry.tb_next
-    for one in reversed(kept):
-        if one.tb_next is not entry:
-            one.tb_next = entry
-        entry = one
+    for kept_entry in reversed(entries):
+        if kept_entry.tb_next is not entry:
+            kept_entry.tb_next = entry
+        entry = kept_entry
     return entry
 
 
 def below(error: BaseException) -> TracebackType | None:
-    """The traceback of an exception without its outermost entry."""
+    """Return the traceback of an exception without its outermost entry."""
     entry = error.__traceback__
     return None if entry is None else entry.tb_next
 
 
 def _not_started(frame: Frame) -> TracebackType:
-    """The entry of a generator into which an exception was thrown before it ran: its driver has left one."""
+    """Return the entry of a generator that received an exception before it ran, in place of its driver's entry."""
     return TracebackType(None, frame.native(), 0, frame.code.co_firstlineno)

@@ -1,4 +1,4 @@
-"""The builds of Python that the interpreter knows, by their bytecode and by how they lay out objects in memory."""
+"""The builds of Python that the interpreter supports, by their bytecode and the memory layout of objects."""
 
 import os
 import platform
@@ -11,10 +11,10 @@ from thunder_core.foundation.errors import PythonNotSupported
 
 Version = tuple[int, int]
 
-# A version that is added here has to be gone through first, which CONTRIBUTING.md tells how to.
+# A version must be checked before it is added here. CONTRIBUTING.md describes how.
 SUPPORTED: tuple[Version, ...] = ((3, 11), (3, 12), (3, 13))
-# Versions whose bytecode is known, but on which the project's tests never ran with PyTorch; refused unless the user
-# allows them.
+# Versions whose bytecode is known, but on which the project's tests never ran with PyTorch. They are refused unless the
+# user allows them.
 UNTESTED: tuple[Version, ...] = ((3, 14),)
 ALLOW = "THUNDER_ALLOW_UNTESTED_PYTHON"  # in the environment
 HERE: Version = sys.version_info[:2]
@@ -22,7 +22,7 @@ HERE: Version = sys.version_info[:2]
 
 @dataclass(frozen=True)
 class Build:
-    """The traits of a build of Python that decide its objects' layout: its name, pointers' width, and variants."""
+    """The traits of a Python build that decide its objects' layout: its name, the width of pointers, and variants."""
 
     implementation: str = sys.implementation.name
     pointer: int = struct.calcsize("P")
@@ -31,7 +31,7 @@ class Build:
 
     @property
     def problem(self) -> str:
-        """The part of this Python that is not as the interpreter knows it; empty where there is none."""
+        """The unsupported traits of this Python, or an empty string."""
         problems = {
             f"{platform.python_implementation()} instead of CPython": self.implementation != "cpython",
             f"pointers of {8 * self.pointer} bits": self.pointer != 8,
@@ -42,7 +42,7 @@ class Build:
 
 
 def require_supported(version: Version = HERE, build: Build = Build()) -> None:
-    """Raise `PythonNotSupported` for a version, or a build, whose bytecode or whose memory is not known."""
+    """Raise `PythonNotSupported` for a version or a build whose bytecode or memory layout is unknown."""
     if version not in SUPPORTED and not (version in UNTESTED and is_allowed()):
         raise refusal(f"this is Python {_text(version)}", version)
     if problem := build.problem:
@@ -50,15 +50,15 @@ def require_supported(version: Version = HERE, build: Build = Build()) -> None:
 
 
 def is_allowed() -> bool:
-    """Whether the user allows versions of Python on which the project's tests never ran."""
+    """Whether the user allows Python versions on which the project's tests never ran."""
     return os.environ.get(ALLOW, "").lower() in ("1", "true", "yes", "on")
 
 
-def refusal(found: str, version: Version | None = None) -> PythonNotSupported:
-    """The error for a Python that is not known, which says which are, or that may be tried."""
-    known = f"{', '.join(map(_text, SUPPORTED[:-1]))} and {_text(SUPPORTED[-1])}"
+def refusal(description: str, version: Version | None = None) -> PythonNotSupported:
+    """Return the error for an unsupported Python, with the supported versions, or with how to try this version."""
+    versions = f"{', '.join(map(_text, SUPPORTED[:-1]))} and {_text(SUPPORTED[-1])}"
     return PythonNotSupported(
-        f"Thunder supports the bytecode of CPython {known}, but {found}",
+        f"Thunder supports the bytecode of CPython {versions}, but {description}",
         fix=f"use a standard 64-bit build of CPython {_text(SUPPORTED[0])} to {_text(SUPPORTED[-1])}"
         + (f", or try this version with {ALLOW}=1 in the environment" if version in UNTESTED else ""),
     )

@@ -1,4 +1,4 @@
-"""Notices the Python code that C code runs natively, where an observer asks for it: each native call is profiled."""
+"""Detection of Python code that C code runs natively, if an observer requests it. Each native call is profiled."""
 
 import sys
 from collections.abc import Callable
@@ -7,14 +7,14 @@ from typing import Any
 
 
 class Witness:
-    """Tells of each code object, once, that runs natively while it watches; a profiler that is at work wins."""
+    """Reports each code object that runs natively, once. If another profiler is active, nothing is reported."""
 
     def __init__(self, tell: Callable[[CodeType], None]) -> None:
         self._tell = tell
         self._seen: set[CodeType] = set()
 
     def call(self, function: Any, arguments: Any, keywords: dict[str, Any]) -> Any:
-        """Call natively, and watch."""
+        """Call a function natively, while watching."""
         before = self.watch(True)
         try:
             return function(*arguments, **keywords)
@@ -22,14 +22,14 @@ class Witness:
             self.watch(before)
 
     def watch(self, on: bool) -> bool:
-        """Begin or stop watching; whether it was watching before."""
-        found: Any = sys.getprofile()
-        if found is None or found == self._notice:
+        """Start or stop watching. Return whether it was watching before."""
+        profiler: Any = sys.getprofile()
+        if profiler is None or profiler == self._notice:
             sys.setprofile(self._notice if on else None)
-        return bool(found == self._notice)
+        return bool(profiler == self._notice)
 
     def _notice(self, frame: FrameType, event: str, _argument: Any) -> None:
-        """A function was called."""
+        """Report the code of a function that was called."""
         if event == "call" and frame.f_code not in self._seen:
             self._seen.add(frame.f_code)
             self._tell(frame.f_code)

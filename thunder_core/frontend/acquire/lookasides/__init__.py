@@ -1,7 +1,7 @@
-"""Lookasides: what runs in place of a function while a program is being traced.
+"""Lookasides: functions that run in place of other functions while a program is traced.
 
-A lookaside is asked with (acquisition, function, args, kwargs) before its function is called, and answers with the
-callable to run natively instead, or with None to let the call go its way. Each module of this folder is imported.
+A lookaside is called with (acquisition, function, args, kwargs) before its function is called. It returns a callable to
+run natively instead, or None to leave the call unchanged. Each module of this folder is imported.
 """
 
 from __future__ import annotations

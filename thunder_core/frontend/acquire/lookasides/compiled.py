@@ -1,4 +1,4 @@
-"""Compiled functions that a program calls: what stands in for them while the program is traced."""
+"""Compiled functions that a program calls: they are traced through, or called by one bound symbol."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 
 
 class Nested(Protocol):
-    """Tells which compiled functions a program runs through, and calls the others."""
+    """Decides which compiled functions a program traces through, and calls the others."""
 
     def __call__(self, acquisition: TracedRun, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the compiled function by one bound symbol of the trace."""
+        """Call the compiled function as one bound symbol of the trace."""
 
     def stays(self, compiled: Any) -> bool:
-        """Whether a compiled function is called by one bound symbol."""
+        """Whether a compiled function is called as one bound symbol."""
 
 
 def compiled_function(
     acquisition: TracedRun, function: Any, plain: types.FunctionType, inner: Any
 ) -> Callable[..., Any]:
-    """Trace through a compiled function, or call it by one bound symbol."""
+    """Trace through a compiled function, or call it as one bound symbol."""
     nested: Nested | None = acquisition.nested
     if nested is not None and nested.stays(inner.specializations):
         return functools.partial(_call, acquisition, function, plain, inner)
     if acquisition.outside.surprises is None:
         acquisition.outside.attribute(plain, "_thunder", inner)
         acquisition.outside.attribute(inner, "subject", inner.subject)
-    else:  # it is code, and no data that a functional program reads
+    else:  # a compiled function is code, not data that a functional program reads
         acquisition.outside.root("compiled", "compiled", inner.subject)
     return functools.partial(acquisition.machine.call, inner.subject, *owner_of(function))
 
@@ -46,12 +46,12 @@ def _call(
     )
     arguments: tuple[Any, ...] = (*owner_of(function), *args)
     owner, arguments = (plain, arguments) if compiled is inner else (arguments[0], arguments[1:])
-    if all(acquisition.outside.path_of(one) is None for one in (owner, compiled.derivative_of)):
-        acquisition.refuse(f"the program makes the compiled function `{plain.__name__}`, which has its own settings")
+    if all(acquisition.outside.path_of(value) is None for value in (owner, compiled.derivative_of)):
+        acquisition.refuse(f"the program creates the compiled function `{plain.__name__}`, which has its own settings")
     acquisition.outside.root("compiled", "compiled", compiled.subject)
     return acquisition.nested(acquisition, compiled, arguments, kwargs)
 
 
 def owner_of(function: Any) -> tuple[Any, ...]:
-    """The object that a method is bound to; nothing for a function."""
+    """Return the object that a method is bound to, as a tuple, which is empty for a function."""
     return (function.__self__,) if type(function) is types.MethodType else ()

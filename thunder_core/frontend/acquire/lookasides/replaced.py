@@ -17,11 +17,11 @@ class Replacements:
 
     def __init__(self, lookasides: Sequence[Lookaside] = ()) -> None:
         self._lookasides = {lookaside.function: lookaside for lookaside in lookasides}
-        self._passed: Lookaside | None = None  # whose function is called next as it is
+        self._passed: Lookaside | None = None  # the lookaside whose function is called unchanged next
         self.were_called = False
 
     def of(self, acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
-        """The function that is called in place of this one, with the same arguments; None for the function itself."""
+        """Return the replacement to call with the same arguments; None if `function` itself should be called."""
         for target, owner in targets_of(function):
             lookaside = self._lookasides.get(target)
             if lookaside is None:
@@ -43,7 +43,7 @@ class Replacements:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """Call the replacement, or the function itself where the lookaside's condition does not hold."""
+        """Call the replacement, or the original function if the lookaside's condition does not hold."""
         machine, self.were_called = acquisition.machine, True
         if lookaside.when is not None:
             acquisition.outside.root("lookaside", "condition", lookaside.when)
@@ -58,7 +58,7 @@ class Replacements:
 
 
 def targets_of(function: Any) -> list[tuple[Any, tuple[Any, ...]]]:
-    """The functions by which a lookaside may name this call, each with its first arguments: a method's object."""
+    """List the functions that a lookaside may name for this call, each with its bound first arguments."""
     targets: list[tuple[Any, tuple[Any, ...]]] = []
     try:
         hash(function)
@@ -68,14 +68,14 @@ def targets_of(function: Any) -> list[tuple[Any, tuple[Any, ...]]]:
     if type(function) is MethodType:
         targets.append((function.__func__, (function.__self__,)))
     elif type(function) is BuiltinMethodType and not isinstance(function.__self__, type | None):
-        of_class = getattr(type(function.__self__), function.__name__, None)
-        if of_class is not None and getattr(of_class, "__objclass__", None) is not None:
-            targets.append((of_class, (function.__self__,)))
+        unbound = getattr(type(function.__self__), function.__name__, None)
+        if unbound is not None and getattr(unbound, "__objclass__", None) is not None:
+            targets.append((unbound, (function.__self__,)))
     return targets
 
 
 def is_within(frame: Any, lookaside: Lookaside) -> bool:
-    """Whether a frame is, or was called by, the replacement, and the original has not been called since."""
+    """Whether a frame runs in a call of the replacement, without a call of the original function in between."""
     replacement, original = code_of(lookaside.replacement), code_of(lookaside.function)
     while frame is not None:
         if frame.function is not None and frame.function is replacement:
@@ -87,13 +87,13 @@ def is_within(frame: Any, lookaside: Lookaside) -> bool:
 
 
 def code_of(function: Any) -> FunctionType | None:
-    """The function of Python whose frame a call of this one makes; None where there is none."""
+    """Return the Python function whose frame a call of `function` creates; None if there is none."""
     while type(function) is functools.partial:
         function = function.func
     if type(function) is MethodType:
         function = function.__func__
     if type(function) is not FunctionType:
-        function = getattr(type(function), "__call__", None)  # noqa: B004 - its function, which is compared
+        function = getattr(type(function), "__call__", None)  # noqa: B004 - only compared
     compiled = compiled_of(function)
     function = function if compiled is None else compiled.subject
     return function if type(function) is FunctionType else None

@@ -1,4 +1,4 @@
-"""The table of lookasides, and the modules whose Python code runs natively because nothing of theirs needs a guard."""
+"""The table of lookasides, and the modules whose Python code runs natively because it needs no guards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.tracing.library import applied_functions, captured_parts, tran
 Lookaside = Callable[[TracedRun, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
 
 LOOKASIDES: dict[Callable[..., Any], Lookaside] = {}
-# By module and name: of functions whose modules take long to import, and are imported by what calls them.
+# By module and name: lookasides of functions in modules that take long to import, and that their callers import.
 LATE_LOOKASIDES: dict[tuple[str, str], Lookaside] = {}
 
 NATIVE_MODULES = (
@@ -45,12 +45,12 @@ NATIVE_MODULES = (
 )
 
 
-# Of these, functions that look into the objects that they are given, and methods of what threads share.
+# Functions of these modules that inspect their arguments, and methods of objects that threads share.
 LOOKING_INTO = ("getmembers", "getmembers_static", "_getmembers", "getattr_static", "_check_instance", "_check_class")
 SHARED = ("is_set", "isSet", "set", "clear", "notify", "notify_all", "acquire", "release", "_is_owned")
 CONTEXTS = ("__enter__", "__exit__")
 TRACED_PARTS = (applied_functions, captured_parts, transformed_calls)
-# Of these, functions whose reads and writes matter: they change what printing a tensor gives, or call the program's.
+# Functions of these modules whose reads and writes matter: they change how tensors are printed, or call the program.
 INTERPRETED = frozenset(
     {
         *(("inspect", name) for name in LOOKING_INTO),
@@ -59,13 +59,13 @@ INTERPRETED = frozenset(
         *((part.__name__, name) for part in TRACED_PARTS for name in part.TRACED),
     }
 )
-# Of these, modules that models are made of: what their layers read is guarded, and what they compute is traced.
+# Modules among these that models consist of: the reads of their layers are guarded, and their operations are traced.
 MODULES_OF_MODELS = (
     "thunder_core.backend.quantization",
     "thunder_core.backend.parallel.replicas",
     "thunder_core.backend.parallel.shards",
 )
-# Of these, the modules whose functions look at the code of functions; nothing that they are given is redirected.
+# Modules among these that inspect the code of functions. Their arguments are not redirected.
 LOOKING_AT_CODE = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_internal", "torch.fx", "typing")
 
 
@@ -80,7 +80,7 @@ def lookaside(*functions: Callable[..., Any]) -> Callable[[Lookaside], Lookaside
 
 
 def late_lookaside(path: str) -> Callable[[Lookaside], Lookaside]:
-    """Register the decorated function as the lookaside of `module:name`; the module need not be imported yet."""
+    """Register the decorated function as the lookaside of `module:name`, without importing the module."""
     module, _, name = path.partition(":")
 
     def register(answer: Lookaside) -> Lookaside:
@@ -91,7 +91,7 @@ def late_lookaside(path: str) -> Callable[[Lookaside], Lookaside]:
 
 
 def late_lookaside_of(function: FunctionType) -> Lookaside | None:
-    """The lookaside of a function in a module that was imported late; None for a function without one."""
+    """Return the lookaside of a function in a module that was imported late, or None."""
     answer = LATE_LOOKASIDES.get((function.__module__, function.__name__))
     if answer is None:
         return None
@@ -99,14 +99,14 @@ def late_lookaside_of(function: FunctionType) -> Lookaside | None:
     return answer if named is function else None
 
 
-# Functions whose result is guarded by asking them again: the attributes of transformers' configs.
+# Functions whose results are guarded by calling them again: the attributes of transformers' configs.
 ASKED_AGAIN = (("transformers", "__getattribute__"),)
 
 
 def is_native_code(function: FunctionType) -> bool:
-    """Whether a Python function is called, not interpreted: one of such a module, by its name and by its code.
+    """Whether a Python function is called natively, judged by the module of its name and the module of its code.
 
-    What wraps another function (`functools.wraps`) has the name of that one's module alone.
+    A function that wraps another one (`functools.wraps`) has only the name of the other function's module.
     """
     home = function.__globals__.get("__name__")
     return runs_natively(function.__module__, function.__name__) and runs_natively(home, function.__name__)
@@ -114,7 +114,7 @@ def is_native_code(function: FunctionType) -> bool:
 
 @cache
 def runs_natively(module: str | None, name: str = "") -> bool:
-    """Whether Python functions of this module, or its functions of this name, are called, not interpreted."""
+    """Whether Python functions of this module, or its functions of this name, are called natively."""
     if is_asked_again(module, name):
         return True
     is_interpreted = (module, name) in INTERPRETED or _is_within(module, MODULES_OF_MODELS)
@@ -123,18 +123,18 @@ def runs_natively(module: str | None, name: str = "") -> bool:
 
 @cache
 def runs_alone(module: str | None, name: str) -> bool:
-    """Whether nothing that such a function calls has to lead back to the interpreter, or may.
+    """Whether the calls of such a function need not, or must not, be redirected to the interpreter.
 
-    What is asked again need not; what looks at the code of the functions that it is given must find their own.
+    Functions that are called again need no redirection. Functions that inspect code must see the original functions.
     """
     return is_asked_again(module, name) or _is_within(module, LOOKING_AT_CODE)
 
 
 @cache
 def is_asked_again(module: str | None, name: str) -> bool:
-    """Whether what functions of this name return is guarded by asking again, whatever they read on the way."""
+    """Whether the results of functions of this name are guarded by calling the functions again."""
     return any(str(module).startswith(f"{package}.") and name == asked for package, asked in ASKED_AGAIN)
 
 
 def _is_within(module: str | None, packages: tuple[str, ...]) -> bool:
-    return any(module == one or str(module).startswith(f"{one}.") for one in packages)
+    return any(module == package or str(module).startswith(f"{package}.") for package in packages)

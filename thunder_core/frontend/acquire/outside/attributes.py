@@ -1,4 +1,4 @@
-"""Attributes that the program read: where they lie, and what makes Python find them there and not elsewhere."""
+"""Attributes that the program reads: their paths, and guards that Python still finds them in the same place."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
 
 
 class GuardedReads(Protocol):
-    """The guarding of reads (`acquire.outside.Outside`): roots of paths, what was read, and what was not there."""
+    """The guarding of reads (`acquire.outside.Outside`): roots of paths, values that were read, and missing names."""
 
     def root(self, step: str, key: str, value: Any) -> Path:
-        """The root of paths that is this object."""
+        """Return a path that begins at this object."""
 
     def read(self, path: Path, value: Any) -> None:
-        """Guard that this value lies at the path."""
+        """Guard that this value is at the path."""
 
     def absent(self, path: Path, name: Any) -> None:
         """Guard that the namespace at the path has no such name."""
 
 
 def locate(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
-    """The path to an attribute of what `path` leads to; None where nothing more has to be guarded.
+    """Return the path to an attribute of the object at `path`; None if no further guard is needed.
 
-    That is so for what interpreted code computed (its own reads are known), for the metadata of tensors (guarded as
-    a whole) and for the methods of classes in C (they cannot change).
+    No guard is needed for results of interpreted code (whose own reads are guarded), for the metadata of tensors
+    (guarded as a whole) and for C methods of classes (which cannot change).
     """
     owner = path.value
     namespace = getattr(owner, "__dict__", None)
     if is_bound_anew(value, owner):
         return None
     if isinstance(type(owner).__getattribute__, types.FunctionType):
-        # Only Python's own lookup says what it answers; where that is new each time, what it read is guarded.
+        # The result depends on Python code. If the code returns a new object each time, its own reads are guarded.
         return path.attribute(name, value) if is_constant(value) or getattr(owner, name) is value else None
     if isinstance(namespace, dict):
         if name in namespace and namespace[name] is value:
             return path.entry(name, value)
         if isinstance(owner, torch.nn.Module):
             for table in MODULE_TABLES:
-                if namespace[table].get(name, MISSING) is value:  # else the class has an attribute of that name
+                if namespace[table].get(name, MISSING) is value:  # otherwise the class has an attribute of that name
                     return path.entry(table, namespace[table]).item(name, value)
     if isinstance(owner, torch.Tensor):
         return None
@@ -60,10 +60,10 @@ def locate(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | N
 
 
 def is_bound_anew(value: Any, owner: Any) -> bool:
-    """Whether a value is a method of C's that each read binds anew, to an object or to the class of one.
+    """Whether a value is a C method that each read binds again, to an object or to its class.
 
-    Functions that a module holds are not bound anew, and others may take their place; those of PyTorch's own modules
-    stay. Methods of pybind11 are functions of C in a method of Python's.
+    Functions in a module are not bound again and may be replaced, except in PyTorch's own modules. Methods of pybind11
+    are C functions wrapped in Python methods.
     """
     if type(value) is types.MethodType and type(value.__func__) is types.BuiltinMethodType:
         return value.__self__ is owner
@@ -73,13 +73,13 @@ def is_bound_anew(value: Any, owner: Any) -> bool:
 
 
 def is_held(function: Any, module: types.ModuleType) -> bool:
-    """Whether a module that is none of PyTorch's holds a function under its name."""
+    """Whether a module other than PyTorch's has a function under the function's name."""
     is_torchs = module.__name__.partition(".")[0] == "torch"
     return not is_torchs and vars(module).get(getattr(function, "__name__", "")) is function
 
 
 def _of_type(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
-    """The path to an attribute of a class: its own or a base's, else its metaclass's."""
+    """Return the path to an attribute of a class, from the class itself, a base, or its metaclass."""
     owner = path.value
     base = _base_with(owner, name)
     if base is None or isinstance(getattr(type(owner), name, None), property):
@@ -92,7 +92,7 @@ def _of_type(outside: GuardedReads, path: Path, name: str, value: Any) -> Path |
 
 
 def _read_entry(outside: GuardedReads, kind: type, base: type, name: str) -> None:
-    """Guard what a class holds under a name as its base has it, and that no class before the base has the name."""
+    """Guard the entry of a class's base under a name, and that no class before the base has the name."""
     for hiding in mro_of(kind)[: mro_of(kind).index(base)]:
         hidden = outside.root("class", hiding.__name__, hiding)
         outside.absent(hidden.attribute("__dict__", dict_of(hiding)), name)
@@ -101,19 +101,22 @@ def _read_entry(outside: GuardedReads, kind: type, base: type, name: str) -> Non
 
 
 def is_hidden_by_metaclass(kind: type, name: str) -> bool:
-    """Whether the class itself answers for a name otherwise than its instances: its metaclass has a data descriptor."""
+    """Whether a data descriptor of the metaclass gives the class another value for a name than its instances."""
     return hasattr(type(type_lookup(type(kind), name)), "__set__")
 
 
 def is_interpreted(unbound: Any) -> bool:
-    """Whether reading what a class holds from the class runs Python code, whose own reads are known."""
+    """Whether reading a class entry from the class runs Python code, whose own reads are guarded."""
     if isinstance(unbound, classmethod):
         return isinstance(unbound.__func__, property)
     return isinstance(getattr(type(unbound), "__get__", None), types.FunctionType)
 
 
 def _of_module(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
-    """The path to what a module gives; its `__getattr__` is interpreted, and may give a new object each time."""
+    """Return the path to a module's attribute.
+
+    Its `__getattr__` is interpreted, and may return a new object each time.
+    """
     fallback = vars(path.value).get("__getattr__")
     if type(fallback) is not types.FunctionType or is_constant(value) or getattr(path.value, name) is value:
         return path.attribute(name, value)
@@ -123,17 +126,17 @@ def _of_module(outside: GuardedReads, path: Path, name: str, value: Any) -> Path
 
 
 def _base_with(kind: type, name: str) -> type | None:
-    """The class among a class and its bases that defines a name."""
+    """Return the first class among a class and its bases that defines a name."""
     return next((base for base in mro_of(kind) if name in dict_of(base)), None)
 
 
 def is_getter_in_c(unbound: Any) -> bool:
-    """Whether a property gets its value by code in C, as those of pybind11 do, so that its reads are not known."""
+    """Whether a property has a C getter, as in pybind11, so that its reads are unknown."""
     return isinstance(unbound, property) and callable(unbound.fget) and not runs_python(unbound.fget)
 
 
 def runs_python(function: Any) -> bool:
-    """Whether a call of this is one of Python code, at once or by what it is bound to or made of."""
+    """Whether a call runs Python code, directly or through a bound method or a partial."""
     while isinstance(function, types.MethodType | functools.partial):
         function = function.__func__ if isinstance(function, types.MethodType) else function.func
     return isinstance(function, types.FunctionType) or python_method(type(function), "__call__") is not None
@@ -170,7 +173,7 @@ def _of_class(outside: GuardedReads, path: Path, name: str, value: Any) -> Path 
 
 
 def _absent_everywhere(outside: GuardedReads, path: Path, name: str) -> None:
-    """Guard that neither an instance nor its classes have an attribute, so that `__getattr__` answers."""
+    """Guard that neither an instance nor its classes have an attribute, so that `__getattr__` is called."""
     namespace = getattr(path.value, "__dict__", None)
     if isinstance(namespace, dict):
         outside.absent(path.attribute("__dict__", namespace), name)
@@ -180,7 +183,7 @@ def _absent_everywhere(outside: GuardedReads, path: Path, name: str) -> None:
 
 
 def _unshadowed(outside: GuardedReads, path: Path, name: str, unbound: Any) -> None:
-    """Guard that the instance gets no attribute of that name, which would win over the class's."""
+    """Guard that the instance has no attribute of that name, which would override the class's."""
     namespace = getattr(path.value, "__dict__", None)
     if isinstance(namespace, dict) and not hasattr(type(unbound), "__set__"):
         outside.absent(path.attribute("__dict__", namespace), name)

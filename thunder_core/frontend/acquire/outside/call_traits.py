@@ -1,4 +1,4 @@
-"""Traits of calls that decide what an acquisition does with them."""
+"""Traits of calls that decide how an acquisition treats them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ KEEPING = ("append", "extend", "setdefault")
 
 
 def without_self(replacement: Callable[..., Any], method: types.MethodType) -> Callable[..., Any]:
-    """A replacement for a function, to be called with a bound method's arguments."""
+    """Return a replacement that is called with a bound method's arguments, without the bound object."""
     return lambda *args, **kwargs: replacement(method.__self__, *args, **kwargs)
 
 
 def is_of_classes(function: Any) -> bool:
-    """Whether the function looks at the class or the identity of what it is given, and at nothing in it."""
+    """Whether a function reads only the class or the identity of its arguments, and no contents."""
     return type(function) in (type, types.BuiltinFunctionType) and function in (isinstance, id, type, getattr, hasattr)
 
 
 def reference_asked(function: Any) -> Any:
-    """The weak reference that a call of C's asks for its object, by itself or by `super().__call__()`; else None."""
-    asked = type(function) is types.MethodWrapperType and function.__name__ == "__call__"
-    reference = function.__self__ if asked else function
+    """Return the weak reference that a C call dereferences, directly or by `super().__call__()`; otherwise None."""
+    is_call_method = type(function) is types.MethodWrapperType and function.__name__ == "__call__"
+    reference = function.__self__ if is_call_method else function
     return reference if issubclass(type(reference), weakref.ref) else None
 
 
 def is_making_class(function: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a class is called that makes classes: a metaclass; `type` does with more than one argument."""
+    """Whether a call makes a class: a call of a metaclass, or of `type` with more than one argument."""
     return isinstance(function, type) and issubclass(function, type) and len(args) > 1
 
 
 def is_shallow(function: Any) -> bool:
-    """Whether the function looks at the items of the containers that it is given, and not into them."""
+    """Whether a function reads only the direct items of containers in its arguments."""
     try:
         return function in SHALLOW or getattr(function, "__name__", "") in KEEPING
     except TypeError:  # an unhashable callable
@@ -44,12 +44,12 @@ def is_shallow(function: Any) -> bool:
 
 
 def is_fixed(value: Any) -> bool:
-    """Whether a value is known by itself, and so are its parts."""
+    """Whether a value and its parts are constants or known by identity."""
     if type(value) is tuple:
         return all(map(is_fixed, value))
     return is_constant(value) or isinstance(value, BY_IDENTITY)
 
 
 def is_plain_mapping(value: Any) -> bool:
-    """Whether asking the value for a key runs dict's own code."""
+    """Whether looking up a key in the value runs dict's own code."""
     return isinstance(value, dict) and type(value).__contains__ is dict.__contains__

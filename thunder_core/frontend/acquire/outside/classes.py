@@ -1,4 +1,4 @@
-"""Guards on the user's classes: what a program reaches through the class of an object."""
+"""Guards on the user's classes, which a program reaches through the class of an object."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_core.frontend.interpreter.special import special_methods
 if TYPE_CHECKING:
     from thunder_core.frontend.acquire.outside.outside import Outside
 
-# For each wrapper of a function in the body of a class, the attributes that hold the function.
+# For each wrapper of a function in a class body, the attributes that refer to the function.
 PARTS: dict[type, tuple[str, ...]] = {
     property: ("fget", "fset", "fdel"),
     classmethod: ("__func__",),
@@ -26,17 +26,17 @@ PARTS: dict[type, tuple[str, ...]] = {
     functools.singledispatchmethod: ("func",),
     functools.cached_property: ("func",),
 }
-# For each method of a descriptor, the position of the argument that is the class which holds it, or an instance of it.
+# For each method of a descriptor, the position of the argument that is the owner class or an instance of it.
 HOLDER_POSITION = {"__get__": 2, "__set__": 1, "__delete__": 1}
 
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 class Classes:
-    """The user's classes that a program uses: a name found in one is guarded, and its absence from the bases before it.
+    """The user's classes that a program uses. A name found in a class is guarded, and its absence from earlier bases.
 
-    Only the user's own are looked into: those of the standard library and of installed packages stay as they are. A
-    class that the program makes is another one at each call, and has no path.
+    Only the user's own classes are examined. Classes of the standard library and of installed packages do not change. A
+    class that the program makes is a new class at each call, and has no path.
     """
 
     def __init__(self, outside: Outside) -> None:
@@ -47,22 +47,25 @@ class Classes:
         self._met: dict[int, type] = {}
 
     def made(self, kind: type) -> None:
-        """The program made a class."""
+        """Note that the program made a class."""
         self._made[id(kind)] = kind
 
     def met(self, kind: type) -> None:
-        """The program met an instance of a class."""
+        """Note that the program met an instance of a class."""
         self._met[id(kind)] = kind
 
     def reached(self, kind: type) -> None:
-        """The program reads an attribute of a class that it came to by an object; one of the user's is known by it."""
+        """Note that the program reads an attribute of a class that it reached by an object; a user's class becomes a
+        root.
+        """
         if self.is_users(kind):
             self._outside.root("class", kind.__name__, kind)
 
     def guard_special(self) -> None:
-        """Guard which special methods the user's classes have of whose instances something was asked.
+        """Guard the set of special methods of the user's classes whose instances were used.
 
-        Where a class lacks one, Python does something of its own: what comes to it later, or goes, is noticed so.
+        If a class lacks a special method, Python uses a default. So methods that are added or removed later are
+        noticed.
         """
         for guard in list(self._outside.guards.values()):
             if isinstance(guard, OfType):
@@ -76,7 +79,7 @@ class Classes:
                 self._outside.guard(SpecialMethods(root, special_methods(base)))
 
     def called(self, function: types.FunctionType, arguments: tuple[Any, ...]) -> None:
-        """Guard the entry by which a function was reached, where the class of its first argument holds it."""
+        """Guard the entry by which a function was reached, if the class of its first argument has it."""
         if not arguments or self._outside.path_of(function) is not None or not is_users_code(function.__code__):
             return
         first = arguments[0]
@@ -92,7 +95,7 @@ class Classes:
             self.described(holder, first)
 
     def described(self, holder: type, descriptor: Any) -> None:
-        """Guard the entry of a class that holds a descriptor which the program uses."""
+        """Guard the entry of a class that holds a descriptor used by the program."""
         for base in self._bases(holder):
             for name, unbound in dict_of(base).items():
                 if unbound is descriptor:
@@ -100,14 +103,14 @@ class Classes:
                     return
 
     def attribute(self, owner: Any, name: str) -> None:
-        """Guard what the class of an object without a path holds under a name, unless the object itself has it."""
+        """Guard a name in the class of an object without a path, unless the object itself has the name."""
         self.met(type(owner))
         namespace = getattr(owner, "__dict__", None)
         if not isinstance(namespace, dict) or name not in namespace:
             self.found(type(owner), name)
 
     def found(self, kind: type, name: str) -> None:
-        """Guard in which base of a class a name lies, and that no base before has it."""
+        """Guard which base of a class defines a name, and that no earlier base does."""
         if (id(kind), name) in self._seen:
             return
         self._seen.add((id(kind), name))
@@ -123,7 +126,7 @@ class Classes:
                 return
 
     def _read(self, path: Any, unbound: Any) -> None:
-        """Guard what a class holds; the functions that it consists of are known from then on."""
+        """Guard an entry of a class, and the functions that it wraps."""
         if isinstance(unbound, types.MemberDescriptorType | types.GetSetDescriptorType):
             return
         self._outside.read(path, unbound)
@@ -133,7 +136,7 @@ class Classes:
                 self._outside.read(path.attribute(part, function), function)
 
     def _name_of(self, kind: type, function: types.FunctionType) -> str | None:
-        """The name under which a class holds a function, alone or in what stands in its place."""
+        """Return the name under which a class has a function, directly or wrapped."""
         bases = list(self._bases(kind))
         named = function.__name__
         for base in bases:
@@ -144,20 +147,20 @@ class Classes:
         )
 
     def _bases(self, kind: type) -> Iterable[type]:
-        """The user's own classes among a class and its bases."""
+        """Return the user's own classes among a class and its bases."""
         return filter(self.is_users, mro_of(kind))
 
     def is_users(self, kind: type) -> bool:
-        """Whether a class is the user's own, and was there before the program."""
-        known = self._of_user.get(id(kind))
-        if known is None:
+        """Whether a class is the user's own, and existed before the program."""
+        entry = self._of_user.get(id(kind))
+        if entry is None:
             module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
-            known = self._of_user[id(kind)] = kind, _is_users_module(kind, module)
-        return known[1] and id(kind) not in self._made
+            entry = self._of_user[id(kind)] = kind, _is_users_module(kind, module)
+        return entry[1] and id(kind) not in self._made
 
 
 def _is_users_module(kind: type, module: Any) -> bool:
-    """Whether a class that is no static type of C belongs to a module of the user's."""
+    """Whether a class is not a static C type, and belongs to a module of the user."""
     if not kind.__flags__ & HEAP_TYPE:
         return False
     file = getattr(module, "__file__", None)
@@ -165,7 +168,7 @@ def _is_users_module(kind: type, module: Any) -> bool:
 
 
 def _holds(unbound: Any, function: Any) -> bool:
-    """Whether what a class holds is a function or stands in its place."""
+    """Whether a class entry is a function or wraps it."""
     return unbound is function or any(part is function for part in _parts(unbound))
 
 

@@ -1,4 +1,4 @@
-"""Containers of C: which methods change them, at the level of which class these are C's, and how they are put back."""
+"""Built-in containers: the methods that change them, the class level at which the methods are in C, and restoring."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SHRINK = ("pop", "popleft", "popitem", "remove", "discard", "clear")
 REARRANGE = ("reverse", "sort", "rotate", "move_to_end")
 UPDATES = ("difference_update", "intersection_update", "symmetric_difference_update")
 MUTATORS = frozenset((*IN_PLACE, *GROW, *SHRINK, *REARRANGE, *UPDATES))
-# Those of them that do the same whatever the container holds; `__setitem__` does so for mappings.
+# Methods among these with the same effect for all contents; for mappings, also `__setitem__`.
 BLIND = frozenset(
     {"append", "appendleft", "extend", "extendleft", "add", "update", "discard", "clear", "__iadd__", "__ior__"}
 )
-# Those of them that take over the items of what they are given, which may change later, or can be gone through once.
+# Methods among these that copy the items of an argument, which may change later, or can be iterated only once.
 TAKING = frozenset({"extend", "extendleft", "update", *IN_PLACE[2:], *UPDATES}) - {"__imul__"}
 CONTAINERS = (list, dict, set, collections.deque)
-LASTING = (str, bytes, tuple, frozenset, range, int)  # of what is given, what neither changes nor is used up
+LASTING = (str, bytes, tuple, frozenset, range, int)  # types of arguments that neither change nor are used up
 
 UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _HEAP = (
@@ -41,25 +41,25 @@ _HEAP = (
     "_heappop_max",
     "_heapreplace_max",
 )
-# C functions that change the list that they are given first.
+# C functions that change the list in their first argument.
 CHANGING: frozenset[Callable[..., Any]] = frozenset(
     {*(getattr(heapq, name) for name in _HEAP if hasattr(heapq, name)), bisect.insort_left, bisect.insort_right}
 )
 
 
 def container_base(value: Any) -> Any:
-    """The builtin mutable container that a value is, if it is one."""
-    kind = type(value)  # not isinstance, which asks the value's own `__class__`
+    """Return the mutable built-in container class that a value is an instance of, or None."""
+    kind = type(value)  # not isinstance, which reads the value's own `__class__`
     return next((base for base in CONTAINERS if issubclass(kind, base)), None)
 
 
 def mapping_base(container: dict[Any, Any]) -> Any:
-    """The class whose methods see a mapping's items as they are stored, whatever its own class overrides."""
+    """Return the built-in class whose methods read a mapping's stored items, bypassing overrides."""
     return collections.OrderedDict if isinstance(container, collections.OrderedDict) else dict
 
 
 def plain_copy(value: Any) -> Any:
-    """A container's items in a builtin container of the same kind, past all that its own class overrides."""
+    """Copy a container's items to a built-in container of the same kind, bypassing overrides."""
     if isinstance(value, dict):
         base = mapping_base(value)
         return base(base.items(value))
@@ -68,7 +68,7 @@ def plain_copy(value: Any) -> Any:
 
 
 def put_back(value: Any, original: Any) -> None:
-    """Give a container the items that its plain copy has."""
+    """Restore a container's items from its plain copy."""
     base = type(original)
     base.clear(value)
     if base in (list, collections.deque):
@@ -81,17 +81,17 @@ def put_back(value: Any, original: Any) -> None:
 
 
 def is_known_key(key: Any) -> bool:
-    """Whether a key is equal to others by its value or its identity alone, so that no code of the user's decides."""
+    """Whether equality of a key depends only on its value or identity, so that no code of the user decides."""
     return type(key) in (str, int, bytes, bool, float) or is_known_by_identity(key)
 
 
 def is_known_item(container: Any, key: Any) -> bool:
-    """Whether which item of a container of C's is meant is known by the key alone, past what `__index__` gives."""
+    """Whether the key alone determines an item of a built-in container, without calling `__index__`."""
     return is_known_key(key) and (isinstance(container, dict) or type(key) is int)
 
 
 def is_known_by_identity(value: Any) -> bool:
-    """Whether an object is equal to itself alone, in a mapping or a set, or is a weak reference to one that is."""
+    """Whether an object equals only itself in a mapping or a set, or is a weak reference to such an object."""
     kind = type(value)
     if issubclass(kind, weakref.ref):
         referent = weakref.ref.__call__(value)
@@ -102,13 +102,13 @@ def is_known_by_identity(value: Any) -> bool:
 
 
 def index_of(container: Any, key: Any) -> Any:
-    """The key of an item; an index is counted from the beginning."""
+    """Return the key of an item, with a negative index converted to a positive one."""
     counted = isinstance(container, list | tuple) and type(key) is int and -len(container) <= key < 0
     return key + len(container) if counted else key
 
 
 def level_of(kind: type, name: str) -> type | None:
-    """The class whose C method instances of a type override in Python; None where they have the C method itself."""
+    """Return the class whose C method is overridden in Python by a type's classes; None if it is not overridden."""
     if not isinstance(type_lookup(kind, name), types.FunctionType):
         return None
     bases = (base for base in mro_of(kind) if name in dict_of(base))
@@ -116,7 +116,7 @@ def level_of(kind: type, name: str) -> type | None:
 
 
 def kept_arguments(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of a container's method, copied where it takes over the items of something mutable."""
+    """Return the arguments of a container's method, with mutable containers copied if the method copies their items."""
     if name == "__setitem__" and isinstance(arguments[0], slice):
         return arguments[0], _as_now(arguments[1])
     return tuple(map(_as_now, arguments)) if name in TAKING else arguments
@@ -127,14 +127,14 @@ def _as_now(argument: Any) -> Any:
 
 
 def is_used_up(name: str, argument: Any) -> bool:
-    """Whether a method of a container goes through something that cannot be gone through again: an iterator, a view."""
+    """Whether a method consumes an argument that can be iterated only once, or that is a view."""
     if name not in TAKING or container_base(argument) is not None or isinstance(argument, LASTING):
         return False
     return isinstance(argument, Iterable)
 
 
 def receiver(function: Any, args: tuple[Any, ...]) -> tuple[Any, str, tuple[Any, ...], type | None]:
-    """The object that a C method is called on, its name and its other arguments; the class, where it was named.
+    """Return the object of a C method call, the method's name, its other arguments, and the class if it is named.
 
     `list.append(items, x)` is called on `items`, as is `super().append(x)`.
     """
@@ -146,7 +146,7 @@ def receiver(function: Any, args: tuple[Any, ...]) -> tuple[Any, str, tuple[Any,
 
 
 def is_changing(function: Any) -> bool:
-    """Whether a C function changes the container that it is given first."""
+    """Whether a C function changes the container in its first argument."""
     try:
         return function in CHANGING
     except TypeError:  # an unhashable callable
@@ -154,5 +154,5 @@ def is_changing(function: Any) -> bool:
 
 
 def taken_as(argument: Any) -> type:
-    """The kind of container in which the items of what a container is given are kept: for a mapping, its pairs."""
+    """Return the container type to keep an argument's items in: dict for the pairs of a mapping, otherwise list."""
     return dict if hasattr(type(argument), "keys") else list

@@ -1,7 +1,7 @@
-"""Functions of the program that draw arrays and compute with them: called by the prologue as a whole.
+"""Functions of the program that draw arrays and compute with them: the prologue calls them as a whole.
 
-A function that looks into arrays which it drew would be traced for these values alone. Where its arguments are
-constants, and it neither writes to anything outside nor calls PyTorch, the prologue can call it instead.
+A function that reads the values of arrays that it drew would be traced for these values only. If its arguments are
+constants, and it neither writes to outside objects nor calls PyTorch, the prologue can call it instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PYTORCH = "torch"
 
 
 class NeedsDrawingFunction(BaseException):
-    """A function looked into arrays that it drew: the program is recorded with the function as one draw."""
+    """A function read the values of arrays that it drew: the program is recorded again, with the call as one draw."""
 
     def __init__(self, code: types.CodeType) -> None:
         super().__init__(code.co_qualname)
@@ -27,31 +27,31 @@ class NeedsDrawingFunction(BaseException):
 
 
 def outermost_drawing(frame: Any) -> types.CodeType | None:
-    """The code of the outermost function that may be called as a whole, among those that are running."""
-    found = None
+    """Return the code of the outermost running function that may be called as a whole, or None."""
+    code = None
     while frame is not None:
         if frame.function is not None and may_be_called_whole(frame):
-            found = frame.code
+            code = frame.code
         frame = frame.back
-    return found
+    return code
 
 
 def may_be_called_whole(frame: Any) -> bool:
-    """Whether the function of a frame has constants for arguments, and does nothing but compute."""
+    """Whether the function of a frame has only constant arguments and only computes."""
     code, function = frame.code, frame.function
     count = code.co_argcount + code.co_kwonlyargcount
-    arguments = [held.cell_contents if type(held) is types.CellType else held for held in frame.fast[:count]]
+    arguments = [slot.cell_contents if type(slot) is types.CellType else slot for slot in frame.fast[:count]]
     return (
         count > 0
         and not code.co_freevars
-        and not any(is_writing(one) for one in codes_of(code))
-        and not any(is_of_torch(function.__globals__.get(name)) for one in codes_of(code) for name in one.co_names)
+        and not any(map(is_writing, codes_of(code)))
+        and not any(is_of_torch(function.__globals__.get(name)) for inner in codes_of(code) for name in inner.co_names)
         and all(map(is_constant_tree, arguments))
     )
 
 
 def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code of a function, and that of the functions in it."""
+    """Yield the code of a function and of the functions nested in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -60,16 +60,16 @@ def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
 
 @cache
 def is_writing(code: types.CodeType) -> bool:
-    """Whether code writes to attributes or globals, or gives something before it ends."""
+    """Whether code writes to attributes or globals, or yields a value."""
     return any(instruction.opname in WRITING for instruction in dis.get_instructions(code))
 
 
 def is_of_torch(value: Any) -> bool:
-    """Whether a value is PyTorch itself, or one of its modules, functions and classes."""
+    """Whether a value is PyTorch itself, or one of its modules, functions or classes."""
     home = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
     return str(home).partition(".")[0] == PYTORCH
 
 
 def is_constant_tree(value: Any) -> bool:
-    """Whether an argument is a constant, or a tuple or list of such."""
+    """Whether an argument is a constant, or a tuple or list of constants."""
     return all(map(is_constant_tree, value)) if type(value) in (tuple, list) else is_constant(value)

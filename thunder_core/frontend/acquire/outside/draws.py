@@ -1,4 +1,4 @@
-"""Random numbers from elsewhere than PyTorch: the program's draws, which the prologue makes again at each call."""
+"""Random numbers outside of PyTorch: the program's draws, which the prologue repeats at each call."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from thunder_core.tracing.library.draws import Fresh, fresh_value, restore_of
 
 PYTHON = "random._inst"
 NUMPY = "numpy.random.mtrand._rand"
-STATES = frozenset({"getstate", "get_state"})  # methods whose results are given back, and not computed with
+STATES = frozenset({"getstate", "get_state"})  # methods whose results are stored or restored, but not computed with
 CONTAINERS = (tuple, list, dict)
 ARRAYS = ("numpy.ndarray", "numpy.generic")
 
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """A call that draws: of a method of a generator, which is the `owner`, or of a function.
+    """A call that draws, of a generator's method or of a function.
 
-    The owner is a path, or the name of a generator of the process; arguments are paths, constants and containers.
+    The `owner` is the path of the generator, the name of one of the process's generators, or None for a function.
+    Arguments are paths, constants and containers.
     """
 
     owner: Path | str | None
@@ -50,40 +51,40 @@ class Draw:
 
     @property
     def name(self) -> str:
-        """The name of what is called."""
+        """The name of the called function or method."""
         called = self.called.value if isinstance(self.called, Kept) else self.called
         return called if isinstance(called, str) else str(getattr(called, "__name__", "draw"))
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """The paths that the call takes."""
+        """The paths among the operands of the call."""
         operands = leaves((self.owner, self.args, dict(self.kwargs)))
         return tuple(operand for operand in operands if isinstance(operand, Path))
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A constant of a prologue: an argument that the program made of nothing that differs from call to call."""
+    """A constant of a prologue: an argument that does not depend on values that vary between calls."""
 
     value: Any
 
 
 class NotReplayedError(Exception):
-    """A call cannot be made by the prologue: the prologue does not know an argument, or how to reach an object."""
+    """The prologue cannot repeat a call, because it does not know an argument, or has no path to an object."""
 
 
 class DrawnNumbers(Protocol):
-    """The numbers of an acquisition, as far as draws need them."""
+    """The number operations of an acquisition that draws need."""
 
     def drawn(self, path: Path) -> Any:
-        """The number that a draw gives."""
+        """Return the number that a draw returns."""
 
     def values(self, tree: Any) -> Any:
-        """Arguments with the values of this call for symbolic numbers."""
+        """Return arguments with symbolic numbers replaced by their values in this call."""
 
 
 class DrawRecording(Recording, Protocol):
-    """The part of an acquisition that draws need."""
+    """The attributes of an acquisition that draws need."""
 
     @property
     def numbers(self) -> DrawnNumbers:
@@ -91,21 +92,21 @@ class DrawRecording(Recording, Protocol):
 
 
 class ProgramDraws:
-    """The draws of one acquisition, in their order; tracing itself leaves all generators as they are."""
+    """The draws of one acquisition, in order. Tracing leaves all generators unchanged."""
 
     def __init__(self, acquisition: DrawRecording) -> None:
         self._acquisition = acquisition
         self._root = Path(None, "draws", "draws", None)
         self._kept: set[int] = set()
-        self.functions: frozenset[types.CodeType] = frozenset()  # of the program, which are called as a whole
+        self.functions: frozenset[types.CodeType] = frozenset()  # functions of the program that are called as a whole
         self.needed: NeedsDrawingFunction | None = None
         self.paths: list[Path] = []
-        self.arrays: dict[int, Any] = {}  # arrays and scalars of NumPy's that were drawn, or computed of such
+        self.arrays: dict[int, Any] = {}  # random arrays and NumPy scalars, and those computed from them
 
     # ---- draws ----------------------------------------------------------------------------------------------
 
     def draw(self, generator: Any, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Draw from a generator, as the prologue will at each call, and return what the program gets."""
+        """Draw from a generator, as the prologue will at each call, and return the program's value."""
         owner = self._owner(generator)
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         self._keep(generator)
@@ -114,7 +115,7 @@ class ProgramDraws:
         return self._guarded_state(path, value) if method in STATES else self._program_value(path, value)
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function that draws, or makes a generator, as the prologue will at each call."""
+        """Call a function that draws or makes a generator, as the prologue will at each call."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         for generator in self._process_generators():
             self._keep(generator)
@@ -124,14 +125,14 @@ class ProgramDraws:
         return self._guarded_state(path, value) if is_state else self._program_value(path, value)
 
     def fresh(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function that draws from the operating system; the first call of the program gets what this gives."""
+        """Call a function that draws from the operating system. The program's first call reuses this result."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         value = fresh_value(function, self._values(args), self._values(dict(kwargs)))
         path = self._note(Draw(None, "call", Kept(Fresh(function, value)), *operands, len(self.paths)), value)
         return self._program_value(path, value)
 
     def asked(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function that only asks; that it raises is asked for again, too."""
+        """Call a function that only reads a state. If it raises, each call checks that it raises again."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         try:
             value = function(*self._values(args), **self._values(dict(kwargs)))
@@ -146,27 +147,27 @@ class ProgramDraws:
         return self._program_value(path, value)
 
     def is_first(self, name: str) -> bool:
-        """Whether no function of a name was called before."""
+        """Whether no function of this name has been called before."""
         return not any(path.key.name == name for path in self.paths)
 
     def method(self, array: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a method of a drawn array, as the prologue will."""
+        """Call a method of a random array, as the prologue will."""
         return self._call_again(getattr(array, name), self._operand(array), "method", name, args, kwargs)
 
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function of drawn arrays, as the prologue will."""
+        """Call a function of random arrays, as the prologue will."""
         return self._call_again(function, None, "apply", function, args, kwargs)
 
     def _call_again(
         self, function: Any, owner: Path | None, how: str, called: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Call a function of drawn values now, and have the prologue call it at each call."""
+        """Call a function of random values now, and make the prologue call it at each call."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         value = function(*self._values(args), **self._values(dict(kwargs)))
         return self._program_value(self._note(Draw(owner, how, called, *operands, len(self.paths)), value), value)
 
     def shuffled(self, generator: Any, items: Any) -> Any:
-        """The items of a list or an array in the order that the prologue will shuffle them to at each call."""
+        """Return the items of a list or an array in a shuffled order, which the prologue draws again at each call."""
         owner, operand = self._owner(generator), self._operand(items)
         self._keep(generator)
         value = copy.copy(self._values(items))
@@ -176,10 +177,10 @@ class ProgramDraws:
         )
 
     def written(self, array: Any, name: str, args: tuple[Any, ...], *, by_caller: bool = False) -> Any:
-        """Call a method that writes to a drawn array; the prologue calls it on a copy, which is the array from then on.
+        """Call a method that writes to a random array. The prologue calls it on a copy, which then replaces the array.
 
-        With `by_caller`, whoever called this writes to the array. Raises `NotReplayedError` where a tensor or another
-        array shares the memory, and would have to see the write.
+        If `by_caller` is set, the caller writes to the array itself. Raises `NotReplayedError` if a tensor or another
+        array shares the memory, because it would have to see the write.
         """
         path = self._acquisition.outside.path_of(array)
         if path is None or self._is_shared(array, path):
@@ -191,9 +192,9 @@ class ProgramDraws:
         return result
 
     def _is_shared(self, array: Any, path: Path) -> bool:
-        """Whether a tensor, or another array that was drawn or computed, shares the memory of an array."""
-        known = self._acquisition.outside.paths.values()
-        if any(other.step == "tensor" and other.parent is path for other in known):
+        """Whether a tensor, or another random or computed array, shares the memory of an array."""
+        paths = self._acquisition.outside.paths.values()
+        if any(other.step == "tensor" and other.parent is path for other in paths):
             return True
         others = (other for other in self.arrays.values() if other is not array)
         return any(sys.modules["numpy"].may_share_memory(array, other) for other in others)
@@ -211,23 +212,23 @@ class ProgramDraws:
         return value
 
     def _program_value(self, path: Path, value: Any) -> Any:
-        """Return what the program gets for a drawn value: a symbolic number, or the array or generator at the path."""
+        """Return the program's value for a drawn value: a symbolic number, or the array or generator at the path."""
         if value is None:
             return None
         if type(value) in (int, float):
             return self._acquisition.numbers.drawn(path)
         if type(value) in (list, tuple):
             self._acquisition.outside.guard(Length(path, len(value)))
-            return type(value)([self._program_value(path.item(place, item), item) for place, item in enumerate(value)])
+            return type(value)([self._program_value(path.item(index, item), item) for index, item in enumerate(value)])
         self._acquisition.outside.read(path, value)
         if any(is_of(type(value), kind) for kind in ARRAYS):
             self.arrays[id(value)] = value
         return value
 
     def looked_into(self, _path: Path) -> None:
-        """Note that C code reads the values of a drawn array.
+        """Note that C code reads the values of a random array.
 
-        Where the prologue may call a whole function of the program instead, the program is recorded once more.
+        If the prologue can call a whole function of the program instead, the program is recorded again.
         """
         code = outermost_drawing(self._acquisition.machine.frame)
         if code is not None and code not in self.functions:
@@ -235,7 +236,7 @@ class ProgramDraws:
             raise self.needed
 
     def knows_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Whether the prologue can pass the arguments of a call, all of which are paths, constants or containers."""
+        """Whether the prologue can pass the arguments of a call: paths, constants and containers."""
         try:
             self._operand(args), self._operand(dict(kwargs))
         except NotReplayedError:
@@ -249,9 +250,9 @@ class ProgramDraws:
         return [random._inst, *([] if numpy is None else [numpy.mtrand._rand])]
 
     def _owner(self, generator: Any) -> Path | str:
-        """The way to a generator: a path, or its name in the process."""
-        for name, known in zip((PYTHON, NUMPY), self._process_generators(), strict=False):
-            if generator is known:
+        """Return the path to a generator, or its name if it belongs to the process."""
+        for name, process_generator in zip((PYTHON, NUMPY), self._process_generators(), strict=False):
+            if generator is process_generator:
                 return name
         path: Path | None = self._acquisition.outside.path_of(generator)
         if path is None:
@@ -267,7 +268,7 @@ class ProgramDraws:
     # ---- arguments ------------------------------------------------------------------------------------------
 
     def _operand(self, value: Any) -> Any:
-        """An argument as the prologue knows it; raises `NotReplayedError` for what it does not know."""
+        """Return an argument as the prologue refers to it; raise `NotReplayedError` if the prologue cannot."""
         if isinstance(value, SymbolicNumber):
             return self._number_operand(value)
         if type(value) is slice:
@@ -296,17 +297,17 @@ class ProgramDraws:
         return number.source if is_plain_source else number.concretize()
 
     def _values(self, tree: Any) -> Any:
-        """Arguments with the values of this call for symbolic numbers."""
+        """Return arguments with symbolic numbers replaced by their values in this call."""
         return self._acquisition.numbers.values(tree)
 
 
 def _put_back(restore: Callable[[], object], _generator: Any) -> None:
-    """Give a generator its former state; this function keeps the generator alive until then."""
+    """Restore a generator's state. The bound `_generator` keeps the generator alive until then."""
     restore()
 
 
 def code_of_module(function: Any, module: str) -> bool:
-    """Whether a bound method is one of a module's own, in Python or in C, and not overridden by a class of others."""
+    """Whether a bound method is defined by a module, in Python or in C, and not overridden by other classes."""
     inner = getattr(function, "__func__", function)
     home = inner.__globals__.get("__name__") if isinstance(inner, types.FunctionType) else module
     return bool(home == module)

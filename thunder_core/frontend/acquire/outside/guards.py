@@ -1,7 +1,7 @@
 """Guards on values, classes, identities and tensors that the program read from outside.
 
-Each kind of guard is a frozen dataclass: a path, and the facts that tracing found there. A guard writes its condition
-as Python source, and says in words what it requires.
+Each kind of guard is a frozen dataclass with a path and the facts that tracing found there. A guard writes its
+condition as Python source, and describes its requirement in words.
 """
 
 from __future__ import annotations
@@ -19,45 +19,48 @@ from thunder_core.tracing.ir.constants import SINGLETONS, bound, named
 from thunder_core.tracing.ir.literal import Scope, literal
 from thunder_core.tracing.ir.proxy import TensorProxy
 
-NUMBERS = (float, int)  # classes of numbers that may change from call to call
-DEVICES: dict[torch.device, torch.device] = {}  # one object for each, so that it has one name in a prologue
+NUMBERS = (float, int)  # classes of numbers that may vary between calls
+DEVICES: dict[torch.device, torch.device] = {}  # one object for each device, so that a prologue has one name for it
 
 
 @dataclass
 class GuardScope(Scope):
-    """The scope of a prologue: `variables` has the expressions of the values at paths that the prologue has read."""
+    """The scope of a prologue. `variables` maps the paths that the prologue has read to their expressions."""
 
     variables: Mapping[Path, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class Guard:
-    """A condition on what lies at a path. Two guards with one key require the same, and the first one is kept."""
+    """A condition on the value at a path.
+
+    Guards with equal keys have the same requirement, and the first guard is kept.
+    """
 
     path: Path
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The kind and the path of the guard, and a further fact if one path may have several guards of the kind."""
+        """The kind and the path of the guard, and a further fact if a path may have several guards of this kind."""
         return (type(self), self.path)
 
     @property
     def subject(self) -> Path:
-        """The path to the object that the condition is on."""
+        """The path to the object that the condition checks."""
         return self.path
 
     @property
     def others(self) -> tuple[Path, ...]:
-        """Further paths that the condition is on, which the prologue reads before."""
+        """Other paths that the condition uses, which the prologue reads first."""
         return ()
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        """The condition as a Python expression over the subject's expression."""
+        """Return the condition as a Python expression of the subject's expression."""
         raise NotImplementedError
 
     @property
     def words(self) -> str:
-        """The finding of tracing at the path, in words."""
+        """The value or fact that tracing found at the path, in words."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -66,7 +69,7 @@ class Guard:
 
 @dataclass(frozen=True, eq=False)
 class OfConstant(Guard):
-    """Requires a constant; a path has one such guard, whether by identity or by equality."""
+    """Requires a constant. A path has one such guard, by identity or by equality."""
 
     value: Any
 
@@ -77,7 +80,7 @@ class OfConstant(Guard):
 
 @dataclass(frozen=True, eq=False)
 class Is(OfConstant):
-    """Requires the very object: a singleton, a class, a function or a module."""
+    """Requires this object: a singleton, a class, a function or a module."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         is_class = isinstance(self.value, type)
@@ -92,7 +95,7 @@ class Is(OfConstant):
 
 @dataclass(frozen=True, eq=False)
 class Equal(OfConstant):
-    """Requires an equal value of the same type, which keeps 1, 1.0 and True apart; zeros by sign and NaN by itself."""
+    """Requires an equal value of the same type: 1, 1.0 and True differ, and so do 0.0 and -0.0; NaN equals NaN."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         if isinstance(self.value, float) and (self.value == 0.0 or math.isnan(self.value)):
@@ -106,13 +109,13 @@ class Equal(OfConstant):
 
     @property
     def is_of_number(self) -> bool:
-        """Whether the value is a number that may change from call to call."""
+        """Whether the value is a number that may vary between calls."""
         return type(self.value) in NUMBERS
 
 
 @dataclass(frozen=True, eq=False)
 class Identical(Guard):
-    """Requires one certain object, which a constant of the prologue holds."""
+    """Requires one specific object, which is a constant of the prologue."""
 
     value: Any
 
@@ -140,7 +143,7 @@ class OfType(Guard):
 
 @dataclass(frozen=True, eq=False)
 class NumberInC(Guard):
-    """Requires a number of a class that C defines, such as one of NumPy's."""
+    """Requires a number of a class defined in C, such as a NumPy number."""
 
     value: Any
 
@@ -187,7 +190,7 @@ class Truth(Guard):
 
 @dataclass(frozen=True, eq=False)
 class OfTwoPaths(Guard):
-    """Requires a relation of what lies at the path to what lies at the `other` one."""
+    """Requires a relation between the value at the path and the value at the `other` path."""
 
     other: Path
 
@@ -202,7 +205,7 @@ class OfTwoPaths(Guard):
 
 @dataclass(frozen=True, eq=False)
 class SameAs(OfTwoPaths):
-    """Requires one object at both paths."""
+    """Requires the same object at both paths."""
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -218,19 +221,19 @@ class SameAs(OfTwoPaths):
 
 @dataclass(frozen=True, eq=False)
 class Apart(OfTwoPaths):
-    """Requires two objects at the two paths."""
+    """Requires different objects at the two paths."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         return f"{subject} is not {scope.variables[self.other]}"
 
     @property
     def words(self) -> str:
-        return f"was another object than {self.other}"
+        return f"was a different object from {self.other}"
 
 
 @dataclass(frozen=True, eq=False)
 class LacksKey(OfTwoPaths):
-    """Requires a mapping without the key that lies at the other path."""
+    """Requires a mapping without the key at the other path."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         return f"{scope.variables[self.other]} not in {subject}"
@@ -242,7 +245,7 @@ class LacksKey(OfTwoPaths):
 
 @dataclass(frozen=True, eq=False)
 class TensorMetadata(Guard):
-    """Requires a tensor of this class, with the metadata of the proxy and this layout."""
+    """Requires a tensor of this class, with the proxy's metadata and this layout."""
 
     kind: type
     proxy: TensorProxy
@@ -271,7 +274,7 @@ class TensorMetadata(Guard):
 
 @dataclass(frozen=True, eq=False)
 class SparseTensorMetadata(TensorMetadata):
-    """Requires a tensor that an operation has used, and that has no strides."""
+    """Requires a tensor without strides that an operation has used."""
 
     @property
     def words(self) -> str:
@@ -279,11 +282,11 @@ class SparseTensorMetadata(TensorMetadata):
 
 
 def is_of_type(subject: str, kind: type, scope: Scope) -> str:
-    """The condition that a subject is of exactly this class."""
+    """Return the condition that a subject is of exactly this class."""
     return f"type({subject}) is {bound(kind, scope)}"
 
 
 def constant_guard(path: Path, value: Any) -> OfConstant:
-    """The cheapest sound guard on a constant."""
+    """Return the cheapest sound guard on a constant."""
     by_identity = type(value) in SINGLETONS or isinstance(value, enum.Enum)
     return Is(path, value) if by_identity else Equal(path, value)

@@ -1,4 +1,4 @@
-"""Namespaces and items of containers among outside objects: where names are looked for, and by which path."""
+"""Namespaces and items of containers among outside objects: lookups of names, and the paths of items."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ NESTING = (dict, list, tuple, set, frozenset, deque)
 
 
 def is_loaded_module(name: Any, namespace: dict[str, Any]) -> bool:
-    """Whether a namespace is that of the imported module of this name."""
+    """Whether a namespace belongs to the imported module of this name."""
     return isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is namespace
 
 
 def is_namespace(path: Path) -> bool:
-    """Whether a path leads to the dictionary in which a module, an object or a function keeps its attributes."""
+    """Whether a path leads to the `__dict__` of a module, an object or a function."""
     return type(path.value) is dict and (path.step == "globals" or path.key == "__dict__")
 
 
 def item_path(path: Path, key: Any, value: Any) -> Path:
-    """The path to an item, past a `__getitem__` of the container's own class."""
+    """Return the path to an item, bypassing a `__getitem__` of the container's own class."""
     for base in (dict, list, tuple, deque):
         if isinstance(path.value, base):
             plain = type(path.value).__getitem__ is base.__getitem__
@@ -32,7 +32,7 @@ def item_path(path: Path, key: Any, value: Any) -> Path:
 
 
 def is_question_for_member(container: Any, key: Any) -> bool:
-    """Whether to ask the set for the key runs no code of the user's: both hash and compare as Python's own do."""
+    """Whether a lookup of a key in a set runs no user code, because the key has Python's own hash and equality."""
     if type(container) not in (set, frozenset):
         return False
     kind = type(key)
@@ -41,11 +41,11 @@ def is_question_for_member(container: Any, key: Any) -> bool:
 
 
 def is_index_into(container: Any, key: Any) -> bool:
-    """Whether the key is an index that the sequence has."""
+    """Whether the key is a valid index of the sequence."""
     return isinstance(container, list | tuple) and type(key) is int and -len(container) <= key < len(container)
 
 
 def items_of(container: Any) -> Any:
-    """The items of a sequence or set, past an `__iter__` of its own class."""
+    """Return an iterator over the items of a sequence or set, bypassing an `__iter__` of its own class."""
     base = next(base for base in NESTING if isinstance(container, base))
     return base.__iter__(container)

@@ -1,4 +1,4 @@
-"""The effects of functions of C on outside objects: they read them, look deep into them, and change them."""
+"""The effects of C functions on outside objects: shallow and deep reads, and changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from thunder_core.frontend.acquire.outside.reductions import ITERATORS
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.tracing.library.states import has_state
 
-# Methods of containers that look into the containers in them, and functions of C that only look at what they are given.
+# Methods of containers that read nested containers, and methods of containers that only read a key.
 COMPARISONS = tuple(f"__{name}__" for name in ("contains", "eq", "ne", "lt", "le", "gt", "ge"))
 COMPARING = ("index", "count", "remove", "sort", *COMPARISONS)
 LOOKUPS = ("get", "__getitem__", "__contains__")
@@ -30,7 +30,7 @@ ADVANCED = frozenset({*ITERATORS, types.GeneratorType})
 
 
 class NativeCalls:
-    """Notes what functions of C read and change; `note_edge` is told of what can be neither guarded nor replayed."""
+    """Notes what C functions read and change. `note_edge` reports actions that can be neither guarded nor replayed."""
 
     def __init__(self, outside: WholeReads, writes: OutsideWrites, note_edge: Callable[..., None]) -> None:
         self._outside = outside
@@ -40,7 +40,7 @@ class NativeCalls:
     def before(
         self, machine: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[..., Any] | None:
-        """Note what a function of C does with its arguments; what is to be called in its place, or None."""
+        """Note the effects of a C function on its arguments. Return a function to call in its place, or None."""
         if function is id:
             self._outside.identified(*args)
             return None
@@ -67,7 +67,7 @@ class NativeCalls:
         return None
 
     def _check_iterator(self, function: Any, arg: Any) -> None:
-        """C code that gets an iterator from outside may take something out of it, which later calls will not."""
+        """Report that C code receives an iterator from outside, whose items may be missing in later calls."""
         path = self._outside.path_of(arg) if type(arg) in ADVANCED else None
         if path is not None and not is_of_classes(function):
             self._note_edge(
@@ -75,12 +75,15 @@ class NativeCalls:
             )
 
     def _take(self, machine: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of a container with what an iterator gives, which is gone through once."""
+        """Call a method of a container with the items of an iterator, which can be iterated only once."""
         lasting = [machine.call(taken_as(arg), arg) if is_used_up(function.__name__, arg) else arg for arg in args]
         return machine.call(function, *lasting, **kwargs)
 
     def attempted(self, machine: Any, function: Any, native: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        """The callable for a function of C, or `native` in its place: if it raises, its change is no effect."""
+        """Return the callable for a C function, or `native` in its place.
+
+        If the call raises, its change is no effect.
+        """
         announced = self._outside.effects.announced
         return native if announced is None else functools.partial(self._attempt, machine, announced, function, native)
 
@@ -93,7 +96,10 @@ class NativeCalls:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """Call a function of C, or what stands for it, that changes a container; where it raises, that is no effect."""
+        """Call a C function that changes a container, or its replacement.
+
+        If the call raises, its change is no effect.
+        """
         try:
             return machine.invoke_quietly(function, args, kwargs) if native is None else native(*args, **kwargs)
         except BaseException:
@@ -103,7 +109,7 @@ class NativeCalls:
     def mutate(
         self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
     ) -> None:
-        """Note a call of a method that may change a container, or an object of C."""
+        """Note a call of a method that may change a container or an object of C."""
         if container_base(container) is None:
             self._outside.examine(container)
         elif name in MUTATORS:

@@ -1,7 +1,7 @@
-"""The functions of C in the standard library: whether they look at more than their arguments, and what is done then.
+"""The C functions of the standard library: what they read besides their arguments, and how calls of them are traced.
 
-What a function finds in its arguments is guarded by their classes (`native_kinds`). A test walks all modules of C: each
-one is named here.
+Reads of the arguments are guarded by the arguments' classes (`native_kinds`). A test checks that all C modules of the
+standard library are listed here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class NativeReason(enum.Enum):
-    """The reason why a function of C does the same at a later call, or what is done because it may not."""
+    """The reason why a C function returns the same at a later call, or the treatment of a function that may not."""
 
     ARGUMENTS = "it reads only its arguments"
     ASKED = "it only reads a state: it is called again at each call, before the program runs"
@@ -25,8 +25,8 @@ class NativeReason(enum.Enum):
     TRACING = "it belongs to tracing itself, or does not affect results"
     OTHERWISE = "it has its own lookaside"
     WORLD = "it reads or changes the outside world: a sharp edge, which is reported"
-    DEEP = "it reads its arguments, and everything that they hold"
-    UNKNOWN = "what it reads is not known: it belongs to another package, a sharp edge, which is reported"
+    DEEP = "it reads its arguments, and everything that they contain"
+    UNKNOWN = "it belongs to another package and its reads are unknown: a sharp edge, which is reported"
 
 
 def _row(answer: NativeReason, module: str, names: str) -> dict[tuple[str, str], NativeReason]:
@@ -38,7 +38,7 @@ PURE_MODULES = """_ast _bisect _blake2 _bz2 _codecs _codecs_cn _codecs_hk _codec
     _lsprof _lzma _md5 _multibytecodec _operator _pickle _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 _sre _stat
     _statistics _string _struct _symtable _tokenize _typing _weakref _zoneinfo _zstd array audioop binascii builtins
     cmath decimal errno io itertools marshal math pyexpat unicodedata zlib"""
-# The answer for the functions of a module that are not named below.
+# The reason for the functions of a module that are not in `NAMED`.
 OF_MODULE: dict[str, NativeReason] = {
     **dict.fromkeys(
         ("posix", "nt", "_socket", "_posixsubprocess", "select", "fcntl", "mmap", "resource"), NativeReason.WORLD
@@ -154,14 +154,14 @@ NAMED: dict[tuple[str, str], NativeReason] = {
 }
 
 
-# Packages whose functions in C look at numbers and arrays alone, or that are answered elsewhere (PyTorch).
+# Packages whose C functions read only numbers and arrays, or that are handled elsewhere (PyTorch).
 ANSWERED_PACKAGES = frozenset(
     {
         *sys.stdlib_module_names,
         *("torch", "functorch", "triton", "thunder_core", "thunder_executors", "numpy", "scipy", "ml_dtypes", "None"),
     }
 )
-# Packages whose functions in C look at their arguments, and at what these hold.
+# Packages whose C functions read their arguments and the contents of their arguments.
 DEEP_PACKAGES = frozenset(
     {
         *(
@@ -184,7 +184,7 @@ CAPSULE = type(dt.datetime_CAPI)
 
 
 def answer_of_function(function: Any) -> NativeReason:
-    """The answer for a function of a module in C; anything else looks at its arguments alone."""
+    """Return the reason for a function of a C module. Methods and other callables read only their arguments."""
     owner = getattr(function, "__self__", None)
     if type(owner) is types.ModuleType:
         module = owner.__name__

@@ -1,7 +1,7 @@
-"""The classes of C, and how a prologue knows that C code would find the same in an instance as while tracing.
+"""The classes of C, and how a prologue checks that C code would find the same in an instance as while tracing.
 
-A class of Python code has the answer of its base in C: C code asks its instances by their special methods, which are
-interpreted. Functions that read all attributes of an object are told apart by themselves (`native_reads`).
+A Python class has the answer of its C base, because C code calls its special methods, which are interpreted. Functions
+that read all attributes of an object are treated separately (`native_reads`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NativeAnswer(enum.Enum):
     """The reason why C code finds the same in an object of a class at a later call."""
 
     FIXED = "it never changes; a guard checks its value, its identity or its class"
-    SAME = "it never changes: it has to be the same object"
+    SAME = "it never changes: a guard checks its identity"
     ITEMS = "its items are guarded one by one"
     ATTRIBUTES = "its attributes are guarded one by one"
     STATE = "its state is compared as a whole"
@@ -35,16 +35,16 @@ class NativeAnswer(enum.Enum):
     TENSOR = "PyTorch's own: recorded, or guarded by its metadata"
     RANDOM = "its draws are replayed"
     ASKED = "methods that only read are called again; all others are sharp edges"
-    OPAQUE = "its reads are not known: calling one of its methods is a sharp edge"
+    OPAQUE = "its reads are unknown: calling one of its methods is a sharp edge"
 
 
 DISTRIBUTED = "torch.distributed.distributed_c10d"
-# Classes that are no enumerations, but whose objects are numbers.
+# Classes whose objects are numbers, although the classes are not enumerations.
 NUMBERS_IN_C: tuple[type, ...] = (torch.distributed.ReduceOp,) if torch.distributed.is_available() else ()
 
 
 def _answers(answer: NativeAnswer, module: str, *names: str) -> dict[type | str, NativeAnswer]:
-    """The answer of classes of one module by their names, since the module need not be there."""
+    """Return the answer for classes of one module, by name, because the module may not be installed."""
     return dict.fromkeys((f"{module}.{name}" for name in names), answer)
 
 
@@ -56,7 +56,7 @@ _VIEWS = (type(_NONE.keys()), type(_NONE.values()), type(_NONE.items()))
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict, types.MappingProxyType)
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType)
 
-# By class, or by the module and the name of one. A class that is not here has the answer of its first base that is.
+# By class, or by module and name. Other classes have the answer of their first listed base.
 ANSWERS: dict[type | str, NativeAnswer] = {
     **dict.fromkeys((*_PLAIN, *CONSTANT_TYPES, *BY_IDENTITY, weakref.ref, *weakref.ProxyTypes), NativeAnswer.FIXED),
     **dict.fromkeys((*_CODE, *_WRAPPING), NativeAnswer.CODE),
@@ -66,7 +66,7 @@ ANSWERS: dict[type | str, NativeAnswer] = {
     **dict.fromkeys(STATES, NativeAnswer.STATE),
     **dict.fromkeys((*_DESCRIPTORS, types.CodeType), NativeAnswer.SAME),
     torch.Generator: NativeAnswer.TENSOR,
-    # What the interpreter makes for itself, or C code for a moment.
+    # Classes that the interpreter uses internally, or whose objects C code creates temporarily.
     **_answers(
         NativeAnswer.FIXED, "builtins", "PyCapsule", "moduledef", "symtable entry", "stderrprinter", "managedbuffer"
     ),
@@ -92,7 +92,7 @@ ANSWERS: dict[type | str, NativeAnswer] = {
     **_answers(
         NativeAnswer.FIXED, "_ctypes", "CField", "CThunkObject", "DictRemover", "StructParam_Type", "CType_Type"
     ),
-    # Immutable, but for what a read of them as a value would compare.
+    # Immutable classes whose objects are compared by identity.
     **_answers(NativeAnswer.SAME, "re", "Match"),
     **_answers(NativeAnswer.SAME, "zoneinfo", "ZoneInfo"),
     **_answers(NativeAnswer.SAME, "_sre", "template"),
@@ -202,7 +202,7 @@ ANSWERS: dict[type | str, NativeAnswer] = {
     **_answers(NativeAnswer.OPAQUE, "_multibytecodec", "MultibyteStreamWriter"),
 }
 
-# Methods that only ask, and whose answers are asked for again at each call; of a lock, others hold it while tracing.
+# Methods that only read, and are called again at each call.
 GROUP_GETTERS = frozenset(
     {
         *("rank", "size", "name", "_id", "_backend_id", "_get_backend_name", "_get_sequence_number_for_group"),
@@ -220,23 +220,23 @@ ASKING: dict[str, frozenset[str]] = {
     f"{DISTRIBUTED}.Work": frozenset({"is_completed", "is_success", "source_rank"}),
     "torch._C._distributed_c10d._SymmetricMemory": frozenset({"has_multicast_support", "is_symm_mem_tensor"}),
 }
-DIGESTS = frozenset({"digest", "hexdigest"})  # methods of hashes
+DIGESTS = frozenset({"digest", "hexdigest"})  # methods of hash objects
 HOLDING = frozenset({"acquire", "release", "__enter__", "__exit__", "acquire_lock", "release_lock", "_is_owned"})
 TORCH = ("torch", "functorch", "triton", "thunder_core")
 
 
 def answer_of(kind: type) -> NativeAnswer:
-    """The answer for the instances of a class."""
-    known: NativeAnswer | None = shortcut(kind, "answer")
-    if known is None:
+    """Return the answer for the instances of a class."""
+    answer: NativeAnswer | None = shortcut(kind, "answer")
+    if answer is None:
         type_lookup(kind, "__class__")
-        known = stated_answer(kind) or NativeAnswer.OPAQUE
-        remember(kind, "answer", known)
-    return known
+        answer = stated_answer(kind) or NativeAnswer.OPAQUE
+        remember(kind, "answer", answer)
+    return answer
 
 
 def stated_answer(kind: type) -> NativeAnswer | None:
-    """The answer of the table, or that of a whole package; None for a class of C that nobody has thought of."""
+    """Return the answer of the table or of a whole package; None for a class of C that is not listed."""
     is_unknown = False
     for base in mro_of(kind)[:-1]:
         answer = ANSWERS.get(base) or ANSWERS.get(name_of(base))
@@ -256,12 +256,12 @@ def is_enumeration(kind: type) -> bool:
 
 
 def is_number_in_c(kind: type) -> bool:
-    """Whether the objects of a class of pybind11 are numbers with a name, which their hashes tell apart."""
+    """Whether the objects of a pybind11 class are named numbers, which their hashes distinguish."""
     return kind in NUMBERS_IN_C or is_enumeration(kind)
 
 
 def is_graph_node(kind: type) -> bool:
-    """Whether a class of C is one of the nodes of autograd's graph, which PyTorch puts into no module of its own."""
+    """Whether a C class is a node class of autograd's graph. PyTorch does not put these classes into a module."""
     return "next_functions" in vars(kind) and "register_prehook" in vars(kind)
 
 
@@ -272,11 +272,11 @@ def _answer_of_package(module: str) -> NativeAnswer | None:
 
 
 def name_of(kind: type) -> str:
-    """The module and the name of a class."""
+    """Return the module and the name of a class."""
     return f"{kind.__module__}.{kind.__name__}"
 
 
 def only_asks(kind: type, method: str) -> bool:
-    """Whether a method of a class of C changes nothing, and gives what can be asked for again."""
+    """Whether a method of a C class changes nothing, and can be called again."""
     of_hash = method in DIGESTS and hasattr(kind, "block_size")
     return of_hash or any(method in ASKING.get(name_of(base), ()) for base in mro_of(kind))

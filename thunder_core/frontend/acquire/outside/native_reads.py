@@ -1,4 +1,4 @@
-"""Reads of functions of C beside the items of containers: guarded where they are known, and else a sharp edge."""
+"""Reads of C functions, besides the items of containers: they are guarded if known, and otherwise a sharp edge."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.library.states import decimal_settings, numpy_settings
 
-# Methods of C that give all that an object holds, and functions that go on with what that holds.
+# C methods that return the whole contents of an object, and functions that read on in these contents.
 WHOLE = frozenset({"__reduce__", "__reduce_ex__", "__getstate__", "__copy__", "__deepcopy__", "__sizeof__"})
 DECIMAL_SETTINGS = "decimal_settings()"
 NUMPY_SETTINGS = "numpy_settings()"
@@ -27,7 +27,7 @@ CONTEXTUAL_FUNCTIONS = (decimal.Decimal, decimal.getcontext, decimal.localcontex
 DEEP_FUNCTIONS = (_pickle.dumps, _pickle.dump)
 LISTING = "__dir__"
 SPECIAL_NAMES = WHOLE | {LISTING}
-# Functions that look into what they are given, as operators do.
+# Functions that read their arguments as operators do.
 LOOKING_FUNCTIONS = (
     *(len, iter, next, list, tuple, set, dict, sum, min, max, any, all, sorted, repr, str, bytes, hash),
     *(enumerate, zip),
@@ -35,12 +35,12 @@ LOOKING_FUNCTIONS = (
 LOOKING, DEEP, CONTEXTUAL = (
     frozenset(map(id, functions)) for functions in (LOOKING_FUNCTIONS, DEEP_FUNCTIONS, CONTEXTUAL_FUNCTIONS)
 )
-# Operators that ask an object for nothing where its class leaves them to `object`.
+# Operators that read nothing from an object whose class inherits them from `object`.
 IDENTITY = {operator.eq: "__eq__", operator.ne: "__ne__", operator.is_: "__eq__", operator.is_not: "__ne__"}
 
 
 class NativeReads:
-    """Guards what functions and operators of C read; `note_edge` is called where they are not known."""
+    """Guards the reads of C functions and operators, and calls `note_edge` if the reads are unknown."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class NativeReads:
         self._of_numpy: dict[type, bool] = {}
 
     def before(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A function of C is about to be called."""
+        """Note that a C function is about to be called."""
         owner, name = called_on(function, args)
         if decimal.Decimal in map(type, args) or type(owner) is decimal.Decimal:
             self._asked[DECIMAL_SETTINGS] = self._decimal_settings
@@ -70,7 +70,7 @@ class NativeReads:
             self._method(function, owner, name, (args, kwargs))
 
     def _numpy(self, operands: Iterable[Any]) -> None:
-        """Guard NumPy's settings where C code sees an object of NumPy's; an array of Python objects is a loud edge."""
+        """Guard NumPy's settings if C code receives a NumPy object. An array of Python objects is a loud sharp edge."""
         for operand in operands:
             kind = type(operand)
             if (of_numpy := self._of_numpy.get(kind)) is None:
@@ -83,16 +83,16 @@ class NativeReads:
                 self._note_edge(f"C code whose reads are not known: an array of objects at {path}", loud=True)
 
     def _guard_numpy_settings(self) -> None:
-        """Guard NumPy's settings as they were before the program began, which may change them for a while."""
+        """Guard NumPy's settings from before the program, which may change them temporarily."""
         self._asked.setdefault(NUMPY_SETTINGS, self._numpy_settings)
 
     def python_function(self, package: str) -> None:
-        """A Python function of a package is about to be called natively."""
+        """Note that a Python function of a package is about to be called natively."""
         if package == "numpy":
             self._guard_numpy_settings()
 
     def _function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A function of a module, or a class, is about to be called."""
+        """Note that a function of a module, or a class, is about to be called."""
         number = id(function)
         if number in LOOKING:
             self.operation(function, args)
@@ -104,7 +104,7 @@ class NativeReads:
             self._outside.names(args[0], self._is_users_class)
 
     def _is_telling(self, kind: type) -> bool:
-        """Whether it is known what any method of a class of C reads of its instances."""
+        """Whether the reads of all methods of a C class are known."""
         if id(kind) in self._telling:
             return True
         is_telling = answer_of(kind) not in (NativeAnswer.OPAQUE, NativeAnswer.ASKED)
@@ -116,8 +116,8 @@ class NativeReads:
         if name == "dump" and isinstance(owner, _pickle.Pickler):
             self._outside.expand_deeply(arguments)
         elif name in WHOLE:
-            for held in (owner, *self._outside.attributes(owner)):
-                self._outside.expand(held)
+            for value in (owner, *self._outside.attributes(owner)):
+                self._outside.expand(value)
         elif name == LISTING:
             self._outside.names(owner, self._is_users_class)
         elif self._is_telling(type(owner)) or is_answered(owner, name):
@@ -127,7 +127,7 @@ class NativeReads:
             self._note_edge(f"C code whose reads are not known: {name_of(type(owner))}.{name} of {path}", loud=True)
 
     def after(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
-        """A function of C has returned: what only asks is asked again at each call."""
+        """Note that a C function has returned. A method that only reads is called again at each call."""
         owner, name = called_on(function, args)
         if (
             owner is None
@@ -137,12 +137,12 @@ class NativeReads:
             or not only_asks(type(owner), name)
         ):
             return
-        given = args if getattr(function, "__self__", None) is owner else args[1:]
-        if all(map(is_constant, given)):
-            self._outside.called(owner, name, given, value)
+        method_args = args if getattr(function, "__self__", None) is owner else args[1:]
+        if all(map(is_constant, method_args)):
+            self._outside.called(owner, name, method_args, value)
 
     def operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
-        """An operator is about to be applied to objects, of which C code may decide."""
+        """Note that an operator is about to be applied to objects, possibly by C code."""
         if decimal.Decimal in map(type, operands):
             self._asked[DECIMAL_SETTINGS] = self._decimal_settings
         self._numpy(operands)
@@ -160,12 +160,12 @@ class NativeReads:
 
 
 def is_of_numpy(kind: type) -> bool:
-    """Whether a class is one of NumPy's, which computes with its instances and prints them by its settings."""
+    """Whether a class belongs to NumPy, so that NumPy's settings affect its arithmetic and printing."""
     return str(getattr(kind, "__module__", None)).partition(".")[0] == "numpy"
 
 
 def called_on(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
-    """The object that a method of C is called on, and its name; None for a function of a module, or of a class."""
+    """Return the object that a C method is called on (None for functions of modules and classes), and its name."""
     name = getattr(function, "__name__", "")
     if args and type(function) is types.BuiltinMethodType and is_function_of_pybind11(function):
         unbound = type_lookup(type(args[0]), name)
@@ -175,5 +175,5 @@ def called_on(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
 
 
 def is_answered(owner: Any, name: str) -> bool:
-    """Whether a method may be asked again, or only holds a lock."""
+    """Whether a method can be called again, or only acquires or releases a lock."""
     return answer_of(type(owner)) is NativeAnswer.ASKED and (name in HOLDING or only_asks(type(owner), name))

@@ -32,7 +32,7 @@ class Length(Guard):
 
 @dataclass(frozen=True, eq=False)
 class Keys(Guard):
-    """Requires a mapping of class `kind` with these keys, as its builtin class `base` lists them."""
+    """Requires a mapping of class `kind` with these keys, as listed by its built-in class `base`."""
 
     base: type
     keys: tuple[Any, ...]
@@ -64,7 +64,7 @@ class Absent(Guard):
 
 @dataclass(frozen=True, eq=False)
 class NotStored(Absent):
-    """Requires a dict, of a class with its own `in`, that does not store these names."""
+    """Requires a dict that does not store these names; its class has its own `in`."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         return " and ".join(f"not dict.__contains__({subject}, {literal(name, scope)})" for name in self.names)
@@ -86,7 +86,7 @@ class Members(Guard):
 
 @dataclass(frozen=True, eq=False)
 class MembersThemselves(Guard):
-    """Requires a set with the very same members."""
+    """Requires a set with the same members, compared by identity."""
 
     members: tuple[Any, ...]
 
@@ -95,12 +95,12 @@ class MembersThemselves(Guard):
 
     @property
     def words(self) -> str:
-        return f"had certain {len(self.members)} members"
+        return f"had {len(self.members)} specific members"
 
 
 @dataclass(frozen=True, eq=False)
 class HasMember(Guard):
-    """Requires a set that holds a member, or does not."""
+    """Requires a set that contains a member, or does not contain it."""
 
     member: Any
     is_held: bool
@@ -114,7 +114,7 @@ class HasMember(Guard):
 
     @property
     def words(self) -> str:
-        return f"{'held' if self.is_held else 'did not hold'} {self.member!r:.60}"
+        return f"{'contained' if self.is_held else 'did not contain'} {self.member!r:.60}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +137,7 @@ class Lacks(Guard):
 
 @dataclass(frozen=True, eq=False)
 class SpecialMethods(Guard):
-    """Requires a class that defines these special methods itself."""
+    """Requires a class that defines exactly these special methods itself."""
 
     names: tuple[str, ...]
 
@@ -147,7 +147,7 @@ class SpecialMethods(Guard):
 
     @property
     def words(self) -> str:
-        return f"had the special methods {', '.join(self.names) or 'of its bases alone'}"
+        return f"had the special methods {', '.join(self.names) or 'of its bases only'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +181,7 @@ class HasState(Guard):
 
 @dataclass(frozen=True, eq=False)
 class HasFact(Guard):
-    """Requires an answer to a query, such as `storage_offset()`, that is no part of a tensor's metadata."""
+    """Requires the answer to a query, such as `storage_offset()`, that is not part of a tensor's metadata."""
 
     query: str
     answer: object
@@ -200,7 +200,7 @@ class HasFact(Guard):
 
 @dataclass(frozen=True, eq=False)
 class OfNamespace(Guard):
-    """Requires something of the `__dict__` of the object at the path."""
+    """Requires a property of the `__dict__` of the object at the path."""
 
     @property
     def subject(self) -> Path:
@@ -221,7 +221,7 @@ class NoHooks(OfNamespace):
 
 @dataclass(frozen=True, eq=False)
 class NoOtherHooks(OfNamespace):
-    """Requires a module without hooks but those by which transformers collects outputs."""
+    """Requires a module whose only hooks are those with which transformers collects outputs."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         scope.imports.add(NO_OTHER_HOOKS)

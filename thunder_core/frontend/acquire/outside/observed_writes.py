@@ -1,4 +1,4 @@
-"""The interpreter's events of writes, as what the epilogue repeats: to attributes, items, globals and closures."""
+"""The interpreter's write events, recorded for the epilogue: attributes, items, globals and closures."""
 
 # ruff: noqa: ARG002 (each event has the arguments of the protocol)
 
@@ -15,9 +15,9 @@ from thunder_core.frontend.interpreter import Observer
 
 
 class ObservedWrites(Observer):
-    """An observer that logs what the program writes to outside objects.
+    """An observer that logs writes of the program to outside objects.
 
-    `note_edge` is told of what can be neither guarded nor replayed.
+    `note_edge` reports actions that can be neither guarded nor replayed.
     """
 
     def __init__(self, note_edge: Callable[..., None]) -> None:
@@ -26,51 +26,51 @@ class ObservedWrites(Observer):
         self.native_calls = NativeCalls(self.outside, self.writes, note_edge)
 
     def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:
-        """A write to an outside object is logged."""
+        """Log a write to an attribute of an outside object."""
         self.outside.effects.announced = None
         self.writes.set_attribute(owner, name, value, level_of(type(owner), "__setattr__"))
         return value
 
     def on_delete_attr(self, owner: Any, name: str) -> None:
-        """The deletion of an attribute of an outside object is logged."""
+        """Log the deletion of an attribute of an outside object."""
         self.outside.effects.announced = None
         self.writes.delete_attribute(owner, name, level_of(type(owner), "__delattr__"))
 
     def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
-        """A write to an item is logged."""
+        """Log a write to an item."""
         self.outside.effects.announced = None
-        if container_base(container) is None or type(key) is slice:  # C code looks at what it is given
+        if container_base(container) is None or type(key) is slice:  # C code reads the key and the value
             for operand in (key, value):
                 self.outside.expand_whole(operand)
         self.native_calls.mutate(container, "__setitem__", (key, value), {})
         return value
 
     def on_delete_subscript(self, container: Any, key: Any) -> None:
-        """The deletion of an item is logged."""
+        """Log the deletion of an item."""
         self.outside.effects.announced = None
         self.native_calls.mutate(container, "__delitem__", (key,), {})
 
     def on_store_global(self, frame: Any, name: str, value: Any) -> Any:
-        """A write to a global is logged."""
+        """Log a write to a global."""
         self.writes.store_global(frame.globals, name, value)
         return value
 
     def on_delete_global(self, frame: Any, name: str) -> None:
-        """The deletion of a global is logged."""
+        """Log the deletion of a global."""
         self.outside.effects.announced = None
         self.writes.delete_global(frame.globals, name)
 
     def on_store_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
-        """A write to a closure variable of an outside function is logged."""
+        """Log a write to a closure variable of an outside function."""
         self.writes.set_attribute(cell, "cell_contents", value)
         return value
 
     def on_delete_deref(self, frame: Any, name: str, cell: Any) -> None:
-        """The deletion of a closure variable of an outside function is logged."""
+        """Log the deletion of a closure variable of an outside function."""
         self.writes.delete_attribute(cell, "cell_contents")
 
     def on_unwritten(self, owner: Any) -> None:
-        """A write that raised is no effect."""
+        """Remove the effect of a write that raised."""
         announced = self.outside.effects.announced
         if announced is not None and announced.owner is owner:
             self.writes.unwritten(announced)

@@ -1,4 +1,4 @@
-"""The outside world as the program sees it: which objects it knows the way to, and what it read of them."""
+"""The outside world as the program sees it: the objects with known paths, and the reads of them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.library.states import has_state, state_of
 
-# What calling an object of these classes calls, and with what; and what a slice consists of, which operations look at.
+# By class: the attributes that a call of an object uses, and the attributes of a slice that operations use.
 WRAPPERS: dict[type, tuple[str, ...]] = {
     slice: ("start", "stop", "step"),
     types.MethodType: ("__func__", "__self__"),
@@ -68,24 +68,24 @@ TOGETHER = (
     "compile both functions with the same settings, so that one program contains them, or call one outside the other"
 )
 VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
-# Of values that a program makes itself, which the prologue knows by their names.
+# Classes of values that a program creates itself, which the prologue refers to by name.
 CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})
 MAPPINGS = (dict, types.MappingProxyType)
-EXCHANGING = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may stand for numbers
-MONITORS = frozenset({"tqdm._monitor"})  # modules whose threads look at nothing of the user's
-NAMESPACES = frozenset({"root", "globals", "class"})  # steps to what holds the names of programs
+EXCHANGING = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may replace numbers
+MONITORS = frozenset({"tqdm._monitor"})  # modules whose threads read no objects of the user
+NAMESPACES = frozenset({"root", "globals", "class"})  # steps to objects that contain the names of programs
 
 
 def is_only_thread() -> bool:
-    """Whether no other thread of Python's runs, which could see symbols in the user's own objects while one traces."""
+    """Whether no other Python thread runs, which could see symbols in the user's objects during tracing."""
     return sum(type(thread).__module__ not in MONITORS for thread in threading.enumerate()) == 1
 
 
 class Outside(GuardedPaths):
-    """Outside objects by identity, each with its path; every read of them becomes a guard, once.
+    """Outside objects by identity, each with its path. Each read of an outside object becomes a guard, once.
 
-    An object that has no path was made by the program itself (or came out of C code, from where nothing can be
-    told), and reading it needs no guard.
+    An object without a path was made by the program itself (or by C code, in which case its origin is unknown), and
+    reads of it need no guard.
     """
 
     def __init__(self) -> None:
@@ -95,16 +95,17 @@ class Outside(GuardedPaths):
         self.symbolic = CONSTANT
         self.symbol_at: Callable[[Path], Any] = lambda path: None  # set by the run
         self.draw_looked_into: Callable[[Path], None] = lambda path: None  # set by the acquisition
-        self.closed: dict[int, tuple[Any, SourceLine | None]] = {}  # what a bound symbol writes to, and the user's line
+        # objects that a bound symbol writes to, with the user's line
+        self.closed: dict[int, tuple[Any, SourceLine | None]] = {}
         self.failure: CannotReplay | None = None
         self._expanded: set[int] = set()
         self._whole: set[int] = set()
         self._seen: set[tuple[int, str]] = set()
 
     def require_open(self, value: Any) -> None:
-        """Raise `CannotReplay` for what a compiled function writes to that the program calls by its own bound symbol.
+        """Raise `CannotReplay` for an object that a compiled function with its own bound symbol writes to.
 
-        When that has run, the object is not the one that tracing knows.
+        After that bound symbol has run, the object differs from the object in tracing.
         """
         if id(value) in self.closed:
             self.failure = CannotReplay(
@@ -116,17 +117,17 @@ class Outside(GuardedPaths):
             raise self.failure
 
     def read(self, path: Path, value: Any) -> None:
-        """The program got this value by this path: guard it, or remember the way to it."""
+        """Guard a value that the program read at this path, or note the path to the value."""
         if self.surprises is not None and not isinstance(value, BY_IDENTITY):
             self.surprises.note(path)
         if is_constant(value):
             self.guard(constant_guard(path, value))
             return
-        known = self.paths.get(id(value))
-        if known not in (None, path) and (known.parent is not None or known.step == "root"):
-            self.guard(SameAs(path, known))
+        known_path = self.paths.get(id(value))
+        if known_path not in (None, path) and (known_path.parent is not None or known_path.step == "root"):
+            self.guard(SameAs(path, known_path))
             return
-        if known is path:
+        if known_path is path:
             return
         self.paths[id(value)] = path
         if is_proxy(value):
@@ -145,7 +146,7 @@ class Outside(GuardedPaths):
                 self.expand(part)
 
     def attribute(self, owner: Any, name: str, value: Any) -> None:
-        """The program read `owner.name`."""
+        """Note that the program read `owner.name`."""
         self.require_open(owner)
         path = self.paths.get(id(owner))
         key = (id(owner), name)
@@ -157,13 +158,13 @@ class Outside(GuardedPaths):
             self.read(attribute_path, value)
 
     def referent(self, reference: Any, value: Any) -> None:
-        """The program asked a weak reference for its object."""
+        """Note that the program dereferenced a weak reference."""
         path = self.paths.get(id(reference))
         if path is not None:
             self.read(path.child("referent", "", value), value)
 
     def stored(self, owner: Any, name: str, value: Any) -> None:
-        """A `__getattribute__` of the program's read what an object holds under a name."""
+        """Note that a `__getattribute__` of the program read a name that an object stores."""
         path = self.paths.get(id(owner))
         namespace = getattr(owner, "__dict__", None)
         if path is None or self.effects.has_written(owner, name) or not isinstance(namespace, dict):
@@ -174,20 +175,20 @@ class Outside(GuardedPaths):
             self.read(path.attribute(name, value), value)
 
     def class_method(self, kind: type, name: str) -> None:
-        """The program called a class method that PyTorch found on the class."""
+        """Note that the program called a class method that PyTorch found on the class."""
         self.root("class", kind.__name__, kind)
         base = next(base for base in kind.__mro__ if name in vars(base))
         self.read(self.root("class", base.__name__, base).entry(name, vars(base)[name]), vars(base)[name])
 
     def missing(self, owner: Any, name: str) -> None:
-        """The program found that `owner` has no attribute of that name."""
+        """Note that the program found no attribute of that name on `owner`."""
         self.require_open(owner)
         path = self.paths.get(id(owner))
         if path is not None and not self.effects.has_written(owner, name):
             self.guard(Lacks(path, name))
 
     def global_variable(self, namespace: dict[str, Any], name: str, value: Any) -> None:
-        """The program read a global."""
+        """Note that the program read a global."""
         self.require_open(namespace)
         if (id(namespace), name) in self._seen or self.effects.has_stored(namespace, name):
             return
@@ -195,7 +196,7 @@ class Outside(GuardedPaths):
         self.read(item_path(self.globals_root(namespace), name, value), value)
 
     def builtin(self, namespace: dict[str, Any], builtins: Any, name: str, value: Any) -> None:
-        """The program read a builtin: it must stay what it is, and no global may come to hide it."""
+        """Note that the program read a builtin: guard the builtin, and that no global hides it."""
         if (id(namespace), name) not in self._seen:
             self._seen.add((id(namespace), name))
             self.absent(self.globals_root(namespace), name)
@@ -203,7 +204,7 @@ class Outside(GuardedPaths):
                 self.read(self.globals_root(builtins).item(name, value), value)
 
     def changing(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
-        """The path to a number that the program reads, if it is one that changes from call to call."""
+        """Return the path to a number that the program reads, if the number is symbolic; otherwise None."""
         path = self.paths.get(id(owner))
         if path is None or not self._may_change(value) or not is_constant(key):
             return None
@@ -218,7 +219,7 @@ class Outside(GuardedPaths):
         return number_path if number_path is not None and self.symbolic.includes(number_path) else None
 
     def changing_global(self, namespace: dict[str, Any], name: str, value: Any) -> Path | None:
-        """The path to a global variable, if it is such a number."""
+        """Return the path to a global variable, if it is a symbolic number; otherwise None."""
         if not self._may_change(value) or self.effects.has_stored(namespace, name):
             return None
         path = item_path(self.globals_root(namespace), name, value)
@@ -228,11 +229,11 @@ class Outside(GuardedPaths):
         return self.symbolic.may_be and type(value) in NUMBERS and self.surprises is None
 
     def is_symbolic(self, path: Path, value: Any) -> bool:
-        """Whether a value is a number that differs from call to call."""
+        """Whether a value is a symbolic number."""
         return self._may_change(value) and self.symbolic.includes(path)
 
     def is_own(self, container: Any, key: Any) -> bool | None:
-        """Whether an item of an outside container is the program's own, and no more what it was; None for perhaps."""
+        """Whether the program has replaced an item of an outside container; None if that is unknown."""
         number = id(container)
         if self.effects.has_stored(container, key):
             return True
@@ -242,7 +243,7 @@ class Outside(GuardedPaths):
         return None if stored is None or not is_known_item(container, key) else index_of(container, key) in stored
 
     def item(self, container: Any, key: Any, value: Any) -> None:
-        """The program read `container[key]`."""
+        """Note that the program read `container[key]`."""
         self.require_open(container)
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded or isinstance(container, torch.Tensor):
@@ -262,27 +263,27 @@ class Outside(GuardedPaths):
             self.expand(container)
 
     def lookup(self, container: dict[Any, Any], key: Any) -> None:
-        """The program asked whether a mapping has a key, or for its value if it does: only that key matters."""
+        """Note that the program looked up a key in a mapping: only that key is guarded."""
         self.require_open(container)
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
             return
         is_plain_class = isinstance(key, type) and key in CLASSES_OF_VALUES
-        way = self.root("class", key.__name__, key) if is_plain_class else self.path_of(key)
+        key_path = self.root("class", key.__name__, key) if is_plain_class else self.path_of(key)
         own = self.is_own(container, key)
-        if own is None or (way is None and not is_constant(key)):
+        if own is None or (key_path is None and not is_constant(key)):
             self.expand(container)
         elif own:
             return
         elif dict.__contains__(container, key):
             self.item(container, key, dict.__getitem__(container, key))
-        elif way is not None:
-            self.guard(LacksKey(path, way))
+        elif key_path is not None:
+            self.guard(LacksKey(path, key_path))
         else:
             self.absent(path, key)
 
     def member(self, container: Any, key: Any) -> None:
-        """The program asked whether a set holds a constant or a class: only that key matters."""
+        """Note that the program checked whether a set contains a constant or a class: only that key is guarded."""
         self.require_open(container)
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
@@ -293,7 +294,7 @@ class Outside(GuardedPaths):
             self.guard(HasMember(path, key, key in container))
 
     def expand_keys(self, container: Any) -> None:
-        """Guard which keys or members an outside container has, whatever it has for them."""
+        """Guard the keys or members of an outside container, but not the values."""
         self.require_open(container)
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
@@ -307,9 +308,9 @@ class Outside(GuardedPaths):
         self._read_keys(path, base, keys)
 
     def expand(self, container: Any, leaving: Collection[Any] = ()) -> None:
-        """C code is about to see the items of an outside container: guard its shape and read each of them.
+        """Guard the shape of an outside container whose items C code is about to read, and read each item.
 
-        Those at the keys or indices that it is `leaving` are not read.
+        Items at the keys or indices in `leaving` are not read.
         """
         self.require_open(container)
         number = id(container)
@@ -318,36 +319,36 @@ class Outside(GuardedPaths):
             return
         self._expanded.add(number)
         self.examine(container)
-        kind = type(container)  # not isinstance, which asks the container's own `__class__`
-        held = self.effects.held(container)
+        kind = type(container)  # not isinstance, which reads the container's own `__class__`
+        original_container = self.effects.held(container)
         if issubclass(kind, dict):
-            base = mapping_base(held)
-            self.guard(Keys(path, base, tuple(base.keys(held)), kind))
-            self._read_keys(path, base, tuple(base.keys(held)))
-            for key, item in list(base.items(held)):
+            base = mapping_base(original_container)
+            self.guard(Keys(path, base, tuple(base.keys(original_container)), kind))
+            self._read_keys(path, base, tuple(base.keys(original_container)))
+            for key, item in list(base.items(original_container)):
                 if key not in leaving:
                     self._read_item(container, path, key, item)
         elif issubclass(kind, list | tuple | deque):
-            self.guard(Length(path, len(held)))
-            for index, item in enumerate(held):
+            self.guard(Length(path, len(original_container)))
+            for index, item in enumerate(original_container):
                 if index not in leaving:
                     self._read_item(container, path, index, item)
         elif issubclass(kind, set | frozenset):
-            self._read_members(path, tuple(items_of(held)))
+            self._read_members(path, tuple(items_of(original_container)))
         elif issubclass(kind, types.MappingProxyType):
-            self.guard(Keys(path, dict, tuple(held), dict))
-            for key, item in held.items():
+            self.guard(Keys(path, dict, tuple(original_container), dict))
+            for key, item in original_container.items():
                 self.read(path.item(key, item), item)
         elif kind in VIEWS:
-            mapping = viewed(held)
+            mapping = viewed(original_container)
             self.paths.setdefault(id(mapping), path.attribute("mapping", mapping))
             self.expand(mapping)
 
     def _read_item(self, container: Any, path: Path, key: Any, item: Any) -> None:
-        """C code is about to see an item: guard it, or put a symbol in its place while the program is traced.
+        """Guard an item that C code is about to read, or replace the item by a symbol while the program is traced.
 
-        That is done for numbers that differ from call to call, and tuples with such ones, in lists and dicts that the
-        program has not changed, and that no other thread can see meanwhile.
+        Symbols replace symbolic numbers, and tuples with symbolic numbers, in lists and dicts that the program has not
+        changed and that no other thread can see.
         """
         item_path = self._item_path(path, key, item)
         if self._may_hold_symbols(container, path) and (symbol := self.symbol_at(item_path)) is not None:
@@ -358,20 +359,20 @@ class Outside(GuardedPaths):
             self.read(item_path, item)
 
     def _may_hold_symbols(self, container: Any, path: Path) -> bool:
-        """Whether symbols may stand in an outside container for its numbers, so that C code sees them."""
+        """Whether symbols may replace the numbers in an outside container, so that C code sees symbols."""
         is_namespace = path.step in NAMESPACES or path.key == "__dict__"
         changed = id(container) in self.effects.originals
         used = self.symbolic.may_be and self.symbolic.in_containers and self.surprises is None and is_only_thread()
         return used and type(container) in EXCHANGING and not changed and not is_namespace
 
     def _read_keys(self, path: Path, base: type, keys: tuple[Any, ...]) -> None:
-        """Read those keys of a mapping that are objects, by their places."""
+        """Read the keys of a mapping that are objects, by their positions."""
         for index, key in enumerate(keys):
             if not is_plain(key):
                 self.read(path.child("keys", base, keys).item(index, key), key)
 
     def _read_members(self, path: Path, members: tuple[Any, ...]) -> None:
-        """Guard which members a set has; those that are objects are known by themselves from then on."""
+        """Guard the members of a set, and give members that are objects paths of their own."""
         others = [member for member in members if not is_plain(member)]
         if all(map(is_known_by_identity, others)):
             self.guard(Members(path, frozenset(members)))
@@ -382,7 +383,7 @@ class Outside(GuardedPaths):
             self.register_cells(self.paths[id(member)], member)
 
     def wrapper(self, tensor: Any) -> None:
-        """A wrapper subclass of Tensor was met: guard what it is, and know the way to the tensors that it holds."""
+        """Guard the metadata of a wrapper subclass of Tensor, and note the paths to its inner tensors."""
         path = self.paths.get(id(tensor))
         if path is None or (TensorMetadata, path) in self.guards:
             return
@@ -391,13 +392,13 @@ class Outside(GuardedPaths):
             context = tensor.__tensor_flatten__()[1]
         if context is not None:
             self.guard(HasFact(path, "__tensor_flatten__()[1]", context))
-        for name, held in parts_of_wrapper(tensor):
-            self.read(path.attribute(name, held), held)
-            if is_wrapper(held):
-                self.wrapper(held)
+        for name, inner in parts_of_wrapper(tensor):
+            self.read(path.attribute(name, inner), inner)
+            if is_wrapper(inner):
+                self.wrapper(inner)
 
     def examine(self, value: Any) -> None:
-        """C code is about to look into an object of C, or to change it: guard its state as a whole."""
+        """Guard the state of an object of C that C code is about to read or change."""
         path = self.paths.get(id(value))
         if path is None:
             return
@@ -410,30 +411,33 @@ class Outside(GuardedPaths):
             self.guard(Identical(path, value))
 
     def called(self, owner: Any, method: str, args: tuple[Any, ...], value: Any) -> None:
-        """The program called a method of C that only asks: the same is asked at each call."""
+        """Note that the program called a C method that only reads. Each call calls the method again."""
         path = self.paths.get(id(owner))
         if path is not None:
             self.read(path.child("called", (method, args), value), value)
 
     def _item_path(self, path: Path, key: Any, value: Any) -> Path:
-        """The path to an item; by the way to its key, if that is an object which is known by its identity alone."""
-        way = None if is_constant(key) else self.path_of(key)
-        return item_path(path, key, value) if way is None else path.keyed(way, value)
+        """Return the path to an item.
+
+        If the key is an object known by identity, the path to the item contains the key's path.
+        """
+        key_path = None if is_constant(key) else self.path_of(key)
+        return item_path(path, key, value) if key_path is None else path.keyed(key_path, value)
 
     def defaults(self, function: types.FunctionType) -> None:
-        """The program called an outside function: its default arguments are reads."""
+        """Note that the program called an outside function, which reads its default arguments."""
         path = self.paths.get(id(function))
         if path is None or (id(function), "__defaults__") in self._seen:
             return
         self._seen.add((id(function), "__defaults__"))
         for name in ("__defaults__", "__kwdefaults__"):
-            held = getattr(function, name)
-            alone = type(held) is tuple and is_only_thread()
-            if alone and (symbols := self.symbol_at(path.attribute(name, held))) is not None:
+            defaults = getattr(function, name)
+            alone = type(defaults) is tuple and is_only_thread()
+            if alone and (symbols := self.symbol_at(path.attribute(name, defaults))) is not None:
                 function.__defaults__ = symbols
-                self.effects.undo_by(functools.partial(setattr, function, name, held))
-            elif type(held) is tuple and all(map(is_constant, held)):
-                self.guard(Values(path.attribute(name, held), held))
-            elif held:
-                self.read(path.attribute(name, held), held)
-                self.expand(held)
+                self.effects.undo_by(functools.partial(setattr, function, name, defaults))
+            elif type(defaults) is tuple and all(map(is_constant, defaults)):
+                self.guard(Values(path.attribute(name, defaults), defaults))
+            elif defaults:
+                self.read(path.attribute(name, defaults), defaults)
+                self.expand(defaults)

@@ -1,4 +1,4 @@
-"""Writes of a program to outside objects: each is announced here, kept as an effect, and replayed by the epilogue."""
+"""Writes of a program to outside objects: they are announced here, logged as effects, and replayed by the epilogue."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ ENTRY_METHODS = ("__setitem__", "__delitem__")
 
 
 class OutsideWrites:
-    """The writes of a program to objects that are there without it, which `outside` has the paths of."""
+    """The writes of a program to objects from outside, whose paths are in `outside`."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
 
     def set_attribute(self, owner: Any, name: str, value: Any, level: type | None = None) -> None:
-        """The program is about to set an attribute; where its class overrides that, by the method of another class."""
+        """Note that the program is about to set an attribute; `level` is the class whose method sets it, or None."""
         self._outside.require_open(owner)
         path = self._outside.paths.get(id(owner))
         if path is not None:
             self._outside.effects.attribute("set", path, name, value, level=level)
 
     def delete_attribute(self, owner: Any, name: str, level: type | None = None) -> None:
-        """The program is about to delete an attribute; the `level` is as for setting one."""
+        """Note that the program is about to delete an attribute; `level` is the class whose method deletes it."""
         self._outside.require_open(owner)
         path = self._outside.paths.get(id(owner))
         if path is not None:
@@ -36,7 +36,7 @@ class OutsideWrites:
     def call_mutator(
         self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
     ) -> None:
-        """The program is about to call a method of C's that changes an outside container."""
+        """Note that the program is about to call a C method that changes an outside container."""
         self._outside.require_open(container)
         path = self._outside.paths.get(id(container))
         if path is None or container_base(container) is None:
@@ -55,7 +55,7 @@ class OutsideWrites:
         self._outside.effects.call(path, name, args, kwargs, level or level_of(type(container), name))
 
     def unwritten(self, announced: Announced) -> None:
-        """A write that was announced has raised: a deletion, for want of what it was to delete."""
+        """Note that an announced write has raised. A deletion raised because the name did not exist."""
         self._outside.effects.retract(announced)
         if announced.kind == "delete":
             self._outside.missing(announced.owner, announced.name)
@@ -63,7 +63,7 @@ class OutsideWrites:
             self._outside.absent(self._outside.paths[id(announced.owner)], announced.name)
 
     def call_changing(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The program is about to call a C function that changes the container that it is given first."""
+        """Note that the program is about to call a C function that changes the container in its first argument."""
         path = self._outside.paths.get(id(args[0])) if args else None
         if path is not None and container_base(args[0]) is not None:
             self._outside.require_open(args[0])
@@ -71,11 +71,11 @@ class OutsideWrites:
             self._outside.effects.function(function, path, args[1:], kwargs)
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
-        """The program is about to set a global variable."""
+        """Note that the program is about to set a global variable."""
         self._outside.require_open(namespace)
         self._outside.effects.variable(self._outside.globals_root(namespace), "__setitem__", name, value)
 
     def delete_global(self, namespace: dict[str, Any], name: str) -> None:
-        """The program is about to delete a global variable."""
+        """Note that the program is about to delete a global variable."""
         self._outside.require_open(namespace)
         self._outside.effects.variable(self._outside.globals_root(namespace), "__delitem__", name)

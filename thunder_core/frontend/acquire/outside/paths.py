@@ -1,4 +1,4 @@
-"""Paths: how a value outside the program is reached, step by step, from its arguments and globals."""
+"""Paths: the steps from the arguments and globals of a program to a value outside of the program."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import sympy
 from thunder_core.tracing.ir.sizes import text_of
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
-COMPUTED = ("computed", "expression", "count")  # steps to what is computed of several paths
+COMPUTED = ("computed", "expression", "count")  # steps whose values are computed from several paths
 
 
 class Path:
     """One step from a parent: a root, or an entry of its `__dict__`, an attribute, an item or a closure cell.
 
-    A number may also be computed of those that paths lead to: the key is the function and its operands, of which the
-    first that is a path is the parent.
+    A number may also be computed from numbers at other paths. Then the key is the function with its operands, and the
+    first operand that is a path is the parent.
 
-    There is one Path for each way, so paths compare by identity. `value` is what was found there while tracing;
-    `alias` is a name for it that reads better than the path.
+    Each way to a value has only one Path object, so paths compare by identity. `value` is the value that tracing found
+    at the path. `alias` is a name for the value that reads better than the path.
     """
 
     __slots__ = ("_text", "alias", "children", "key", "parent", "step", "value")
@@ -36,34 +36,34 @@ class Path:
         self.children: dict[tuple[str, Any], Path] = {}
 
     def child(self, step: str, key: Any, value: Any) -> Path:
-        """The path one step further."""
+        """Return the path one step further."""
         label = (step, (type(key), key))
         if label not in self.children:
             self.children[label] = Path(self, step, key, value)
         return self.children[label]
 
     def entry(self, name: str, value: Any) -> Path:
-        """The entry of that name in the `__dict__` of what this path leads to."""
+        """Return the path to the entry of that name in the `__dict__` of the object at this path."""
         return self.child("entry", name, value)
 
     def attribute(self, name: str, value: Any) -> Path:
-        """The attribute of that name, by Python's own lookup."""
+        """Return the path to the attribute of that name, by Python's own lookup."""
         return self.child("attribute", name, value)
 
     def item(self, key: Any, value: Any) -> Path:
-        """The item at that key or index."""
+        """Return the path to the item at that key or index."""
         return self.child("item", key, value)
 
     def tensor(self, value: Any) -> Path:
-        """The tensor on the memory of the NumPy array that this path leads to."""
+        """Return the path to the tensor on the memory of the NumPy array at this path."""
         return self.child("tensor", "tensor", value)
 
     def keyed(self, key: Path, value: Any) -> Path:
-        """The item whose key is an object that another path leads to, such as a tensor."""
+        """Return the path to the item whose key is an object at another path, such as a tensor."""
         return self.child("keyed item", key, value)
 
     def forget_children(self) -> None:
-        """Let go of the paths that lead on from here: each holds its parent, and the value that it leads to."""
+        """Release all paths below this one. Each refers to its parent and to its value."""
         waiting = [self]
         while waiting:
             path = waiting.pop()
@@ -71,7 +71,7 @@ class Path:
             path.children.clear()
 
     def lineage(self) -> list[Path]:
-        """From the root to this path."""
+        """Return the paths from the root to this path."""
         steps, step = [self], self.parent
         while step is not None:
             steps.append(step)
@@ -79,13 +79,13 @@ class Path:
         return steps[::-1]
 
     def __str__(self) -> str:
-        """The path as a user would write it: `module.model.layers[0].weight`."""
+        """The path as in a user's code: `module.model.layers[0].weight`."""
         if self._text is None:
             self._text = str(self.key) if self.parent is None else STEPS[self.step](self)
         return self._text
 
 
-# How functions of numbers are written.
+# The notation of functions of numbers.
 PREFIX: dict[Callable[..., Any], str] = {operator.neg: "-", operator.pos: "+"}
 INFIX: dict[Callable[..., Any], str] = {
     operator.add: "+",
@@ -105,13 +105,13 @@ INFIX: dict[Callable[..., Any], str] = {
 
 
 def computed_path(function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
-    """The path to what a function gives for what lies at paths, and for constants."""
+    """Return the path to the result of a function of values at paths and constants."""
     parent = next(operand for operand in operands if isinstance(operand, Path))
     return Path(parent, "computed", (function, operands), value)
 
 
 def operands_of(path: Path) -> tuple[Path, ...]:
-    """The paths that a step takes beside its parent: the key of an item, the operands of what is computed."""
+    """Return the paths that a step uses besides its parent: the key of an item, or the operands of a computed value."""
     if path.step == "keyed item":
         return (path.key,)
     if path.step == "draw":
@@ -126,25 +126,28 @@ def operands_of(path: Path) -> tuple[Path, ...]:
 
 
 def namespace(path: Path) -> Path:
-    """The path to the `__dict__` of the value at a path."""
+    """Return the path to the `__dict__` of the value at a path."""
     return path.attribute("__dict__", None)
 
 
 def leads_from_draw(path: Path) -> bool:
-    """Whether a path leads on from a draw, or from what is computed of one."""
+    """Whether a path starts from a draw, or from a value computed from a draw."""
     return any(step.step == "draw" or any(map(leads_from_draw, operands_of(step))) for step in path.lineage())
 
 
 def _computed(path: Path) -> str:
     function, operands = path.key
-    told = [f"({one})" if isinstance(one, Path) and one.step == "computed" else str(one) for one in operands]
+    texts = [
+        f"({operand})" if isinstance(operand, Path) and operand.step == "computed" else str(operand)
+        for operand in operands
+    ]
     if function in PREFIX:
-        return f"{PREFIX[function]}{told[0]}"
-    return f" {INFIX[function]} ".join(told) if function in INFIX else f"{function.__name__}({', '.join(told)})"
+        return f"{PREFIX[function]}{texts[0]}"
+    return f" {INFIX[function]} ".join(texts) if function in INFIX else f"{function.__name__}({', '.join(texts)})"
 
 
 def expression_path(expression: sympy.Basic, sources: Mapping[sympy.Symbol, Path], value: int) -> Path:
-    """The path to an expression in symbols, which other paths lead to."""
+    """Return the path to an expression in symbols, whose values are at other paths."""
     return Path(next(iter(sources.values())), "expression", (expression, dict(sources)), value)
 
 
@@ -181,7 +184,7 @@ STEPS: dict[str, Callable[[Path], str]] = {
     "item": _item,
     "referent": lambda path: f"{path.parent}()",
     "reference": lambda path: f"weakref.ref({path.parent})",
-    "proxied": lambda path: f"what {path.parent} stands for",
+    "proxied": lambda path: f"the object behind {path.parent}",
     "member": lambda path: f"a member of {path.parent}",
     "keys": lambda path: f"list({path.parent})",
     "called": lambda path: f"{path.parent}.{path.key[0]}({', '.join(map(repr, path.key[1]))})",

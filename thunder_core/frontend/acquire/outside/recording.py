@@ -1,4 +1,4 @@
-"""The interface of an acquisition for its parts. The acquisition imports its parts; they import only this."""
+"""The interface of an acquisition for its parts, which import this module and not the acquisition."""
 
 from __future__ import annotations
 
@@ -29,10 +29,13 @@ class Recording(Protocol):
         """The line of the program that runs now, and its module."""
 
     def note_edge(self, what: str, *, loud: bool = False) -> None:
-        """Note a sharp edge at the program's present line; a `loud` edge is reported wherever it is allowed."""
+        """Note a sharp edge at the program's current line.
+
+        A `loud` edge is reported even if sharp edges are allowed.
+        """
 
     def refuse(self, what: str, fix: str = ...) -> NoReturn:
-        """Raise the error for something that a trace cannot hold; it is kept, in case the program swallows it."""
+        """Raise the error for an action that a trace cannot represent, and store the error."""
 
     def name_number(self, path: Path) -> str:
-        """The name of the number at a path, as an input."""
+        """Return the name of the number at a path, as an input of the trace."""

@@ -1,4 +1,7 @@
-"""Objects that keep their state in C, as calls that make them anew: Python's own reductions, where these are whole."""
+"""Objects whose state is in C, as calls that rebuild them:
+
+Python's reductions, for classes whose reduction is complete.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +33,19 @@ from thunder_core.frontend.interpreter.generators import frame_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart
 from thunder_core.tracing.library import objects, output
 
-LARGE = 4096  # bytes: an array that is larger is kept as an object, and not as text
+LARGE = 4096  # bytes: larger arrays are kept as objects, not as text
 
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """An object that the text refers to as it is now."""
+    """An object that the generated text refers to in its current state."""
 
     value: Any
 
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """An object as a call: of a function, or of what a text names, and the state that the result then gets."""
+    """An object as a call of a function, or of a name, and the state that the result then receives."""
 
     call: Any
     args: tuple[Any, ...] = ()
@@ -51,14 +54,14 @@ class Reduction:
 
     @property
     def parts(self) -> list[Any]:
-        """The values that have to be there for the call."""
+        """The values that the call needs."""
         called = [] if isinstance(self.call, str) else [self.call]
         return [*called, *self.args, *self.keywords.values(), self.state]
 
 
 @dataclass(frozen=True, eq=False)
 class Dressed:
-    """A tensor that is shown: its values, its class, and the name of its node in autograd's graph, if it has one."""
+    """A tensor to show: its values, its class, and the name of its autograd node, or an empty string."""
 
     values: torch.Tensor
     kind: type
@@ -69,9 +72,9 @@ Reduce = Callable[[Any, str], Reduction]
 
 
 def reduction_of(value: Any, where: str) -> Reduction | None:
-    """The reduction that makes an object anew; None for a class that is not known to be whole in its reduction.
+    """Return the reduction that rebuilds an object; None for a class whose reduction may be incomplete.
 
-    Raises `CannotReplay` for one that stands where its class alone does not say.
+    Raises `CannotReplay` for an object that its class's reduction does not support.
     """
     reduce = REDUCE.get(type(value))
     if reduce is None:
@@ -80,62 +83,63 @@ def reduction_of(value: Any, where: str) -> Reduction | None:
 
 
 def is_of(kind: type, base: type | str) -> bool:
-    """Whether a class derives from another, which may be named: NumPy need not be there."""
+    """Whether a class derives from another class, which may be given by name because NumPy may not be installed."""
     if isinstance(base, type):
         return issubclass(kind, base)
-    return any(f"{one.__module__}.{one.__name__}" == base for one in kind.__mro__)
+    return any(f"{parent.__module__}.{parent.__name__}" == base for parent in kind.__mro__)
 
 
 def reduced(value: Any, where: str) -> Reduction:
-    """By what the object says to pickle and copy."""
+    """Return the object's own reduction, as for pickle and copy."""
     reduce = copyreg.dispatch_table.get(type(value))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # itertools: gone from Python 3.14 on
+        # of itertools, which have no reductions from Python 3.14 on
+        warnings.simplefilter("ignore", DeprecationWarning)
         reduction = reduce(value) if reduce is not None else value.__reduce_ex__(4)
     call, args, state = (*reduction, None)[:3]
     return Reduction(call, tuple(map(unbridged, args)), state=unbridged(state))
 
 
 def unbridged(value: Any) -> Any:
-    """The object that the interpreter's bridge to C stands for; any other value is itself."""
+    """Return the object behind the interpreter's bridge to C; return other values unchanged."""
     if isinstance(value, Callback | BridgedIterator):
         return unbridged(value.__reduce__()[1][0])
     return tuple(map(unbridged, value)) if type(value) is tuple else value
 
 
 def of_frozen_set(value: Any, where: str) -> Reduction:
-    """A frozen set with its members."""
+    """Reduce a frozen set to its members."""
     return Reduction(frozenset, (list(value),))
 
 
 def of_deque(value: Any, where: str) -> Reduction:
-    """A deque of a greatest length, with its items."""
+    """Reduce a deque with a maximum length to its items."""
     return Reduction(deque, (list(value), value.maxlen))
 
 
 def of_view(method: str) -> Reduce:
-    """A view of a dict."""
+    """Return the function that reduces a view of a dict."""
     return lambda view, where: Reduction(f"dict.{method}", (viewed(view),))
 
 
 def viewed(view: Any) -> Any:
-    """The mapping behind a view or a proxy of it."""
+    """Return the mapping behind a view or a proxy."""
     return gc.get_referents(view)[0]
 
 
 def of_weak_reference(value: Any, where: str) -> Reduction:
-    """A weak reference to an object that is there, with its callback."""
+    """Reduce a weak reference to its object and its callback."""
     callback = value.__callback__
     return Reduction(weakref.ref, (_referent(value, where), *(() if callback is None else (callback,))))
 
 
 def of_keyed_reference(value: Any, where: str) -> Reduction:
-    """The weak reference by which a `WeakValueDictionary` holds a value."""
+    """Reduce the weak reference with which a `WeakValueDictionary` refers to a value."""
     return Reduction(weakref.KeyedRef, (_referent(value, where), value.__callback__, value.key))
 
 
 def _referent(reference: Any, where: str) -> Any:
-    """The object that a weak reference leads to; raises `CannotReplay` where it is gone."""
+    """Return the object of a weak reference; raise `CannotReplay` if it no longer exists."""
     referent = weakref.ref.__call__(reference)
     if referent is None:
         raise CannotReplay(
@@ -146,14 +150,14 @@ def _referent(reference: Any, where: str) -> Any:
 
 
 def of_exception(value: BaseException, where: str) -> Reduction:
-    """An exception with what it was made of and what it came from; without a traceback."""
-    came = {"cause": value.__cause__, "context": value.__context__, "suppress": value.__suppress_context__}
-    told = {name: attribute for name, attribute in came.items() if attribute not in (None, False)}
-    return Reduction(objects.raisable, (type(value), tuple(value.args), dict(vars(value))), told)
+    """Reduce an exception to its arguments, attributes and causes, without its traceback."""
+    candidates = {"cause": value.__cause__, "context": value.__context__, "suppress": value.__suppress_context__}
+    origins = {name: attribute for name, attribute in candidates.items() if attribute not in (None, False)}
+    return Reduction(objects.raisable, (type(value), tuple(value.args), dict(vars(value))), origins)
 
 
 def of_generator(value: Any, where: str) -> Reduction:
-    """A generator or coroutine that has not begun, as the call that made it."""
+    """Reduce a generator or coroutine that has not begun to the call that made it."""
     frame = frame_of(value)
     native = next(getattr(value, f"{kind}_frame") for kind in ("gi", "cr", "ag") if hasattr(value, f"{kind}_frame"))
     if native is None or frame is None or frame.function is None or frame.suspended or not frame.fast:
@@ -163,19 +167,21 @@ def of_generator(value: Any, where: str) -> Reduction:
             fix="return a list of its items, or return the generator before its first item is taken",
         )
     if isinstance(value, types.CoroutineType):
-        value.close()  # nobody will await this one
+        value.close()  # the coroutine is never awaited
     code = frame.code
     cells = frame.cell_slots()
-    held = [one.cell_contents if place in cells else one for place, one in enumerate(frame.fast[: arguments_of(code)])]
+    arguments = [
+        slot.cell_contents if index in cells else slot for index, slot in enumerate(frame.fast[: arguments_of(code)])
+    ]
     plain, named = code.co_argcount, code.co_kwonlyargcount
-    rest = held[plain + named :]
+    rest = arguments[plain + named :]
     more = rest.pop(0) if code.co_flags & inspect.CO_VARARGS else ()
-    keywords = dict(zip(code.co_varnames[plain : plain + named], held[plain : plain + named], strict=True))
-    return Reduction(frame.function, (*held[:plain], *more), {**keywords, **(rest[0] if rest else {})})
+    keywords = dict(zip(code.co_varnames[plain : plain + named], arguments[plain : plain + named], strict=True))
+    return Reduction(frame.function, (*arguments[:plain], *more), {**keywords, **(rest[0] if rest else {})})
 
 
 def progress(frame: Any, native: Any) -> str:
-    """The progress of a generator, in words; its native frame is None where it has ended."""
+    """Return the progress of a generator, in words. `native` is None if the generator has ended."""
     if native is None:
         return "which has ended"
     if frame is None or frame.function is None:
@@ -184,19 +190,19 @@ def progress(frame: Any, native: Any) -> str:
 
 
 def arguments_of(code: types.CodeType) -> int:
-    """The number of a function's variables that are its arguments."""
+    """Return how many variables of a function are arguments."""
     extra = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     return code.co_argcount + code.co_kwonlyargcount + extra
 
 
 def of_number(value: Any, where: str) -> Reduction:
-    """A scalar of NumPy's by its class and Python's number; a rare one as NumPy reduces it."""
+    """Reduce a NumPy scalar to its class and a Python number. Rare kinds use NumPy's own reduction."""
     plain = value.dtype.kind in "biufcSU" and value.dtype.itemsize <= 8
     return Reduction(type(value), (value.item(),)) if plain else reduced(value, where)
 
 
 def root_of_array(value: Any) -> Any:
-    """The object that owns the memory of an array of NumPy's; None for anything else."""
+    """Return the object that owns the memory of a NumPy array; None for other objects."""
     if not is_of(type(value), "numpy.ndarray"):
         return None
     while getattr(value, "base", None) is not None:
@@ -205,7 +211,7 @@ def root_of_array(value: Any) -> Any:
 
 
 def of_array(value: Any, where: str) -> Reduction:
-    """An array of NumPy's with its data, if that is its own."""
+    """Reduce a NumPy array to its data."""
     if value.base is not None and not isinstance(value.base, bytes):
         value = value.copy(order="K")
     if value.dtype.hasobject or value.nbytes <= LARGE:
@@ -217,13 +223,13 @@ FUNCTION_ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__"
 
 
 def differing(function: types.FunctionType) -> list[str]:
-    """The attributes of a function that are not those which its code gives it."""
+    """Return the attributes of a function that differ from those that its code gives it."""
     plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
     return [name for name in FUNCTION_ATTRIBUTES if getattr(function, name) != getattr(plain, name)]
 
 
 def is_bound_in_c(value: Any) -> bool:
-    """Whether a value is a method in C of an object, such as `[].append`, and no function of a module or class."""
+    """Whether a value is a C method bound to an object, such as `[].append`, not a function of a module or class."""
     owner = getattr(value, "__self__", None) if issubclass(type(value), C_METHODS) else None
     return owner is not None and not isinstance(owner, types.ModuleType | type)
 

@@ -1,4 +1,4 @@
-"""Sharp edges: what a program does that can be neither guarded nor replayed, and what is done about it."""
+"""Sharp edges: actions of a program that can be neither guarded nor replayed, and the policies for them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from thunder_core.frontend.acquire.outside.paths import Path
 
 @dataclass(frozen=True)
 class SharpEdge:
-    """Something that cannot be guarded or replayed: what it is, and the user's line.
+    """An action that cannot be guarded or replayed: its description and the user's line.
 
-    One that is `loud` is told of by a warning where sharp edges are allowed, too.
+    A `loud` edge is reported by a warning even if sharp edges are allowed.
     """
 
     what: str
@@ -84,11 +84,11 @@ OWNERS: dict[type, str] = {
     random.Random: "randomness outside torch",
     io.IOBase: "input and output",
 }
-# Owners of bound C methods that only ever do what they are known for.
+# Owners of bound C methods without sharp edges.
 HARMLESS = frozenset(
     {dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter, io.StringIO, io.BytesIO}
 )
-# Edges that are told of wherever they are allowed: what is done once, or stays what it was.
+# Edges that are reported even if sharp edges are allowed: actions that happen only once, or values that stay constant.
 LOUD = ("the outside world", "code in another thread", "randomness outside torch", "input and output: builtins.input")
 MODULES = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
 DATES = {
@@ -100,22 +100,22 @@ DATES = {
 
 
 def edge_of(function: Any) -> str | None:
-    """The sharp edge of calling a function; None for most."""
+    """Return the sharp edge of calling a function, or None."""
     owner = getattr(function, "__self__", None)
     if type(owner) in HARMLESS:
         return None
     try:
-        known = KNOWN.get(function)
+        description = KNOWN.get(function)
     except TypeError:  # unhashable
         return None
-    if known is not None:
-        return known
+    if description is not None:
+        return description
     name = getattr(function, "__name__", "")
     if isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES):
         return f"the time: {owner.__name__}.{name}"
-    for kind, what in OWNERS.items():
+    for kind, owner_kind in OWNERS.items():
         if issubclass(type(owner), kind):
-            return f"{what}: {type(owner).__name__}.{name}"
+            return f"{owner_kind}: {type(owner).__name__}.{name}"
     module = str(getattr(function, "__module__", None) or type(owner).__module__)
     outside = None if isinstance(function, type) else _of_module(module)
     return f"{outside}: {module}.{name}" if outside else None
@@ -145,7 +145,7 @@ def is_users_file(name: str) -> bool:
 
 
 def users_line(error: BaseException) -> SourceLine | None:
-    """The innermost line of the user's own code that an error came through."""
+    """Return the innermost line of the user's own code in an error's traceback."""
     entry, line = error.__traceback__, None
     while entry is not None:
         code = entry.tb_frame.f_code
@@ -156,29 +156,29 @@ def users_line(error: BaseException) -> SourceLine | None:
 
 
 def apply_policy(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
-    """Do as the policy says: a warning for each edge, or for loud ones alone, or one error that lists them all."""
-    found = list(edges)
+    """Apply the policy: warn for each edge, or only for loud edges, or raise one error that lists all edges."""
+    edge_list = list(edges)
     if policy != "error":
-        for edge in found if policy == "warn" else [edge for edge in found if edge.loud]:
+        for edge in edge_list if policy == "warn" else [edge for edge in edge_list if edge.loud]:
             file, lineno = (edge.where.filename, edge.where.lineno) if edge.where else ("<thunder>", 1)
             warnings.warn_explicit(f"sharp edge: {edge.what}", SharpEdgeWarning, file, lineno)
-    elif found:
+    elif edge_list:
         raise SharpEdgeError(
-            "the program has sharp edges: " + "; ".join(map(str, found)),
+            "the program has sharp edges: " + "; ".join(map(str, edge_list)),
             fix='pass these values as arguments, or allow them with sharp_edges="allow"',
-            where=found[0].where,
+            where=edge_list[0].where,
         )
 
 
 class Surprises:
-    """For `functional.jit`: the data that a program reads from elsewhere than its arguments."""
+    """The data that a program of `functional.jit` reads from outside its arguments."""
 
     def __init__(self, place: Callable[[], SourceLine | None]) -> None:
         self.edges: dict[str, SharpEdge] = {}
         self._place = place
 
     def note(self, path: Path) -> None:
-        """The program read a value by this path."""
+        """Note that the program read a value at this path."""
         root = path.lineage()[0]
         if (root.step, root.key) not in (("root", "args"), ("root", "kwargs")):
             self.edges.setdefault(str(path), SharpEdge(f"reads {path} from outside", self._place()))

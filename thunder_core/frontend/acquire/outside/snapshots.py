@@ -1,4 +1,4 @@
-"""Snapshots of attributes: how one is put back as it was, in whichever table it lives, and without the user's code."""
+"""Snapshots of attributes: restore an attribute in the table that stores it, without running user code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Restore = Callable[[], None]
 
 
 def namespace_of(owner: Any) -> dict[str, Any] | None:
-    """The dictionary in which an object keeps its attributes; None for classes and for objects with slots alone."""
+    """Return the `__dict__` of an object; None for classes and for objects that have only slots."""
     try:
         namespace = object.__getattribute__(owner, "__dict__")
     except AttributeError:
@@ -27,7 +27,7 @@ def namespace_of(owner: Any) -> dict[str, Any] | None:
 
 
 def tables_of(owner: Any) -> list[dict[str, Any]]:
-    """All dictionaries in which an object keeps attributes: those of a module's parameters and the like, too."""
+    """Return all dictionaries with an object's attributes, including a module's parameters, buffers and submodules."""
     namespace = namespace_of(owner)
     if namespace is None:
         return []
@@ -37,7 +37,7 @@ def tables_of(owner: Any) -> list[dict[str, Any]]:
 
 
 def has_own(owner: Any, name: str) -> bool:
-    """Whether an object itself has an attribute, in whichever table it lives."""
+    """Whether an object itself has an attribute, in any of its tables."""
     if isinstance(owner, type):
         return name in vars(owner)
     tables = tables_of(owner)
@@ -45,7 +45,7 @@ def has_own(owner: Any, name: str) -> bool:
 
 
 def attribute_snapshot(owner: Any, name: str, orders: Callable[[dict[str, Any]], Iterable[str]]) -> Restore:
-    """A function that puts one attribute back as it is now; `orders` gives the names of a table in their order."""
+    """Return a function that restores an attribute's current value; `orders` returns the names of a table in order."""
     if isinstance(owner, type):
         return _class_snapshot(owner, name)
     descriptor = _descriptor(owner, name)
@@ -65,7 +65,7 @@ def attribute_snapshot(owner: Any, name: str, orders: Callable[[dict[str, Any]],
 
 
 def entry_snapshot(table: dict[str, Any], name: str, order: Iterable[str]) -> Restore:
-    """A function that puts one name back as it is now in a table, and at its place."""
+    """Return a function that restores the current entry of a name in a table, at its position."""
     old = table.get(name, MISSING)
 
     def restore() -> None:
@@ -83,7 +83,10 @@ def entry_snapshot(table: dict[str, Any], name: str, order: Iterable[str]) -> Re
 
 
 def _descriptor(owner: Any, name: str) -> Any:
-    """The descriptor of C's through which an object's attribute is written; tensors have theirs recorded elsewhere."""
+    """Return the C descriptor through which an object's attribute is written.
+
+    Tensors' attributes are recorded elsewhere.
+    """
     unbound = type_lookup(type(owner), name)
     of_c = isinstance(unbound, types.MemberDescriptorType | types.GetSetDescriptorType)
     return unbound if of_c and not isinstance(owner, torch.Tensor) else None
@@ -99,7 +102,7 @@ def _descriptor_snapshot(descriptor: Any, owner: Any, name: str) -> Restore:
         if old is not MISSING:
             descriptor.__set__(owner, old)
         elif not isinstance(owner, types.CellType) or owner != types.CellType():
-            with contextlib.suppress(AttributeError):  # where the write has raised, nothing is there
+            with contextlib.suppress(AttributeError):  # the attribute does not exist if the write has raised
                 descriptor.__delete__(owner)
 
     return restore

@@ -1,4 +1,4 @@
-"""The choice of the numbers and sizes that are symbolic in a program: those that differ from call to call."""
+"""The choice of the numbers and sizes that are symbolic in a program, because they vary between calls."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ MODULE_TENSORS = ("_parameters", "_buffers")
 
 
 class IsSymbolic(BaseException):
-    """A recording for constant numbers and sizes came by one that differs from call to call."""
+    """A recording for constant numbers and sizes met a symbolic number or size."""
 
 
 @dataclass(frozen=True)
 class Symbolic:
-    """The choice of what is symbolic: what differs from what was `observed`, and with `arguments` all arguments.
+    """The choice of symbolic numbers and sizes.
 
-    Numbers and sizes at the paths of `named` are symbolic too, in the ranges that they were given; those at the paths
-    of `constant` never are. `met_numbers` and `met_sizes` have those that a recording met, by their paths, with their
-    values in its call. With `sizes`, sizes of tensors are among them, and integers are expressions in symbols; without,
-    the trace knows numbers by their names alone. With `in_containers`, numbers in lists and dicts that are passed whole
-    are among them. `avoid_one_hints` and `real_hints_for` are as `capture.sizes.SymbolicSizes` has them. An `oblivious`
-    recording is right for sizes of one without asking for them (`capture.all_sizes`), and one that `decides_ones` asks
-    of each size whether it is one. A `probing` recording is for constants, and ends with `IsSymbolic` where anything is
-    symbolic.
+    Values that differ from those `observed` before are symbolic. If `arguments` is set, all arguments are. Numbers and
+    sizes at the paths of `named` are symbolic too, within their ranges. Numbers and sizes at the paths of `constant`
+    are never symbolic. `met_numbers` and `met_sizes` map the paths of symbolic numbers and sizes that a recording met
+    to their values in its call.
+
+    If `sizes` is set, sizes of tensors can be symbolic, and integers are expressions in symbols. Otherwise, the trace
+    refers to numbers only by name. If `in_containers` is set, numbers in lists and dicts that are passed as a whole can
+    be symbolic. `avoid_one_hints` and `real_hints_for` are as in `capture.sizes.SymbolicSizes`. An `oblivious`
+    recording is correct for sizes of one without checking for them (`capture.all_sizes`). A recording that
+    `decides_ones` checks for each size whether it is one. A `probing` recording is for constants, and ends with
+    `IsSymbolic` if anything is symbolic.
     """
 
     observed: ObservedValues = field(default_factory=ObservedValues)
@@ -52,7 +55,7 @@ class Symbolic:
 
     @property
     def may_be(self) -> bool:
-        """Whether anything may be symbolic."""
+        """Whether any number or size may be symbolic."""
         return self.arguments or self.observed.any_there or bool(self.named)
 
     @property
@@ -62,7 +65,7 @@ class Symbolic:
 
     @property
     def is_constant(self) -> bool:
-        """Whether a recording came by nothing that is symbolic."""
+        """Whether a recording met no symbolic number or size."""
         return not self.met_numbers and not self.met_sizes
 
     def with_changes(self, **changes: Any) -> Symbolic:
@@ -70,9 +73,10 @@ class Symbolic:
         return replace(self, **changes, met_numbers={}, met_sizes={})
 
     def is_like(self, other: Symbolic) -> bool:
-        """Whether what another recording would take for symbols, and its hints, are those of this one.
+        """Whether another recording would use the same symbols and hints as this one.
 
-        Numbers alone are tried again where there are any, and other hints than ones where a size is one.
+        If only numbers are symbolic in the other recording, it is the same unless this recording met symbolic numbers.
+        If only this recording avoids hints of one, the other recording is the same unless a size is one.
         """
         if other.may_be and not other.sizes:
             return not self.met_numbers
@@ -91,7 +95,7 @@ class Symbolic:
         return True
 
     def includes_count(self, text: str, value: int) -> bool:
-        """Whether a count of elements, which a program has as a size, is symbolic."""
+        """Whether a count of elements, which is a size in the program, is symbolic."""
         if not (self.arguments and self.sizes) and not self.observed.differs(text, value):
             return False
         self.met_sizes[text] = value
@@ -100,9 +104,9 @@ class Symbolic:
         return self.sizes
 
     def name_of(self, path: Path) -> SymbolicArgument | None:
-        """The name of the number or size at a path; of a stride that leaves elements out, that of a size of its tensor.
+        """Return the name of the number or size at a path. A stride with gaps has the name of a size of its tensor.
 
-        What is sliced of a tensor whose sizes differ has other strides each time, as a cache that is cropped.
+        Slices of a tensor with symbolic sizes have varying strides, such as a cropped KV cache.
         """
         tensor = path.parent
         if path.step != "stride" or not self.named or tensor is None:
@@ -119,28 +123,28 @@ class Symbolic:
         return is_unseen
 
     def group_of(self, path: Path) -> str | None:
-        """The name that a number or size has in common with others: one for each item of a list; None for others."""
+        """Return the name that a number or size shares with others (such as all items of a list); otherwise None."""
         argument = self.name_of(path)
         if argument is None or EachItem() not in argument.path.items:
             return None
         return f"{argument.name}, stride {path.key}" if path.step == "stride" else argument.name
 
     def range_of(self, path: Path) -> Bounds:
-        """The range that a number or size was given by its name."""
+        """Return the range that the user gave for a number or size."""
         argument = self.named.get(str(path))
         return (None, None) if argument is None else (argument.lower, argument.upper)
 
 
 def is_argument(path: Path) -> bool:
-    """Whether a path leads to an argument, to an item or an attribute of one, or to a size of such a tensor."""
+    """Whether a path leads to an argument, to an item or an attribute of an argument, or to a size of its tensor."""
     root, *steps = path.lineage()
     return root.step == "root" and root.key in ARGUMENTS and all(map(_is_data, steps))
 
 
 def _is_data(step: Path) -> bool:
-    """Whether a step leads on to what an object holds: an item, a size, or an attribute that is its own.
+    """Whether a step leads to data of an object: an item, a size, or an attribute of the object itself.
 
-    What modules, classes, functions and tensors hold beside their sizes tells what they are, and is constant.
+    Attributes of modules, classes, functions and tensors, except sizes, describe the object and are constant.
     """
     if step.step in ("item", "size"):
         return True
@@ -152,19 +156,19 @@ def _is_data(step: Path) -> bool:
 
 
 def arguments_differ(observed: ObservedValues, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a number or size of the arguments, as far as containers of Python's own hold them, is another one."""
+    """Whether a number or size in the arguments, within Python's own containers, differs from the observed value."""
     pending: list[tuple[str, Any]] = [("args", args), ("kwargs", kwargs)]
     while pending:
         path, value = pending.pop()
         kind = type(value)
         if kind in (tuple, list, torch.Size):
-            pending += [(f"{path}[{place}]", item) for place, item in enumerate(value)]
+            pending += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
         elif kind is dict:
             pending += [(f"{path}[{key!r}]", item) for key, item in value.items() if type(key) is str]
         elif kind in (int, float) and observed.differs(path, value):
             return True
         elif kind is torch.Tensor:
-            pending += [(f"{path}.size({place})", size) for place, size in enumerate(value.shape)]
+            pending += [(f"{path}.size({dimension})", size) for dimension, size in enumerate(value.shape)]
     return False
 
 

@@ -1,4 +1,4 @@
-"""Reads of outside objects as a whole: all that C code may find in one is guarded, and that there is nothing else."""
+"""Complete reads of outside objects: everything that C code may find is guarded, and that there is nothing else."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from thunder_core.frontend.acquire.outside.snapshots import namespace_of
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
 from thunder_core.tracing.ir.constants import is_plain
 
-# Attributes in C that lead to where an exception was raised; its text and its copies do not tell of them.
+# C attributes about where an exception was raised, which its text and its copies do not contain.
 LEFT_OUT = frozenset({"__traceback__", "__context__", "__cause__", "__suppress_context__", "__dict__", "__weakref__"})
 MEMBERS = (types.MemberDescriptorType, types.GetSetDescriptorType)
-KNOWN_BY_NAMES = (type, types.ModuleType, types.FunctionType)  # what is read of them is what the program names
+KNOWN_BY_NAMES = (type, types.ModuleType, types.FunctionType)  # only the attributes that the program names are read
 
 
 class WholeReads(Outside):
-    """The outside objects, of which functions of C may read more than one thing at once."""
+    """The outside objects, including reads of several values at once by C functions."""
 
     def expand_whole(self, value: Any) -> None:
-        """C code is about to see a value and all that is in it, however deep: expand each outside container."""
+        """Guard a value that C code is about to read with all its contents: expand each outside container in it."""
         pending, seen = [value], set[int]()
         while pending:
-            held = pending.pop()
-            number = id(held)
-            parts_of = self._parts_function(type(held))
+            current = pending.pop()
+            number = id(current)
+            parts_of = self._parts_function(type(current))
             if parts_of is None or number in seen or number in self._whole:
-                self.examine(held)
+                self.examine(current)
                 continue
-            (self._whole if number in self.paths else seen).add(number)  # only outside objects outlive this
-            pending += parts_of(held)
+            (self._whole if number in self.paths else seen).add(number)  # only the ids of outside objects stay valid
+            pending += parts_of(current)
 
     def _parts_function(self, kind: type) -> Callable[[Any], Iterable[Any]] | None:
-        """The function that guards what C code finds in an instance of a class, and gives it; None for nothing."""
+        """Return the function that guards and returns the contents of a class's instances; None if there are none."""
         if issubclass(kind, NESTING):
             return self._items
         return self.attributes if answer_of(kind) is NativeAnswer.ATTRIBUTES else None
@@ -49,8 +49,8 @@ class WholeReads(Outside):
         return dict.values(container) if issubclass(type(container), dict) else items_of(container)
 
     def attributes(self, value: Any) -> list[Any]:
-        """C code is about to read all attributes of an object: guard which it has, and each of them; their values."""
-        values = [held for name in members_of(type(value)) for held in self._member(value, name)]
+        """Guard all attributes of an object, which C code is about to read, and return their values."""
+        values = [member for name in members_of(type(value)) for member in self._member(value, name)]
         namespace = namespace_of(value)
         if namespace is None or isinstance(value, KNOWN_BY_NAMES):
             return values
@@ -61,28 +61,28 @@ class WholeReads(Outside):
 
     def _member(self, value: Any, name: str) -> Iterable[Any]:
         try:
-            held = object.__getattribute__(value, name)
+            member = object.__getattribute__(value, name)
         except AttributeError:
             self.missing(value, name)
             return ()
-        self.attribute(value, name, held)
-        return (held,)
+        self.attribute(value, name, member)
+        return (member,)
 
     def expand_deeply(self, value: Any) -> None:
-        """C code is about to copy an object with all that attributes and items lead to from it."""
+        """Guard an object that C code is about to copy, with everything reachable through attributes and items."""
         pending, seen = [value], set[int]()
         while pending:
-            held = pending.pop()
-            if id(held) in seen or is_plain(held) or isinstance(held, KNOWN_BY_NAMES):
+            current = pending.pop()
+            if id(current) in seen or is_plain(current) or isinstance(current, KNOWN_BY_NAMES):
                 continue
-            seen.add(id(held))
-            self.expand_whole(held)
-            pending += self.attributes(held)
-            if (base := container_base(held)) is not None or isinstance(held, tuple | frozenset):
-                pending += dict.values(held) if base is dict else items_of(held)
+            seen.add(id(current))
+            self.expand_whole(current)
+            pending += self.attributes(current)
+            if (base := container_base(current)) is not None or isinstance(current, tuple | frozenset):
+                pending += dict.values(current) if base is dict else items_of(current)
 
     def names(self, value: Any, is_users: Callable[[type], bool]) -> None:
-        """C code is about to list the names that an object has, by itself and by its class: guard which these are."""
+        """Guard the names that an object has, itself and from its class, because C code is about to list them."""
         namespace, path = namespace_of(value), self.path_of(value)
         if namespace is not None and path is not None and not isinstance(value, type):
             self.attribute(value, "__dict__", namespace)
@@ -97,9 +97,9 @@ class WholeReads(Outside):
 
 
 def members_of(kind: type) -> Iterator[str]:
-    """The names of what instances of a class hold beside their `__dict__`: slots, and what exceptions keep in C."""
-    kept = MEMBERS if issubclass(kind, BaseException) else MEMBERS[:1]
+    """Yield the names of members besides `__dict__`: slots, and C attributes of exceptions."""
+    member_types = MEMBERS if issubclass(kind, BaseException) else MEMBERS[:1]
     for base in mro_of(kind):
         for name, unbound in dict_of(base).items():
-            if isinstance(unbound, kept) and name not in LEFT_OUT:
+            if isinstance(unbound, member_types) and name not in LEFT_OUT:
                 yield name

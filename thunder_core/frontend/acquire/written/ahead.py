@@ -1,4 +1,4 @@
-"""Checks of values ahead of the first write, where what they hang on is cheap: then nothing has to be taken back."""
+"""Checks of values moved before the first write, if their computation is cheap, so that no write has to be undone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COPY = symbol_of(torch.ops.aten.clone.default)
 
 @dataclass(frozen=True)
 class Need:
-    """The need of checks: the places behind the first write that they hang on, and what of before these write to."""
+    """The computation that checks need: bound symbols after the first write, and earlier tensors that they write to."""
 
     places: frozenset[int]
     written: frozenset[str]
@@ -32,13 +32,13 @@ def checked_ahead(
     aliases: Iterable[Iterable[str]],
     next_name: Callable[[], str],
 ) -> tuple[BoundSymbol, ...]:
-    """The bound symbols, with checks behind the first write to an input moved before it, if all checks can be.
+    """Return the bound symbols with all checks after the first write to an input moved before it, if possible.
 
-    What a check hangs on is computed there too, in other names and on copies of what it writes to; that must make less
-    than copies of all that is written to before the last check would take. Checks have to stand before the first
-    collective, whatever that takes, since a collective cannot be taken back.
+    The computation that a check needs is moved too, with new names, and on copies of the tensors that it writes to. It
+    must need less memory than copies of all inputs that are written to before the last check. Checks always move before
+    the first collective, at any cost, because a collective cannot be undone.
     """
-    checks = [place for place, bsym in enumerate(bsyms) if bsym.symbol.target is expect_value]
+    checks = [index for index, bsym in enumerate(bsyms) if bsym.symbol.target is expect_value]
     aliasing = alias_sets(bsyms, aliases)
     inputs_by_storage = {aliasing.representative(proxy.name): proxy for proxy in inputs}
     first = next(
@@ -49,7 +49,7 @@ def checked_ahead(
         ),
         len(bsyms),
     )
-    late = [place for place in checks if place > first]
+    late = [index for index in checks if index > first]
     if not late or any(_is_other_check(bsym) for bsym in bsyms[first:]):
         return tuple(bsyms)
     need = _need(bsyms, late, first, aliasing)
@@ -71,15 +71,15 @@ def checked_ahead(
 
 
 def require_checks_before_collectives(bsyms: Iterable[BoundSymbol]) -> None:
-    """Raise `DataDependent` for a check of a value behind a collective, which cannot be taken back where it fails."""
+    """Raise `DataDependent` for a check of a value after a collective, which cannot be undone if the check fails."""
     collective: BoundSymbol | None = None
     for bsym in bsyms:
         collective = collective or (bsym if bsym.communicates else None)
         if collective is not None and bsym.symbol.name in EXPECTATIONS:
             raise DataDependent(
-                f"the program asks for the value of a tensor behind a collective (`{collective.symbol.name}`), which "
-                "cannot be taken back where a later call has another value",
-                fix="ask for the value before the first collective, use torch.where, or keep the branch out of the "
+                f"the program asks for the value of a tensor after a collective (`{collective.symbol.name}`), which "
+                "cannot be undone if a later call has another value",
+                fix="ask for the value before the first collective, use torch.where, or move the branch out of the "
                 "compiled program",
                 where=bsym.source,
             )
@@ -103,13 +103,13 @@ def _is_other_check(bsym: BoundSymbol) -> bool:
 
 
 def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, aliasing: AliasSets) -> Need | None:
-    """The need of all checks together; None where it cannot be computed twice."""
-    wanted = frozenset(checks)
+    """Return the computation that all checks need; None if it cannot run twice."""
+    check_indices = frozenset(checks)
     names, representatives, places, touched = set[str](), set[str](), set[int](), set[str]()
-    for place in range(max(wanted), first - 1, -1):
-        bsym = bsyms[place]
+    for index in range(max(check_indices), first - 1, -1):
+        bsym = bsyms[index]
         if bsym.ordered and bsym.symbol.target is expect_value:
-            if place in wanted:
+            if index in check_indices:
                 names.update(proxy.name for proxy in bsym.inputs)
                 representatives.update(aliasing.representative(proxy.name) for proxy in bsym.inputs)
                 touched.update(proxy.name for proxy in bsym.inputs)
@@ -117,11 +117,11 @@ def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, ali
         writes = any(aliasing.representative(name) in representatives for name in bsym.mutates)
         if not writes and names.isdisjoint(proxy.name for proxy in bsym.outputs):
             if bsym.ordered and not bsym.outputs and bsym.symbol.name not in IRRELEVANT_TO_VALUES:
-                return None  # it changes how others compute
+                return None  # it changes how other operations compute
             continue
         if bsym.keeps_place:
-            return None  # it draws random numbers, or other processes would have to do it twice as well
-        places.add(place)
+            return None  # it draws random numbers, or communicates with processes that would have to run it twice too
+        places.add(index)
         names.update(proxy.name for proxy in bsym.inputs)
         representatives.update(aliasing.representative(proxy.name) for proxy in bsym.inputs)
         touched.update(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
@@ -131,7 +131,7 @@ def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, ali
 def _computable_twice(
     bsyms: Sequence[BoundSymbol], places: frozenset[int], touched: Collection[str], aliasing: AliasSets
 ) -> Need | None:
-    """The need of these places; None where they touch a view of what they write to: a copy would not be one."""
+    """Return the need of these bound symbols; None if they use a view of a tensor that they write to."""
     defined = {proxy.name for place in places for proxy in bsyms[place].defines}
     written = {name for place in places for name in bsyms[place].mutates}
     before = {aliasing.representative(name) for name in written}
@@ -148,7 +148,7 @@ def _ahead(
     written: Sequence[TensorProxy],
     next_name: Callable[[], str],
 ) -> Iterable[BoundSymbol]:
-    """The bound symbols at these places in other names, on copies of what they write to, and the checks."""
+    """Yield these bound symbols with new names, on copies of the tensors that they write to, and the checks."""
     names: dict[str, Proxy] = {}
     at = bsyms[checks[0]]
     for proxy in written:

@@ -1,4 +1,4 @@
-"""Constraints: what must hold of the symbols of a program for its traces to be used, as the prologue checks it."""
+"""Constraints: conditions on the symbols of a program under which its traces are valid, checked by the prologue."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from thunder_core.tracing.ir.trace import Trace, with_number_inputs
 
 MADE_BY = "check constraints"
 MIRRORED = {sympy.Ge: sympy.Le, sympy.Gt: sympy.Lt}
-MOST_TRIED = 1 << 14  # values of a symbol for which a condition is tried
-GIVEN = "the given range"  # who needed a constraint, where it is nothing but that
+MOST_TRIED = 1 << 14  # maximum number of values of a symbol to try a condition with
+GIVEN = "the given range"  # the origin of a constraint that only restates a given range
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """A condition on symbols, and who needed it: the user's line, or in words; None for a pass of the compiler."""
+    """A condition on symbols and its origin: the user's line, words, or None for a pass of the compiler."""
 
     condition: sympy.Basic
     where: Origin
@@ -40,10 +40,10 @@ class Constraint:
 
 @dataclass
 class IntegerRange:
-    """The integers that a symbol may be: from `lower` to `upper`, None for no bound, but for those `excluded`.
+    """The integers that a symbol may be: from `lower` to `upper` (None for no bound), except those `excluded`.
 
-    `where` has who gave each bound, and each excluded integer, first. The bounds that it begins with
-    may be a `given` range.
+    `where` has the first origin of each bound, and `excluded` that of each excluded integer. `given` means that the
+    initial bounds are a range that the user gave.
     """
 
     symbol: sympy.Symbol
@@ -54,7 +54,7 @@ class IntegerRange:
     where: dict[str, Origin] = field(default_factory=dict)
 
     def restrict(self, constraint: Constraint) -> bool:
-        """Take a constraint in; False for one that is not a bound on this symbol alone."""
+        """Apply a constraint; return False if it is not a bound on only this symbol."""
         relation = constraint.condition
         if not isinstance(relation, sympy.core.relational.Relational):
             return False
@@ -83,7 +83,7 @@ class IntegerRange:
                 self.upper, self.where["upper"] = upper, where
 
     def tighten(self) -> None:
-        """Move bounds that are excluded inward, and drop the excluded values that lie outside of the bounds."""
+        """Move bounds inward past excluded values, and drop excluded values outside of the bounds."""
         while self.lower in self.excluded:
             self.where["lower"], self.lower = self.excluded.pop(self.lower), self.lower + 1
         while self.upper in self.excluded:
@@ -91,18 +91,18 @@ class IntegerRange:
         self.excluded = {value: where for value, where in self.excluded.items() if self.has(value)}
 
     def has(self, value: int) -> bool:
-        """Whether a value lies between the bounds."""
+        """Whether a value is within the bounds."""
         return (self.lower is None or value >= self.lower) and (self.upper is None or value <= self.upper)
 
     @property
     def range(self) -> ValueRanges[Any]:
-        """The bounds as PyTorch has them."""
+        """The bounds as PyTorch's value ranges."""
         if not self.symbol.is_integer:
             return ValueRanges(-sympy.oo, sympy.oo)
         return ValueRanges(-int_oo if self.lower is None else self.lower, int_oo if self.upper is None else self.upper)
 
     def texts(self, name: str = "") -> Iterator[tuple[str, Origin]]:
-        """The conditions as Python, on the symbol or another name for it, with who first needed each."""
+        """Yield the conditions as Python, on the symbol or on another name for it, each with its first origin."""
         name, lower = name or str(self.symbol), self.lower
         where: Origin = self.where.get("lower") or self.where.get("upper")
         if self.given and not self.where:
@@ -117,9 +117,10 @@ class IntegerRange:
 
 @dataclass(frozen=True)
 class Merged:
-    """The constraints of a recording, merged: the interval of each symbol, and by their texts those that are no bounds.
+    """The merged constraints of a recording.
 
-    What follows from the intervals is left out.
+    `intervals` has the interval of each symbol, and `others` maps texts to the constraints that are not bounds.
+    Constraints that follow from the intervals are left out.
     """
 
     intervals: dict[sympy.Symbol, IntegerRange]
@@ -127,7 +128,7 @@ class Merged:
 
 
 def merged_constraints(sizes: SymbolicSizes) -> Merged:
-    """The constraints of a recording, merged."""
+    """Return the merged constraints of a recording."""
     intervals = {
         symbol: IntegerRange(symbol, *sizes.range_of(symbol), given=sizes.has_given_range(symbol))
         for symbol in sizes.sources
@@ -143,38 +144,38 @@ def merged_constraints(sizes: SymbolicSizes) -> Merged:
     for interval in intervals.values():
         interval.tighten()
     ranges = {symbol: interval.range for symbol, interval in intervals.items()}
-    left = {
-        text: one
-        for text, one in others.items()
-        if not is_implied(one.condition, ranges) and not holds_throughout(one.condition, intervals)
+    remaining = {
+        text: constraint
+        for text, constraint in others.items()
+        if not is_implied(constraint.condition, ranges) and not holds_throughout(constraint.condition, intervals)
     }
-    return Merged(intervals, with_equalities(left))
+    return Merged(intervals, with_equalities(remaining))
 
 
 def simplified_constraints(sizes: SymbolicSizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Origin]]:
-    """The constraints of a recording as Python, each with its symbols and who first needed it."""
+    """Return the constraints of a recording as Python, each with its symbols and its first origin."""
     merged = merged_constraints(sizes)
     conditions: list[tuple[str, tuple[sympy.Symbol, ...], Origin]] = []
     for symbol, interval in merged.intervals.items():
         conditions += [(text, (symbol,), where) for text, where in interval.texts()]
     conditions += [
-        (with_sign(text, one.condition), tuple(symbols_of(one.condition)), one.where)
-        for text, one in merged.others.items()
+        (with_sign(text, constraint.condition), tuple(symbols_of(constraint.condition)), constraint.where)
+        for text, constraint in merged.others.items()
     ]
     return conditions
 
 
 def with_sign(text: str, condition: sympy.Basic) -> str:
-    """The text of a condition; where a float has to be zero also that it has no sign, for zero stands for it."""
+    """Return the text of a condition. If a float must be zero, the text also requires a positive sign."""
     is_zero = isinstance(condition, sympy.Eq) and condition.rhs.is_zero and not condition.lhs.is_integer
     return f"{text} and math.copysign(1, {text_of(condition.lhs)}) > 0" if is_zero else text
 
 
 def with_positive_terms(condition: sympy.Basic) -> sympy.Basic:
-    """A relation of integers without subtractions: each negative term stands on the other side (`s0 <= s1`).
+    """Return a relation of integers without subtractions: negative terms move to the other side (`s0 <= s1`).
 
-    The smaller side of an inequality is the left one. All other conditions are returned as they are, since floats
-    round differently on another side.
+    The smaller side of an inequality is on the left. All other conditions are returned unchanged, because floats round
+    differently on another side.
     """
     integers = all(symbol.is_integer for symbol in condition.free_symbols)
     if not isinstance(condition, sympy.core.relational.Relational) or not integers or not condition.lhs.is_integer:
@@ -189,7 +190,7 @@ def with_positive_terms(condition: sympy.Basic) -> sympy.Basic:
 
 
 def with_equalities(constraints: Mapping[str, Constraint]) -> dict[str, Constraint]:
-    """The constraints, with `a == b` in place of `a <= b` and `b <= a`."""
+    """Return the constraints, with `a == b` in place of `a <= b` and `b <= a`."""
     merged: dict[str, Constraint] = {}
     for text, constraint in constraints.items():
         condition = constraint.condition
@@ -204,16 +205,16 @@ def with_equalities(constraints: Mapping[str, Constraint]) -> dict[str, Constrai
 
 
 def is_implied(condition: sympy.Basic, ranges: dict[sympy.Symbol, ValueRanges[Any]]) -> bool:
-    """Whether a condition holds for all values within these ranges, as far as that can be seen."""
+    """Whether PyTorch's bounds show that a condition holds for all values within these ranges."""
     try:
         bounds = bound_sympy(condition, ranges)
-    except Exception:  # of what PyTorch has no bounds for
+    except Exception:  # for conditions that PyTorch has no bounds for
         return False
     return bool(bounds.is_singleton() and bounds.lower == sympy.true)
 
 
 def holds_throughout(condition: sympy.Basic, intervals: Mapping[sympy.Symbol, IntegerRange]) -> bool:
-    """Whether a condition on one symbol holds for each value of its interval, where there are not too many to try."""
+    """Whether a condition on one symbol holds for each value of its interval, if it is small enough to try."""
     symbols = symbols_of(condition)
     if len(symbols) != 1:
         return False
@@ -224,12 +225,12 @@ def holds_throughout(condition: sympy.Basic, intervals: Mapping[sympy.Symbol, In
     try:
         with quiet_attempt():
             return all(sympy_interp(PythonReferenceAnalysis, {symbols[0]: value}, condition) for value in values)
-    except Exception:  # of what divides by zero, or has no value
+    except Exception:  # for conditions that divide by zero, or have no value
         return False
 
 
 def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
-    """The prologue, which also computes some symbolic numbers and returns them as inputs of the computation."""
+    """Return the prologue, extended to compute symbolic numbers and return them as inputs of the computation."""
     values = [text_of(proxy.value.node.expr) for proxy in numbers if isinstance(proxy, NumberProxy)]
     if not values:
         return prologue
@@ -242,44 +243,44 @@ def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
 
 
 def with_constraint_checks(prologue: Trace, number_counting: int, sizes: SymbolicSizes) -> Trace:
-    """The prologue with a check of each constraint.
+    """Return the prologue with a check of each constraint.
 
-    The last `number_counting` statements compute counts, which they do for what has passed all other checks.
+    The last `number_counting` statements compute counts. They run after all checks that need no counts.
     """
     end = len(prologue.bound_symbols) - number_counting
     bsyms, counting = list(prologue.bound_symbols[:end]), list(prologue.bound_symbols[end:])
     constraints = simplified_constraints(sizes)
     first = len(requirements_of(prologue.bound_symbols))
     for number, (text, symbols, where) in enumerate(constraints, first):
-        found = str(symbols[0]) if len(symbols) == 1 else f"({', '.join(map(str, symbols))})"
+        tuple_text = str(symbols[0]) if len(symbols) == 1 else f"({', '.join(map(str, symbols))})"
         counts = any(sizes.sources[symbol].step == "count" for symbol in symbols)
         stated = stated_constraint(text, [sizes.sources[symbol] for symbol in symbols], symbols, where)
-        (counting if counts else bsyms).append(check_statement(GuardCheck(number, stated, text, found)))
+        (counting if counts else bsyms).append(check_statement(GuardCheck(number, stated, text, tuple_text)))
     imports = prologue.imports | imports_of(text for text, _, _ in constraints)
     return replace(prologue.having([*bsyms, *counting], made_by=MADE_BY), imports=imports)
 
 
 def imports_of(texts: Iterable[str]) -> frozenset[str]:
-    """The modules that expressions name, as PyTorch prints them: rounding is `math`'s."""
+    """Return the modules that expressions use, as PyTorch prints them (`math`, for rounding)."""
     return frozenset({"math"} if any("math." in text for text in texts) else ())
 
 
 def stated_constraint(
     text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: Origin
 ) -> StatedConstraint:
-    """A constraint in words: the numbers that it is about, the condition, and who needed it."""
+    """Return a constraint in words: its numbers, its condition, and its origin."""
     names = ", ".join(f"{symbol} = {path}" for symbol, path in zip(symbols[1:], paths[1:], strict=True))
     return StatedConstraint(str(paths[0]), text, names, origin_text(where))
 
 
 def origin_text(where: Origin) -> str:
-    """The words for who needed a constraint."""
+    """Return the origin of a constraint in words."""
     if where is None:
         return "needed by the compiled code"
     return where if isinstance(where, str) else f"needed at {where}"
 
 
 def with_numbers_passed(computation: Trace, prologue: Trace) -> tuple[Trace, Trace]:
-    """The computation with the symbolic numbers that it reads as inputs, and the prologue that gives it these."""
+    """Return the computation with its symbolic numbers as inputs, and the prologue that passes the numbers."""
     taking = with_number_inputs(computation)
     return taking, with_number_outputs(prologue, taking.inputs[len(computation.inputs) :])

@@ -1,4 +1,4 @@
-"""The epilogue: the text that replays the program's writes and builds what it returns."""
+"""The epilogue: the text that replays the program's writes and builds its result."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SETTLE_DRAWS = "thunder_core.tracing.library.draws:settle_draws"
 
 
 class Epilogue(Expressions):
-    """Builds the epilogue: a statement for each effect in its order, and the expression of the output."""
+    """Builds the epilogue: a statement for each effect in order, and the expression of the output."""
 
     def trace(self, effects: list[Effect], output: Any, *, settles: bool = False) -> Trace:
-        """Build the epilogue: the statements that replay the effects in their order, and the output.
+        """Build the epilogue: the statements that replay the effects in order, and the output.
 
-        Where it `settles` the draws of the prologue, they are not taken back from here on.
+        If `settles` is set, the epilogue first makes the draws of the prologue final.
         """
         if settles:
             self.scope.imports.add(SETTLE_DRAWS)
@@ -49,8 +49,8 @@ class Epilogue(Expressions):
     def set_attribute(self, effect: Effect) -> None:
         """Emit `owner.name = value`.
 
-        It is `Base.__setattr__(owner, "name", value)` where the program called that of a base class, and `setattr` for
-        a name that is no identifier.
+        Emit `Base.__setattr__(owner, "name", value)` if the program called a base class's method, and `setattr` for a
+        name that is not an identifier.
         """
         assert effect.owner is not None
         owner = self.outside(effect.owner)
@@ -64,8 +64,8 @@ class Epilogue(Expressions):
     def delete_attribute(self, effect: Effect) -> None:
         """Emit `del owner.name`.
 
-        It is `Base.__delattr__(owner, "name")` where the program called that of a base class, and `delattr` for a name
-        that is no identifier.
+        Emit `Base.__delattr__(owner, "name")` if the program called a base class's method, and `delattr` for a name
+        that is not an identifier.
         """
         assert effect.owner is not None
         owner = self.outside(effect.owner)
@@ -76,7 +76,7 @@ class Epilogue(Expressions):
             self.bsyms.append(statement(f"{deleter}({owner}, {effect.name!r})"))
 
     def call_method(self, effect: Effect) -> None:
-        """Emit `owner.method(...)`, or `Base.method(owner, ...)` where the program called a base class's."""
+        """Emit `owner.method(...)`, or `Base.method(owner, ...)` if the program called a base class's method."""
         assert effect.owner is not None
         owner = self.outside(effect.owner)
         if effect.level is None:
@@ -85,13 +85,13 @@ class Epilogue(Expressions):
             self._call(f"{literal(effect.level, self.scope)}.{effect.name}", effect, owner)
 
     def call_function(self, effect: Effect) -> None:
-        """Emit the call of a function, with the owner as its first argument where there is one."""
+        """Emit the call of a function, with the owner, if any, as its first argument."""
         owners = [] if effect.owner is None else [self.outside(effect.owner)]
         name = effect.name if effect.function is None else literal(effect.function, self.scope)
         self._call(name, effect, *owners)
 
     def refuse_partial(self, effect: Effect) -> None:
-        """Raise `CannotReplay` for a write that raised after it may have been made in part."""
+        """Raise `CannotReplay` for a write that raised and may have been made in part."""
         raise CannotReplay(
             f"{effect.name} raises while it changes {effect.owner}, an object from outside, and the program catches "
             "the error",

@@ -1,4 +1,4 @@
-"""Expressions for the values that a program leaves behind, as they are when tracing ends, in terms of the epilogue."""
+"""Expressions for the values that a program leaves at the end of tracing, for the epilogue."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ DISPLAYS: dict[type, str] = {list: "[{}]", set: "{{{}}}", dict: ""}
 
 
 class Expressions:
-    """Writes expressions for values: outside objects come from the prologue, tensors from the computation.
+    """Writes expressions for values: outside objects come from the prologue, and tensors from the computation.
 
-    All other objects are made anew; those that are made in several steps, by statements (`bsyms`) before the
+    All other objects are rebuilt. Objects that take several steps are rebuilt by statements (`bsyms`) before the
     expression. `path_of(value)` is the path of an object from outside, or None. `result_of(tensor)` is the proxy of a
-    tensor that the computation returns, or None. `has_freed_graph(tensor)` tells whether a `backward()` of the program
-    has freed the tensor's graph. Without a `recorder` there are neither fakes nor arrays of NumPy.
+    tensor that the computation returns, or None. `has_freed_graph(tensor)` is whether a `backward()` of the program has
+    freed the tensor's graph. Without a `recorder`, there are neither fakes nor NumPy arrays.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Expressions:
         self._result_of = result_of
         self._has_freed_graph = has_freed_graph
         self._recorder = recorder
-        self.with_grad_fn: list[torch.Tensor] = []  # tensors that the computation returns and that have a `grad_fn`
+        self.with_grad_fn: list[torch.Tensor] = []  # returned tensors with a `grad_fn`
         self._names_of_made: dict[int, tuple[Any, str]] = {}
         self._mention_counts: dict[int, int] = {}
         self._reductions: dict[int, tuple[Any, Reduction | None]] = {}
@@ -81,40 +81,40 @@ class Expressions:
         self._array_roots: dict[int, Any] = {}
 
     def outside(self, path: Path) -> str:
-        """The name of the input that stands for an object from outside, which the prologue returns."""
+        """Return the name of the input that represents an object from outside, which the prologue returns."""
         if path not in self.outside_inputs:
             self.outside_inputs[path] = Proxy(self._name(path_name(path)))
         return self.outside_inputs[path].name
 
     def value(self, value: Any, where: str) -> str:
-        """An expression for a value as it is when tracing ends; `where` says to a user where it was met."""
+        """Return an expression for a value at the end of tracing; error messages name `where` the value is."""
         if isinstance(value, SymbolicNumber) and value.size is not None:
             value = value.numbers.simplified(value)
         if type(value) is SymbolicText and value.text is not None:
             value = value.text
         return next(text for rule in EXPRESSIONS if (text := rule(self, value, where)) is not None)
 
-    # ---- rules, in the order in which they are asked: an expression, or None for a value of another kind ----------
+    # ---- rules, in the order in which they are tried: an expression, or None if the rule does not apply --------------
 
     def tensor(self, value: Any, _where: str) -> str | None:
-        """A tensor, whether computed, from outside or a constant."""
+        """Return the expression of a tensor: computed, from outside or a constant."""
         return self._tensor(value) if isinstance(value, torch.Tensor) else None
 
     def constant(self, value: Any, _where: str) -> str | None:
-        """A constant as a literal."""
+        """Return a constant as a literal."""
         return literal(value, self.scope) if is_constant(value) else None
 
     def array(self, value: Any, where: str) -> str | None:
-        """An array of NumPy's that shares a tensor's memory."""
+        """Return the expression of a NumPy array that shares a tensor's memory."""
         shared = self._tensor_behind_array(value)
         return None if shared is None else f"{self.value(shared, where)}.detach().numpy()"
 
     def frozen(self, value: Any, _where: str) -> str | None:
-        """An object that is kept as it is."""
+        """Return the constant of an object that is kept unchanged."""
         return self.scope.constant(value.value, "kept") if isinstance(value, Frozen) else None
 
     def symbolic_number(self, value: Any, _where: str) -> str | None:
-        """A number that the prologue finds or the computation returns."""
+        """Return the name of a number that the prologue finds or the computation returns."""
         if not isinstance(value, SymbolicNumber):
             return None
         if value.source is not None:
@@ -123,42 +123,42 @@ class Expressions:
         return value.proxy.name
 
     def made_by_computation(self, value: Any, _where: str) -> str | None:
-        """A backward hook, or its handle, that a line of the computation has made."""
+        """Return the name of a backward hook, or of its handle, that a line of the computation has made."""
         proxy = self._hook_of_computation(value)
         if proxy is not None:
             self.computed_inputs[proxy.name] = proxy
         return None if proxy is None else proxy.name
 
     def node(self, value: Any, _where: str) -> str | None:
-        """A node of autograd's graph, which a line of the computation finds."""
+        """Return the name of an autograd node, which a line of the computation finds."""
         is_node = isinstance(value, Node) and self._recorder is not None
         return self._node(value, self._recorder) if is_node and self._recorder else None
 
     def already_made(self, value: Any, _where: str) -> str | None:
-        """The name of an object that a statement has made."""
+        """Return the name of an object that a statement has made."""
         return self._names_of_made[id(value)][1] if id(value) in self._names_of_made else None
 
     def from_outside(self, value: Any, _where: str) -> str | None:
-        """An object that the prologue fetches."""
+        """Return the name of an object that the prologue fetches."""
         path = self._path_of(value)
         return None if path is None else self.outside(path)
 
     def made_of_parts(self, value: Any, where: str) -> str | None:
-        """A slice, or a `torch.Size`."""
+        """Return the expression of a slice or a `torch.Size`."""
         if type(value) not in PARTS:
             return None
         parts = self.value(tuple(PARTS[type(value)](value)), where)
         return self.scope.importing(f"torch.Size({parts})", "torch") if type(value) is torch.Size else f"slice{parts}"
 
     def plain_tuple(self, value: Any, where: str) -> str | None:
-        """A tuple as a display."""
+        """Return a tuple as a display."""
         if type(value) is not tuple:
             return None
         inner = ", ".join(self.value(item, f"{where}[{i}]") for i, item in enumerate(value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"
 
     def method(self, value: Any, where: str) -> str | None:
-        """A bound method, of Python code or of C's."""
+        """Return the expression of a bound method, of Python or of C."""
         if not isinstance(value, types.MethodType) and not is_bound_in_c(value):
             return None
         owner = self.value(value.__self__, where)
@@ -169,37 +169,37 @@ class Expressions:
         return f"{owner}.{name}" if owner.isidentifier() else f"({owner}).{name}"
 
     def function(self, value: Any, where: str) -> str | None:
-        """A function that no module has under its name: one that the program made."""
+        """Return the name of a function that the program made, and that no module has under its name."""
         if not isinstance(value, types.FunctionType) or dotted_name(value) is not None:
             return None
         return self._rebuild_function(value, where)
 
     def reduced(self, value: Any, where: str) -> str | None:
-        """An object that keeps its state in C, made by the call that its reduction names."""
+        """Return the name of an object with state in C, which the call in its reduction makes."""
         reduction = self._reduction(value, where)
         return None if reduction is None else self._emit_reduction(value, reduction, where)
 
     def identical(self, value: Any, _where: str) -> str | None:
-        """A class, a function or a module, by its name."""
+        """Return the name of a class, a function or a module."""
         return literal(value, self.scope) if isinstance(value, BY_IDENTITY) else None
 
     def cell(self, value: Any, where: str) -> str | None:
-        """A cell of a closure."""
+        """Return the name of a closure cell."""
         return self._rebuild_cell(value, where) if isinstance(value, types.CellType) else None
 
     def display(self, value: Any, where: str) -> str | None:
-        """A list, set or dict that is mentioned once."""
+        """Return a display of a list, set or dict that is mentioned once."""
         mentioned_once = type(value) in DISPLAYS and self._mention_counts[id(value)] == 1
         return self._display(value, where) if mentioned_once else None
 
     def rebuilt(self, value: Any, where: str) -> str | None:
-        """Any other object, made anew by statements."""
+        """Return the name or expression of any other object, which statements rebuild."""
         return self._rebuild(value, where)
 
-    # ---- what the rules are made of ---------------------------------------------------------------------------------
+    # ---- parts of the rules -------------------------------------------------------------------------------------
 
     def _count(self, value: Any, where: str) -> None:
-        """Count the mentions of each object that has to be made; one that is mentioned once is written in place."""
+        """Count the mentions of each object to rebuild. An object that is mentioned once is written in place."""
         if isinstance(value, SymbolicNumber | Frozen) or is_constant(value) or self._path_of(value) is not None:
             return
         if self._hook_of_computation(value) is not None:
@@ -215,27 +215,27 @@ class Expressions:
 
     def _hook_of_computation(self, value: Any) -> Proxy | None:
         """Return the proxy of a backward hook, or of its handle, that a line of the computation makes."""
-        is_one = self._recorder is not None and isinstance(value, Hook | RemovableHandle)
-        return self._recorder.tensors.made(value) if is_one and self._recorder else None
+        may_be_hook = self._recorder is not None and isinstance(value, Hook | RemovableHandle)
+        return self._recorder.tensors.made(value) if may_be_hook and self._recorder else None
 
     def _node(self, node: Node, recorder: Recorder) -> str | None:
-        """Have the computation find a node of autograd's graph; return its name, or None where nothing leads to it."""
+        """Make the computation find an autograd node; return its name, or None if no tensor leads to the node."""
         proxy = recorder.tensors.made(node)
         if proxy is None:
-            found = None if recorder.gradients.has_run else place_of_node(node, recorder.tensors.latest)
-            if found is None:
+            place = None if recorder.gradients.has_run else place_of_node(node, recorder.tensors.latest)
+            if place is None:
                 return None
-            proxy, args = recorder.tensors.made_object(node), (recorder.tensors.proxy(found[0]), found[1])
+            proxy, args = recorder.tensors.made_object(node), (recorder.tensors.proxy(place[0]), place[1])
             recorder.bound_symbols.append(BoundSymbol(symbol_of(node_at), args, {}, proxy, ordered=True))
         self.computed_inputs[proxy.name] = proxy
         return proxy.name
 
     def _tensor_behind_array(self, value: Any) -> torch.Tensor | None:
-        """Return the tensor whose memory an array of NumPy's shares; None for anything else."""
+        """Return the tensor whose memory a NumPy array shares; None for other values."""
         return None if self._recorder is None else self._recorder.data.tensor_of(value)
 
     def _reduction(self, value: Any, where: str) -> Reduction | None:
-        """Return the reduction of an object that keeps its state in C, the same at each call; None for others."""
+        """Return the reduction of an object with state in C, which is the same at each call; None for other objects."""
         if id(value) not in self._reductions:
             root = root_of_array(value)
             is_of_tensor = self._recorder is not None and self._recorder.data.owns(root)
@@ -243,13 +243,13 @@ class Expressions:
                 raise CannotReplay(
                     f"{where} contains NumPy arrays that share memory with each other or with a tensor, which cannot "
                     "be rebuilt for the next call",
-                    fix="return one of them, or return copies",
+                    fix="return only one of the arrays, or return copies",
                 )
             self._reductions[id(value)] = (value, reduction_of(value, where))
         return self._reductions[id(value)][1]
 
     def _emit_reduction(self, value: Any, reduction: Reduction, where: str) -> str:
-        """Emit the call that makes an object from its reduction, and its state; return its name."""
+        """Emit the call that rebuilds an object from its reduction, and its state; return the object's name."""
         if id(value) in self._reductions_in_progress:
             raise CannotReplay(
                 f"{where} is or contains a {type(value).__name__} that contains itself, which cannot be rebuilt",
@@ -272,7 +272,7 @@ class Expressions:
         return name
 
     def _display(self, value: Any, where: str) -> str:
-        """A list, set or dict as a display, for a container that is mentioned once."""
+        """Return a list, set or dict that is mentioned once as a display."""
         if isinstance(value, dict):
             pairs = (
                 f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in value.items()
@@ -282,7 +282,7 @@ class Expressions:
         return DISPLAYS[type(value)].format(inner) if inner else f"{type(value).__name__}()"
 
     def _name(self, text: str) -> str:
-        """Return a name like the text that nothing else has."""
+        """Return an unused name that resembles the text."""
         name = unique_name(text, self._taken)
         self._taken.add(name)
         return name
@@ -303,12 +303,12 @@ class Expressions:
         return self._wrapper(tensor) if is_wrapper(tensor) else self.scope.constant(tensor, "tensor")
 
     def _wrapper(self, tensor: Any) -> str:
-        """Emit a tensor of a wrapper subclass, made of the tensors that it holds; return its name."""
+        """Emit a tensor of a wrapper subclass, made from its inner tensors; return its name."""
         if id(tensor) in self._names_of_made:
             return self._names_of_made[id(tensor)][1]
         kind, name = type(tensor), self._name(snake_case(type(tensor).__name__))
         self._names_of_made[id(tensor)] = (tensor, name)
-        inner = ", ".join(f"{key!r}: {self.value(held, name)}" for key, held in parts_of_wrapper(tensor))
+        inner = ", ".join(f"{key!r}: {self.value(part, name)}" for key, part in parts_of_wrapper(tensor))
         context = literal(tensor.__tensor_flatten__()[1], self.scope)
         shape, stride = (literal(tuple(extents), self.scope) for extents in (tensor.shape, tensor.stride()))
         arguments = f"{{{inner}}}, {context}, {shape}, {stride}"
@@ -316,9 +316,10 @@ class Expressions:
         return name
 
     def _computed_tensor(self, tensor: torch.Tensor, result: TensorProxy) -> str:
-        """The name of a tensor that the computation returns, with its class, attributes and `.grad` as statements.
+        """Return the name of a returned tensor. Emit statements for its class, attributes and `.grad`.
 
-        One whose graph a `backward()` of the program has freed is wrapped, so that autograd says so.
+        A tensor whose graph a `backward()` of the program has freed is wrapped, so that autograd reports the freed
+        graph.
         """
         self.computed_inputs[result.name] = result
         if id(tensor) in self._names_of_made:
@@ -327,10 +328,10 @@ class Expressions:
         self._restore_class_and_attributes(tensor, result.name)
         fake = tensor if self._recorder is None else self._recorder.tensors.fake(tensor)
         try:
-            kept = fake.is_leaf or fake.retains_grad
-        except RuntimeError:  # a view that was made while autograd was off, and written to: PyTorch will not say
+            may_have_grad = fake.is_leaf or fake.retains_grad
+        except RuntimeError:  # for a view made while autograd was off, and then written to, PyTorch raises
             return result.name
-        if kept and fake.grad is not None:
+        if may_have_grad and fake.grad is not None:
             self.bsyms.append(statement(f"{result.name}.grad = {self.value(fake.grad, result.name)}"))
         if fake.grad_fn is None:
             return result.name
@@ -344,7 +345,7 @@ class Expressions:
         return name
 
     def _restore_class_and_attributes(self, tensor: torch.Tensor, name: str) -> None:
-        """Emit the statements that give a computed tensor the class and the attributes that the program gave it."""
+        """Emit the statements that give a computed tensor its class and attributes from the program."""
         kind = type(tensor)
         if kind is not FakeTensor:
             self.scope.imports.add(f"{OBJECTS}:become")
@@ -362,7 +363,7 @@ class Expressions:
             inner = self.value(tuple(value), where)
             if getattr(value, "__dict__", None):
                 return self._rebuild_tuple_with_attributes(value, inner, where)
-            if hasattr(kind, "n_sequence_fields"):  # a struct sequence of C's, like what torch.max returns
+            if hasattr(kind, "n_sequence_fields"):  # a C struct sequence, such as the result of torch.max
                 return f"{literal(kind, self.scope)}({inner})"
             return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
         if not is_rebuildable(kind):
@@ -389,7 +390,7 @@ class Expressions:
         return name
 
     def _rebuild_function(self, function: types.FunctionType, where: str) -> str:
-        """Emit a function that the program made: its code with the defaults and cells of this call; return its name."""
+        """Emit a function that the program made, with the defaults and cells of this call; return its name."""
         name = self._name(function.__name__)
         self._names_of_made[id(function)] = (function, name)
         cells = [self.value(cell, f"{where}, a variable of {function.__name__}") for cell in function.__closure__ or ()]
@@ -404,13 +405,13 @@ class Expressions:
         self.bsyms.append(statement(f"types.FunctionType({', '.join(parts)})", Proxy(name)))
         for attribute in differing(function):
             value = getattr(function, attribute)
-            kept = dict(value) if attribute in ("__kwdefaults__", "__dict__", "__annotations__") and value else value
-            self._count(kept, where)
-            self.bsyms.append(statement(f"{name}.{attribute} = {self.value(kept, where)}"))
+            copy = dict(value) if attribute in ("__kwdefaults__", "__dict__", "__annotations__") and value else value
+            self._count(copy, where)
+            self.bsyms.append(statement(f"{name}.{attribute} = {self.value(copy, where)}"))
         return name
 
     def _rebuild_cell(self, cell: types.CellType, where: str) -> str:
-        """Emit a cell of a closure, with its contents; return its name."""
+        """Emit a closure cell with its contents; return its name."""
         name = self._name("cell")
         self._names_of_made[id(cell)] = (cell, name)
         self.scope.imports.add("types")

@@ -1,4 +1,4 @@
-"""The prologue: it checks the guards, and fetches what the computation and the epilogue need."""
+"""The prologue, which checks the guards, and fetches the inputs of the computation and the epilogue."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CALLED_FUNCTIONS = (
     *(REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, NO_OTHER_HOOKS, PROXIED, SPECIAL_METHODS, WARNS),
     *(DECIMALS, NUMPY, GROUP_FACTS, BEGIN_DRAWS),
 )
-# What a query about the process has to import, by the query's prefix.
+# The imports that a query about the process needs, by the query's prefix.
 IMPORTS_OF_QUERIES = {
     "logging.": "logging",
     "gc.": "gc",
@@ -57,11 +57,11 @@ NO_SYMBOLS: Mapping[str, Path] = {}
 
 
 class Prologue:
-    """Builds the prologue: it evaluates each path once, owners before what they own, and checks the guards.
+    """Builds the prologue: it evaluates each path once, owners before their members, and checks the guards.
 
-    `state` has the answers to queries about the process. With `writes`, the program writes to its inputs, so that it
-    matters which of them overlap in memory. `symbols` has the paths of symbols by their names, and `draws` what the
-    prologue draws.
+    `state` maps queries about the process to answers. If `writes` is set, the program writes to its inputs, so their
+    overlaps in memory are guarded. `symbols` maps the names of symbols to paths, and `draws` are the paths of the
+    prologue's draws.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Prologue:
         self._variables = Variables(roots, own_names, RESERVED | of_counts)
         self._scope, self._statements = self._variables.scope, self._variables.statements
         self._number_of_checks = 0
-        self.number_counting = 0  # of statements at the end, which compute counts
+        self.number_counting = 0  # number of last statements that compute counts
         for query, value in state.items():
             self._scope.imports |= {module for prefix, module in IMPORTS_OF_QUERIES.items() if query.startswith(prefix)}
             comparison = "is" if isinstance(value, bool | torch.dtype) else "=="
@@ -96,22 +96,22 @@ class Prologue:
         used = [*(guard.path for guard in guards), *namespaces, *itertools.chain(*output_groups)]
         for path in (*used, *self._symbols, *self._counts, *self._draws):
             self._variables.count_use(path)
-        drawn = [guard for guard in guards if self._draws and is_drawn(guard)]
-        plain = [guard for guard in guards if is_of_plain_tensor(guard) and guard not in drawn]
+        drawn_guards = [guard for guard in guards if self._draws and is_drawn(guard)]
+        plain_guards = [guard for guard in guards if is_of_plain_tensor(guard) and guard not in drawn_guards]
         for guard in guards:
-            if not is_of_plain_tensor(guard) and guard not in drawn:
+            if not is_of_plain_tensor(guard) and guard not in drawn_guards:
                 self._check_guard(guard)
         self._draw()
-        for guard in drawn:
+        for guard in drawn_guards:
             self._check_guard(guard)
-        tensors = self._check_tensors(plain)
+        tensors = self._check_tensors(plain_guards)
         checked = len(self._statements)
         for path in self._counts:
             self._variables.variable(path)
-        together = [guard.path for guard in plain]
+        plain_paths = [guard.path for guard in plain_guards]
         outputs = [
             Code(tensors)
-            if group and list(group) == together
+            if group and list(group) == plain_paths
             else tuple(Code(self._variables.variable(path)) for path in group)
             for group in output_groups
         ]
@@ -126,7 +126,7 @@ class Prologue:
         )
 
     def _draw(self) -> None:
-        """Append the statements that draw, in the order in which the program does."""
+        """Append the statements that draw, in the program's order."""
         if self._draws:
             self._scope.imports.add(BEGIN_DRAWS)
             self._variables.assign(DRAWS, f"begin_draws({self._roots[0].key})")
@@ -134,7 +134,7 @@ class Prologue:
             self._variables.assign_to(path, self._drawn(path.key))
 
     def _drawn(self, draw: Any) -> str:
-        """Return the call that draws, on variables and constants."""
+        """Return the call that draws, with variables and constants as arguments."""
         first = [] if draw.owner is None else [self._owner_of_draw(draw.owner)]
         called = [] if draw.how == "shuffled" else [self._argument(draw.called)]
         arguments = [self._argument(argument) for argument in draw.args]
@@ -142,13 +142,13 @@ class Prologue:
         return f"{DRAWS}.{draw.how}({', '.join([*first, *called, *arguments])})"
 
     def _owner_of_draw(self, owner: Path | str) -> str:
-        """Return the expression of a generator: the way to it, or its name in the process."""
+        """Return the expression of a generator: its variable, or its name in the process."""
         if isinstance(owner, Path):
             return self._variables.variable(owner)
         return self._scope.importing(owner, owner.rpartition(".")[0])
 
     def _argument(self, value: Any) -> str:
-        """Return the expression of an argument of a draw: a variable, a constant, or a container of such."""
+        """Return the expression of a draw's argument: a variable, a constant, or a container of arguments."""
         if isinstance(value, Path):
             return self._variables.variable(value)
         if isinstance(value, Kept):
@@ -169,8 +169,9 @@ class Prologue:
     def _check_tensors(self, guards: Sequence[TensorMetadata]) -> str:
         """Check the guards on plain tensors; return the name of the tuple of these tensors.
 
-        One call into C++ compares them with tensors that have passed; the guards are checked one by one only where it
-        fails. Tensors are never remembered under a tracer or transform of PyTorch, so only then is it asked for.
+        One C++ call compares the tensors with tensors that have passed before. The guards are checked one by one only
+        if that comparison fails. Tensors are never remembered under a tracer or transform of PyTorch, so the prologue
+        checks for one only then.
         """
         self._scope.imports.add(TRACER)
         if not guards:
@@ -193,16 +194,16 @@ class Prologue:
         return tensors
 
     def _check_symbolic_strides(self, guards: Sequence[TensorMetadata]) -> None:
-        """Compare, at each call, the strides of those tensors whose strides are expressions in symbolic sizes."""
+        """Compare, at each call, the strides of tensors whose strides are expressions in symbolic sizes."""
         for guard in guards:
             if symbolic_places(guard.proxy.stride):
                 subject = self._variables.variable(guard.path)
                 strides = literal(guard.proxy.stride, self._scope)
-                told = StatedGuard(str(guard.path), f"had the strides {strides}")
-                self._check(f"{subject}.stride() == {strides}", told, subject)
+                stated_guard = StatedGuard(str(guard.path), f"had the strides {strides}")
+                self._check(f"{subject}.stride() == {strides}", stated_guard, subject)
 
     def _symbolic_dimensions(self, guards: Sequence[TensorMetadata]) -> str:
-        """Return, as an argument of `remember`, the dimensions of each tensor whose size or stride is symbolic."""
+        """Return the symbolic dimensions of each tensor, as an argument of `remember`."""
         dimensions_by_tensor = {}
         for number, guard in enumerate(guards):
             dimensions = tuple(map(symbolic_places, (guard.proxy.shape, guard.proxy.stride)))
@@ -214,36 +215,36 @@ class Prologue:
         """Check that the tensors overlap in memory as they did while tracing, if the program writes to its inputs."""
         if len(guards) > 1 and self._writes:
             overlapping = overlaps(tuple(guard.path.value for guard in guards))
-            told = StatedGuard("the tensors that the program uses", described_overlaps(overlapping, guards))
+            stated_guard = StatedGuard("the tensors that the program uses", described_overlaps(overlapping, guards))
             layouts = ((*guard.proxy.shape, *guard.proxy.stride) for guard in guards)
-            symbolic = tuple(place for place, extents in enumerate(layouts) if symbolic_places(extents))
+            symbolic = tuple(index for index, extents in enumerate(layouts) if symbolic_places(extents))
             arguments = [NAME, tensors, literal(overlapping, self._scope)]
             if symbolic:
                 arguments.append(literal(symbolic, self._scope))
             self._scope.imports.add(OVERLAP)
-            self._check(f"overlap_as({', '.join(arguments)})", told, tensors)
+            self._check(f"overlap_as({', '.join(arguments)})", stated_guard, tensors)
 
     def _check_guard(self, guard: Guard, unless: str = "") -> None:
-        """Check a guard on the value at its path; `unless` is what makes the check needless, before an `or`."""
-        found = self._variables.operand(guard.path)
+        """Check a guard on the value at its path, unless the expression `unless` (which ends with `or`) is true."""
+        subject = self._variables.operand(guard.path)
         for other in guard.others:
             self._variables.variable(other)
         is_of_path = guard.subject is guard.path
-        condition = guard.condition(found if is_of_path else self._variables.operand(guard.subject), self._scope)
-        if condition.count(found) > 1:
-            found = self._variables.variable(guard.path)
-            condition = guard.condition(found if is_of_path else self._variables.operand(guard.subject), self._scope)
-        self._check(unless + condition, stated(guard), found)
+        condition = guard.condition(subject if is_of_path else self._variables.operand(guard.subject), self._scope)
+        if condition.count(subject) > 1:
+            subject = self._variables.variable(guard.path)
+            condition = guard.condition(subject if is_of_path else self._variables.operand(guard.subject), self._scope)
+        self._check(unless + condition, stated(guard), subject)
 
     def _check(self, condition: str, guard: StatedGuard, subject: str) -> None:
-        """Append a statement that refuses the call, with the value of `subject`, where the condition does not hold."""
+        """Append a statement that refuses the call, with the value of `subject`, if the condition does not hold."""
         self._scope.imports.add(REFUSE)
         self._statements.append(check_statement(GuardCheck(self._number_of_checks, guard, condition, subject)))
         self._number_of_checks += 1
 
 
 def stated(guard: Guard) -> StatedGuard:
-    """A guard as a program keeps it."""
+    """Return a guard in the form that a program stores."""
     return StatedGuard(
         str(guard.path),
         guard.words,
@@ -253,23 +254,23 @@ def stated(guard: Guard) -> StatedGuard:
 
 
 def symbolic_places(extents: Iterable[object]) -> tuple[int, ...]:
-    """Return the places of symbolic sizes or strides."""
-    return tuple(place for place, extent in enumerate(extents) if isinstance(extent, SymbolicSize))
+    """Return the positions of symbolic sizes or strides."""
+    return tuple(index for index, extent in enumerate(extents) if isinstance(extent, SymbolicSize))
 
 
 def described_overlaps(overlapping: Overlaps, guards: Sequence[Guard]) -> str:
-    """Return, in words, which guarded tensors overlap."""
+    """Describe which guarded tensors overlap."""
     groups = [" and ".join(str(guards[place].path) for place, _ in group) for group in overlapping]
     return f"{'; '.join(groups) or 'none'} overlapped in memory"
 
 
 def is_of_plain_tensor(guard: Guard) -> TypeGuard[TensorMetadata]:
-    """Whether a guard is on the metadata of a tensor of a class that has no Python code of its own to report it."""
+    """Whether a guard is on the metadata of a tensor whose class has no Python code that could change the metadata."""
     return type(guard) is TensorMetadata and guard.kind in PLAIN
 
 
 def is_drawn(guard: Guard) -> bool:
-    """Whether a guard is on what the prologue draws, or on what is computed of that."""
+    """Whether a guard is on a draw of the prologue, or on a value computed from a draw."""
     return any(map(leads_from_draw, (guard.path, *guard.others)))
 
 
@@ -278,7 +279,7 @@ PLAIN_STEPS = ("item", "entry")
 
 
 def plain_place(path: Path) -> Place | None:
-    """Return the steps of a path where following them runs no code of the user's: a root, then items and entries."""
+    """Return the steps of a path if they run no user code: a root, then items and entries; otherwise None."""
     root, *steps = path.lineage()
     if root.step not in ROOTS or any(step.step not in PLAIN_STEPS for step in steps):
         return None

@@ -1,4 +1,4 @@
-"""Objects that an epilogue makes anew: the parts that they consist of, and which classes can be made anew."""
+"""Objects that an epilogue rebuilds: their parts, and the classes that can be rebuilt."""
 
 from __future__ import annotations
 
@@ -17,21 +17,25 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS
 from thunder_core.tracing.ir.literal import dotted_name
 from thunder_core.tracing.library.objects import is_native
 
-# Attributes that PyTorch itself sets, by the ends or beginnings of their names.
+# Attributes that PyTorch itself sets, by the beginnings or ends of their names.
 MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
-CAPSULES = ("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len")  # C++ keeps sizes there
+# C++ stores sizes there
+CAPSULES = ("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len")
 ITEMS = (list, tuple, set, frozenset, deque)
 REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
 
 
 @cache
 def attributes_of_fakes() -> frozenset[str]:
-    """The attributes that PyTorch gives every fake tensor. Making one imports Dynamo, which takes a second."""
+    """Return the attributes that PyTorch gives every fake tensor.
+
+    Making a fake imports Dynamo, which takes a second.
+    """
     return frozenset(vars(new_mode().from_tensor(torch.empty(0))))
 
 
 def parts_of(value: Any) -> list[Any]:
-    """Return the parts from which an object is made anew: its items, its attributes and what it closes over."""
+    """Return the parts from which an object is rebuilt: its items, its attributes and its closure."""
     if isinstance(value, torch.Tensor):
         return [*attributes_of_tensor(value).values()]
     if isinstance(value, types.FunctionType):
@@ -58,15 +62,17 @@ def parts_of(value: Any) -> list[Any]:
 
 
 def name_of_method(method: Any) -> str | None:
-    """The name by which a bound method is an attribute of what it is bound to; None for a function of another kind."""
+    """Return the name under which a bound method is an attribute of its object; None if it has no such name."""
     if not isinstance(method, types.MethodType):
         name: str = method.__name__
         return name
     owner, function = method.__self__, method.__func__
     first = getattr(function, "__name__", None)
     for kind in (owner, type(owner)) if isinstance(owner, type) else (type(owner),):
-        held = {name: one for base in reversed(mro_of(kind)) for name, one in dict_of(base).items()}
-        names = [name for name, one in held.items() if one is function or getattr(one, "__func__", None) is function]
+        entries = {name: entry for base in reversed(mro_of(kind)) for name, entry in dict_of(base).items()}
+        names = [
+            name for name, entry in entries.items() if entry is function or getattr(entry, "__func__", None) is function
+        ]
         if names:
             chosen = first if first in names else names[0]
             is_shadowed = not isinstance(owner, type) and chosen in getattr(owner, "__dict__", {})
@@ -75,12 +81,12 @@ def name_of_method(method: Any) -> str | None:
 
 
 def is_rebuildable(kind: type) -> bool:
-    """Whether an instance consists of items and attributes alone, so that no state is kept in C."""
+    """Whether an instance consists only of items and attributes, with no other state in C."""
     return all(base in REBUILT_BASES for base in kind.__mro__ if is_native(base))
 
 
 def attributes_of(value: Any) -> Mapping[str, Any]:
-    """Return the attributes of an object, those in slots included."""
+    """Return the attributes of an object, including those in slots."""
     slots = [name for base in type(value).__mro__ for name in slots_of(base) if name not in ("__dict__", "__weakref__")]
     slots += ["default_factory"] if isinstance(value, defaultdict) else []
     attributes = {name: getattr(value, name) for name in slots if hasattr(value, name)}

@@ -1,4 +1,4 @@
-"""Shortfalls: of sizes and numbers that were named as symbolic, those of whose values a program does not serve all."""
+"""Shortfalls: symbolic sizes and numbers that users named, and of which a program does not serve all values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ ASKS = "do not format it, hash it or loop that many times, because this makes it
 
 @dataclass(frozen=True)
 class Shortfall:
-    """A named size or number of which a program serves not all values: what it serves, who needed that, what to do."""
+    """A named size or number of which a program does not serve all values.
+
+    `what` says which values it serves and why, and `fix` what to do.
+    """
 
     name: str
     what: str
@@ -26,7 +29,7 @@ class Shortfall:
 
 
 def shortfalls(sizes: SymbolicSizes, named: Mapping[str, SymbolicArgument]) -> Iterator[Shortfall]:
-    """The shortfalls of a recording, by the paths of what was named; names that are hints alone have none."""
+    """Yield the shortfalls of a recording. `named` maps paths to names. Names that are only hints have no shortfall."""
     merged = merged_constraints(sizes)
     for symbol, interval in merged.intervals.items():
         argument = named.get(str(sizes.sources[symbol]))
@@ -35,32 +38,32 @@ def shortfalls(sizes: SymbolicSizes, named: Mapping[str, SymbolicArgument]) -> I
 
 
 def _conditions(merged: Merged, symbol: sympy.Symbol, name: str) -> Iterator[tuple[str, Origin]]:
-    """The conditions on one symbol alone that narrow its range, with its name in place of the symbol."""
+    """Yield the conditions on only one symbol that narrow its range, with its name in place of the symbol."""
     interval = merged.intervals[symbol]
     if interval.where or interval.excluded:
         yield from interval.texts(name)
-    for one in merged.others.values():
-        if symbols_of(one.condition) == [symbol]:
-            yield text_of(one.condition, {symbol: name}), one.where
+    for constraint in merged.others.values():
+        if symbols_of(constraint.condition) == [symbol]:
+            yield text_of(constraint.condition, {symbol: name}), constraint.where
 
 
 def _of_symbol(
     argument: SymbolicArgument, interval: IntegerRange, conditions: dict[str, Origin]
 ) -> Iterator[Shortfall]:
-    told = "; ".join(f"{text}, {origin_text(where)}" for text, where in conditions.items())
+    reasons = "; ".join(f"{text}, {origin_text(where)}" for text, where in conditions.items())
     if interval.lower is not None and interval.lower == interval.upper:
-        what = f"is traced for one value of {argument.name}, although symbolic= names it: {told}"
+        what = f"is traced for one value of {argument.name}, although symbolic= names it: {reasons}"
         yield Shortfall(argument.name, what, f"{ASKS}; or leave {argument.name} out of symbolic=")
     elif conditions and argument.has_range:
         what = (
             f"has a program that does not serve all of {argument.name}, {argument.range_text}, as symbolic= says, "
-            f"but {told}; other values get additional programs"
+            f"but {reasons}; other values get additional programs"
         )
         yield Shortfall(argument.name, what, _narrower(argument, interval))
 
 
 def _narrower(argument: SymbolicArgument, interval: IntegerRange) -> str:
-    """Return the advice: not to branch on it, and the range that is left where it is another than the given one."""
+    """Return the advice not to branch on the value, and the served range if it differs from the given one."""
     decide = "do not branch on it or on values computed from it"
     lower = 1 if argument.lower is None and argument.path.dimension is not None else argument.lower
     if (interval.lower, interval.upper) == (lower, argument.upper):

@@ -1,4 +1,4 @@
-"""Variables of a prologue: statements that read what lies at paths, each path once, owners before what they own."""
+"""Variables of a prologue: statements that read the values at paths, each path once, owners before their members."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PROXIED = "thunder_core.frontend.interpreter.native:proxied"
 
 
 def statement(text: str, output: Proxy | None = None) -> BoundSymbol:
-    """Return a statement of plain Python as a bound symbol; its value is assigned to the output's name."""
+    """Return a statement of plain Python as a bound symbol. Its value is assigned to the output's name."""
     return BoundSymbol(symbol=PYTHON, args=(Code(text),), kwargs={}, output=output)
 
 
 class Variables:
-    """The variables that hold what lies at paths, and the `statements` that assign them.
+    """The variables for the values at paths, and the `statements` that assign them.
 
-    `roots` are the parameters of the prologue. `names` has the names that certain paths have to have, and `taken` those
-    that no other variable may have.
+    `roots` are the parameters of the prologue. `names` has the fixed names of some paths, and `taken` the names that no
+    other variable may have.
     """
 
     def __init__(self, roots: Sequence[Path], names: Mapping[Path, str], taken: Collection[str]) -> None:
@@ -38,11 +38,11 @@ class Variables:
         self._uses: dict[Path, int] = {}
 
     def count_use(self, path: Path) -> None:
-        """Count one more use of a path; a path that is used again is held by a variable."""
+        """Count one more use of a path. A path with several uses gets a variable."""
         count_use(path, self._uses)
 
     def _expression(self, path: Path) -> str:
-        """Return the expression that reads the value at a path from the variable that holds its parent."""
+        """Return the expression that reads the value at a path from its parent's variable."""
         if path in self._expressions:
             return self._expressions[path]
         if path.parent is None:
@@ -79,7 +79,7 @@ class Variables:
         return f"{called}({', '.join(arguments)})"
 
     def operand(self, path: Path) -> str:
-        """Return the text that refers to the value at a path: a variable if it is used again, else its expression."""
+        """Return the text for the value at a path: a variable if it has several uses, otherwise its expression."""
         return self.variable(path) if self._uses.get(path, 0) > 1 else self._expression(path)
 
     def _root(self, path: Path) -> str:
@@ -93,7 +93,7 @@ class Variables:
         return name
 
     def variable(self, path: Path) -> str:
-        """Return the name of the variable that holds the value at a path, assigned on first use."""
+        """Return the name of the variable with the value at a path, assigned on first use."""
         if path in self._expressions:
             return self._expressions[path]
         expression = self._expression(path)
@@ -108,7 +108,7 @@ class Variables:
         return self._expressions[path]
 
     def new_name(self, text: str) -> str:
-        """Return a name like the text that nothing else has."""
+        """Return an unused name that resembles the text."""
         name = unique_name(text, self._taken)
         self._taken.add(name)
         return name
@@ -124,7 +124,7 @@ def _item(path: Path, owner: str, scope: Scope) -> str:
 
 
 def _referent(path: Path, owner: str, scope: Scope) -> str:
-    """A call of a weak reference, past a `__call__` of its class."""
+    """Return a dereference of a weak reference, bypassing a `__call__` of its class."""
     if path.parent is not None and type(path.parent.value) is weakref.ref:
         return f"{owner}()"
     return f"{scope.importing('weakref.ref', 'weakref')}.__call__({owner})"
@@ -153,7 +153,7 @@ def _stored_item(path: Path, owner: str, scope: Scope) -> str:
     return f"{stored_base(path)}.__getitem__({owner}, {literal(path.key, scope)})"
 
 
-# For each kind of step, the expression that takes it from a variable that holds the step's parent.
+# For each kind of step, the expression that applies the step to the variable of its parent.
 STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
     "item": _item,
     "stored item": _stored_item,
@@ -171,7 +171,7 @@ STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
 
 
 def stored_base(path: Path) -> str:
-    """Return the name of the builtin class whose storage holds an item: that of its container, or a base of it."""
+    """Return the name of the built-in class that stores an item: the class of its container, or a base."""
     container = path.parent.value if path.parent else None
     return next(base.__name__ for base in (dict, list, tuple) if isinstance(container, base))
 
@@ -182,7 +182,7 @@ def holder(path: Path) -> Path | None:
 
 
 def count_use(path: Path, uses: dict[Path, int]) -> None:
-    """Count one more use of a path; a path that is used for the first time uses what it is read from."""
+    """Count one more use of a path. Its first use counts as a use of the paths that it is read from."""
     step: Path | None = path
     while step is not None:
         uses[step] = uses.get(step, 0) + 1
@@ -191,7 +191,7 @@ def count_use(path: Path, uses: dict[Path, int]) -> None:
         step = holder(step) if uses[step] == 1 else None
 
 
-NAME_IN_KEY = {"closure": 1, "called": 0}  # where the name stands in the key of a step
+NAME_IN_KEY = {"closure": 1, "called": 0}  # the index of the name in the key of a step
 
 
 def path_name(path: Path) -> str:
@@ -208,7 +208,7 @@ def path_name(path: Path) -> str:
 
 
 def step_name(step: Path) -> str:
-    """The key of a step as a part of a name; what is computed of several paths has the name of its kind."""
+    """Return the key of a step as a part of a name. A value computed from several paths is named after its kind."""
     if step.step in COMPUTED:
         return step.step
     key = step.key[NAME_IN_KEY[step.step]] if step.step in NAME_IN_KEY else step.key

@@ -1,4 +1,4 @@
-"""Functions in place of those of C that look at their caller's frame or call Python back; imported whole."""
+"""Replacements for C functions that use their caller's frame or call Python back. All modules are imported."""
 
 import importlib
 import pkgutil

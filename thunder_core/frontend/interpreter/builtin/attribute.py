@@ -1,4 +1,4 @@
-"""Reading and writing attributes by name."""
+"""Functions that read and write attributes by name."""
 
 import operator
 from typing import Any
@@ -10,7 +10,7 @@ from thunder_core.frontend.interpreter.frame import Machine
 
 @replaces(getattr)
 def get(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`getattr(owner, name[, default])`."""
+    """Call `getattr(owner, name[, default])`."""
     if keywords or not 2 <= len(arguments) <= 3 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
     if len(arguments) == 2:
@@ -23,7 +23,7 @@ def get(machine: Machine, function: Any, arguments: Arguments, keywords: Keyword
 
 @replaces(hasattr)
 def has(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`hasattr(owner, name)`."""
+    """Call `hasattr(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
     try:
@@ -35,7 +35,7 @@ def has(machine: Machine, function: Any, arguments: Arguments, keywords: Keyword
 
 @replaces(setattr)
 def put(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`setattr(owner, name, value)`."""
+    """Call `setattr(owner, name, value)`."""
     if keywords or len(arguments) != 3 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
     return machine.store_attr(*arguments)
@@ -43,7 +43,7 @@ def put(machine: Machine, function: Any, arguments: Arguments, keywords: Keyword
 
 @replaces(delattr)
 def remove(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`delattr(owner, name)`."""
+    """Call `delattr(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
     return machine.delete_attr(*arguments)
@@ -51,7 +51,7 @@ def remove(machine: Machine, function: Any, arguments: Arguments, keywords: Keyw
 
 @replaces(object.__getattribute__)
 def generic_get(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`object.__getattribute__(owner, name)`."""
+    """Call `object.__getattribute__(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
     owner, name = arguments
@@ -63,7 +63,7 @@ def generic_get(machine: Machine, function: Any, arguments: Arguments, keywords:
 
 @replaces(object.__setattr__, type.__setattr__)
 def generic_put(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`object.__setattr__(owner, name, value)`."""
+    """Call `object.__setattr__(owner, name, value)`."""
     if keywords or len(arguments) != 3 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
     return attributes.store_generic(machine, function, *arguments)
@@ -71,7 +71,7 @@ def generic_put(machine: Machine, function: Any, arguments: Arguments, keywords:
 
 @replaces(object.__delattr__, type.__delattr__)
 def generic_remove(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`object.__delattr__(owner, name)`."""
+    """Call `object.__delattr__(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
     return attributes.delete_generic(machine, function, *arguments)
@@ -79,7 +79,7 @@ def generic_remove(machine: Machine, function: Any, arguments: Arguments, keywor
 
 @replaces(operator.getitem, operator.setitem, operator.delitem)
 def item(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """Subscripts by function."""
+    """Call `operator.getitem`, `operator.setitem` or `operator.delitem`."""
     step: Any = {
         operator.getitem: operators.get_item,
         operator.setitem: operators.set_item,

@@ -1,4 +1,4 @@
-"""C functions that call Python back: their callables and iterables are bridged, the rest is theirs."""
+"""C functions that call Python back: their callables and iterables are bridged, and the rest runs natively."""
 
 import functools
 import itertools
@@ -13,20 +13,23 @@ from thunder_core.frontend.interpreter.frame import Machine
 
 @dataclass(frozen=True)
 class Bridged:
-    """The arguments of a C function that are callables or iterables; `rest` tells of all further ones."""
+    """The arguments of a C function that are callables or iterables.
+
+    With `rest`, all other positional ones are iterables.
+    """
 
     callables: tuple[int | str, ...] = ()
     iterables: tuple[int | str, ...] = ()
     rest: bool = False
 
     def __call__(self, machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call natively with bridges in place of what would run Python code."""
+        """Call the C function natively, with bridges for arguments that would run Python code."""
         bridged = [self._argument(machine, position, value) for position, value in enumerate(arguments)]
         named = {name: self._argument(machine, name, value) for name, value in keywords.items()}
         return machine.natively(function, bridged, named)
 
     def _argument(self, machine: Machine, position: int | str, value: Any) -> Any:
-        """One argument as the C function gets it."""
+        """Return one argument as the C function receives it."""
         if position in self.callables:
             return bridges.callback(machine, value)
         if position in self.iterables or (self.rest and isinstance(position, int)):
@@ -55,7 +58,7 @@ REPLACED.update(
 
 
 def _extreme(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`min` and `max`: one iterable, or the values themselves."""
+    """Call `min` or `max`, with one iterable or with the values themselves."""
     shape = Bridged(callables=("key",), iterables=(0,) if len(arguments) == 1 else ())
     return shape(machine, function, arguments, keywords)
 
@@ -64,14 +67,14 @@ REPLACED.update({min: _extreme, max: _extreme})
 
 
 def _filter(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`filter(function, iterable)` and `filterfalse`; None asks for the truth of each item."""
+    """Call `filter(function, iterable)` or `filterfalse`; None as the function tests the truth of each item."""
     if machine.observer is not None and len(arguments) == 2 and arguments[0] is None:
         arguments = (bool, arguments[1])
     return Bridged(callables=(0,), iterables=(1,))(machine, function, arguments, keywords)
 
 
 def _accumulate(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`itertools.accumulate(iterable[, func])`; without a function it adds."""
+    """Call `itertools.accumulate(iterable[, func])`, which adds if there is no function."""
     if len(arguments) < 2 and keywords.get("func") is None:
         keywords = {**keywords, "func": operator.add}
     elif len(arguments) > 1 and arguments[1] is None:
@@ -81,24 +84,24 @@ def _accumulate(machine: Machine, function: Any, arguments: Arguments, keywords:
 
 
 def _compress(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`itertools.compress(data, selectors)`: asks for the truth of each selector."""
-    given = dict(zip(("data", "selectors"), arguments, strict=False)) | keywords
-    if len(arguments) + len(keywords) != 2 or given.keys() != {"data", "selectors"}:
+    """Call `itertools.compress(data, selectors)`, which tests the truth of each selector."""
+    operands = dict(zip(("data", "selectors"), arguments, strict=False)) | keywords
+    if len(arguments) + len(keywords) != 2 or operands.keys() != {"data", "selectors"}:
         return machine.natively(function, arguments, keywords)
-    data, selectors = (bridges.iterable(machine, given[name]) for name in ("data", "selectors"))
+    data, selectors = (bridges.iterable(machine, operands[name]) for name in ("data", "selectors"))
     return machine.natively(function, (data, map(bridges.callback(machine, bool), selectors)), {})
 
 
 def _groupby(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`itertools.groupby(iterable[, key])`: compares the keys, which are the items where no function makes them."""
+    """Call `itertools.groupby(iterable[, key])`, which compares the keys, or the items if there is no key function."""
     shape = Bridged(callables=(1, "key"), iterables=(0, "iterable"))
     if machine.observer is not None and arguments and arguments[1:] in ((), (None,)):
         arguments = (bridges.steps(machine, arguments[0]), *arguments[1:])
     return shape(machine, function, arguments, keywords)
 
 
-def _heard(shape: Route) -> Route:
-    """A replacement that bridges only where somebody listens: what C made of the arguments can be copied and shown."""
+def _if_observed(shape: Route) -> Route:
+    """Return a replacement that bridges only if there is an observer, because C iterators can be copied and printed."""
 
     def bridged(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         if machine.observer is None:
@@ -109,7 +112,7 @@ def _heard(shape: Route) -> Route:
 
 
 def _chain_from(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`itertools.chain.from_iterable(iterables)`."""
+    """Call `itertools.chain.from_iterable(iterables)`."""
     if keywords or len(arguments) != 1 or machine.observer is None:
         return function(*arguments, **keywords)
     outer = bridges.iterable(machine, arguments[0])
@@ -118,7 +121,7 @@ def _chain_from(machine: Machine, function: Any, arguments: Arguments, keywords:
 
 _FIRST = Bridged(iterables=(0, "iterable"))
 _CONDITION = Bridged(callables=(0,), iterables=(1,))
-# `count` and `repeat` iterate over nothing that they are given.
+# `count` and `repeat` do not iterate over their arguments.
 _OF_ITERTOOLS: dict[str, Route] = {
     "accumulate": _accumulate,
     "batched": _FIRST,
@@ -139,7 +142,7 @@ _OF_ITERTOOLS: dict[str, Route] = {
 }
 REPLACED[filter] = _filter
 REPLACED.update(
-    {getattr(itertools, name): _heard(shape) for name, shape in _OF_ITERTOOLS.items() if hasattr(itertools, name)}
+    {getattr(itertools, name): _if_observed(shape) for name, shape in _OF_ITERTOOLS.items() if hasattr(itertools, name)}
 )
 REPLACED[itertools.groupby] = _groupby
 REPLACED[itertools.starmap] = Bridged(callables=(0,), iterables=(1,))
@@ -147,29 +150,29 @@ REPLACED[itertools.chain.from_iterable] = _chain_from
 
 
 def _attributes(machine: Machine, getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """An `operator.attrgetter` is called."""
+    """Call an `operator.attrgetter`."""
     if keywords or len(arguments) != 1:
         return getter(*arguments, **keywords)
-    found = [functools.reduce(machine.load_attr, name.split("."), arguments[0]) for name in getter.__reduce__()[1]]
-    return found[0] if len(found) == 1 else tuple(found)
+    values = [functools.reduce(machine.load_attr, name.split("."), arguments[0]) for name in getter.__reduce__()[1]]
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def _items(machine: Machine, getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """An `operator.itemgetter` is called."""
+    """Call an `operator.itemgetter`."""
     if keywords or len(arguments) != 1:
         return getter(*arguments, **keywords)
-    found = [operators.get_item(machine, arguments[0], key) for key in getter.__reduce__()[1]]
-    return found[0] if len(found) == 1 else tuple(found)
+    values = [operators.get_item(machine, arguments[0], key) for key in getter.__reduce__()[1]]
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def _method(machine: Machine, caller: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """An `operator.methodcaller` is called."""
+    """Call an `operator.methodcaller`."""
     if keywords or len(arguments) != 1:
         return caller(*arguments, **keywords)
-    maker, given = caller.__reduce__()
+    maker, method_args = caller.__reduce__()
     if isinstance(maker, functools.partial):
-        return machine.invoke(machine.load_attr(arguments[0], maker.args[0]), given, maker.keywords)
-    return machine.invoke(machine.load_attr(arguments[0], given[0]), given[1:], {})
+        return machine.invoke(machine.load_attr(arguments[0], maker.args[0]), method_args, maker.keywords)
+    return machine.invoke(machine.load_attr(arguments[0], method_args[0]), method_args[1:], {})
 
 
 ROUTES.update({operator.attrgetter: _attributes, operator.itemgetter: _items, operator.methodcaller: _method})

@@ -15,8 +15,8 @@ def build_class(machine: Machine, function: Any, arguments: Arguments, keywords:
     """Build a class from the function of its body, its name, its bases and its keywords."""
     if len(arguments) < 2 or type(arguments[0]) is not FunctionType or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
-    body, name, *given = arguments
-    bases = resolved_bases(machine, tuple(given))
+    body, name, *bases_given = arguments
+    bases = resolved_bases(machine, tuple(bases_given))
     keywords = dict(keywords)
     metaclass = keywords.pop("metaclass", None)
     explicit = metaclass is not None
@@ -31,16 +31,16 @@ def build_class(machine: Machine, function: Any, arguments: Arguments, keywords:
     cell = machine.run_code(
         body.__code__, body.__globals__, names, body.__closure__ or (), body.__builtins__, function=body
     )  # fmt: skip
-    if bases != tuple(given):
-        operators.set_item(machine, names, "__orig_bases__", tuple(given))
-    made = machine.invoke(metaclass, (name, bases, names), keywords)
-    if isinstance(made, type) and type(cell) is CellType:
-        _check_cell(cell, made, name)
-    return made
+    if bases != tuple(bases_given):
+        operators.set_item(machine, names, "__orig_bases__", tuple(bases_given))
+    new_class = machine.invoke(metaclass, (name, bases, names), keywords)
+    if isinstance(new_class, type) and type(cell) is CellType:
+        _check_cell(cell, new_class, name)
+    return new_class
 
 
 def _namespace(machine: Machine, metaclass: Any, name: str, bases: tuple[Any, ...], keywords: Keywords) -> Any:
-    """The namespace that `metaclass.__prepare__` gives, or a new dictionary."""
+    """Return the namespace from `metaclass.__prepare__`, or a new dictionary."""
     try:
         prepare = machine.load_attr(metaclass, "__prepare__")
     except AttributeError:
@@ -48,41 +48,41 @@ def _namespace(machine: Machine, metaclass: Any, name: str, bases: tuple[Any, ..
     return machine.invoke(prepare, (name, bases), keywords)
 
 
-def _check_cell(cell: CellType, made: type, name: str) -> None:
-    """The `__class__` cell must hold the new class."""
+def _check_cell(cell: CellType, new_class: type, name: str) -> None:
+    """Raise an error unless the `__class__` cell contains the new class."""
     try:
-        held = cell.cell_contents
+        cell_class = cell.cell_contents
     except ValueError:
-        held = ABSENT
-    if held is ABSENT:
+        cell_class = ABSENT
+    if cell_class is ABSENT:
         raise RuntimeError(
-            f"__class__ not set defining {name!r} as {made!r}. Was __classcell__ propagated to type.__new__?"
+            f"__class__ not set defining {name!r} as {new_class!r}. Was __classcell__ propagated to type.__new__?"
         )  # fmt: skip
-    if held is not made:
-        raise TypeError(f"__class__ set to {held!r} defining {name!r} as {made!r}")
+    if cell_class is not new_class:
+        raise TypeError(f"__class__ set to {cell_class!r} defining {name!r} as {new_class!r}")
 
 
 def resolved_bases(machine: Machine, bases: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The bases, each that is no class replaced by what its `__mro_entries__` gives."""
+    """Return the bases; a base that is not a class is replaced by the result of its `__mro_entries__`."""
     if all(isinstance(base, type) for base in bases):
         return bases
-    found: list[Any] = []
+    resolved: list[Any] = []
     for base in bases:
         if isinstance(base, type):
-            found.append(base)
+            resolved.append(base)
             continue
         try:
             entries = machine.load_attr(base, "__mro_entries__")
         except AttributeError:
-            found.append(base)
+            resolved.append(base)
             continue
-        given = machine.invoke(entries, (bases,), {})
-        if not isinstance(given, tuple):
+        replacements = machine.invoke(entries, (bases,), {})
+        if not isinstance(replacements, tuple):
             raise TypeError("__mro_entries__ must return a tuple")
-        found.extend(given)
-    return tuple(found)
+        resolved.extend(replacements)
+    return tuple(resolved)
 
 
 def winner(metaclass: type, bases: tuple[Any, ...]) -> type:
-    """The most derived metaclass among the given one and those of the bases."""
+    """Return the most derived metaclass among the given one and those of the bases."""
     return types._calculate_meta(metaclass, bases)  # type: ignore[attr-defined,no-any-return]

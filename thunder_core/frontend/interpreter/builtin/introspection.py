@@ -1,4 +1,4 @@
-"""C functions that look at the frame of their caller: they are given the interpreted one."""
+"""C functions that use their caller's frame: they receive the interpreted frame."""
 
 import __future__
 
@@ -20,7 +20,7 @@ _FUTURE = sum(
 
 
 def caller(machine: Machine) -> Frame:
-    """The frame that calls."""
+    """Return the calling frame."""
     frame = machine.frame
     if frame is None:
         raise SystemError("no interpreted frame is running")
@@ -29,19 +29,19 @@ def caller(machine: Machine) -> Frame:
 
 @replaces(globals)
 def global_names(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`globals()`."""
+    """Call `globals()`."""
     return machine.natively(function, arguments, keywords) if arguments or keywords else caller(machine).globals
 
 
 @replaces(locals)
 def local_names_of_caller(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`locals()`."""
+    """Call `locals()`."""
     return machine.natively(function, arguments, keywords) if arguments or keywords else local_names(caller(machine))
 
 
 @replaces(vars)
 def variables(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`vars([owner])`; with an owner, a read of its `__dict__`."""
+    """Call `vars([owner])`. With an owner, this reads its `__dict__`."""
     if keywords or len(arguments) > 1:
         return machine.natively(function, arguments, keywords)
     if not arguments:
@@ -53,7 +53,7 @@ def variables(machine: Machine, function: Any, arguments: Arguments, keywords: K
 
 @replaces(dir)
 def names_in(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`dir([owner])`."""
+    """Call `dir([owner])`."""
     if arguments or keywords:
         return machine.natively(function, arguments, keywords)
     names = keys_of(machine, local_names(caller(machine)))
@@ -61,7 +61,7 @@ def names_in(machine: Machine, function: Any, arguments: Arguments, keywords: Ke
 
 
 def keys_of(machine: Machine, mapping: Any) -> list[Any]:
-    """The keys of a mapping as C lists them: those of a class that is no dict by its `keys`."""
+    """Return the keys of a mapping as C code lists them, using `keys` for classes other than dict."""
     if type(mapping) is dict:
         return list(mapping)
     keys = machine.invoke(machine.load_attr(mapping, "keys"), (), {})
@@ -78,28 +78,28 @@ def keys_of(machine: Machine, mapping: Any) -> list[Any]:
 
 @replaces(sys._getframe)
 def get_frame(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`sys._getframe([depth])`."""
+    """Call `sys._getframe([depth])`."""
     depth = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], int) else 0
     if keywords or len(arguments) > 1 or (arguments and not isinstance(arguments[0], int)):
         return machine.natively(function, arguments, keywords)
-    found = caller(machine).publish()
+    frame = caller(machine).publish()
     for _ in range(depth):
-        back = found.f_back
+        back = frame.f_back
         if back is None:
             raise ValueError("call stack is not deep enough")
-        found = back
-    return found
+        frame = back
+    return frame
 
 
 @replaces(sys.getrecursionlimit)
 def get_recursion_limit(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`sys.getrecursionlimit()`."""
+    """Call `sys.getrecursionlimit()`."""
     return machine.natively(function, arguments, keywords) if arguments or keywords else recursion.limit()
 
 
 @replaces(sys.setrecursionlimit)
 def set_recursion_limit(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`sys.setrecursionlimit(limit)`."""
+    """Call `sys.setrecursionlimit(limit)`."""
     if keywords or len(arguments) != 1 or not isinstance(arguments[0], int) or arguments[0] < 1:
         return machine.natively(function, arguments, keywords)
     limit = arguments[0]
@@ -114,25 +114,25 @@ def set_recursion_limit(machine: Machine, function: Any, arguments: Arguments, k
 
 @replaces(compile)
 def compile_source(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`compile(...)`: future statements are inherited from the interpreted caller."""
+    """Call `compile(...)`, which inherits future statements from the interpreted caller."""
     arguments, keywords = machine.for_native(function, arguments, keywords)
-    given = dict(zip(("source", "filename", "mode", "flags", "dont_inherit", "optimize"), arguments, strict=False))
-    if len(arguments) > 6 or given.keys() & keywords.keys():
+    parameters = dict(zip(("source", "filename", "mode", "flags", "dont_inherit", "optimize"), arguments, strict=False))
+    if len(arguments) > 6 or parameters.keys() & keywords.keys():
         return machine.natively(function, arguments, keywords)
-    given.update(keywords)
-    if not given.get("dont_inherit") and isinstance(given.get("flags", 0), int):
-        given["flags"] = given.get("flags", 0) | (caller(machine).code.co_flags & _FUTURE)
-    given["dont_inherit"] = True
-    return function(**given)
+    parameters.update(keywords)
+    if not parameters.get("dont_inherit") and isinstance(parameters.get("flags", 0), int):
+        parameters["flags"] = parameters.get("flags", 0) | (caller(machine).code.co_flags & _FUTURE)
+    parameters["dont_inherit"] = True
+    return function(**parameters)
 
 
-# `exec` and `eval` take their namespaces by name since 3.13.
+# `exec` and `eval` accept their namespaces as keywords since Python 3.13.
 _NAMESPACES = ("globals", "locals") if sys.version_info >= (3, 13) else ()
 _KEYWORDS = {exec: {*_NAMESPACES, "closure"}, eval: {*_NAMESPACES}}
 
 
 def _namespaces(frame: Frame, arguments: Arguments, keywords: Keywords) -> tuple[Any, Any]:
-    """The globals and locals that `exec` and `eval` run in."""
+    """Return the globals and locals in which `exec` and `eval` run."""
     named = dict(zip(("globals", "locals"), arguments[1:], strict=False)) | keywords
     global_names, names = named.get("globals"), named.get("locals")
     if global_names is None:
@@ -142,12 +142,12 @@ def _namespaces(frame: Frame, arguments: Arguments, keywords: Keywords) -> tuple
 
 @replaces(exec, eval)
 def run_source(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`exec(source, globals, locals)` and `eval(...)`: what they run is interpreted."""
+    """Call `exec(source, globals, locals)` or `eval(...)`, and interpret the source."""
     frame = caller(machine)
     arguments = (*machine.for_native(compile, arguments[:1], {})[0], *arguments[1:])
     closure = keywords.get("closure")
-    given = {"source", *("globals", "locals")[: len(arguments) - 1]}
-    if not 1 <= len(arguments) <= 3 or keywords.keys() - _KEYWORDS[function] or keywords.keys() & given:
+    names_given = {"source", *("globals", "locals")[: len(arguments) - 1]}
+    if not 1 <= len(arguments) <= 3 or keywords.keys() - _KEYWORDS[function] or keywords.keys() & names_given:
         return machine.natively(function, arguments, keywords)
     names, local = _namespaces(frame, arguments, keywords)
     source = arguments[0]
@@ -175,14 +175,14 @@ def _is_closure(closure: Any) -> bool:
 
 @replaces(super)
 def super_of_caller(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`super(...)`; without arguments, the class and the first argument of the interpreted caller."""
+    """Call `super(...)`. Without arguments, use the class and the first argument of the interpreted caller."""
     if arguments or keywords:
         return machine.natively(function, arguments, keywords)
     return super(*enclosing(caller(machine)))
 
 
 def enclosing(frame: Frame) -> tuple[type, Any]:
-    """The class in whose body a function stands, and the function's first argument."""
+    """Return the class whose body contains a function, and the function's first argument."""
     if not frame.code.co_argcount:
         raise RuntimeError("super(): no arguments")
     owner = frame.fast[0]
@@ -203,7 +203,7 @@ def enclosing(frame: Frame) -> tuple[type, Any]:
 
 @replaces(type)
 def type_of(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`type(value)`, or a new class whose module is the caller's."""
+    """Call `type(value)`, or make a new class whose module is the caller's."""
     if len(arguments) == 1 and not keywords:
         return type(arguments[0])
     return call_in_globals(machine, function, arguments, keywords)
@@ -218,27 +218,27 @@ _TYPE_VARIABLES = [
 
 @replaces(type.__new__, FunctionType, *_TYPE_VARIABLES)
 def new_type(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`type.__new__`, `FunctionType` and `TypeVar`: module and builtins of what they make are the caller's."""
+    """Call `type.__new__`, `FunctionType` or `TypeVar`, so that the result has the caller's module and builtins."""
     return call_in_globals(machine, function, arguments, keywords)
 
 
 @replaces(type.__call__)
 def call_type(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`type.__call__(kind, ...)`: makes an instance."""
+    """Call `type.__call__(kind, ...)`, which makes an instance."""
     if not arguments or not isinstance(arguments[0], type) or arguments[0] is type:
         return machine.natively(function, arguments, keywords)
     return call_class(machine, arguments[0], arguments[1:], keywords)
 
 
 def module_of_frame(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`sys._getframemodulename([depth])`, of 3.12 and later."""
+    """Call `sys._getframemodulename([depth])` of Python 3.12 and later."""
     depth = keywords.get("depth", arguments[0] if arguments else 0)
     if len(arguments) > 1 or keywords.keys() - {"depth"} or not isinstance(depth, int):
         return machine.natively(function, arguments, keywords)
-    found: FrameType | None = caller(machine).publish()
+    frame: FrameType | None = caller(machine).publish()
     for _ in range(depth):
-        found = None if found is None else found.f_back
-    return None if found is None else found.f_globals.get("__name__")
+        frame = None if frame is None else frame.f_back
+    return None if frame is None else frame.f_globals.get("__name__")
 
 
 if hasattr(sys, "_getframemodulename"):

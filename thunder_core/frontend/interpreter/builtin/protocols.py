@@ -1,4 +1,4 @@
-"""`len`, `iter`, `next` and the like, and the functions of the `operator` module."""
+"""Protocol functions such as `len`, `iter` and `next`, and the functions of the `operator` module."""
 
 import _abc  # type: ignore[import-not-found]
 import abc
@@ -14,7 +14,7 @@ from thunder_core.frontend.interpreter.lookup import python_method
 
 @replaces(len)
 def length(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`len(value)`."""
+    """Call `len(value)`."""
     if keywords or len(arguments) != 1 or python_method(type(arguments[0]), "__len__") is None:
         return machine.natively(function, arguments, keywords)
     return operators.length(machine, arguments[0])
@@ -22,7 +22,7 @@ def length(machine: Machine, function: Any, arguments: Arguments, keywords: Keyw
 
 @replaces(bool, operator.truth)
 def truth(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`bool(value)`."""
+    """Call `bool(value)`."""
     if keywords or len(arguments) != 1:
         return machine.natively(function, arguments, keywords)
     return operators.truth(machine, arguments[0])
@@ -30,7 +30,7 @@ def truth(machine: Machine, function: Any, arguments: Arguments, keywords: Keywo
 
 @replaces(operator.not_)
 def negation(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`not value`."""
+    """Return `not value`."""
     if keywords or len(arguments) != 1:
         return machine.natively(function, arguments, keywords)
     return not operators.truth(machine, arguments[0])
@@ -38,7 +38,7 @@ def negation(machine: Machine, function: Any, arguments: Arguments, keywords: Ke
 
 @replaces(iter)
 def iterate(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`iter(value)` and `iter(function, sentinel)`."""
+    """Call `iter(value)` or `iter(function, sentinel)`."""
     if keywords or len(arguments) not in (1, 2):
         return machine.natively(function, arguments, keywords)
     if len(arguments) == 2:
@@ -50,7 +50,7 @@ def iterate(machine: Machine, function: Any, arguments: Arguments, keywords: Key
 
 @replaces(next)
 def advance(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`next(iterator[, default])`."""
+    """Call `next(iterator[, default])`."""
     if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__next__") is None:
         return machine.natively(function, arguments, keywords)
     if len(arguments) == 2:
@@ -60,7 +60,7 @@ def advance(machine: Machine, function: Any, arguments: Arguments, keywords: Key
 
 @replaces(str, repr, ascii)
 def convert(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`str(value)`, `repr(value)` and `ascii(value)`."""
+    """Call `str(value)`, `repr(value)` or `ascii(value)`."""
     if keywords or len(arguments) != 1:
         return machine.natively(function, arguments, keywords)
     return texts.convert(machine, function, arguments[0])
@@ -68,7 +68,7 @@ def convert(machine: Machine, function: Any, arguments: Arguments, keywords: Key
 
 @replaces(format)
 def formatted(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`format(value[, specification])`."""
+    """Call `format(value[, specification])`."""
     if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__format__") is None:
         return machine.natively(function, arguments, keywords)
     specification = arguments[1] if len(arguments) == 2 else ""
@@ -79,7 +79,7 @@ def formatted(machine: Machine, function: Any, arguments: Arguments, keywords: K
 
 @replaces(isinstance, issubclass)
 def check_class(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`isinstance(value, kind)` and `issubclass(kind, base)`."""
+    """Call `isinstance(value, kind)` or `issubclass(kind, base)`."""
     if keywords or len(arguments) != 2:
         return machine.natively(function, arguments, keywords)
     value, wanted = arguments
@@ -88,7 +88,7 @@ def check_class(machine: Machine, function: Any, arguments: Arguments, keywords:
     if type(wanted) is type:
         return machine.natively(function, arguments, keywords)
     if issubclass(type(wanted), tuple):
-        return any(check_class(machine, function, (value, one), keywords) for one in wanted)
+        return any(check_class(machine, function, (value, base), keywords) for base in wanted)
     method = python_method(type(wanted), "__instancecheck__" if function is isinstance else "__subclasscheck__")
     if method is None:
         return machine.natively(function, arguments, keywords)
@@ -97,7 +97,7 @@ def check_class(machine: Machine, function: Any, arguments: Arguments, keywords:
 
 @replaces(_abc._abc_instancecheck)
 def check_abstract(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """The answer to what `ABCMeta.__instancecheck__` asks of C, which would call `__subclasscheck__` natively."""
+    """Call the C part of `ABCMeta.__instancecheck__`, which would call `__subclasscheck__` natively."""
     if keywords or len(arguments) != 2:
         return machine.natively(function, arguments, keywords)
     kind, value = arguments
@@ -112,7 +112,7 @@ def check_abstract(machine: Machine, function: Any, arguments: Arguments, keywor
 
 
 def _by_operator(step: Callable[..., Any], count: int) -> Any:
-    """A replacement that applies one of our operators."""
+    """Return a replacement that applies an operator of the interpreter."""
 
     def replaced(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         if keywords or len(arguments) != count:

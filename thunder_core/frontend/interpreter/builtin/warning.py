@@ -1,4 +1,4 @@
-"""`warnings.warn`: the stack level counts interpreted frames."""
+"""`warnings.warn`, whose stack level counts interpreted frames."""
 
 import sys
 import warnings
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocatedWarning:
-    """A warning with the file and line that it is about, and the globals of the code there."""
+    """A warning with the file and line that it refers to, and the globals of the code there."""
 
     message: Any
     category: type[Warning]
@@ -27,18 +27,18 @@ class LocatedWarning:
 
     @property
     def module(self) -> str:
-        """The name of the module that the warning is about."""
+        """The name of the module that the warning refers to."""
         return self.names.get("__name__") or "<string>"
 
 
 def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any = None) -> tuple[Any, Any, int, Any]:
-    """The parameters of `warnings.warn`."""
+    """Return the arguments of `warnings.warn` in order."""
     return message, category, stacklevel, source
 
 
 @replaces(warnings.warn)
 def warn(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`warnings.warn(message, category, stacklevel, source)`."""
+    """Call `warnings.warn(message, category, stacklevel, source)`."""
     arguments, keywords = machine.for_native(function, arguments, keywords)
     located = locate_warning(machine, arguments, keywords)
     if located is None:
@@ -57,7 +57,7 @@ def warn(machine: "Machine", function: Any, arguments: Arguments, keywords: Keyw
 
 
 def locate_warning(machine: "Machine", arguments: Arguments, keywords: Keywords) -> LocatedWarning | None:
-    """The warning of a call of `warnings.warn`; None where the arguments are not those of a plain call."""
+    """Return the warning of a call of `warnings.warn`; None if the arguments are not those of a plain call."""
     if "skip_file_prefixes" in keywords or ("message" not in keywords and not arguments):
         return None
     message, category, level, source = _warn(*arguments, **keywords)
@@ -74,7 +74,7 @@ def locate_warning(machine: "Machine", arguments: Arguments, keywords: Keywords)
 
 
 def _at(frame: "FrameType | None", level: int) -> "FrameType | None":
-    """The frame that a warning is about; the import system's are not counted."""
+    """Return the frame that a warning refers to. Frames of the import system are not counted."""
     if level <= 0 or frame is None or _is_internal(frame):
         while level > 1 and frame is not None:
             frame, level = frame.f_back, level - 1

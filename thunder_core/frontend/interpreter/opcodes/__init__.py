@@ -1,4 +1,4 @@
-"""The handlers of all opcodes, one file a family; the folder is imported whole."""
+"""The handlers of all opcodes, with one file per family. All modules are imported."""
 
 import importlib
 import pkgutil

@@ -15,7 +15,7 @@ def load_attr(frame: Frame, name: str) -> None:
 
 @opcode("LOAD_METHOD")
 def load_method(frame: Frame, name: str) -> None:
-    """[owner] -> [NULL, owner.name]; CPython avoids the bound method, and nobody can tell."""
+    """[owner] -> [NULL, owner.name]; CPython avoids the bound method, which makes no visible difference."""
     stack = frame.stack
     value = frame.machine.load_attr(stack[-1], name)
     stack[-1] = NULL

@@ -14,7 +14,7 @@ _TAKES_UNPACKED = sys.version_info >= (3, 12)
 
 
 def _call(context: DecodingContext, count: int) -> tuple[int, tuple[str, ...]]:
-    """The number of arguments, and the names of the last ones."""
+    """Return the number of arguments, and the names of the keyword arguments."""
     return count, context.keyword_names
 
 
@@ -40,10 +40,11 @@ def call(frame: Frame, argument: tuple[int, tuple[str, ...]]) -> None:
 
 
 def call_with(frame: Frame, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
-    """Call with arguments that only this call holds: a Python function takes them, else they die when it returns.
+    """Call a function with arguments that only this call refers to, so that they are freed as in CPython.
 
-    They die one by one, the first one first: where they died with their list, CPython would put off some that die
-    deep inside the deaths of others.
+    A Python function takes over the arguments. Other functions' arguments are freed when the call returns, one by one,
+    the first one first. If they were freed together with their list, CPython would delay deallocations that are deeply
+    nested.
     """
     try:
         return frame.machine.invoke(function, arguments, keywords)
@@ -73,7 +74,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
 
 
 def given(function: Any, arguments: tuple[Any, ...]) -> Sequence[Any]:
-    """Unpacked arguments: since 3.12 a Python function takes them."""
+    """Return unpacked arguments. Since 3.12, a Python function takes over the arguments, so they are in a list."""
     return list(arguments) if _TAKES_UNPACKED and type(function) is FunctionType else arguments
 
 

@@ -9,7 +9,7 @@ from thunder_core.frontend.interpreter.table import opcode
 
 
 def _enter(frame: Frame, enter: str, leave: str, kind: str) -> Any:
-    """Replace the manager on the stack by its exit method; the value of its enter method."""
+    """Replace the manager on the stack by its exit method, and return the value of its enter method."""
     machine = frame.machine
     manager = frame.stack[-1]
     entering = operators.special(machine, manager, enter)
@@ -37,7 +37,7 @@ def before_async_with(frame: Frame, _argument: Any) -> None:
 
 @opcode("WITH_EXCEPT_START")
 def with_except_start(frame: Frame, _argument: Any) -> None:
-    """[exit, position, error before, error] -> [the same, value of exit]."""
+    """[exit, position, error before, error] -> [exit, position, error before, error, value of exit]."""
     stack = frame.stack
     error = stack[-1]
     stack.append(frame.machine.invoke(stack[-4], (type(error), error, error.__traceback__), {}))

@@ -1,4 +1,4 @@
-"""Raising, catching and handling exceptions. Their exception state is CPython's own, that of the thread."""
+"""Raising, catching and handling exceptions, with CPython's own exception state of the thread."""
 
 import sys
 from typing import Any
@@ -22,7 +22,7 @@ def raise_varargs(frame: Frame, count: int) -> int | None:
 
 @opcode("RERAISE")
 def reraise_caught(frame: Frame, depth: int) -> int:
-    """[(position), ..., error] -> []; the position stands `depth` below the error."""
+    """[(position), ..., error] -> []; the position is `depth` below the error."""
     error = frame.stack.pop()
     position = frame.stack[-depth] if depth else None
     return reraise(frame, error, position if isinstance(position, int) else None)
@@ -30,7 +30,7 @@ def reraise_caught(frame: Frame, depth: int) -> int:
 
 @opcode("PUSH_EXC_INFO")
 def push_exc_info(frame: Frame, _argument: Any) -> None:
-    """[error] -> [error handled before, error]; the error is the handled one now."""
+    """[error] -> [error handled before, error]; the error becomes the handled one."""
     stack = frame.stack
     error = stack[-1]
     stack[-1] = sys.exception() if frame.handling or not frame.program.resumable else None
@@ -41,21 +41,21 @@ def push_exc_info(frame: Frame, _argument: Any) -> None:
 
 @opcode("POP_EXCEPT")
 def pop_except(frame: Frame, _argument: Any) -> None:
-    """[error handled before] -> []; it is the handled one again."""
+    """[error handled before] -> []; the earlier error becomes the handled one again."""
     frame.handling -= 1
     set_handled_exception(frame.stack.pop())
 
 
 @opcode("CHECK_EXC_MATCH")
 def check_exc_match(frame: Frame, _argument: Any) -> None:
-    """[error, wanted] -> [error, whether it matches]."""
+    """[error, class or tuple] -> [error, whether it matches]."""
     stack = frame.stack
     stack[-1] = raising.matches(stack[-2], stack[-1])
 
 
 @opcode("CHECK_EG_MATCH")
 def check_eg_match(frame: Frame, _argument: Any) -> None:
-    """[error, wanted] -> [rest, taken]."""
+    """[error, class or tuple] -> [rest, matching part]."""
     stack = frame.stack
     taken, rest = raising.split_group(frame.machine, stack[-2], stack[-1])
     stack[-2:] = [rest, taken]
@@ -65,7 +65,7 @@ def check_eg_match(frame: Frame, _argument: Any) -> None:
 
 @opcode("PREP_RERAISE_STAR")
 def prep_reraise_star(frame: Frame, _argument: Any) -> None:
-    """[original, list of raised] -> [what to raise or None]."""
+    """[original, list of raised] -> [error to raise or None]."""
     stack = frame.stack
     raised = stack.pop()
     stack[-1] = raising.joined(stack[-1], raised)

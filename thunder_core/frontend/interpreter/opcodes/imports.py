@@ -10,8 +10,8 @@ from thunder_core.frontend.interpreter.table import opcode
 @opcode("IMPORT_NAME")
 def import_name(frame: Frame, name: str) -> None:
     """[level, names wanted] -> [module]."""
-    wanted, level = frame.stack.pop(), frame.stack.pop()
-    frame.stack.append(imports.import_name(frame, name, wanted, level))
+    from_list, level = frame.stack.pop(), frame.stack.pop()
+    frame.stack.append(imports.import_name(frame, name, from_list, level))
 
 
 @opcode("IMPORT_FROM")

@@ -41,7 +41,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 
 
 def _exactly(frame: Frame, value: Any, count: int) -> list[Any]:
-    """The items of an iterable that must have `count` of them."""
+    """Return the items of an iterable that must have exactly `count` items."""
     kind = type(value)
     if kind in (tuple, list):
         if len(value) > count:
@@ -58,7 +58,7 @@ def _exactly(frame: Frame, value: Any, count: int) -> list[Any]:
 
 
 def _take(frame: Frame, iterator: Any, count: int) -> list[Any]:
-    """Up to `count` items of an iterator."""
+    """Return up to `count` items of an iterator."""
     items: list[Any] = []
     while len(items) < count:
         item = operators.advance(frame.machine, iterator, NULL)
@@ -69,7 +69,7 @@ def _take(frame: Frame, iterator: Any, count: int) -> list[Any]:
 
 
 def unpackable(frame: Frame, value: Any) -> Any:
-    """The iterator of a value that is unpacked."""
+    """Return the iterator of a value that is unpacked."""
     kind = type(value)
     if type_lookup(kind, "__iter__") in (ABSENT, None) and type_lookup(kind, "__getitem__") is ABSENT:
         raise TypeError(f"cannot unpack non-iterable {kind.__name__} object")

@@ -35,7 +35,7 @@ def delete_fast(frame: Frame, slot: int) -> None:
 
 
 def _global(context: DecodingContext, argument: int) -> tuple[str, bool]:
-    """The name, and whether a NULL is pushed before its value."""
+    """Return the name, and whether a NULL is pushed before its value."""
     return context.code.co_names[argument >> 1], bool(argument & 1)
 
 
@@ -69,12 +69,12 @@ def load_name(frame: Frame, name: str) -> None:
 
 
 def beyond_locals(frame: Frame, name: str) -> Any:
-    """The global or builtin of a name that a namespace lacks."""
+    """Return the global or builtin of a name that is missing in a namespace."""
     return frame.machine.load_global(frame, name, namespaces.find_beyond_locals)
 
 
 def from_namespace(frame: Frame, names: Any, name: str) -> Any:
-    """The value of a name in a namespace; NULL if it is not there."""
+    """Return the value of a name in a namespace; NULL if it is missing."""
     if names is None:
         raise SystemError(f"no locals when loading {name!r}")
     if type(names) is dict:
@@ -108,7 +108,7 @@ def delete_name(frame: Frame, name: str) -> None:
 
 
 def _is_deleted(frame: Frame, names: Any, name: str) -> bool:
-    """Delete a name from a namespace; CPython takes every error of the mapping for a name that is not there."""
+    """Delete a name from a namespace. Like CPython, treat every error of the mapping as a missing name."""
     try:
         delete_item(frame.machine, names, name)
     except BaseException:
@@ -118,14 +118,14 @@ def _is_deleted(frame: Frame, names: Any, name: str) -> bool:
 
 @opcode("MAKE_CELL")
 def make_cell(frame: Frame, slot: int) -> None:
-    """[] -> []; a local becomes a cell: of an inlined comprehension, for others are made with the frame."""
+    """[] -> []; a local of an inlined comprehension becomes a cell. Other cells are made with the frame."""
     value = frame.fast[slot]
     frame.fast[slot] = CellType() if value is UNBOUND else CellType(value)
 
 
 @opcode("LOAD_DEREF")
 def load_deref(frame: Frame, slot: int) -> None:
-    """[] -> [what the cell holds]."""
+    """[] -> [contents of the cell]."""
     frame.stack.append(namespaces.contents(frame, slot))
 
 
@@ -144,7 +144,7 @@ def delete_deref(frame: Frame, slot: int) -> None:
 
 @opcode("LOAD_CLASSDEREF")
 def load_classderef(frame: Frame, slot: int) -> None:
-    """[] -> [the name in the class's namespace, else what the cell holds]."""
+    """[] -> [the name in the class's namespace, otherwise the contents of the cell]."""
     value = from_namespace(frame, frame.names, frame.program.names[slot])
     if value is not NULL:
         frame.stack.append(value)

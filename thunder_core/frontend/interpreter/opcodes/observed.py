@@ -1,4 +1,4 @@
-"""Handlers for observed runs only, where the usual ones take a short cut past the machine."""
+"""Handlers for observed runs, where the usual handlers bypass the machine."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def load_global(frame: Frame, argument: tuple[str, bool]) -> None:
 
 @opcode("LOAD_DEREF", observed=True)
 def load_deref(frame: Frame, slot: int) -> None:
-    """[] -> [what the cell holds]."""
+    """[] -> [contents of the cell]."""
     frame.stack.append(frame.machine.load_deref(frame, slot))
 
 

@@ -14,7 +14,7 @@ _BUILTIN = frozenset({list, tuple, dict, str, bytes})
 
 
 def _binary(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any]:
-    """The operator."""
+    """Return the operator."""
     return BINARY[argument]
 
 
@@ -31,7 +31,7 @@ def binary_op(frame: Frame, function: Callable[[Any, Any], Any]) -> None:
 
 
 def _comparison(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any]:
-    """The comparison."""
+    """Return the comparison."""
     return COMPARISONS[argument]
 
 

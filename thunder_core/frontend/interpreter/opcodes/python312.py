@@ -21,12 +21,12 @@ _3_12, _3_13 = (3, 12), (3, 13)
 
 
 def _comparison(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any]:
-    """The comparison stands in the upper bits."""
+    """Return the comparison, which is in the upper bits of the argument."""
     return COMPARISONS[argument >> 4]
 
 
 def _after_end_for(context: DecodingContext, _argument: int) -> int:
-    """An exhausted loop goes on after END_FOR."""
+    """Return the target of an exhausted loop, after END_FOR."""
     return context.target() + 1
 
 
@@ -43,7 +43,7 @@ def end_for(frame: Frame, _argument: Any) -> None:
 
 @opcode("RETURN_CONST", since=_3_12)
 def return_const(frame: Frame, value: Any) -> int:
-    """[] -> []; the frame ends with a constant."""
+    """[] -> []; the frame returns a constant."""
     frame.stack.append(value)
     return LEAVE
 
@@ -65,20 +65,20 @@ def load_locals(frame: Frame, _argument: Any) -> None:
 
 @opcode("LOAD_FROM_DICT_OR_GLOBALS", since=_3_12)
 def load_from_dict_or_globals(frame: Frame, name: str) -> None:
-    """[namespace] -> [the name in it, else the global or builtin]."""
+    """[namespace] -> [the name in it, otherwise the global or builtin]."""
     value = from_namespace(frame, frame.stack.pop(), name)
     frame.stack.append(beyond_locals(frame, name) if value is NULL else value)
 
 
 @opcode("LOAD_FROM_DICT_OR_DEREF", since=_3_12)
 def load_from_dict_or_deref(frame: Frame, slot: int) -> None:
-    """[namespace] -> [the name in it, else what the cell holds]."""
+    """[namespace] -> [the name in it, otherwise the contents of the cell]."""
     value = from_namespace(frame, frame.stack.pop(), frame.program.names[slot])
     frame.stack.append(frame.machine.load_deref(frame, slot) if value is NULL else value)
 
 
 def _attribute(context: DecodingContext, argument: int) -> tuple[str, bool]:
-    """The name, and whether it is called."""
+    """Return the name, and whether the attribute is called."""
     return context.code.co_names[argument >> 1], bool(argument & 1)
 
 
@@ -96,26 +96,26 @@ def load_attr(frame: Frame, argument: tuple[str, bool]) -> None:
 
 
 def _super_attribute(context: DecodingContext, argument: int) -> tuple[str, bool, bool]:
-    """The name, whether it is called, and whether `super` was given arguments."""
+    """Return the name, whether the attribute is called, and whether `super` has arguments."""
     return context.code.co_names[argument >> 2], bool(argument & 1), bool(argument & 2)
 
 
 @opcode("LOAD_SUPER_ATTR", since=_3_12, prepare=_super_attribute)
 def load_super_attr(frame: Frame, argument: tuple[str, bool, bool]) -> None:
     """[super, class, instance] -> [(NULL), super(class, instance).name]."""
-    name, called, given = argument
+    name, called, has_arguments = argument
     stack = frame.stack
-    value = from_super(frame, name, given)
+    value = from_super(frame, name, has_arguments)
     if called:
         stack.append(NULL)
     stack.append(value)
 
 
-def from_super(frame: Frame, name: str, given: bool) -> Any:
-    """Pop `super`, class and instance; the attribute."""
+def from_super(frame: Frame, name: str, has_arguments: bool) -> Any:
+    """Pop `super`, class and instance, and return the attribute."""
     instance, kind, function = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
     machine = frame.machine
-    return machine.load_attr(machine.invoke(function, (kind, instance) if given else (), {}), name)
+    return machine.load_attr(machine.invoke(function, (kind, instance) if has_arguments else (), {}), name)
 
 
 @opcode("BINARY_SLICE", since=_3_12)
@@ -134,7 +134,7 @@ def store_slice(frame: Frame, _argument: Any) -> None:
 
 @opcode("SEND", since=_3_12)
 def send(frame: Frame, target: int) -> int:
-    """[iterator, value] -> [iterator, its result], all that it yields yielded."""
+    """[iterator, value] -> [iterator, its result]; all values that the iterator yields are yielded."""
     stack = frame.stack
     stack[-1] = stack[-2]
     delegate(frame, stack[-1], target)
@@ -149,7 +149,7 @@ def end_send(frame: Frame, _argument: Any) -> None:
 
 @opcode("CLEANUP_THROW", since=_3_12)
 def cleanup_throw(frame: Frame, _argument: Any) -> int | None:
-    """[iterator, value, error] -> [None, result] if the iterator has ended, else the error goes on."""
+    """[iterator, value, error] -> [None, result] if the iterator has ended, otherwise raise the error again."""
     error = frame.stack.pop()
     if not isinstance(error, StopIteration):
         return reraise(frame, error)
@@ -164,7 +164,7 @@ def _import_star(frame: Frame, _argument: Any) -> None:
 
 
 def _print(frame: Frame, argument: Any) -> None:
-    """[value] -> [None]; show it as the prompt does."""
+    """[value] -> [None]; print the value as the interactive prompt does."""
     print_expr(frame, argument)
     frame.stack.append(None)
 
@@ -175,7 +175,7 @@ def _unary_positive(frame: Frame, _argument: Any) -> None:
 
 
 def _stop_iteration_error(frame: Frame, _argument: Any) -> None:
-    """[error] -> [RuntimeError if it would end the generator, else the error]."""
+    """[error] -> [RuntimeError if the error would end the generator, otherwise the error]."""
     frame.stack[-1] = intrinsics.stop_iteration_error(frame.code, frame.stack[-1])
 
 

@@ -1,4 +1,4 @@
-"""The opcodes that Python 3.13 changed: a call's operands in another order, fused ones, functions made in steps."""
+"""The opcodes that Python 3.13 changed: another order of a call's operands, fused opcodes, functions made in steps."""
 
 from collections.abc import Callable
 from types import FunctionType
@@ -22,7 +22,7 @@ _3_13 = (3, 13)
 
 
 def _after_end_for(context: DecodingContext, _argument: int) -> int:
-    """An exhausted loop goes on after END_FOR and POP_TOP."""
+    """Return the target of an exhausted loop, after END_FOR and POP_TOP."""
     return context.target() + 2
 
 
@@ -30,7 +30,7 @@ opcode("FOR_ITER", since=_3_13, prepare=_after_end_for)(for_iter)
 
 
 def _comparison(_context: DecodingContext, argument: int) -> tuple[Callable[[Any, Any], Any], bool]:
-    """The comparison, and whether its result becomes a bool."""
+    """Return the comparison, and whether its result is converted to a bool."""
     return COMPARISONS[argument >> 5], bool(argument & 16)
 
 
@@ -83,8 +83,8 @@ def load_attr(frame: Frame, argument: tuple[str, bool]) -> None:
 @opcode("LOAD_SUPER_ATTR", since=_3_13, prepare=_super_attribute)
 def load_super_attr(frame: Frame, argument: tuple[str, bool, bool]) -> None:
     """[super, class, instance] -> [super(class, instance).name, (NULL)]."""
-    name, called, given = argument
-    frame.stack.append(from_super(frame, name, given))
+    name, called, has_arguments = argument
+    frame.stack.append(from_super(frame, name, has_arguments))
     if called:
         frame.stack.append(NULL)
 
@@ -110,7 +110,7 @@ def call(frame: Frame, count: int) -> None:
 
 @opcode("CALL_KW", since=_3_13)
 def call_kw(frame: Frame, count: int) -> None:
-    """[function, NULL or first argument, arguments, names of the last ones] -> [result]."""
+    """[function, NULL or first argument, arguments, keyword names] -> [result]."""
     names = frame.stack.pop()
     function, arguments = _operands(frame, count)
     split = len(arguments) - len(names)
@@ -139,7 +139,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
 
 @opcode("MAKE_FUNCTION", since=_3_13)
 def make_function(frame: Frame, _argument: Any) -> None:
-    """[code] -> [function]; code with free variables stays code until SET_FUNCTION_ATTRIBUTE brings its closure."""
+    """[code] -> [function]; code with free variables becomes a function in SET_FUNCTION_ATTRIBUTE."""
     code = frame.stack[-1]
     if not code.co_freevars:
         frame.stack[-1] = FunctionType(code, frame.globals, code.co_name)
@@ -157,7 +157,7 @@ _ATTRIBUTES = {1: "__defaults__", 2: "__kwdefaults__", 4: "__annotations__"}
 
 @opcode("SET_FUNCTION_ATTRIBUTE", since=_3_13)
 def set_function_attribute(frame: Frame, flag: int) -> None:
-    """[value, function] -> [function with the value]; code that waits for its closure becomes a function."""
+    """[value, function] -> [function with the value]; code with free variables becomes a function with its closure."""
     function = frame.stack.pop()
     value = frame.stack[-1]
     if flag == 8:
@@ -184,7 +184,7 @@ def format_with_spec(frame: Frame, _argument: Any) -> None:
 
 @opcode("CONVERT_VALUE", since=_3_13)
 def convert_value(frame: Frame, kind: int) -> None:
-    """[value] -> [its text]."""
+    """[value] -> [text]."""
     frame.stack[-1] = texts.convert(frame.machine, CONVERSIONS[kind], frame.stack[-1])
 
 

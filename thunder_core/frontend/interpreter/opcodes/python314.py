@@ -27,7 +27,7 @@ with suppress(ImportError):  # before 3.14
 
 _3_14 = (3, 14)
 
-# CPython counts no reference for a local that is borrowed; here the stack holds the object itself.
+# CPython counts no reference for a borrowed local. Here the stack has a normal reference to the object.
 opcode("LOAD_FAST_BORROW", since=_3_14)(load_fast)
 opcode("LOAD_FAST_BORROW_LOAD_FAST_BORROW", since=_3_14)(load_fast_load_fast)
 opcode("LOAD_SMALL_INT", since=_3_14)(load_const)
@@ -35,7 +35,7 @@ opcode("POP_ITER", since=_3_14)(pop_top)
 
 
 def _no_jump(_context: DecodingContext, argument: int) -> int:
-    """The argument tells debuggers where the loop begins; the loop has ended."""
+    """Return the argument, which only tells debuggers where the loop begins."""
     return argument
 
 
@@ -52,7 +52,7 @@ def load_common_constant(frame: Frame, number: int) -> None:
 
 @opcode("LOAD_FROM_DICT_OR_GLOBALS", since=_3_14)
 def load_from_dict_or_globals(frame: Frame, name: str) -> None:
-    """[namespace] -> [the name in it, else the global or builtin]; globals of another class are asked by item."""
+    """[namespace] -> [the name in it, otherwise the global or builtin]; globals of other classes are read by item."""
     value = from_namespace(frame, frame.stack.pop(), name)
     frame.stack.append(frame.machine.load_global(frame, name, find_global) if value is NULL else value)
 
@@ -61,7 +61,7 @@ _SUBSCRIPT = 26
 
 
 def _binary(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any] | None:
-    """The operator; None for a subscript."""
+    """Return the operator; None for a subscript."""
     return None if argument == _SUBSCRIPT else BINARY[argument]
 
 
@@ -98,7 +98,7 @@ _ANNOTATE = 16
 
 @opcode("SET_FUNCTION_ATTRIBUTE", since=_3_14)
 def set_function_attribute_or_annotate(frame: Frame, flag: int) -> None:
-    """[value, function] -> [function with the value]; the value may be the function that makes its annotations."""
+    """[value, function] -> [function with the value]; the value may be the function that computes its annotations."""
     if flag == _ANNOTATE:
         function = frame.stack.pop()
         function.__annotate__ = frame.stack[-1]
@@ -127,20 +127,23 @@ def load_special(frame: Frame, number: int) -> None:
 
 
 def _missing(kind: type, name: str) -> str:
-    """The message of CPython for a manager that lacks a method; it names `async with` where that would do."""
+    """Return CPython's message for a manager without a method.
+
+    It suggests `async with` or `with` if that would work.
+    """
     enter = _ENTERS.get(name, name)
     protocol, other, other_protocol, statement = _PROTOCOLS[enter]
     other_leave = other.replace("enter", "exit")
     owner = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    told = f"{owner!r} object does not support the {protocol} protocol (missed {name} method)"
+    message = f"{owner!r} object does not support the {protocol} protocol (missed {name} method)"
     if all(any(method in vars(base) for base in kind.__mro__) for method in (other, other_leave)):
-        told += f" but it supports the {other_protocol} protocol. Did you mean to use '{statement}'?"
-    return told
+        message += f" but it supports the {other_protocol} protocol. Did you mean to use '{statement}'?"
+    return message
 
 
 @opcode("WITH_EXCEPT_START", since=_3_14)
 def with_except_start(frame: Frame, _argument: Any) -> None:
-    """[exit, NULL, position, error before, error] -> [the same, value of exit]."""
+    """[exit, NULL, position, error before, error] -> [exit, NULL, position, error before, error, value of exit]."""
     stack = frame.stack
     error = stack[-1]
     stack.append(frame.machine.invoke(stack[-5], (type(error), error, error.__traceback__), {}))
@@ -148,7 +151,7 @@ def with_except_start(frame: Frame, _argument: Any) -> None:
 
 @opcode("CHECK_EG_MATCH", since=_3_14)
 def check_eg_match(frame: Frame, argument: Any) -> None:
-    """[error, wanted] -> [rest, taken]; a group that is made of a single error has the line of its `except*`."""
+    """[error, class or tuple] -> [rest, matching part]; a group around a single error has the line of its `except*`."""
     error = frame.stack[-2]
     check_group(frame, argument)
     taken = frame.stack[-1]
@@ -172,7 +175,7 @@ def build_interpolation(frame: Frame, traits: int) -> None:
 
 @opcode("BUILD_TEMPLATE", since=_3_14)
 def build_template(frame: Frame, _argument: Any) -> None:
-    """[strings, interpolations] -> [template]; there is one string more than interpolations."""
+    """[strings, interpolations] -> [template]; there is one more string than interpolations."""
     stack = frame.stack
     interpolations = stack.pop()
     strings = stack[-1]

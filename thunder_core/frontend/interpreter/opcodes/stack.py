@@ -28,13 +28,13 @@ def push_null(frame: Frame, _argument: Any) -> None:
 
 @opcode("COPY")
 def copy(frame: Frame, depth: int) -> None:
-    """[value, ...] -> [value, ..., value]; the value stands `depth` from the top."""
+    """[value, ...] -> [value, ..., value]; the value is `depth` entries from the top."""
     frame.stack.append(frame.stack[-depth])
 
 
 @opcode("SWAP")
 def swap(frame: Frame, depth: int) -> None:
-    """[a, ..., b] -> [b, ..., a]; `a` stands `depth` from the top."""
+    """[a, ..., b] -> [b, ..., a]; `a` is `depth` entries from the top."""
     stack = frame.stack
     stack[-depth], stack[-1] = stack[-1], stack[-depth]
 
@@ -59,7 +59,7 @@ def get_len(frame: Frame, _argument: Any) -> None:
 
 @opcode("PRINT_EXPR")
 def print_expr(frame: Frame, _argument: Any) -> None:
-    """[value] -> []; show it as the prompt does."""
+    """[value] -> []; print the value as the interactive prompt does."""
     show = getattr(sys, "displayhook", None)
     if show is None:
         raise RuntimeError("lost sys.displayhook")

@@ -14,7 +14,7 @@ from thunder_core.frontend.interpreter.tracebacks import reraise, without_own_en
 
 @opcode("YIELD_VALUE")
 def yield_value(frame: Frame, _argument: Any) -> int:
-    """[value] -> []; what is sent is pushed when the frame goes on."""
+    """[value] -> []; the sent value is pushed when the frame is resumed."""
     frame.suspended = YIELDED
     frame.resume_at = frame.pc + 1
     return LEAVE
@@ -22,12 +22,12 @@ def yield_value(frame: Frame, _argument: Any) -> int:
 
 @opcode("ASYNC_GEN_WRAP")
 def async_gen_wrap(_frame: Frame, _argument: Any) -> None:
-    """[value] -> [value]; the driver of asynchronous generators wraps it."""
+    """[value] -> [value]; the driver of asynchronous generators wraps the value."""
 
 
 @opcode("SEND", until=(3, 12))
 def send(frame: Frame, target: int) -> int:
-    """[iterator, value] -> [its result], all that it yields yielded."""
+    """[iterator, value] -> [its result]; all values that the iterator yields are yielded."""
     stack = frame.stack
     stack.pop()
     delegate(frame, stack[-1], target)
@@ -57,7 +57,7 @@ def get_awaitable(frame: Frame, where: int) -> None:
 
 
 def _awaited(frame: Frame, value: Any, where: int) -> Any:
-    """The iterator that an object's `__await__` gives."""
+    """Return the iterator from an object's `__await__`."""
     kind = type(value)
     method = operators.special(frame.machine, value, "__await__")
     if method is ABSENT or method is None:
@@ -71,7 +71,7 @@ def _awaited(frame: Frame, value: Any, where: int) -> Any:
 
 
 def checked_iterator(iterator: Any) -> Any:
-    """The iterator that `__await__` gave, if it may give that."""
+    """Return the result of `__await__` if it is valid; raise CPython's TypeError otherwise."""
     if is_coroutine(iterator):
         raise TypeError("__await__() returned a coroutine")
     if type_lookup(type(iterator), "__next__") in (ABSENT, None):
@@ -95,7 +95,7 @@ def get_aiter(frame: Frame, _argument: Any) -> None:
 
 @opcode("GET_ANEXT")
 def get_anext(frame: Frame, _argument: Any) -> None:
-    """[asynchronous iterator] -> [it, iterator that gives its next value]."""
+    """[asynchronous iterator] -> [the same, iterator that returns its next value]."""
     iterator = frame.stack[-1]
     method = operators.special(frame.machine, iterator, "__anext__")
     if method is ABSENT or method is None:
@@ -107,14 +107,14 @@ def get_anext(frame: Frame, _argument: Any) -> None:
 
 
 def _next_awaited(frame: Frame, awaitable: Any) -> Any:
-    """The iterator of what `__anext__` gave."""
+    """Return the iterator for the result of `__anext__`."""
     if is_coroutine(awaitable):
         return awaitable
     try:
         return _awaited(frame, awaitable, 0)
-    except Exception as refused:
-        refused.__traceback__ = without_own_entries(refused.__traceback__)
-        error = refused
+    except Exception as refusal:
+        refusal.__traceback__ = without_own_entries(refusal.__traceback__)
+        error = refusal
     try:
         kind = type(awaitable).__name__
         raise TypeError(f"'async for' received an invalid object from __anext__: {kind}") from error
@@ -124,7 +124,7 @@ def _next_awaited(frame: Frame, awaitable: Any) -> Any:
 
 @opcode("END_ASYNC_FOR")
 def end_async_for(frame: Frame, _argument: Any) -> int | None:
-    """[asynchronous iterator, error] -> []; any error but the end of iteration goes on."""
+    """[asynchronous iterator, error] -> []; errors other than the end of iteration are raised again."""
     stack = frame.stack
     error = stack.pop()
     if isinstance(error, StopAsyncIteration):

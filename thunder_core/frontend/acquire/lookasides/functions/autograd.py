@@ -1,4 +1,4 @@
-"""torch.autograd: a backward pass of the program runs on fakes, and is recorded."""
+"""torch.autograd: a program's backward pass runs on fakes and is recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.tracing.capture.transform_levels import wrapped_in
 def differentiate(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Leave it to the recorder, which sees what the engine does; what that calls of the program is interpreted."""
+    """Run autograd's engine under the recorder, and interpret the program's functions that the engine calls."""
     if wrapped_in((args, kwargs)):
         return partial(differentiate_in_levels, acquisition, function)
 
@@ -40,9 +40,9 @@ def differentiate(
 
 
 def differentiate_in_levels(acquisition: TracedRun, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run autograd's engine on tensors inside a function transform: what comes out beneath is recorded.
+    """Run autograd's engine on tensors inside a function transform, and record the operations below the transform.
 
-    The program's hooks, which the engine calls, are interpreted.
+    The engine calls the program's hooks, which are interpreted.
     """
 
     def engine(_called: Any, *args: Any, **kwargs: Any) -> Any:

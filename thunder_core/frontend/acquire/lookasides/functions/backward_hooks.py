@@ -1,4 +1,4 @@
-"""Backward hooks that the program registers, at tensors and at nodes of autograd's graph."""
+"""Backward hooks that the program registers on tensors and on nodes of autograd's graph."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def remove_hook(
 def set_saved_tensors_hooks(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Have autograd pack what it saves, as a line of the trace."""
+    """Make autograd pack saved tensors, as a line of the trace."""
     return acquisition.saved_tensors_hooks.set
 
 
@@ -60,12 +60,12 @@ def set_saved_tensors_hooks(
 def unset_saved_tensors_hooks(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Have autograd pack what it saves no more, as a line of the trace."""
+    """Stop the packing of saved tensors, as a line of the trace."""
     return acquisition.saved_tensors_hooks.unset
 
 
 def method_of_node(acquisition: TracedRun, method: Any) -> Callable[..., Any] | None:
-    """The stand-in of a method of autograd's nodes that registers a hook."""
+    """Return the replacement of a node's method that registers a hook, or None."""
     is_of_node = type(method) is BuiltinMethodType and isinstance(method.__self__, Node)
     if not is_of_node or method.__name__ not in METHODS_OF_NODES:
         return None

@@ -1,4 +1,4 @@
-"""torch.utils.checkpoint: the function is traced like any other, and what it makes is marked to be made once more."""
+"""torch.utils.checkpoint: the function is traced like other functions, and its results are marked for recomputation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_core.frontend.acquire.lookasides.functions.selective_checkpoint imp
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
-CHECKS = ("default", "none")  # of whether recomputation is deterministic, which a trace is
+CHECKS = ("default", "none")  # how to check that recomputation is deterministic, as a trace always is
 
 UNSAID = (
     "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly; "
@@ -30,7 +30,7 @@ UNSAID = (
 def call_checkpointed(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Note which bound symbols belong to the call; PyTorch's own code is left to run for what it refuses."""
+    """Note which bound symbols belong to the call. PyTorch's own code runs for calls that PyTorch refuses."""
 
     def run(
         function: Callable[..., Any],
@@ -58,7 +58,7 @@ def call_checkpointed(
 def _checkpointed(
     acquisition: TracedRun, context: object, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a function and mark what it makes; a selective context says what of it is saved all the same."""
+    """Call a function and mark its results for recomputation, except those that a selective context saves."""
     recorder = acquisition.recorder
     policy = policy_of(context)
     start = len(recorder.bound_symbols)
@@ -80,7 +80,7 @@ KNOWN = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check
 
 
 def is_refused(kwargs: dict[str, Any]) -> bool:
-    """Whether PyTorch refuses a call of `checkpoint`, by its keyword arguments."""
+    """Whether PyTorch refuses a call of `checkpoint` with these keyword arguments."""
     contexts = kwargs.get("context_fn", noop_context_fn) is not noop_context_fn
     if kwargs.get("determinism_check", "default") not in CHECKS:
         return True
@@ -90,5 +90,5 @@ def is_refused(kwargs: dict[str, Any]) -> bool:
 
 
 def _requires_grad(value: object) -> bool:
-    """Whether autograd follows an argument: if it follows none, the reentrant variant leaves autograd off."""
+    """Whether autograd follows an argument. If it follows no argument, the reentrant variant turns autograd off."""
     return isinstance(value, torch.Tensor) and value.requires_grad

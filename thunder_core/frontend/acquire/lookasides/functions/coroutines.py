@@ -1,4 +1,4 @@
-"""asyncio: a coroutine that only computes is run where it stands, without an event loop."""
+"""asyncio: a coroutine that only computes runs immediately, without an event loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKING = ("get_running_loop", "get_event_loop", "_get_event_loop")
 def run_coroutine(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """`asyncio.run` of a coroutine in a context of its own; what else it is given is refused by asyncio."""
+    """Run `asyncio.run` of a coroutine in a new context. asyncio refuses other arguments."""
     if not args or not inspect.iscoroutine(args[0]) or asyncio._get_running_loop() is not None:
         return function
     context = contextvars.copy_context()
@@ -30,7 +30,7 @@ def run_coroutine(
 
 
 def drive_all(acquisition: TracedRun, main: Any) -> Any:
-    """Run a coroutine to its end, and then close the asynchronous generators that it left, as a loop does."""
+    """Run a coroutine to its end, and then close the asynchronous generators that it left open, as event loops do."""
     begun: list[Any] = []
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(firstiter=begun.append, finalizer=lambda generator: None)
@@ -47,7 +47,7 @@ def drive_all(acquisition: TracedRun, main: Any) -> Any:
 
 
 def drive(acquisition: TracedRun, coroutine: Any) -> Any:
-    """Run a coroutine to its end; one that steps aside for others goes on at once, as there are none."""
+    """Run a coroutine to its end. If it yields to other tasks, resume it at once, because there are no other tasks."""
     while True:
         try:
             awaited = acquisition.machine.natively(coroutine.send, (None,), {})
@@ -62,7 +62,7 @@ def drive(acquisition: TracedRun, coroutine: Any) -> Any:
 def ask_for_loop(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """There is no loop while a program is traced: what needs one to wait, or to run tasks, is refused."""
+    """Refuse to return an event loop, because there is none while a program is traced."""
     return partial(refuse, acquisition) if acquisition.asyncio_run_depth else None
 
 
@@ -70,26 +70,26 @@ def ask_for_loop(
 def make_loop(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Nor can the program make one."""
+    """Refuse to make an event loop."""
     return partial(refuse, acquisition)
 
 
 def refuse(acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
-    """Refuse what needs an event loop."""
+    """Raise the error for code that needs an event loop."""
     raise refusal(acquisition, "the program needs an event loop, to wait or to run tasks")
 
 
 def users_line(frame: Any) -> SourceLine | None:
-    """The innermost line that is the user's, and not asyncio's."""
+    """Return the innermost line that belongs to the user and not to asyncio."""
     while frame is not None and not is_users_code(frame.code):
         frame = frame.back
     return None if frame is None else SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
 
 
-def refusal(acquisition: TracedRun, what: str) -> OperationFailed:
-    """The error, kept in case the program swallows it."""
+def refusal(acquisition: TracedRun, action: str) -> OperationFailed:
+    """Return the error, and store it in case the program swallows the error."""
     acquisition.recorder.failure = OperationFailed(
-        f"{what}, which a trace cannot do",
+        f"{action}, which is not possible in a trace",
         fix="await coroutines that only compute, or compile the function that they call instead of its event loop",
         where=users_line(acquisition.machine.frame),
     )

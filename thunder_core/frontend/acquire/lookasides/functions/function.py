@@ -1,4 +1,4 @@
-"""torch.autograd.Function: an operation with its own backward is one bound symbol, whatever it consists of."""
+"""torch.autograd.Function: an operation with its own backward is one bound symbol."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from thunder_core.tracing.capture.torch_facts.torch_versions import APPLY, IS_AP
 from thunder_core.tracing.capture.transform_levels import wrapped_in
 from thunder_core.tracing.library.backward_hooks import pass_gradients
 
-FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user's, parts of the program
+FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user, which are parts of the program
 
 
 @lookaside(APPLY)
 def apply(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Record it as one operation where autograd follows it, and else as those that its forward consists of.
+    """Record the function as one operation if autograd follows it, and otherwise record the operations of its forward.
 
-    What the forward of the first kind reads runs with the program, natively.
+    The forward of a function that is one operation runs natively, with the program.
     """
     kind, levels = args[0], acquisition.recorder.levels
     if levels.depth or wrapped_in(args[1:]):
@@ -50,21 +50,21 @@ def apply(
 def call_from_c(
     acquisition: TracedRun, function: Callable[..., Any], kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """The function to call where C code applies a `torch.autograd.Function`.
+    """Return the function to call when C code applies a `torch.autograd.Function`.
 
-    Where Python code leads to that C code, the lookaside has been asked about the Python code.
+    If that C code is reached from Python code, the lookaside has already been called for the Python code.
     """
     replacement = apply(acquisition, function, (kind, *args), kwargs) if IS_APPLIED_IN_C else None
     return partial(_apply_to_fakes, acquisition, function) if replacement is None else partial(replacement, kind)
 
 
 def _apply_to_fakes(acquisition: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """Apply a function to fakes: its node in autograd's graph then leads to where theirs do."""
+    """Apply a function to fakes, so that its node in autograd's graph leads to the nodes of the fakes."""
     acquisition.before_native(function, args, kwargs)
     tensors = acquisition.recorder.tensors
     positional, by_name = with_defaults(function.__self__, args, kwargs)
-    fakes = tuple(tensors.fake(one) if isinstance(one, torch.Tensor) else one for one in positional)
-    named = {name: tensors.fake(one) if isinstance(one, torch.Tensor) else one for name, one in by_name.items()}
+    fakes = tuple(tensors.fake(value) if isinstance(value, torch.Tensor) else value for value in positional)
+    named = {name: tensors.fake(value) if isinstance(value, torch.Tensor) else value for name, value in by_name.items()}
     with acquisition.functions.unfollowed((*fakes, *named.values())):
         return tensors.to_real(acquisition.machine.natively(function, fakes, named))
 
@@ -75,10 +75,10 @@ def _as_one_operation(acquisition: TracedRun, function: Callable[..., Any], args
 
 
 def within_levels(acquisition: TracedRun, kind: Any) -> Any:
-    """The function as a class that PyTorch's function transforms take apart; what comes out beneath them is recorded.
+    """Return a class that function transforms can decompose; the operations below the transforms are recorded.
 
-    Its methods are interpreted. Where autograd follows what comes out, that is one operation with the function's own
-    backward, and else the operations that it consists of.
+    The methods of the class are interpreted. If autograd follows the operations below the transforms, they are one
+    operation with the function's own backward.
     """
 
     class Lowered(kind):  # type: ignore[misc]
@@ -100,8 +100,8 @@ def within_levels(acquisition: TracedRun, kind: Any) -> Any:
 
 
 def _is_followed(recorder: Any, args: Any) -> bool:
-    """Whether autograd follows what is done to these tensors, or a derivative is being taken of what is recorded."""
-    tensors = (recorder.tensors.fake(one) if recorder.knows(one) else one for one in tensors_in(args))
+    """Whether autograd follows operations on these tensors, or the recorded operations are being differentiated."""
+    tensors = (recorder.tensors.fake(tensor) if recorder.knows(tensor) else tensor for tensor in tensors_in(args))
     with torch._C.DisableTorchFunction():
         follows = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     return follows or recorder.derivatives_in_progress > 0
@@ -113,11 +113,11 @@ def _interpreted(acquisition: TracedRun, method: Callable[..., Any], *args: Any,
 
 
 def _vmap_of_element(acquisition: TracedRun, kind: Any, info: VmapInfo, in_dims: Any, *operands: Any) -> Any:
-    """The rule for batches that PyTorch generates of what a function does to one element."""
+    """Apply the batching rule that PyTorch generates from the methods of a function for one element."""
     batched = _called_like(vmapify_autograd_function(kind, in_dims, info.batch_size, info.randomness), kind)
     return unpack_outputs(within_levels(acquisition, batched).apply(*operands))
 
 
-def _called_like(kind: Any, other: Any) -> Any:
-    kind.__name__, kind.__qualname__, kind.__module__ = other.__name__, other.__qualname__, other.__module__
+def _called_like(kind: Any, original: Any) -> Any:
+    kind.__name__, kind.__qualname__, kind.__module__ = original.__name__, original.__qualname__, original.__module__
     return kind

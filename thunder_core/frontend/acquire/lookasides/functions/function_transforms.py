@@ -1,6 +1,6 @@
-"""torch.vmap and torch.func: their own Python code is interpreted, and operations inside are taken apart by PyTorch.
+"""torch.vmap and torch.func: their Python code is interpreted, and PyTorch decomposes the operations inside.
 
-The functions here are functorch's in C, by which that code enters and leaves levels, wraps tensors and unwraps them.
+The lookasides here replace functorch's C functions, which enter and leave levels, and wrap and unwrap tensors.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.transform_levels import NativeContext, TransformLevels
 
 functorch: Any = torch._C._functorch
-# Modules whose globals are not guarded: PyTorch's own code, which counts the levels that it is in by some of them.
+# Modules whose globals are not guarded: PyTorch's own code, which uses some of them to count its active levels.
 FUNCTION_TRANSFORMS = frozenset(f"torch._functorch.{name}" for name in ("apis", "eager_transforms", "utils", "vmap"))
 BATCHES = {
     predispatch._vmap_increment_nesting: predispatch._vmap_decrement_nesting,
     functorch._vmap_increment_nesting: functorch._vmap_decrement_nesting,
 }
-# PyTorch 2.11 has these functions in C alone.
+# PyTorch 2.11 has these functions only in C.
 JVP_LEVELS = getattr(predispatch, "_jvp_increment_nesting", None), getattr(predispatch, "_jvp_decrement_nesting", None)
 UNWRAP_FOR_GRAD = getattr(predispatch, "_unwrap_for_grad", None)
 DERIVATIVES = {
@@ -41,7 +41,7 @@ DERIVATIVES = {
     functorch._jvp_increment_nesting: functorch._jvp_decrement_nesting,
     enter_jvp_nesting: exit_jvp_nesting,
 }
-LEAVES = {**BATCHES, **DERIVATIVES}  # what leaves a level, by what enters it
+LEAVES = {**BATCHES, **DERIVATIVES}  # maps functions that enter a level to functions that leave it
 CONTEXTS: dict[Callable[..., Any], Any] = {
     grad_increment_nesting: functorch._grad_increment_nesting,
     jvp_increment_nesting: enter_jvp_nesting,
@@ -65,7 +65,7 @@ WRAPPING = (
 def enter_level(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """The program enters a level, inside which tensors are wrapped."""
+    """Enter a level, inside which tensors are wrapped."""
     differentiates = function in DERIVATIVES
     leave = LEAVES[function]
     return lambda *args: acquisition.recorder.levels.enter(function, args, leave, differentiates=differentiates)
@@ -75,7 +75,7 @@ def enter_level(
 def leave_level(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """The program leaves a level."""
+    """Leave a level."""
     return partial(TransformLevels.leave, acquisition.recorder.levels)
 
 
@@ -83,7 +83,7 @@ def leave_level(
 def enter_level_for_a_while(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """The program is in a level while a context manager of PyTorch's lasts."""
+    """Enter a level for the duration of one of PyTorch's context managers."""
     levels, enter = acquisition.recorder.levels, CONTEXTS[function]
 
     def run(*args: Any) -> NativeContext:
@@ -99,7 +99,7 @@ def enter_level_for_a_while(
 def run_context_natively(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """PyTorch's transforms switch off what they cannot do with, while they last."""
+    """Natively run the contexts with which PyTorch's transforms disable features that they do not support."""
     if function is torch.autograd.graph.disable_saved_tensors_hooks and not is_message_of_transforms(args):
         return None
 
@@ -119,7 +119,7 @@ def is_message_of_transforms(args: tuple[Any, ...]) -> bool:
 def wrap(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A tensor from outside of the level is wrapped, or unwrapped: its fake is."""
+    """Wrap or unwrap the fake of a tensor from outside the level."""
     return lambda *args, **kwargs: acquisition.recorder.levels.call(function, args, kwargs)
 
 
@@ -127,5 +127,5 @@ def wrap(
 def run_natively(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """PyTorch keeps its own state of derivatives, which is no state of the program's."""
-    return partial(function)  # which is no function that is interpreted
+    """Natively run functions that keep PyTorch's own state of derivatives, which is not state of the program."""
+    return partial(function)  # a `partial` is not interpreted

@@ -1,4 +1,4 @@
-"""torch.Generator: what is done with one is recorded; tracing itself leaves all of them as they are."""
+"""torch.Generator: the program's operations on generators are recorded, and tracing leaves all generators unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Method = Callable[..., Any]
 
 
 def symbol(name: str) -> Symbol:
-    """The symbol of a method, or of the class."""
+    """Return the symbol of a method, or of the class."""
     return Symbol(f"torch.Generator{name}", getattr(torch.Generator, name[1:]) if name else torch.Generator)
 
 
@@ -27,7 +27,7 @@ def symbol(name: str) -> Symbol:
 def make_generator(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A generator that the program makes is made at each call."""
+    """Record that the program creates a generator, which each call then creates."""
 
     def run(*args: Any, **kwargs: Any) -> torch.Generator:
         new_generator: torch.Generator = function(*args, **kwargs)
@@ -40,13 +40,13 @@ def make_generator(
 
 
 def method_of_generator(acquisition: TracedRun, function: Any) -> Method | None:
-    """The stand-in of a bound method of a generator; None for one that only asks for what never changes."""
-    answer = METHODS.get(function.__name__)
-    return None if answer is None else answer(acquisition, function.__self__)
+    """Return the replacement of a bound method of a generator; None for a method whose result never changes."""
+    replacement = METHODS.get(function.__name__)
+    return None if replacement is None else replacement(acquisition, function.__self__)
 
 
 def is_method_of_generator(function: Any) -> bool:
-    """Whether this is a method in C of a generator."""
+    """Whether a function is a C method of a generator."""
     return type(function) is types.BuiltinMethodType and isinstance(function.__self__, torch.Generator)
 
 

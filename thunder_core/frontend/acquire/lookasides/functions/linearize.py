@@ -1,7 +1,7 @@
-"""torch.func.linearize: the derivative at a place, as the transpose of the transpose that `vjp` gives.
+"""torch.func.linearize: the derivative at a point, as the transpose of the transpose that `vjp` gives.
 
-Eager PyTorch runs the function twice and traces it with `make_fx`. Here it runs once, and what the derivative reads of
-it is computed before the derivative is called.
+Eager PyTorch runs the function twice and traces it with `make_fx`. Here the function runs once, and the values that the
+derivative reads are computed before the derivative is called.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch.utils._pytree import tree_flatten, tree_map
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
-PROPERTIES = ("shape", "device", "dtype")  # of tangents, which are those of the primals
+PROPERTIES = ("shape", "device", "dtype")  # of tangents, which must match the primals
 
 
 @lookaside(linearize)
 def call_linearized(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Give the value of a function and its derivative there."""
+    """Return the value of a function and its derivative at the primals."""
     call = acquisition.machine.call
 
     def run(linearized: Callable[..., Any], *primals: Any) -> Any:
@@ -37,18 +37,18 @@ def call_linearized(
 
 
 def _apply(call: Callable[..., Any], derivative: Callable[..., Any], primals: Sequence[Any], *tangents: Any) -> Any:
-    """Apply the derivative to tangents, which PyTorch checks like this."""
+    """Apply the derivative to tangents, after the checks that PyTorch makes."""
     flat_primals, primals_structure = tree_flatten(tuple(primals))
     flat_tangents, structure = tree_flatten(tangents)
     if structure != primals_structure:
         raise RuntimeError(
             f"Expected the tangents {structure} to have the same argspec as the primals {primals_structure}"
         )
-    for place, (primal, tangent) in enumerate(zip(flat_primals, flat_tangents, strict=True)):
+    for index, (primal, tangent) in enumerate(zip(flat_primals, flat_tangents, strict=True)):
         for name in PROPERTIES:
             if getattr(tangent, name) != getattr(primal, name):
                 raise RuntimeError(
-                    f"tangent:{place} with {name} {getattr(tangent, name)} in flattened pytree doesn't match the "
+                    f"tangent:{index} with {name} {getattr(tangent, name)} in flattened pytree doesn't match the "
                     f"{name} {getattr(primal, name)} of the corresponding primal."
                 )
     return call(derivative, tangents)[0]

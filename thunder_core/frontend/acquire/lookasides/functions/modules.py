@@ -1,4 +1,4 @@
-"""torch.nn.Module: calls without hooks go straight to `forward`, attributes straight to their tables."""
+"""torch.nn.Module: calls without hooks run `forward` directly, and attributes are read directly from their tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GLOBAL_HOOKS = (
 def call_module(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Note which module is running and, where no hook wants to know, interpret `forward` alone."""
+    """Note which module is running, and interpret only `forward` if the module has no hooks."""
     module = args[0]
 
     def run(module: Module, *args: Any, **kwargs: Any) -> Any:
@@ -55,13 +55,13 @@ def call_module(
 
 
 def has_hooks(module: Module) -> bool:
-    """Whether anything is to be called around the module's `forward`, but for hooks that collect its outputs."""
-    own = (hook for name in HOOKS for hook in getattr(module, name).values())
-    return not all(map(is_capturing, own)) or any(getattr(nn_module, name) for name in GLOBAL_HOOKS)
+    """Whether there are hooks to call around the module's `forward`, other than hooks that collect its outputs."""
+    module_hooks = (hook for name in HOOKS for hook in getattr(module, name).values())
+    return not all(map(is_capturing, module_hooks)) or any(getattr(nn_module, name) for name in GLOBAL_HOOKS)
 
 
 def note_absence_of_hooks(acquisition: TracedRun, module: Module) -> None:
-    """Guard that no hook is there, neither the module's own nor one for all modules."""
+    """Guard that there are no hooks, neither the module's own nor global ones."""
     outside = acquisition.outside
     path = outside.path_of(module)
     if path is not None:
@@ -76,7 +76,7 @@ def note_absence_of_hooks(acquisition: TracedRun, module: Module) -> None:
 def get_attribute(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Parameters, buffers and submodules are read from their tables; the read itself is announced by its reader."""
+    """Read parameters, buffers and submodules from their tables. The caller reports the read."""
     return function
 
 
@@ -84,7 +84,7 @@ def get_attribute(
 def set_attribute(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """A write to a module is logged as a whole, whichever of its tables it ends in."""
+    """Log a write to a module's attribute as one effect, for all tables that it changes."""
     if len(args) != 3 or acquisition.outside.path_of(args[0]) is None:
         return None
     owner, name, value = args
@@ -96,7 +96,7 @@ def set_attribute(
 def delete_attribute(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """The deletion of a module's attribute is logged as a whole."""
+    """Log the deletion of a module's attribute as one effect."""
     if len(args) != 2 or acquisition.outside.path_of(args[0]) is None:
         return None
     owner, name = args
@@ -105,5 +105,5 @@ def delete_attribute(
 
 
 def level_of_module(module: Module, function: Callable[..., Any]) -> type | None:
-    """`Module`, where the class of a module overrides this method of Module's."""
+    """Return `Module` if the class of a module overrides this method of Module, and otherwise None."""
     return None if type_lookup(type(module), function.__name__) is function else Module

@@ -1,4 +1,4 @@
-"""Modules that hold a model and communicate around it: they stay outside, and the model within is compiled."""
+"""Modules that wrap a model and communicate: they must stay outside the program, which compiles the model inside."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from thunder_core.foundation.errors import OperationFailed
 
 DDP = "compile the module and wrap it: `DistributedDataParallel(thunder_core.jit(module))`"
-FSDP = "compile the forward of the modules that it holds: `module.forward = thunder_core.jit(module.forward)`"
+FSDP = "compile the `forward` of each module inside: `module.forward = thunder_core.jit(module.forward)`"
 FIXES = {  # by the modules and names of their methods
     ("torch.nn.parallel.distributed", "DistributedDataParallel.forward"): DDP,
     ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel.forward"): FSDP,
@@ -17,10 +17,10 @@ FIXES = {  # by the modules and names of their methods
 
 
 def refuse_module(fix: str, acquisition: Any, function: Any) -> NoReturn:
-    """Raise the error for a module whose reducer or shards the tracer cannot see; it is kept."""
+    """Raise the error for a module whose reducer or shards the tracer cannot see, and store the error."""
     name = function.__qualname__.partition(".")[0]
     acquisition.recorder.failure = OperationFailed(
-        f"a {name} is a part of the program; it communicates by hooks that the tracer cannot see",
+        f"the program contains a {name}, which communicates through hooks that the tracer cannot see",
         fix=fix,
         where=acquisition.place().source,
     )

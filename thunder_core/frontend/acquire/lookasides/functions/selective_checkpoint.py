@@ -1,4 +1,4 @@
-"""Contexts of checkpoints: PyTorch's selective ones say which operations are saved, others surround the function."""
+"""Contexts of checkpoints: PyTorch's selective contexts choose which operations are saved; others wrap the function."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
-Policy = Callable[..., Any]  # of a context, an aten operation and its arguments: a CheckpointPolicy, or whether to save
+Policy = Callable[..., Any]  # (context, ATen operation, arguments) -> CheckpointPolicy, or whether to save
 SAVING = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 TELLS_OUTPUT = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
 UNENTERED = (
@@ -28,7 +28,7 @@ UNENTERED = (
 
 
 def policy_of(context: object) -> Policy | None:
-    """The policy of one of PyTorch's selective contexts; None for a context of another kind."""
+    """Return the policy of one of PyTorch's selective contexts; None for other contexts."""
     return context.policy_fn if type(context) is SavingMode else None
 
 
@@ -49,13 +49,16 @@ def call_within(acquisition: TracedRun, context: object, function: Callable[...,
 
 
 def saved_operations(acquisition: TracedRun, policy: Policy, bsyms: Iterable[BoundSymbol]) -> dict[str, frozenset[str]]:
-    """The names of the aten operations whose results a policy saves, by the names that their bound symbols define."""
+    """Map the names that bound symbols define to the names of the ATen operations whose results a policy saves."""
     saved: dict[str, frozenset[str]] = {}
     end = len(acquisition.recorder.bound_symbols)
     for bsym in bsyms:
-        names = frozenset(one.symbol.name for one in bsym.operations if _is_saved(acquisition, policy, one))
+        names = frozenset(
+            operation.symbol.name for operation in bsym.operations if _is_saved(acquisition, policy, operation)
+        )
         saved |= dict.fromkeys((proxy.name for proxy in bsym.defines), names) if names else {}
-    acquisition.recorder.replace_from(end, ())  # a policy may look at tensors, which computes nothing of the program's
+    # remove the policy's own operations, which compute nothing for the program
+    acquisition.recorder.replace_from(end, ())
     return saved
 
 
@@ -69,6 +72,6 @@ def _is_saved(acquisition: TracedRun, policy: Policy, operation: BoundSymbol) ->
 
     with without_functions():
         args, kwargs, output = replace_leaves((operation.args, dict(operation.kwargs), operation.output), fake)
-    told = {"is_recompute": False, **({"op_output": output} if TELLS_OUTPUT else {})}
-    answer = acquisition.machine.call(policy, SelectiveCheckpointContext(**told), target, *args, **kwargs)
+    options = {"is_recompute": False, **({"op_output": output} if TELLS_OUTPUT else {})}
+    answer = acquisition.machine.call(policy, SelectiveCheckpointContext(**options), target, *args, **kwargs)
     return answer if isinstance(answer, bool) else answer in SAVING

@@ -1,4 +1,4 @@
-"""Tensors of classes of their own that the program makes: parameters, buffers and subclasses of torch.Tensor."""
+"""Tensors of classes other than torch.Tensor that the program makes: parameters, buffers and subclasses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AS_SUBCLASS = torch.Tensor.as_subclass
 def make_subclass(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A tensor of another class on the memory of a given one, as `nn.Parameter` makes it, is a leaf of autograd."""
+    """Make a tensor of a class that shares memory with `data`, and is a leaf of autograd. `nn.Parameter` does this."""
 
     def run(kind: type, data: torch.Tensor, require_grad: bool = False, **options: Any) -> torch.Tensor:
         detached = record(acquisition, torch.Tensor.detach, data)
@@ -40,12 +40,12 @@ def make_subclass(
 def as_subclass(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A tensor as one of another class."""
+    """Return a tensor as an instance of another class."""
     return partial(alias_as, acquisition)
 
 
 def alias_as(acquisition: TracedRun, tensor: torch.Tensor, kind: type) -> torch.Tensor:
-    """An alias of a tensor, which autograd follows, as one of a class."""
+    """Return an alias of a tensor, which autograd follows, as an instance of a class."""
     return cast(acquisition, record(acquisition, ALIAS, tensor), kind)
 
 
@@ -53,7 +53,7 @@ def alias_as(acquisition: TracedRun, tensor: torch.Tensor, kind: type) -> torch.
 def make_tensor(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """`torch.Tensor.__new__` for a subclass makes a plain tensor, which the program gets as one of that class."""
+    """Make a plain tensor for `torch.Tensor.__new__` of a subclass, and return it as an instance of the subclass."""
     if not args or not is_subclass(args[0]):
         return None
 
@@ -67,7 +67,7 @@ def make_tensor(
 def default_function(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """`super().__torch_function__` of a subclass: the operation, and its results as of that class."""
+    """Run the operation for `super().__torch_function__` of a subclass, and return instances of the subclass."""
 
     def run(kind: type, operation: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not all(issubclass(kind, other) for other in kinds):
@@ -82,7 +82,7 @@ def default_function(
 def from_numpy(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """A tensor on the memory of an array from outside is an input; one of an array of the program's is a constant."""
+    """Return a tensor on the memory of an array: an input for an array from outside, otherwise a constant."""
     return partial(tensor_of_array, acquisition) if len(args) == 1 and not kwargs else None
 
 
@@ -90,7 +90,7 @@ def from_numpy(
 def as_tensor(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """A tensor that `torch.as_tensor` makes of an array is an input, in the dtype and on the device asked for."""
+    """Return a tensor that `torch.as_tensor` makes of an outside array as an input, with the given dtype and device."""
     if not args or acquisition.outside.path_of(args[0]) is None or not is_numeric_array(args[0]):
         return None
     return lambda array, *rest, **kwargs: function(tensor_of_array(acquisition, array), *rest, **kwargs)
@@ -100,9 +100,9 @@ def as_tensor(
 def tensor(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """A copy of an array from outside, or of one that is drawn, is a copy of the tensor that is an input."""
-    known = args and acquisition.outside.path_of(args[0]) is not None and is_numeric_array(args[0])
-    if not known or len(args) > 1 or kwargs.keys() - {"dtype", "device", "requires_grad"}:
+    """Copy an array from outside, or a random array, by copying the tensor that is an input."""
+    is_outside_array = args and acquisition.outside.path_of(args[0]) is not None and is_numeric_array(args[0])
+    if not is_outside_array or len(args) > 1 or kwargs.keys() - {"dtype", "device", "requires_grad"}:
         return None
 
     def run(array: Any, requires_grad: bool = False, **options: Any) -> torch.Tensor:
@@ -113,12 +113,12 @@ def tensor(
 
 
 def is_numeric_array(value: Any) -> bool:
-    """Whether torch.from_numpy takes a value."""
+    """Whether torch.from_numpy accepts a value."""
     return is_of(type(value), "numpy.ndarray") and value.dtype.kind in "biufc" and value.dtype.isnative
 
 
 def tensor_of_array(acquisition: TracedRun, array: Any) -> torch.Tensor:
-    """`torch.from_numpy`: reached by the array's path; without one, a constant that each call copies."""
+    """Return `torch.from_numpy` of an array: an input with the array's path, or a constant that each call copies."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         real = torch.from_numpy(array)
     path = acquisition.outside.path_of(array)
@@ -129,7 +129,7 @@ def tensor_of_array(acquisition: TracedRun, array: Any) -> torch.Tensor:
 
 
 def maker_of_tensors(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
-    """The function that makes a tensor in place of a subclass with torch.Tensor's `__new__`, or of `as_subclass`."""
+    """Return the replacement for calling a subclass with torch.Tensor's `__new__`, or for a bound `as_subclass`."""
     if is_constructed_natively(function):
         return partial(construct, acquisition, function)
     if type(function) is BuiltinMethodType and function.__name__ == AS_SUBCLASS.__name__:
@@ -139,7 +139,7 @@ def maker_of_tensors(acquisition: TracedRun, function: Any) -> Callable[..., Any
 
 
 def construct(acquisition: TracedRun, kind: type, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Call a subclass: a new tensor, and the class's own `__init__` if it has one."""
+    """Call a subclass: make a new tensor, and run the class's own `__init__` if it has one."""
     tensor: torch.Tensor = acquisition.machine.invoke(NEW, (kind, *args), kwargs)
     if type(type_lookup(kind, "__init__")) is FunctionType:
         initialize(acquisition.machine, tensor, args, kwargs)
@@ -147,24 +147,24 @@ def construct(acquisition: TracedRun, kind: type, *args: Any, **kwargs: Any) -> 
 
 
 def is_constructed_natively(kind: Any) -> bool:
-    """Whether calling this is to make a tensor of a subclass by C code."""
+    """Whether a callable is a subclass whose instances C code makes."""
     return isinstance(kind, type) and is_subclass(kind) and type_lookup(kind, "__new__") is NEW
 
 
 def is_subclass(kind: type) -> bool:
-    """Whether this is a subclass of Tensor, and not that class itself."""
+    """Whether a class is a proper subclass of Tensor."""
     return issubclass(kind, torch.Tensor) and kind is not torch.Tensor
 
 
 def cast(acquisition: TracedRun, tensor: torch.Tensor, kind: type) -> torch.Tensor:
-    """The tensor as one of the class."""
+    """Return the tensor as an instance of a class."""
     with torch._C.DisableTorchFunction():
         converted: torch.Tensor = acquisition.recorder.subclasses.cast(tensor, kind)
     return converted
 
 
 def record(acquisition: TracedRun, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
-    """Run a function of a tensor as a bound symbol of the trace, whatever the tensor's class says."""
+    """Run a function of a tensor as a bound symbol of the trace, regardless of the tensor's class."""
     with torch._C.DisableTorchFunction():
         recorded: torch.Tensor = acquisition.recorder.function(function, (tensor,), {})
     return recorded

@@ -1,4 +1,4 @@
-"""`functools.wraps` of PyTorch's operators, which keep caches among the attributes that it copies."""
+"""`functools.wraps` of PyTorch's operators, which have caches among the attributes that it copies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ("wrapper", "wrapped")  # of the first parameters
 def wrap_operator(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Copy the attributes of an operator without a guard on each, as they change when it is first called."""
+    """Copy the attributes of an operator without guards, because they change at the operator's first call."""
     wrapper, wrapped = (args[place] if place < len(args) else kwargs.get(name) for place, name in enumerate(NAMES))
-    is_own = acquisition.outside.path_of(wrapper) is None
-    return function if is_own and isinstance(wrapped, OpOverload | OpOverloadPacket) else None
+    is_new = acquisition.outside.path_of(wrapper) is None
+    return function if is_new and isinstance(wrapped, OpOverload | OpOverloadPacket) else None

@@ -1,7 +1,7 @@
-"""`torch.distributed`: its collectives are recorded, and what cannot be recorded is refused by name.
+"""`torch.distributed`: collectives are recorded, or refused by name if they cannot be recorded.
 
-PyTorch's functions (`torch.distributed.all_reduce`) are interpreted, so that they check their arguments in their own
-words. They end in methods of a process group in C, of which `group_methods` has those that can be recorded.
+PyTorch's functions (`torch.distributed.all_reduce`) are interpreted, so they check their arguments with PyTorch's own
+messages. They call C methods of a process group. `group_methods` has the methods that can be recorded.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from thunder_core.frontend.acquire.works import WAIT_FIRST, TracedWork
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.library.collectives import registered_group
 
-C10D: Any = getattr(torch._C, "_distributed_c10d", None)  # no part of a build of PyTorch without distributed
-CLASSES: tuple[type, ...] = ()  # whose methods are recorded, asked again or refused
+C10D: Any = getattr(torch._C, "_distributed_c10d", None)  # missing in builds of PyTorch without distributed
+CLASSES: tuple[type, ...] = ()  # their methods are recorded, called again at each call, or refused
 if dist.is_available():
     CLASSES = (C10D.ProcessGroup, C10D.Backend, C10D.Work)
-# The usual classes of objects that functions are bound to: a look into a set is faster than `isinstance`.
+# The usual classes of objects that functions are bound to: a set lookup is faster than `isinstance`.
 NEVER_COMMUNICATE = frozenset({type(None), ModuleType, torch.Tensor, torch.nn.Parameter, FakeTensor, dict, list, str})
-# Methods that give an object which is there already.
+# Methods that return an existing object.
 GETTERS = frozenset({"get_group_store", "_get_backend", "__eq__", "__ne__", "__hash__", "__repr__", "__str__"})
-OPTIONS = ("reduceOp", "rootRank", "rootTensor", "device", "device_ids")  # what options of methods say
+OPTIONS = ("reduceOp", "rootRank", "rootTensor", "device", "device_ids")  # attributes of the options of methods
 # Functions that make groups, send Python objects, or change the process.
 REFUSED = (
     *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list"),
@@ -52,7 +52,7 @@ REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(di
 
 
 def collective_call(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
-    """The stand-in of a method of a process group, a backend or a work; None for all others."""
+    """Return the replacement of a method of a process group, a backend or a work; None for other functions."""
     owner = getattr(function, "__self__", None)
     if type(owner) in NEVER_COMMUNICATE:
         return None
@@ -67,7 +67,7 @@ def collective_call(acquisition: TracedRun, function: Any) -> Callable[..., Any]
 
 
 def record(acquisition: TracedRun, process_group: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Record a method of a process group; the work that the program gets records where the program waits."""
+    """Record a method of a process group. The work that the program receives records its `wait`."""
     called = f"torch.distributed.ProcessGroup.{name}"
     if acquisition.recorder.levels.depth:
         refuse(acquisition, f"`{called}` within a transform of torch.func")
@@ -89,10 +89,10 @@ def record(acquisition: TracedRun, process_group: Any, name: str, *args: Any, **
 
 
 def guarded_group(acquisition: TracedRun, group: Any) -> Group:
-    """A process group of the program, by its name; the prologue compares the name, the rank and the size."""
+    """Return a process group of the program. The prologue compares its name, rank and size."""
     name = name_of_group(group)
     if registered_group(name) is not group:
-        refuse(acquisition, f"a process group ({name!r}) that torch.distributed does not know by its name")
+        refuse(acquisition, f"a process group ({name!r}) that is not registered in torch.distributed by this name")
     path = acquisition.outside.path_of(group)
     if path is not None:
         acquisition.outside.read(path.attribute("group_name", name), name)
@@ -101,7 +101,7 @@ def guarded_group(acquisition: TracedRun, group: Any) -> Group:
 
 
 def name_of_group(group: Any) -> str:
-    """The name of a process group; an empty one where it has none."""
+    """Return the name of a process group, or an empty string if it has no name."""
     try:
         return str(group.group_name)
     except RuntimeError:
@@ -109,27 +109,27 @@ def name_of_group(group: Any) -> str:
 
 
 def guard_options(acquisition: TracedRun, options: Any) -> None:
-    """Guard what options of a collective say that are there before the program; C code reads them."""
+    """Guard the attributes of a collective's options from outside, which C code reads."""
     if acquisition.outside.path_of(options) is not None and type(options).__name__.endswith("Options"):
         for name in OPTIONS:
             if hasattr(options, name):
                 acquisition.machine.load_attr(options, name)
 
 
-def refuse(acquisition: TracedRun, what: str, *_args: Any, **_kwargs: Any) -> NoReturn:
-    """Raise the error for what is not traced; it is kept, in case the program swallows it."""
-    refuse_question(acquisition, f"uses {what}, which is not traced", "call it outside the compiled program")
+def refuse(acquisition: TracedRun, operation: str, *_args: Any, **_kwargs: Any) -> NoReturn:
+    """Raise the error for an operation that cannot be traced, and store it in case the program swallows the error."""
+    refuse_question(acquisition, f"uses {operation}, which is not traced", "call it outside the compiled program")
 
 
-def refuse_question(acquisition: TracedRun, what: str, fix: str) -> NoReturn:
-    """Raise the error for what a work cannot tell while a program is traced."""
+def refuse_question(acquisition: TracedRun, action: str, fix: str) -> NoReturn:
+    """Raise the error for a question that a work cannot answer while a program is traced, and store it."""
     where = acquisition.place().source
-    acquisition.recorder.failure = OperationFailed(f"the program {what}", fix=fix, where=where)
+    acquisition.recorder.failure = OperationFailed(f"the program {action}", fix=fix, where=where)
     raise acquisition.recorder.failure
 
 
 def finish_works(acquisition: TracedRun, output: Any) -> None:
-    """Record that the program waits, at its end, for all that it has not waited for; refuse to return a work."""
+    """Record that the program waits, at its end, for all unfinished works. Refuse to return a work."""
     for work in acquisition.works:
         work.wait()
     returned = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, TracedWork)), None)
@@ -143,7 +143,7 @@ def finish_works(acquisition: TracedRun, output: Any) -> None:
 def is_overridden(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """The functions of `torch.distributed` are not overridden by the tracer's own mode: they are interpreted."""
+    """Ignore the tracer's own mode for functions of `torch.distributed`, so that they are interpreted."""
     frame = acquisition.machine.frame
     if frame is None or not str(frame.globals.get("__name__")).startswith("torch.distributed."):
         return None
@@ -159,7 +159,7 @@ def is_overridden(
 def ask_again(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """A function of C that tells a setting of the process is called again at each call."""
+    """Call a C function that returns a setting of the process again at each call."""
     return asked(acquisition, function)
 
 

@@ -1,12 +1,12 @@
-"""`torch.cond`, `scan` and `map`: the functions that they take become sub-traces of one bound symbol.
+"""`torch.cond`, `scan` and `map`: their function arguments become sub-traces of one bound symbol.
 
-What a function reads besides its arguments is an operand of the call. PyTorch's entry functions have checked the
-arguments by then, and its rules hold for the functions: they change nothing that they have not made, and return memory
-of their own. Branches whose results differ in shape or in numbers are told apart by the value of the predicate, which
-is guarded.
+Values that a function reads besides its arguments are operands of the call. PyTorch's entry functions have already
+checked the arguments. PyTorch's rules hold for the functions: they write only to tensors that they create, and return
+tensors that share no memory with others. If the results of branches differ in shape or in numbers, the value of the
+predicate is guarded, and only one branch is traced.
 
-Within `torch.vmap` the functions are called with logical tensors, and the operator once with physical ones (`batches`).
-A predicate that is batched itself chooses between the results of both branches, element by element of the batch.
+Within `torch.vmap`, the functions are called with logical tensors, and the operator once with physical ones
+(`batches`). A batched predicate selects between the results of both branches, for each element of the batch.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def branch(
     false_branch: Callable[..., Any],
     operands: Any,
 ) -> Any:
-    """Record both branches, and a call of one of them by the value that the predicate has at each call."""
+    """Record both branches, and a call that selects a branch by the predicate's value at each call."""
     call = acquisition.machine.call
     if not isinstance(predicate, torch.Tensor):
         return call(true_branch if predicate else false_branch, *operands)
     subtraces = Subtraces(acquisition, "torch.cond")
     batches = subtraces.batches
-    given = [batches.unwrapped(leaf) for leaf in tree_flatten(operands)[0] if isinstance(leaf, torch.Tensor)]
+    operand_tensors = [batches.unwrapped(leaf) for leaf in tree_flatten(operands)[0] if isinstance(leaf, torch.Tensor)]
     outputs: list[tuple[list[Any], Any]] = []
 
     def run(function: Callable[..., Any]) -> list[torch.Tensor]:
@@ -55,10 +55,10 @@ def branch(
         return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
     branches = {
-        name: subtraces.record(function, partial(run, function), given)
+        name: subtraces.record(function, partial(run, function), operand_tensors)
         for name, function in (("true_branch", true_branch), ("false_branch", false_branch))
     }
-    (leaves, structure), (others, other_structure) = outputs
+    (leaves, structure), (other_leaves, other_structure) = outputs
     if structure != other_structure:
         raise RuntimeError(
             f"Unmatched output spec from torch.cond branches: true branch tree_spec {structure} vs "
@@ -66,8 +66,8 @@ def branch(
         )
     if is_wrapped(predicate):
         subtraces.inline(branches.values())
-        return tree_unflatten(select_by_predicate(subtraces, predicate, leaves, others), structure)
-    if not are_alike(subtraces, leaves, others):
+        return tree_unflatten(select_by_predicate(subtraces, predicate, leaves, other_leaves), structure)
+    if not are_alike(subtraces, leaves, other_leaves):
         return call(true_branch if call(bool, predicate) else false_branch, *operands)
     read = subtraces.operands(branches.values(), ())
     followed = are_followed(subtraces, read)
@@ -85,56 +85,58 @@ def select_by_predicate(
     call, batches = subtraces.acquisition.machine.call, subtraces.batches
     predicate = call(torch.reshape, predicate, ())
     results: list[Any] = []
-    for one, other in zip(leaves, others, strict=True):
-        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-            results.append(call(torch.where, predicate, batches.logical(one), batches.logical(other)))
-        elif is_same_number(one, other):
-            results.append(one)
+    for leaf, other in zip(leaves, others, strict=True):
+        if isinstance(leaf, torch.Tensor) and isinstance(other, torch.Tensor):
+            results.append(call(torch.where, predicate, batches.logical(leaf), batches.logical(other)))
+        elif is_same_number(leaf, other):
+            results.append(leaf)
         else:
-            raise subtraces.refuse("returns other numbers than the other branch, inside `vmap`", SAME_NUMBERS)
+            raise subtraces.refuse("returns numbers that differ from the other branch's, inside `vmap`", SAME_NUMBERS)
     return results
 
 
-def is_same_number(one: Any, other: Any) -> bool:
-    """Whether two results that are no tensors are of one type and equal: 1, 1.0 and True are not the same."""
-    return type(one) is type(other) and (one is other or one == other)
+def is_same_number(left: Any, right: Any) -> bool:
+    """Whether two results that are not tensors have one type and are equal: 1, 1.0 and True are not the same."""
+    return type(left) is type(right) and (left is right or left == right)
 
 
 def are_alike(subtraces: Subtraces, leaves: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether the results of two branches are of one kind, so that a name may stand for either.
+    """Whether the results of two branches match, so that one name can stand for both.
 
-    Raises as PyTorch does for tensors that differ in more than their sizes.
+    Raises the error that PyTorch raises for tensors that differ in more than their sizes.
     """
     pairs = list(zip(leaves, others, strict=True))
-    if any(isinstance(one, torch.Tensor) is not isinstance(other, torch.Tensor) for one, other in pairs):
+    if any(isinstance(left, torch.Tensor) is not isinstance(right, torch.Tensor) for left, right in pairs):
         return False
-    if any(not isinstance(one, torch.Tensor) and not is_same_number(one, other) for one, other in pairs):
+    if any(not isinstance(left, torch.Tensor) and not is_same_number(left, right) for left, right in pairs):
         return False
-    tensors = [(one, other) for one, other in pairs if isinstance(one, torch.Tensor)]
+    tensors = [(left, right) for left, right in pairs if isinstance(left, torch.Tensor)]
     fakes = [tuple(map(subtraces.recorder.tensors.fake, pair)) for pair in tensors]
-    if any(one.shape != other.shape for one, other in fakes):
+    if any(left.shape != right.shape for left, right in fakes):
         return False
-    require_alike([one for one, _ in fakes], [other for _, other in fakes], "true_fn_output", "false_fn_output")
-    return all(one.stride() == other.stride() for one, other in fakes)
+    require_alike([left for left, _ in fakes], [right for _, right in fakes], "true_fn_output", "false_fn_output")
+    return all(left.stride() == right.stride() for left, right in fakes)
 
 
 def are_followed(subtraces: Subtraces, inputs: Iterable[Any]) -> bool:
-    """Whether autograd is on and some input requires a gradient: then all floating-point results require one."""
-    tensors = (subtraces.recorder.tensors.named(one.name) for one in inputs if isinstance(one, TensorProxy))
-    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors)
+    """Whether autograd is on and an input requires a gradient. Then all floating-point results require one."""
+    tensors = (subtraces.recorder.tensors.named(proxy.name) for proxy in inputs if isinstance(proxy, TensorProxy))
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
-def check_carried(subtraces: Subtraces, results: Sequence[Any], given: Sequence[Any], name: str, of: str) -> None:
-    """Raise as PyTorch does for carried values with other types or metadata than those that the function was given."""
-    fakes, others = ([subtraces.fake(value) for value in values] for values in (results, given))
+def check_carried(subtraces: Subtraces, results: Sequence[Any], inputs: Sequence[Any], name: str, of: str) -> None:
+    """Raise PyTorch's error for carried values whose types or metadata differ from the function's inputs."""
+    fakes, others = ([subtraces.fake(value) for value in values] for values in (results, inputs))
     require_alike(fakes, others, name, of)
     pairs = [pair for pair in zip(fakes, others, strict=True) if isinstance(pair[0], torch.Tensor)]
-    if any(one.stride() != other.stride() for one, other in pairs):
-        raise subtraces.refuse("returns a carried tensor with other strides than its input", "return `x.contiguous()`")
+    if any(carried.stride() != other.stride() for carried, other in pairs):
+        raise subtraces.refuse(
+            "returns a carried tensor whose strides differ from its input's", "return `x.contiguous()`"
+        )
 
 
 def require_alike(results: Sequence[Any], others: Sequence[Any], name: str, name_of_others: str) -> None:
-    """Raise as PyTorch does for values that differ in number, type, shape, dtype or device."""
+    """Raise PyTorch's error for values that differ in number, type, shape, dtype or device."""
     with without_our_functions():
         check_meta_consistency(list(results), list(others), name, name_of_others, include_contiguity=False)
 
@@ -169,7 +171,7 @@ def require_carry(results: Any, count: int) -> None:
 
 @higher_order("map_impl")
 def mapped(acquisition: TracedRun, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
-    """Record the function that is mapped, and a loop over the slices of tensors; None is not stacked."""
+    """Record the mapped function, and a loop over the slices of tensors. None results are not stacked."""
     flat = Flattened(acquisition, body)
 
     def tensors(*args: Any) -> list[Any]:
@@ -181,7 +183,10 @@ def mapped(acquisition: TracedRun, body: Callable[..., Any], slices: Sequence[An
 
 
 class Flattened:
-    """Interprets a function of the program and gives the leaves of its `results`, whose `structure` is kept."""
+    """Interprets a function of the program and returns the leaves of its results.
+
+    `results` and `structure` are the results of the last call and their tree structure.
+    """
 
     def __init__(self, acquisition: TracedRun, function: Callable[..., Any]) -> None:
         self._call = partial(acquisition.machine.call, function)
@@ -189,7 +194,7 @@ class Flattened:
         self.structure: Any = None
 
     def __call__(self, *args: Any) -> list[Any]:
-        """Call the function, and give the leaves of its results."""
+        """Call the function, and return the leaves of its results."""
         self.results = self._call(*args)
         leaves, self.structure = tree_flatten(self.results)
         return leaves
@@ -204,26 +209,26 @@ def over_slices(
     slices: Sequence[Any],
     additional: Sequence[Any],
 ) -> tuple[torch.Tensor, ...]:
-    """Record a function of carried tensors and slices, and the operator that calls it for one slice after another.
+    """Record a function of carried tensors and slices, and the operator that calls it for each slice in order.
 
-    `call` interprets the function and returns its results in a row.
+    `call` interprets the function and returns its results as one flat sequence.
     """
     recorder, batches = subtraces.recorder, subtraces.batches
     starts = [recorder.proxy_of(batches.physical(tensor)) for tensor in initial]
     stacks = [batches.with_slices_first(batches.physical(tensor)) for tensor in slices]
     sliced = [recorder.proxy_of(tensor) for tensor in stacks]
-    given = [subtraces.placeholder(proxy) for proxy in (*starts, *map(slice_proxy, sliced))]
-    inputs = subtraces.to_program(given)
-    recording = subtraces.record(function, lambda: [*map(batches.physical, call(*inputs, *additional))], given)
+    placeholders = [subtraces.placeholder(proxy) for proxy in (*starts, *map(slice_proxy, sliced))]
+    inputs = subtraces.to_program(placeholders)
+    recording = subtraces.record(function, lambda: [*map(batches.physical, call(*inputs, *additional))], placeholders)
     carried, rows = recording.results[: len(starts)], recording.results[len(starts) :]
-    check_carried(subtraces, carried, given[: len(starts)], "carry", "init")
-    read = subtraces.operands((recording,), given)
-    trace = subtraces.trace(recording, "combine", [recorder.proxy_of(tensor) for tensor in given], read)
+    check_carried(subtraces, carried, placeholders[: len(starts)], "carry", "init")
+    read = subtraces.operands((recording,), placeholders)
+    trace = subtraces.trace(recording, "combine", [recorder.proxy_of(tensor) for tensor in placeholders], read)
     length = recorder.tensors.fake(stacks[0]).shape[0]
     followed = are_followed(subtraces, (*starts, *sliced, *read))
     results = [
-        *(subtraces.like(one, requires_grad=followed) for one in carried),
-        *(subtraces.stacked(one, length, requires_grad=followed) for one in rows),
+        *(subtraces.like(tensor, requires_grad=followed) for tensor in carried),
+        *(subtraces.stacked(tensor, length, requires_grad=followed) for tensor in rows),
     ]
     args = (trace, tuple(starts), tuple(sliced), read) if starts else (trace, tuple(sliced), read)
     subtraces.emit(operator, args, results)

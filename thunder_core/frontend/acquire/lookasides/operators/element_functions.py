@@ -1,4 +1,4 @@
-"""Score and mask functions of flex attention as functions of one element, for executors that have a kernel for it."""
+"""Score and mask functions of flex attention as functions of one element, for executors that have a kernel for them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
 INDEX = torch.int32
-INDEXING = "torch._dynamo._trace_wrapped_higher_order_op:TransformGetItemToIndex"  # Dynamo takes long to import
+# imported late, because Dynamo takes long to import
+INDEXING = "torch._dynamo._trace_wrapped_higher_order_op:TransformGetItemToIndex"
 SCALAR = torch.ops.aten.scalar_tensor.default
-QUERY_BLOCKS = slice(6, 10)  # in a block mask's tuple the numbers and indices that a backward reads
-MASK = -1  # in a block mask's tuple the place of its function
+QUERY_BLOCKS = slice(6, 10)  # the part of a block mask's tuple that only a backward reads
+MASK = -1  # the index of the function in a block mask's tuple
 
 
 class OperatorArguments(NamedTuple):
-    """The arguments of the operator."""
+    """The arguments of the flex attention operator."""
 
     query: torch.Tensor
     key: torch.Tensor
@@ -37,10 +38,10 @@ class OperatorArguments(NamedTuple):
 
 
 def attention_of(acquisition: TracedRun, call: OperatorArguments, start: int) -> FlexAttention | None:
-    """The call as one operation; None where a function is not one of an element, by aten operations.
+    """Return the call as one operation; None if a function does not compute one element with ATen operations.
 
-    Its bound symbols are those from `start` on. The functions are interpreted once more, which is for those without
-    effects.
+    The bound symbols of the call are those from `start` on. The functions are interpreted a second time, so they must
+    have no effects.
     """
     identities = frozenset(map(identity_of, acquisition.recorder.bound_symbols[start:]))
     dtype, device = call.query.dtype, call.query.device
@@ -63,7 +64,7 @@ def attention_of(acquisition: TracedRun, call: OperatorArguments, start: int) ->
 def element_function(
     acquisition: TracedRun, function: Callable[..., Any], dtypes: Sequence[torch.dtype], device: torch.device
 ) -> ElementFunction | None:
-    """A function of tensors without dimensions, whose bound symbols do not stay in the trace; None where it is none."""
+    """Trace a function of zero-dimensional tensors without keeping its bound symbols; None if that is impossible."""
     recorder = acquisition.recorder
     start, failure = len(recorder.bound_symbols), recorder.failure
     proxies = [TensorProxy(recorder.tensors.next_name(), (), (), dtype, device) for dtype in dtypes]
@@ -80,18 +81,18 @@ def element_function(
         RuntimeError,
         TypeError,
         ValueError,
-    ):  # the bound symbols for all elements are there all the same
+    ):  # the bound symbols for all elements are already in the trace
         recorder.failure = failure
         return None
     finally:
         recorder.replace_from(start, ())
-    operations = [one for bsym in map(with_operations, bsyms) for one in bsym.operations]
+    operations = [operation for bsym in map(with_operations, bsyms) for operation in bsym.operations]
     is_known = all(bsym.operations and not bsym.has_effect for bsym in map(with_operations, bsyms))
     return None if proxy is None or proxy.shape or not is_known else canonical(proxies, operations, proxy)
 
 
 def with_operations(bsym: BoundSymbol) -> BoundSymbol:
-    """The bound symbol, one that makes a tensor of a number as the operation that does so."""
+    """Return the bound symbol. Replace `torch.tensor` of a number by the ATen operation that makes the tensor."""
     value = bsym.args[0] if bsym.symbol.target is torch.tensor else None
     if type(value) not in (int, float, bool):
         return bsym
@@ -101,33 +102,39 @@ def with_operations(bsym: BoundSymbol) -> BoundSymbol:
 def canonical(
     parameters: Sequence[TensorProxy], operations: Sequence[BoundSymbol], output: TensorProxy
 ) -> ElementFunction | None:
-    """The function in names of its own; None where it reads numbers that are not known, or returns what it is given."""
-    made = {proxy.name for one in operations for proxy in one.defines} | {proxy.name for proxy in parameters}
-    read = {proxy.name: proxy for one in operations for proxy in one.inputs if proxy.name not in made}
+    """Return the function with canonical names; None if it reads unknown numbers, or returns a captured tensor."""
+    defined = {proxy.name for operation in operations for proxy in operation.defines} | {
+        proxy.name for proxy in parameters
+    }
+    read = {proxy.name: proxy for operation in operations for proxy in operation.inputs if proxy.name not in defined}
     captured = tuple(proxy for proxy in read.values() if isinstance(proxy, TensorProxy))
-    if len(captured) < len(read) or (output.name not in made):
+    if len(captured) < len(read) or (output.name not in defined):
         return None
     names: dict[str, Proxy] = {}
-    for stem, proxies in (("e", parameters), ("c", captured), ("v", [p for one in operations for p in one.defines])):
-        for place, proxy in enumerate(proxies):
+    for stem, proxies in (
+        ("e", parameters),
+        ("c", captured),
+        ("v", [p for operation in operations for p in operation.defines]),
+    ):
+        for index, proxy in enumerate(proxies):
             if not isinstance(proxy, TensorProxy):
                 return None
-            names.setdefault(proxy.name, proxy.named(f"{stem}{place}"))
-    own = tuple(replace(one.renamed(names, at=(None, "")), subsymbols=()) for one in operations)
+            names.setdefault(proxy.name, proxy.named(f"{stem}{index}"))
+    renamed = tuple(replace(operation.renamed(names, at=(None, "")), subsymbols=()) for operation in operations)
     inputs = tuple(names[proxy.name] for proxy in (*parameters, *captured))
-    lines = [*map(described, inputs), *map(text_of, own), f"return {names[output.name].name}"]
-    return ElementFunction("; ".join(lines), inputs, own, names[output.name], captured)  # type: ignore[arg-type]
+    lines = [*map(described, inputs), *map(text_of, renamed), f"return {names[output.name].name}"]
+    return ElementFunction("; ".join(lines), inputs, renamed, names[output.name], captured)  # type: ignore[arg-type]
 
 
 def text_of(operation: BoundSymbol) -> str:
-    """An operation as a text that is the same for the same operation."""
+    """Return the text of an operation, which is the same for equal operations."""
     arguments = (operation.args, dict(operation.kwargs))
     named = replace_leaves(arguments, lambda leaf: f"%{leaf.name}" if isinstance(leaf, Proxy) else leaf)
-    made = " ".join(proxy.name for proxy in operation.defines)
-    return f"{made} = {operation.symbol.name} {named!r}"
+    results = " ".join(proxy.name for proxy in operation.defines)
+    return f"{results} = {operation.symbol.name} {named!r}"
 
 
 def described(proxy: Proxy) -> str:
-    """The metadata of an input as a text."""
+    """Return the metadata of an input as text."""
     assert isinstance(proxy, TensorProxy)
     return f"{proxy.name}: {proxy.dtype} {proxy.shape} {proxy.stride}"

@@ -1,7 +1,8 @@
 """Flex attention: the score and mask functions of a program are traced for all scores at once.
 
-PyTorch's own definition of the operator batches them by `torch.vmap` and makes ordinary operations of all, which eager
-PyTorch runs too; so its results are eager's to the bit, and its derivative is that of these operations.
+PyTorch's own definition of the operator batches the functions with `torch.vmap` and computes with ordinary operations.
+Eager PyTorch runs the same definition, so the results are bitwise equal to eager's, and the derivative is that of these
+operations.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from thunder_core.frontend.acquire.lookasides.operators.higher_order import high
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
-ADVICE = "flex_attention_performance"  # the warning that says to use torch.compile
+ADVICE = "flex_attention_performance"  # the warning that recommends torch.compile
 
 
 @higher_order("flex_attention")
 def attend(
     acquisition: TracedRun, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
 ) -> Any:
-    """Interpret PyTorch's definition, on tensors of autocast's type where it is on, and without autocast."""
+    """Interpret PyTorch's definition with autocast off, on tensors converted to autocast's dtype if autocast was on."""
     device = query.device.type
     if not torch.is_autocast_enabled(device):
         return _attended(acquisition, query, key, value, *args, **kwargs)
@@ -38,7 +39,7 @@ def attend(
 
 
 def _attended(acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
-    """Interpret PyTorch's definition, and note what its lines compute, for executors that have one kernel for it."""
+    """Interpret PyTorch's definition, and note the attention that it computes, for executors with a kernel for it."""
     effects = acquisition.outside.effects.effects
     before, start = len(effects), len(acquisition.recorder.bound_symbols)
     results = acquisition.machine.call(sdpa_dense, *args, **kwargs)
@@ -52,7 +53,7 @@ def _attended(acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
 
 
 def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Convert as autocast does: floating-point numbers alone, and none of double precision."""
+    """Convert as autocast does: only floating-point tensors, and no tensors of double precision."""
     return tensor.to(dtype) if tensor.is_floating_point() and tensor.dtype is not torch.float64 else tensor
 
 
@@ -60,7 +61,7 @@ def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def warn_once(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Give no advice to compile what is compiled."""
+    """Skip the advice to compile, because the program is being compiled."""
     advice = kwargs.get("warning_id", args[0] if args else None)
     return (lambda *_, **__: None) if advice == ADVICE else None
 
@@ -69,5 +70,5 @@ def warn_once(
 def compile_nothing(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Leave Dynamo as it is, which eager PyTorch sets up to compile the operator with the backend `eager`."""
+    """Leave Dynamo unchanged. Eager PyTorch sets Dynamo up to compile the operator with the backend `eager`."""
     return lambda: nullcontext("eager")

@@ -1,7 +1,8 @@
-"""PyTorch's own compilers, tracers and transforms of functions, where a program calls them.
+"""PyTorch's own compilers, tracers and function transforms that a program calls.
 
-What `torch.compile` made is traced through as the function that it was made of, since a compiled program takes its
-place. The others run functions under modes of their own, past the tracer: they are refused with the program's line.
+A function compiled by `torch.compile` is traced as the original function, because a program of Thunder replaces it.
+Compilers and transforms that run functions under modes of their own, unseen by the tracer, are refused with the
+program's line.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.failures import hides
 
-ORIGINAL = "_torchdynamo_orig_callable"  # of what torch.compile and torch.compiler.disable give: what they were given
+# the original function, as an attribute of results of torch.compile and torch.compiler.disable
+ORIGINAL = "_torchdynamo_orig_callable"
 DYNAMO = ("torch._dynamo.", "thunder_core.compilation.dynamo.")
 OPTIMIZED_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule.__call__")
 
 C: Any = torch._C
 DERIVATIVES = "; torch.func.jvp, thunder_core.grad, value_and_grad, vjp and jvp are traced"
 WRITES = "; or call the function itself: the transform Functionalize replaces in-place writes"
-NESTING = {  # by the function that enters a transform, its name, and what to write instead
+NESTING = {  # maps the function that enters a transform to the transform's name and an alternative
     C._functorch._func_increment_nesting: ("torch.func.functionalize", WRITES),
     forward_ad.enter_dual_level: ("forward-mode derivatives (torch.autograd.forward_ad)", DERIVATIVES),
 }
-# Functions that trace what they are given, by their modules and names: some of these modules take long to import.
+# Functions that trace their arguments, by module and name, because some of these modules take long to import.
 TRACERS = {
     ("torch.jit._trace", "trace"): "torch.jit.trace",
     ("torch.jit._trace", "trace_module"): "torch.jit.trace_module",
@@ -55,16 +57,17 @@ TRACERS = {
 def enter_transform(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A transform of a function is refused before it begins; `jvp` of torch.func enters a dual level within its own."""
+    """Refuse a transform before it begins. `torch.func.jvp` may enter a dual level within its own level."""
     if function is forward_ad.enter_dual_level and acquisition.recorder.levels.depth:
         return function
     return refuse(acquisition, *NESTING[function])
 
 
 def foreign(acquisition: TracedRun, function: Any, plain: Any) -> Callable[..., Any] | None:
-    """The stand-in for a Python function that is known by its name; None for all others."""
+    """Return the replacement of a Python function that is known by its name; None for other functions."""
     original = plain.__dict__.get(ORIGINAL)
-    if original is not None and str(plain.__globals__.get("__name__")).startswith(DYNAMO):  # and no wrapper of it
+    # not a wrapper of the function
+    if original is not None and str(plain.__globals__.get("__name__")).startswith(DYNAMO):
         acquisition.outside.attribute(plain, ORIGINAL, original)
         owner = () if plain is function else (function.__self__,)
         return lambda *args, **kwargs: acquisition.machine.call(original, *owner, *args, **kwargs)
@@ -78,16 +81,16 @@ def foreign(acquisition: TracedRun, function: Any, plain: Any) -> Callable[..., 
 
 
 def refuse_operator(acquisition: TracedRun, operator: HigherOrderOperator) -> NoReturn:
-    """Raise the error for an operator that takes functions; it is kept, in case the program swallows it."""
+    """Raise the error for an operator that takes functions, and store it in case the program swallows the error."""
     acquisition.recorder.failure = hides(operator, acquisition.place().source)
     raise acquisition.recorder.failure
 
 
-def refuse(acquisition: TracedRun, what: str, otherwise: str = "") -> NoReturn:
-    """Raise the error for what runs functions past the tracer; it is kept, in case the program swallows it."""
+def refuse(acquisition: TracedRun, name: str, alternative: str = "") -> NoReturn:
+    """Raise the error for code that runs functions unseen by the tracer, and store the error."""
     acquisition.recorder.failure = OperationFailed(
-        f"the program calls {what}, which runs a function that the tracer cannot see",
-        fix=f"call it outside the compiled program, or compile its result{otherwise}",
+        f"the program calls {name}, which runs a function that the tracer cannot see",
+        fix=f"call it outside the compiled program, or compile its result{alternative}",
         where=acquisition.place().source,
     )
     raise acquisition.recorder.failure
@@ -99,7 +102,7 @@ def _is_known(module: str | None, name: str) -> bool:
 
 
 def _run_module(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """A module that torch.compile made runs as the module that it was made of."""
+    """Run the original module in place of a module that torch.compile made."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         module, *rest = args if type(function).__name__ == "function" else (function.__self__, *args)

@@ -1,8 +1,8 @@
-"""Higher-order operators: those of PyTorch's operators that take functions, and the handlers that trace them.
+"""Higher-order operators: the operators of PyTorch that take functions, and the handlers that trace them.
 
-PyTorch's entry functions (`torch.cond`, `while_loop`, `scan`, `map`) are interpreted like all Python code, so that they
-check their arguments in their own words. In eager PyTorch they compile their operator; here it is called, and its
-handler records it. An operator without a handler is refused.
+PyTorch's entry functions (`torch.cond`, `while_loop`, `scan`, `map`) are interpreted like all Python code, so they
+check their arguments with PyTorch's own messages. In eager PyTorch they compile their operator. Here the operator is
+called, and its handler records it. An operator without a handler is refused.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from thunder_core.frontend.acquire.lookasides.operators.foreign import refuse_op
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
-Handler = Callable[..., Any]  # of (acquisition, *args, **kwargs); what it returns is the result of the operator
+Handler = Callable[..., Any]  # (acquisition, *args, **kwargs) -> the operator's result
 
 HANDLERS: dict[str, Handler] = {}
 
 
 def higher_order(*names: str) -> Callable[[Handler], Handler]:
-    """Register the decorated function as the handler of the operators of these names."""
+    """Register the decorated function as the handler of the operators with these names."""
 
     def register(handler: Handler) -> Handler:
         HANDLERS.update(dict.fromkeys(names, handler))
@@ -34,12 +34,12 @@ def higher_order(*names: str) -> Callable[[Handler], Handler]:
 
 
 def called_operator(acquisition: TracedRun, operator: HigherOrderOperator) -> Callable[..., Any]:
-    """The stand-in for a higher-order operator; refuses those without a handler."""
+    """Return the handler of a higher-order operator. Refuse an operator without a handler."""
     handler = HANDLERS.get(operator._name)
     return refuse_operator(acquisition, operator) if handler is None else partial(handler, acquisition)
 
 
-# PyTorch calls an operator by the first of these from 2.12 on, and by the second in 2.11.
+# PyTorch calls operators with the first function since 2.12, and with the second in 2.11.
 COMPILE_AND_CALL: Any = getattr(utils, "_hop_compile_and_call", None)
 MAYBE_COMPILE_AND_RUN: Any = getattr(utils, "_maybe_compile_and_run_fn", None)
 
@@ -47,7 +47,7 @@ MAYBE_COMPILE_AND_RUN: Any = getattr(utils, "_maybe_compile_and_run_fn", None)
 def call_uncompiled(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Interpret the function that calls an operator, which eager PyTorch compiles."""
+    """Interpret the function that calls an operator. Eager PyTorch would compile the function."""
 
     def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Any:
         return acquisition.machine.call(function, *args, **(kwargs or {}))
@@ -58,7 +58,10 @@ def call_uncompiled(
 def run_uncompiled(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Interpret the function that calls an operator, whose arguments PyTorch passes one by one."""
+    """Interpret the function that calls an operator and takes separate arguments.
+
+    Eager PyTorch would compile the function.
+    """
 
     def run(function: Callable[..., Any], *args: Any) -> Any:
         return acquisition.machine.call(function, *args)

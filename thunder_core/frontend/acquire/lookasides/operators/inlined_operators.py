@@ -1,7 +1,7 @@
-"""Higher-order operators that call the functions which they are given, and whose bound symbols stand in the trace.
+"""Higher-order operators that only call their function arguments, whose bound symbols become part of the trace.
 
-Graphs of `torch.export` hold such operators, and what `torch.compile` makes of regions, casts and switches of autograd.
-In eager PyTorch they do nothing of their own but call.
+Graphs of `torch.export` and regions of `torch.compile` contain such operators, for casts and for switches of autograd.
+In eager PyTorch they only call the functions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch._ops import _higher_order_ops as operators
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import HANDLERS, higher_order
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
-# Operators whose `__call__` is all that they do, and those that have a function for eager PyTorch.
+# Operators that only run their `__call__`, and operators that have a kernel for eager PyTorch.
 CALLS = ("wrap", "wrap_with_set_grad_enabled", "wrap_with_autocast", "register_hook")
 KERNELS = ("out_dtype", "auto_functionalized", "auto_functionalized_v2", "print")
 
@@ -29,13 +29,13 @@ def call_function(acquisition: TracedRun, function: Callable[..., Any], *operand
 
 @higher_order("invoke_quant", "invoke_quant_packed")
 def call_quantized(acquisition: TracedRun, function: Callable[..., Any], *operands: Any, **scheme: object) -> Any:
-    """Interpret the function; the scheme is for compilers that know it."""
+    """Interpret the function. The scheme is for compilers that know it."""
     return acquisition.machine.call(function, *operands)
 
 
 @higher_order("invoke_subgraph")
 def call_subgraph(acquisition: TracedRun, subgraph: Callable[..., Any], identifier: object, *operands: Any) -> Any:
-    """Interpret the function, which takes its operands in a list if it is boxed."""
+    """Interpret the function. A boxed function takes its operands in one list."""
     boxed = getattr(subgraph, "_boxed_call", False)
     return acquisition.machine.call(subgraph, *([list(operands)] if boxed else operands))
 
@@ -48,7 +48,7 @@ def call_with_hints(
     kwargs: Mapping[str, Any],
     hints: object,
 ) -> Any:
-    """Interpret the function; hints are for compilers that know them."""
+    """Interpret the function. The hints are for compilers that know them."""
     return acquisition.machine.call(body, *args, **kwargs)
 
 
@@ -59,12 +59,12 @@ def call_strictly(acquisition: TracedRun, function: Callable[..., Any], operands
 
 
 def interpret_call(name: str, acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
-    """Interpret what an operator does when it is called."""
+    """Interpret the `__call__` of an operator."""
     return acquisition.machine.call(type(operators[name]).__call__, operators[name], *args, **kwargs)
 
 
 def interpret_kernel(name: str, acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
-    """Interpret what an operator does in eager PyTorch, below autograd."""
+    """Interpret the kernel that an operator runs in eager PyTorch, below autograd."""
     return acquisition.machine.call(operators[name].py_kernels[DispatchKey.CompositeExplicitAutograd], *args, **kwargs)
 
 

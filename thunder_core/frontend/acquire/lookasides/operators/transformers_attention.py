@@ -1,4 +1,4 @@
-"""Flex attention as transformers calls it: compiled for eager PyTorch by a function that keeps what it has compiled."""
+"""Flex attention as transformers calls it: through a function that compiles the operator and caches the result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COMPILING = ("transformers.integrations.flex_attention", "compile_friendly_flex_
 
 
 def uncompiled_attention(acquisition: TracedRun, plain: Any) -> Callable[..., Any] | None:
-    """The stand-in for that function, which calls the operator as it is; None for all others."""
+    """Return a replacement for that function which calls the uncompiled operator; None for other functions."""
     if (plain.__module__, plain.__qualname__) != COMPILING:
         return None
 

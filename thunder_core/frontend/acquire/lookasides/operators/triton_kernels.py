@@ -15,7 +15,7 @@ from thunder_core.tracing.library.triton_kernels import grids_of, launch
 
 
 def launch_of(acquisition: TracedRun, function: Any, plain: Any) -> Callable[..., Any] | None:
-    """The stand-in for the method that launches a kernel; None for all other functions."""
+    """Return the replacement of the method that launches a kernel; None for other functions."""
     if (plain.__module__, plain.__qualname__) not in RUNS:
         return None
 

@@ -1,7 +1,7 @@
 """`torch.while_loop`: its condition and its body become sub-traces of one bound symbol.
 
-Loops that carry Python numbers run in Python, turn by turn. Within `torch.vmap` a loop runs while its condition holds
-for any element of the batch, and changes only those for which it holds.
+Loops that carry Python numbers run in Python, iteration by iteration. Within `torch.vmap`, a loop runs while its
+condition holds for any element of the batch, and changes only the elements for which the condition holds.
 """
 
 from __future__ import annotations
@@ -27,61 +27,64 @@ def loop(
     carried: tuple[Any, ...],
     additional: tuple[Any, ...] = (),
 ) -> Any:
-    """Record the condition and the body, and a loop that runs while the condition holds of the carried tensors."""
+    """Record the condition and the body, and a loop that runs while the condition holds for the carried tensors."""
     subtraces = Subtraces(acquisition, "torch.while_loop")
     flat = Flattened(acquisition, body)
     if not all(isinstance(value, torch.Tensor) for value in carried):
         return loop_in_python(subtraces, condition, body, flat, carried, additional)
     recorder, batches = subtraces.recorder, subtraces.batches
     proxies = [recorder.proxy_of(batches.physical(value)) for value in carried]
-    given = [subtraces.placeholder(proxy) for proxy in proxies]
-    inputs = subtraces.to_program(given)
+    placeholders = [subtraces.placeholder(proxy) for proxy in proxies]
+    inputs = subtraces.to_program(placeholders)
 
-    def turn() -> list[torch.Tensor]:
+    def run_body() -> list[torch.Tensor]:
         results = [
             batches.physical(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in flat(*inputs, *additional)
         ]
-        check_carried(subtraces, results, given, "body_fn_output", "carried_inputs")
+        check_carried(subtraces, results, placeholders, "body_fn_output", "carried_inputs")
         if not batches.dimensions:
             return results
-        # Elements for which the condition holds no more keep their values.
+        # Elements for which the condition no longer holds keep their values.
         predicate = batches.physical_predicate(acquisition.machine.call(condition, *inputs, *additional))
-        return [batches.where(predicate, *pair) for pair in zip(results, given, strict=True)]
+        return [batches.where(predicate, *pair) for pair in zip(results, placeholders, strict=True)]
 
-    tested = record_condition(subtraces, condition, given, additional)
-    if tested is None:
+    condition_recording = record_condition(subtraces, condition, placeholders, additional)
+    if condition_recording is None:
         return carried
-    turned = subtraces.record(body, turn, given)
-    read = subtraces.operands((tested, turned), given)
-    names = [recorder.proxy_of(tensor) for tensor in given]
+    body_recording = subtraces.record(body, run_body, placeholders)
+    read = subtraces.operands((condition_recording, body_recording), placeholders)
+    names = [recorder.proxy_of(tensor) for tensor in placeholders]
     traces = [
         subtraces.trace(recording, name, names, read)
-        for recording, name in ((tested, "condition"), (turned, "body"))
+        for recording, name in ((condition_recording, "condition"), (body_recording, "body"))
     ]  # fmt: skip
-    results = [subtraces.like(one, requires_grad=are_followed(subtraces, (*proxies, *read))) for one in turned.results]
+    results = [
+        subtraces.like(result, requires_grad=are_followed(subtraces, (*proxies, *read)))
+        for result in body_recording.results
+    ]
     subtraces.emit(while_loop, (*traces, tuple(proxies), read), results)
     return tree_unflatten(list(subtraces.to_program(results)), flat.structure)
 
 
 def record_condition(
-    subtraces: Subtraces, condition: Callable[..., Any], given: Sequence[torch.Tensor], additional: Sequence[Any]
+    subtraces: Subtraces, condition: Callable[..., Any], placeholders: Sequence[torch.Tensor], additional: Sequence[Any]
 ) -> SubtraceRecording | None:
-    """Record the condition; return None for one that gives a constant that does not hold, so that nothing is to do.
+    """Record the condition; return None if the condition is a constant that is false, so that the loop never runs.
 
-    Raises `RuntimeError`, as PyTorch does, for another constant, and for a tensor that is no boolean scalar.
+    Raises `RuntimeError`, as PyTorch does, for a constant that is true, and for a tensor that is not a boolean scalar.
     """
     call, batches = subtraces.acquisition.machine.call, subtraces.batches
     constants: list[Any] = []
 
     def test() -> list[torch.Tensor]:
-        predicate = call(condition, *subtraces.to_program(given), *additional)
+        predicate = call(condition, *subtraces.to_program(placeholders), *additional)
         if not isinstance(predicate, torch.Tensor):
             constants.append(predicate)
             return []
         require_predicate(predicate)
         return [call(torch.any, batches.physical_predicate(predicate)) if batches.dimensions else predicate]
 
-    recording = subtraces.record(condition, test, given)
+    recording = subtraces.record(condition, test, placeholders)
     if not constants:
         return recording
     if call(bool, constants[0]):
@@ -91,7 +94,7 @@ def record_condition(
 
 
 def require_predicate(predicate: Any) -> None:
-    """Raise `RuntimeError`, as PyTorch does, for a condition's result that is no boolean scalar tensor or boolean."""
+    """Raise PyTorch's `RuntimeError` for a condition's result that is neither a boolean scalar tensor nor a boolean."""
     if isinstance(predicate, bool | torch.SymBool):
         return
     if not isinstance(predicate, torch.Tensor):
@@ -111,9 +114,9 @@ def loop_in_python(
     carried: Sequence[Any],
     additional: Sequence[Any],
 ) -> Any:
-    """Run a loop while it is traced; what the condition says of values is guarded. `flat` calls the body.
+    """Run a loop in Python while it is traced, and guard the condition's decisions. `flat` calls the body.
 
-    Where the condition never holds, the results are copies, in the structure that the body would have returned.
+    If the condition never holds, the results are copies, in the structure that the body would have returned.
     """
     call = subtraces.acquisition.machine.call
 

@@ -1,4 +1,4 @@
-"""Checks of values that a program has made: bound symbols, which raise the program's own error at each call."""
+"""Checks of values that a program has computed: bound symbols, which raise the program's own error at each call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ERRORS_OF_MESSAGES = (ArithmeticError, AttributeError, LookupError, TypeError, V
 def check_all(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """`torch._check_tensor_all_with`, to which the other checks of tensors lead, asks for no value of the condition."""
+    """Record `torch._check_tensor_all_with`, which other checks of tensors call, without the value of the condition."""
     arguments = dict(zip(("error_type", "cond", "message"), args, strict=False)) | kwargs
     kind, condition, message = (arguments.get(name) for name in ("error_type", "cond", "message"))
     if not is_checked_later(acquisition, kind, condition) or not (message is None or callable(message)):
@@ -40,7 +40,7 @@ def check_all(
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return later()
-        except ERRORS_OF_MESSAGES:  # eager PyTorch asks for the message where the check fails, and only there
+        except ERRORS_OF_MESSAGES:  # eager PyTorch computes the message only if the check fails
             return acquisition.machine.invoke_quietly(function, args, kwargs)
 
     return run
@@ -50,19 +50,20 @@ def check_all(
 def assert_that(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """`torch._assert(condition, message)` of a tensor asks for no value of it."""
+    """Record `torch._assert(condition, message)` of a tensor without the tensor's value."""
     arguments = dict(zip(("condition", "message"), args, strict=False)) | kwargs
     condition, message = arguments.get("condition"), arguments.get("message")
-    is_one = isinstance(condition, torch.Tensor) and condition.numel() == 1
-    if not is_one or not is_checked_later(acquisition, AssertionError, condition) or parts_of_text(message) is None:
+    is_scalar = isinstance(condition, torch.Tensor) and condition.numel() == 1
+    if not is_scalar or not is_checked_later(acquisition, AssertionError, condition) or parts_of_text(message) is None:
         return None
     return functools.partial(check_later, acquisition, AssertionError, condition, lambda: message)
 
 
 def is_checked_later(acquisition: TracedRun, kind: Any, condition: Any) -> bool:
-    """Whether a condition is a plain tensor, of no batch, and its error one of Python's or of an installed class.
+    """Whether a check can be recorded as a bound symbol: its condition is a plain tensor, outside of transforms.
 
-    Where the program may catch the error, the condition is read: a bound symbol that raises ends the program.
+    The error must be an exception of Python or of an installed class. If the program may catch the error, the value of
+    the condition is read instead, because a bound symbol that raises ends the program.
     """
     is_error = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, Warning)
     is_plain = acquisition.class_of(condition) is torch.Tensor and condition.dtype is torch.bool
@@ -70,10 +71,10 @@ def is_checked_later(acquisition: TracedRun, kind: Any, condition: Any) -> bool:
 
 
 def check_later(acquisition: TracedRun, kind: Any, condition: Any, message: Any, *_: Any, **__: Any) -> None:
-    """Record that a condition holds at each call, or else an error with what the message is then."""
-    written = len(acquisition.outside.effects.effects)
+    """Record a check that the condition holds at each call; the error's message is computed at each call too."""
+    number_of_effects = len(acquisition.outside.effects.effects)
     text = UNTOLD if message is None else acquisition.machine.call(str, acquisition.machine.call(message))
-    if len(acquisition.outside.effects.effects) != written:
+    if len(acquisition.outside.effects.effects) != number_of_effects:
         acquisition.refuse("computing the message of a check has a side effect", fix="pass the message as a string")
     recorder, place = acquisition.recorder, acquisition.place()
     with torch._C.DisableTorchFunction():
@@ -86,7 +87,7 @@ def check_later(acquisition: TracedRun, kind: Any, condition: Any, message: Any,
 
 
 def as_argument(recorder: Any, part: str | TextPart) -> Any:
-    """A part of a text as an argument of `require`."""
+    """Return a part of a text as arguments of `require`."""
     if isinstance(part, str):
         return part
 

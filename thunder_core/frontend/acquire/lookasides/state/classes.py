@@ -1,4 +1,4 @@
-"""Classes: a tensor that the program computes and a number that a trace does not know are what they are in eager."""
+"""Classes: computed tensors and symbolic numbers have the classes that they have in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 
-CLASSES: dict[type, type] = {FakeTensor: torch.Tensor, SymbolicText: str}  # of what stands in, what it shows
+# maps classes of replacements to the classes that programs see
+CLASSES: dict[type, type] = {FakeTensor: torch.Tensor, SymbolicText: str}
 
 
 @lookaside(isinstance)
 def is_instance(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """A symbolic number is one of Python's to the program and one of PyTorch's to PyTorch; a tensor is no fake."""
+    """Answer `isinstance` as in eager PyTorch: symbolic numbers are also Python numbers, and tensors are not fakes."""
     if len(args) != 2 or kwargs:
         return None
     value, classes = args
     if isinstance(value, SymbolicNumber):
         return lambda number, classes: isinstance(number, classes) or isinstance(number.kind(), classes)
-    if type(value) is FakeTensor and any(one is FakeTensor for one in _alternatives(classes)):
-        return lambda tensor, classes: any(isinstance(tensor, one) for one in _eager(classes))
+    if type(value) is FakeTensor and any(alternative is FakeTensor for alternative in _alternatives(classes)):
+        return lambda tensor, classes: any(isinstance(tensor, alternative) for alternative in _eager(classes))
     return None
 
 
@@ -36,7 +37,7 @@ def is_instance(
 def class_of(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """The class of what stands in for a number or a tensor is that of what it stands for."""
+    """Return the class of the number or tensor that a replacement represents."""
     if len(args) != 1:
         return None
     shown = shown_class(args[0])
@@ -44,7 +45,7 @@ def class_of(
 
 
 def shown_class(value: Any) -> type | None:
-    """The class that a stand-in shows to the program; None for any other object, which shows its own."""
+    """Return the class that programs see for a symbolic number, a fake or a symbolic text; None for other objects."""
     if isinstance(value, SymbolicNumber):
         kind: type = value.kind
         return kind
@@ -52,7 +53,7 @@ def shown_class(value: Any) -> type | None:
 
 
 def _alternatives(classes: Any) -> Iterator[Any]:
-    """The classes that `isinstance` is asked for, in tuples and unions."""
+    """Yield the classes in an argument of `isinstance`, including those in tuples and unions."""
     if not isinstance(classes, tuple | types.UnionType):
         yield classes
         return
@@ -61,4 +62,4 @@ def _alternatives(classes: Any) -> Iterator[Any]:
 
 
 def _eager(classes: Any) -> Iterator[Any]:
-    return (one for one in _alternatives(classes) if one is not FakeTensor)
+    return (kind for kind in _alternatives(classes) if kind is not FakeTensor)

@@ -1,4 +1,4 @@
-"""`torch.compiler.is_compiling`: libraries ask it before they take another path than in eager."""
+"""`torch.compiler.is_compiling`: libraries call it to decide whether to deviate from the eager code path."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 def is_compiling(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """The answer is eager's, which is no; it is yes where that leads around a value which the trace cannot have."""
+    """Return eager's answer, no, unless a detour says yes to avoid a value that is not available in a trace."""
     failing = acquisition.recorder.failure is not None
     return lambda: acquisition.detours.asked(acquisition.machine.frame, is_failing=failing)

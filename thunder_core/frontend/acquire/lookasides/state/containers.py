@@ -1,4 +1,4 @@
-"""C code that changes containers which it is given: counting, as `collections.Counter` does it."""
+"""C code that changes containers passed to it, such as counting in `collections.Counter`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 def count_elements(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Counting into a mapping from outside is interpreted, since each of its writes is an effect."""
+    """Interpret counting into a mapping from outside, because each write to the mapping is an effect."""
     counts_outside = bool(args) and acquisition.outside.path_of(args[0]) is not None
     return (
         (lambda *args: acquisition.machine.call_function(cast(FunctionType, count), args, {}))
@@ -25,7 +25,7 @@ def count_elements(
 
 
 def count(mapping: MutableMapping[Any, int], iterable: Iterable[Any]) -> None:
-    """Count the items of an iterable, as CPython's `collections` does without C."""
+    """Count the items of an iterable, as the Python version in CPython's `collections` does."""
     get = mapping.get
     for item in iterable:
         mapping[item] = get(item, 0) + 1

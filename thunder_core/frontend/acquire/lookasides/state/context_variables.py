@@ -1,7 +1,7 @@
-"""Context variables: what a program sets is put back when tracing ends, and set by the epilogue at each call.
+"""Context variables: values that a program sets are restored after tracing, and set by the epilogue at each call.
 
-A context that the program copies (`contextvars.copy_context`) is its own: what is set within `Context.run` stays there,
-and what is read there was the caller's value when the context was copied, which is guarded.
+A context that the program copies (`contextvars.copy_context`) belongs to the program: values set within `Context.run`
+stay in the copy. Values read in the copy were the caller's values at the time of the copy, and are guarded.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Tokens = dict[int, list[contextvars.Token[Any]]]
 
 @dataclass(eq=False)
 class ContextState:
-    """The variables that the program has set in one context: tokens by the `id` of the variable, the latest last.
+    """The variables that the program has set in one context.
 
-    `inherited` are the variables that the program had set where it copied the context.
+    `tokens` maps the `id` of a variable to its tokens, the latest last. `inherited` are the variables that the program
+    had set before it copied the context.
     """
 
     context: contextvars.Context | None = None
@@ -36,18 +37,19 @@ class ContextState:
     tokens: Tokens = field(default_factory=dict)
 
     def has_set(self, variable: object) -> bool:
-        """Whether a variable has a value in this context that the program has set."""
+        """Whether the program has set a variable's value in this context."""
         return bool(self.tokens.get(id(variable))) or id(variable) in self.inherited
 
     def variables_set(self) -> frozenset[int]:
-        """The variables that the program has set, by their `id`."""
+        """Return the `id` of each variable that the program has set."""
         return frozenset({number for number, tokens in self.tokens.items() if tokens} | self.inherited)
 
 
 class ContextVariables:
-    """The context variables from outside that one program sets, in the caller's context and in contexts that it copies.
+    """The context variables from outside that a program sets, in the caller's context and in copied contexts.
 
-    What coroutines set that `asyncio.run` runs is set in a context of their own, and is gone when that returns.
+    Coroutines run by `asyncio.run` set variables in a context of their own, which is dropped when `asyncio.run`
+    returns.
     """
 
     def __init__(self, acquisition: TracedRun) -> None:
@@ -59,7 +61,7 @@ class ContextVariables:
 
     @property
     def _state(self) -> ContextState:
-        """The context that the program is in."""
+        """The context in which the program currently runs."""
         if self._entered:
             return self._entered[-1]
         return self._of_coroutines if self._acquisition.asyncio_run_depth else self._callers
@@ -67,7 +69,7 @@ class ContextVariables:
     # ---- variables ------------------------------------------------------------------------------------------
 
     def method(self, _acquisition: TracedRun, method: Any) -> Callable[..., Any] | None:
-        """The stand-in of `set` and `reset`, of `get` behind a `set`, and of methods of contexts; None for all else."""
+        """Return the replacement of `set`, `reset`, `get` after a `set`, and methods of contexts, or None."""
         if type(method) is not types.BuiltinMethodType:
             return None
         if type(method.__self__) is contextvars.Context:
@@ -92,29 +94,29 @@ class ContextVariables:
     def _reset(self, variable: contextvars.ContextVar[Any], token: contextvars.Token[Any]) -> None:
         state = self._state
         tokens = state.tokens.get(id(variable), [])
-        if not any(token is one for one in tokens):
+        if not any(token is known for known in tokens):
             self._acquisition.refuse("the program resets a context variable to a value from before the program", RESET)
-        place = next(place for place, one in enumerate(tokens) if one is token)
+        index = next(index for index, known in enumerate(tokens) if known is token)
         variable.reset(token)
         if state is self._callers:
-            self._acquisition.outside.effects.withdraw(set_variable, variable, len(tokens) - place)
-        del tokens[place:]
+            self._acquisition.outside.effects.withdraw(set_variable, variable, len(tokens) - index)
+        del tokens[index:]
 
     def has_set(self, method: Any) -> bool:
-        """Whether a method is one of a variable that the program has set, so that it gives what the program set."""
+        """Whether a method belongs to a variable that the program has set."""
         return self._state.has_set(getattr(method, "__self__", None))
 
     def _put_back(self, variable: contextvars.ContextVar[Any], token: contextvars.Token[Any]) -> None:
         tokens = self._callers.tokens[id(variable)]
         if tokens and tokens[-1] is token:
             tokens.pop()
-            with contextlib.suppress(ValueError):  # it was set in a context of its own, which is gone
+            with contextlib.suppress(ValueError):  # the variable was set in a context that no longer exists
                 variable.reset(token)
 
     # ---- contexts -------------------------------------------------------------------------------------------
 
     def copied(self) -> contextvars.Context:
-        """A copy of the context that the program is in."""
+        """Return a copy of the current context."""
         context = contextvars.copy_context()
         self._copies[id(context)] = ContextState(context, self._state.variables_set())
         return context
@@ -165,6 +167,6 @@ class ContextVariables:
 def copy_context(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Copy the context that the program is in; the copy is one of the program's."""
+    """Copy the current context. The copy belongs to the program."""
     variables: ContextVariables = acquisition.context_variables
     return variables.copied

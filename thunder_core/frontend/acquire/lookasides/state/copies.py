@@ -1,4 +1,4 @@
-"""Copies of tensors by Python's `copy` and `copy.deepcopy`, which look into the memory of what they copy."""
+"""Copies of tensors by Python's `copy` and `copy.deepcopy`, which access the memory of the tensors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from thunder_core.tracing.capture.torch_facts.graph import memory_of
 def copy_deeply(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A leaf with its memory, its gradient and its attributes copied; what shares memory shares that of the copies."""
+    """Copy a leaf with its memory, gradient and attributes. Copies share memory like their originals."""
 
     def run(tensor: torch.Tensor, memo: dict[Any, Any]) -> Any:
         if id(tensor) in memo:
             return memo[id(tensor)]
         if not tensor.is_leaf:
-            return function(tensor, memo)  # raises what eager raises
+            return function(tensor, memo)  # raises eager's error
         require_copyable(shown_class(tensor) or type(tensor), function)
         copied_tensor = dressed(acquisition, copied(acquisition, tensor, memo), tensor)
         if tensor.grad is not None:
@@ -42,30 +42,30 @@ def copy_deeply(
 
 
 def require_copyable(kind: type, function: Callable[..., Any]) -> None:
-    """Raise what eager raises for a subclass that PyTorch does not know how to copy."""
+    """Raise eager's error for a subclass that PyTorch does not know how to copy."""
     if kind is not torch.Tensor:
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             function(torch.empty(0).as_subclass(kind), {})
 
 
 def copied(acquisition: TracedRun, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
-    """The values of a tensor in new memory; `memo` has, as PyTorch's does, one copy for each memory."""
+    """Copy the values of a tensor to new memory. As in PyTorch, `memo` has one copy for each storage."""
     plain = tensor.detach()
     if plain.layout in SPARSE or plain.device.type == "meta":
         return plain.clone()
     with torch._C.DisableTorchFunction():
         fake = acquisition.recorder.tensors.fake(tensor)
         key, bytes_of_all = memory_of(fake), fake.untyped_storage().nbytes()
-    known = memo.setdefault("torch", {})
-    if key not in known:
-        known[key] = plain.as_strided((bytes_of_all // plain.element_size(),), (1,), 0).clone()
-    held: torch.Tensor = known[key]
-    held = held if held.dtype == plain.dtype else held.view(plain.dtype)
-    return held.as_strided(plain.size(), plain.stride(), plain.storage_offset())
+    copies = memo.setdefault("torch", {})
+    if key not in copies:
+        copies[key] = plain.as_strided((bytes_of_all // plain.element_size(),), (1,), 0).clone()
+    copied_storage: torch.Tensor = copies[key]
+    copied_storage = copied_storage if copied_storage.dtype == plain.dtype else copied_storage.view(plain.dtype)
+    return copied_storage.as_strided(plain.size(), plain.stride(), plain.storage_offset())
 
 
 def dressed(acquisition: TracedRun, copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the class and the `requires_grad` of what it is a copy of."""
+    """Give a copy the class and the `requires_grad` of the original tensor."""
     copy = copy.requires_grad_() if tensor.requires_grad else copy
     return cast(acquisition, copy, shown_class(tensor) or type(tensor))
 
@@ -74,7 +74,7 @@ def dressed(acquisition: TracedRun, copy: torch.Tensor, tensor: torch.Tensor) ->
 def copy_shallowly(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Make the leaf on the same memory, with the same attributes, that `copy.copy` asks for."""
+    """Return the function and arguments with which `copy.copy` makes a leaf that shares memory and attributes."""
 
     def rebuild(tensor: torch.Tensor) -> torch.Tensor:
         rebuilt = dressed(acquisition, tensor.detach(), tensor)

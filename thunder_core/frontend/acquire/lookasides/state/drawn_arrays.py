@@ -1,6 +1,6 @@
-"""NumPy's functions and operators on arrays that were drawn: the prologue computes them at each call.
+"""NumPy's functions and operators on random arrays: the prologue computes them at each call.
 
-What is not in these tables looks into an array natively, and then its values are guarded.
+Functions outside of these tables read an array natively, and the array's values are guarded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.tree import leaves
 
-# Functions of NumPy's that look at values alone and write to nothing.
+# NumPy functions that only read values and write to nothing.
 FUNCTIONS = frozenset(
     """
     abs all amax amin any arange argmax argmin argsort argwhere array asarray around atleast_1d
@@ -59,7 +59,7 @@ TENSORS = (torch.Tensor, FakeTensor)
 
 
 def computed_call(acquisition: TracedRun, function: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
-    """The stand-in of a call on drawn arrays or scalars of NumPy's; None where C code looks into them, if there are."""
+    """Return the replacement of a call on random arrays or NumPy scalars; None if C code reads them, or none exist."""
     if not acquisition.draws.arrays:
         return None
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
@@ -76,7 +76,7 @@ def computed_call(acquisition: TracedRun, function: Any, args: Any, kwargs: Any)
 
 
 def computed_operation(acquisition: TracedRun, function: Any, operands: tuple[Any, ...]) -> Callable[[], Any] | None:
-    """The stand-in of an operator on drawn arrays or scalars of NumPy's."""
+    """Return the replacement of an operator on random arrays or NumPy scalars."""
     if function in WRITING_OPERATORS and is_drawn(acquisition, operands[0]) and is_arithmetic(operands[1]):
         write = written(acquisition, operands[0], WRITING_OPERATORS[function])
         is_array = is_of(type(operands[0]), "numpy.ndarray")
@@ -96,7 +96,7 @@ def computed_operation(acquisition: TracedRun, function: Any, operands: tuple[An
 
 
 def method(acquisition: TracedRun, owner: Any, name: str) -> Callable[..., Any]:
-    """A method of a drawn array, which the prologue calls."""
+    """Return a method of a random array, which the prologue calls."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -109,7 +109,7 @@ def method(acquisition: TracedRun, owner: Any, name: str) -> Callable[..., Any]:
 
 
 def written(acquisition: TracedRun, array: Any, name: str) -> Callable[..., Any]:
-    """A method that writes to a drawn array, which the prologue calls on a copy; refused where that is not eager's."""
+    """Return a method that writes to a random array; the prologue calls it on a copy, if that is equivalent."""
 
     def run(*args: Any) -> Any:
         try:
@@ -122,13 +122,16 @@ def written(acquisition: TracedRun, array: Any, name: str) -> Callable[..., Any]
 
 
 def stored(acquisition: TracedRun, array: Any, key: Any, value: Any) -> Any:
-    """The value that the program stores in a drawn array, as Python's own numbers; the prologue stores it in a copy."""
+    """Store a value in a random array, and return it in Python's own numbers.
+
+    The prologue stores the value in a copy.
+    """
     acquisition.draws.written(array, "__setitem__", (key, value), by_caller=True)
     return acquisition.numbers.values(value)
 
 
 def applied(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """A function of drawn arrays, which the prologue calls."""
+    """Return a function of random arrays, which the prologue calls."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -141,7 +144,7 @@ def applied(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
 
 
 def with_numbers(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """A function of tensors, or a conversion, called with symbolic numbers for drawn scalars of NumPy's."""
+    """Return a function of tensors, or a conversion, that is called with symbolic numbers for random NumPy scalars."""
 
     def number(leaf: Any) -> Any:
         return acquisition.draws.method(leaf, "item", (), {}) if is_scalar(acquisition, leaf) else leaf
@@ -154,17 +157,17 @@ def with_numbers(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
 
 
 def is_drawn(acquisition: TracedRun, value: Any) -> bool:
-    """Whether a value is an array, or a scalar of NumPy's, that was drawn or computed of drawn ones."""
+    """Whether a value is a random array or NumPy scalar, or computed from random ones."""
     return acquisition.draws.arrays.get(id(value)) is value and value is not None
 
 
 def is_scalar(acquisition: TracedRun, value: Any) -> bool:
-    """Whether a value is a drawn number: a scalar of NumPy's, or an array without dimensions."""
+    """Whether a value is a random number: a NumPy scalar, or an array without dimensions."""
     return is_drawn(acquisition, value) and value.ndim == 0 and value.dtype.kind in "iuf"
 
 
 def is_arithmetic(operand: Any) -> bool:
-    """Whether NumPy computes with an operand by its value: one of Python's numbers, an index, or an array."""
+    """Whether NumPy uses the value of an operand in arithmetic: a Python number, an index, or an array."""
     if isinstance(operand, tuple | list):
         return all(map(is_arithmetic, operand))
     plain = operand is None or isinstance(operand, int | float | complex | slice | SymbolicNumber) or operand is ...
@@ -172,12 +175,12 @@ def is_arithmetic(operand: Any) -> bool:
 
 
 def is_of_torch(function: Any) -> bool:
-    """Whether a function is one of PyTorch's."""
+    """Whether a function belongs to PyTorch."""
     return str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
 
 
 def is_pure(function: Any) -> bool:
-    """Whether a function of NumPy's looks at values alone: one of those named here, or of those that go by element."""
+    """Whether a NumPy function only reads values: a universal function, or one of `FUNCTIONS`."""
     numpy = sys.modules["numpy"]
     if isinstance(function, numpy.ufunc):
         return True

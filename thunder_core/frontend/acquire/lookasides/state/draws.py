@@ -1,4 +1,4 @@
-"""Calls that draw random numbers from elsewhere than PyTorch: `random`, `numpy.random`, `uuid`, `secrets`, `os`."""
+"""Calls that draw random numbers outside of PyTorch: `random`, `numpy.random`, `uuid`, `secrets`, `os`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from thunder_core.frontend.acquire.outside.reductions import is_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import concrete
 
-# Functions that draw from the operating system: called again at each call.
+# Functions that get random numbers from the operating system, and are called again at each call.
 FRESH = (
     *(uuid.uuid1, uuid.uuid4),
     *(secrets.token_bytes, secrets.token_hex, secrets.token_urlsafe, secrets.randbelow, secrets.randbits),
 )
 NUMPY = ("seed", "get_state", "set_state", "ranf", "sample", "default_rng")  # functions of `numpy.random`
-STATES = ("get_state", "ranf", "sample")  # of these, those that draw without an argument
+STATES = ("get_state", "ranf", "sample")  # the functions of these that draw when called without an argument
 PYTHON_CLASSES = (random.Random, random.SystemRandom)
 
 
@@ -32,7 +32,7 @@ PYTHON_CLASSES = (random.Random, random.SystemRandom)
 def fresh_numbers(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Draw from the operating system at each call."""
+    """Get random numbers from the operating system at each call."""
     if acquisition.outside.surprises is not None:
         return None
     draw = acquisition.draws.fresh
@@ -40,7 +40,7 @@ def fresh_numbers(
 
 
 def drawing_call(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
-    """The stand-in of a function that draws, of a method of a generator, or of a generator's class; None for others."""
+    """Return the replacement of a function that draws, a generator's method or class; None for other functions."""
     kind = type(function)
     if acquisition.draws.functions and code_of(function) in acquisition.draws.functions:
         return whole_call(acquisition, function)
@@ -54,12 +54,12 @@ def drawing_call(acquisition: TracedRun, function: Any) -> Callable[..., Any] | 
 
 
 def code_of(function: Any) -> Any:
-    """The code of a function, or of that of a bound method; None for what is no Python code."""
+    """Return the code of a function or of a bound method; None for other callables."""
     return getattr(getattr(function, "__func__", function), "__code__", None)
 
 
 def method_that_draws(acquisition: TracedRun, function: Any, owner: Any) -> Callable[..., Any] | None:
-    """The stand-in of a bound method of a generator."""
+    """Return the replacement of a bound method of a generator."""
     if not is_generator(owner) or not is_own_method(function, owner) or acquisition.outside.surprises is not None:
         return None
     name = function.__name__
@@ -81,7 +81,7 @@ def method_that_draws(acquisition: TracedRun, function: Any, owner: Any) -> Call
 
 
 def whole_call(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """The stand-in of a function of the program that draws: the prologue calls it, if it knows the arguments."""
+    """Return the replacement of a program's function that draws: the prologue calls it if it knows the arguments."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         if acquisition.draws.knows_arguments(args, kwargs):
@@ -92,7 +92,7 @@ def whole_call(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
 
 
 def called(acquisition: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function that draws, or makes a generator: by the operating system's numbers where it has no seed."""
+    """Call a function that draws or makes a generator. Without a seed, the operating system provides the numbers."""
     seed = next(iter((*args, *kwargs.values())), None)
     is_fresh = seed is None and function.__name__ not in STATES
     draw = acquisition.draws.fresh if is_fresh else acquisition.draws.call
@@ -102,12 +102,12 @@ def called(acquisition: TracedRun, function: Any, args: tuple[Any, ...], kwargs:
 
 
 def numpy_random() -> Any:
-    """The module `numpy.random`; None where nobody has imported it."""
+    """Return the module `numpy.random`; None if it has not been imported."""
     return sys.modules.get("numpy.random")
 
 
 def is_drawing_function(function: Any, kind: type) -> bool:
-    """Whether a class makes generators, or a function of `numpy.random` draws or makes one."""
+    """Whether a class makes generators, or a function of `numpy.random` draws or makes a generator."""
     numpy = numpy_random()
     if kind is type:
         of_numpy = () if numpy is None else (*numpy_generators(numpy), numpy.SeedSequence)
@@ -117,12 +117,12 @@ def is_drawing_function(function: Any, kind: type) -> bool:
 
 
 def numpy_generators(numpy: Any) -> tuple[type, ...]:
-    """The classes of NumPy's generators."""
+    """Return the classes of NumPy's generators."""
     return numpy.RandomState, numpy.Generator, numpy.BitGenerator
 
 
 def is_generator(value: Any) -> bool:
-    """Whether a value is a generator of random numbers of Python's or of NumPy's."""
+    """Whether a value is a random number generator of Python or NumPy."""
     if isinstance(value, _random.Random):
         return True
     numpy = numpy_random()
@@ -130,18 +130,18 @@ def is_generator(value: Any) -> bool:
 
 
 def is_own_method(function: Any, owner: Any) -> bool:
-    """Whether a method is one that the generator's module defines, which may be called as it is."""
+    """Whether a method is defined by the generator's module, and may be called as it is."""
     name = getattr(function, "__name__", "_")
     return not name.startswith("_") and (not isinstance(owner, _random.Random) or code_of_module(function, "random"))
 
 
 def not_replayed() -> Any:
-    """Refuse a draw whose arguments a prologue does not know."""
+    """Refuse a draw whose arguments the prologue does not know."""
     raise NotReplayedError
 
 
 def replayed(acquisition: TracedRun, function: Any, original: Any, draw: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a draw that the prologue makes again; where the prologue cannot, that is a loud sharp edge."""
+    """Return the result of a draw that the prologue repeats. If the prologue cannot, the draw is a loud sharp edge."""
     try:
         return draw(*arguments)
     except NotReplayedError:
@@ -151,11 +151,11 @@ def replayed(acquisition: TracedRun, function: Any, original: Any, draw: Callabl
         return acquisition.machine.natively(function, *original)
 
 
-# ---- draws of items: the prologue draws their places --------------------------------------------------------------
+# ---- random items: the prologue draws their positions ------------------------------------------------------------
 
 
 def _choice(acquisition: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`choice(sequence)`: a number if all items are numbers of one class, else the item at a place that is guarded."""
+    """`choice(sequence)`: a number if all items are numbers of one class, otherwise the item at a guarded position."""
     sequence = args[0] if len(args) == 1 and not kwargs else None
     if not isinstance(owner, _random.Random) or type(sequence) not in (list, tuple, str) or not sequence:
         return replayed(acquisition, function, (args, kwargs), acquisition.draws.draw, owner, "choice", args, kwargs)
@@ -170,7 +170,7 @@ def _choice(acquisition: TracedRun, owner: Any, function: Any, args: tuple[Any, 
 
 
 def _sample(acquisition: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`sample(population, k)` and `choices(population, ...)`: the items at drawn places."""
+    """`sample(population, k)` and `choices(population, ...)`: the items at random positions."""
     name = function.__name__
     population: Any = args[0] if args else None
     draw = acquisition.draws.draw
@@ -187,7 +187,7 @@ def _sample(acquisition: TracedRun, owner: Any, function: Any, args: tuple[Any, 
 
 
 def _shuffle(acquisition: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`shuffle(items)`: the items in a drawn order, which is guarded unless they are numbers of one class."""
+    """`shuffle(items)`: the items in a random order, which is guarded unless they are numbers of one class."""
     items = args[0] if len(args) == 1 and not kwargs else None
     if is_of(type(items), "numpy.ndarray"):
         shuffled = replayed(acquisition, function, (args, kwargs), acquisition.draws.shuffled, owner, items)
@@ -195,8 +195,8 @@ def _shuffle(acquisition: TracedRun, owner: Any, function: Any, args: tuple[Any,
     if type(items) is not list:
         return replayed(acquisition, function, (args, kwargs), not_replayed)
     acquisition.machine.announce_iteration(items)
-    drawn = list(items) if are_numbers(items) else list(range(len(items)))
-    order = replayed(acquisition, function, (args, kwargs), acquisition.draws.shuffled, owner, drawn)
+    items_or_positions = list(items) if are_numbers(items) else list(range(len(items)))
+    order = replayed(acquisition, function, (args, kwargs), acquisition.draws.shuffled, owner, items_or_positions)
     shuffled = order if are_numbers(items) else [items[concrete(place)] for place in order]
     acquisition.machine.store_item(items, slice(None), shuffled)
     return None

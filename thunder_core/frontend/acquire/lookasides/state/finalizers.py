@@ -1,4 +1,4 @@
-"""Finalizers of objects, which keep a register of their own."""
+"""Finalizers of objects, which Python keeps in a registry."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 def finalize(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A finalizer would be registered while tracing, with tensors that have no data: it is refused.
+    """Refuse a finalizer, which would be registered while tracing, with tensors that have no data.
 
-    Those of libraries (of what `torch.library` registers) are theirs, and are registered once.
+    Finalizers of libraries (such as those of `torch.library`) belong to the library and are registered once.
     """
     frame = acquisition.machine.frame
     if frame is not None and not is_users_code(frame.code):
         return function
     return lambda *args, **kwargs: acquisition.refuse(
-        "the program makes a `weakref.finalize`, which cannot be registered again at each call",
+        "the program creates a `weakref.finalize`, which cannot be registered again at each call",
         fix="register it outside the compiled program, or keep a `weakref.ref` with a callback",
     )

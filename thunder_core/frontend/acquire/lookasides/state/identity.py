@@ -1,4 +1,4 @@
-"""`id`: a program that asks for an object's identity is for that object alone."""
+"""`id`: a program that reads an object's identity is valid only for that object."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 def identify(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Guard that the object is the same one, if it comes from outside.
+    """Guard the identity of the object, if the object comes from outside.
 
-    Python's `copy` only tells objects from each other by it, which is guarded for all identities that are taken.
+    Python's `copy` only uses `id` to tell objects apart, so its calls add no guard here.
     """
     frame = acquisition.machine.frame
     if frame is not None and frame.globals is vars(copy):

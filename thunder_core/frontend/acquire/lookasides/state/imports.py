@@ -1,4 +1,4 @@
-"""Import statements inside functions: what they find is reached by the module's name."""
+"""Import statements inside functions: the path to an imported module is the module's name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 def import_module(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Import natively, and remember the way to the module."""
+    """Import natively, and record the path to the module."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         module = function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Functions of Python's that are given numbers which a trace does not know, or a tensor that is one number."""
+"""Python functions of numbers that are unknown in the trace, or of one-element tensors."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import PREDICATES, RESULT_CLASSES, SymbolicInteger, SymbolicNumber
 
 CONVERSIONS = (float, int)
-LENGTHS = (torch.Tensor, torch.nn.Parameter, FakeTensor)  # classes without Python code of their own for `len`
+LENGTHS = (torch.Tensor, torch.nn.Parameter, FakeTensor)  # classes without their own Python code for `len`
 
 
 @lookaside(*CONVERSIONS)
 def convert(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """`float(tensor)` is the number that the tensor holds, which the trace need not know."""
+    """Record `float(tensor)` or `int(tensor)` as a number that the trace need not know."""
     if len(args) == 1 and isinstance(args[0], torch.Tensor) and args[0].numel() == 1 and not args[0].is_complex():
         return lambda tensor: _converted(acquisition, function, tensor.item())
     return compute(acquisition, function, args, kwargs)
@@ -39,7 +39,7 @@ def _converted(acquisition: TracedRun, function: Callable[..., Any], number: Any
 def compute(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """A function of symbolic numbers is a bound symbol of the trace."""
+    """Record a function of symbolic numbers as a bound symbol."""
     if kwargs or len(args) != 1 or not isinstance(args[0], SymbolicNumber):
         return None
     return lambda number: _converted(acquisition, function, number)
@@ -49,7 +49,7 @@ def compute(
 def decide(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Answer a question about a number from outside; the answer is checked at each call."""
+    """Answer a question about a number from outside. Each call checks the answer."""
     if kwargs or not any(isinstance(arg, SymbolicNumber) for arg in args):
         return None
     return lambda *numbers: acquisition.recorder.numbers.decide(function, numbers)
@@ -59,7 +59,7 @@ def decide(
 def index(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """A symbolic integer is one of Python's as it stands."""
+    """Return a symbolic integer unchanged, because it is already an integer to the program."""
     plain = len(args) == 1 and not kwargs and isinstance(args[0], SymbolicInteger)
     return (lambda number: number) if plain else None
 
@@ -68,7 +68,7 @@ def index(
 def product(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """The product of symbolic numbers is one."""
+    """Return the product of symbolic numbers as a symbolic number."""
     if not args or type(args[0]) not in (tuple, list, torch.Size) or kwargs.keys() - {"start"}:
         return None
     if not any(isinstance(number, SymbolicNumber) for number in args[0]):
@@ -80,7 +80,7 @@ def product(
 def length(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """The length of a tensor is its first size."""
+    """Return the length of a tensor as its first size."""
     if acquisition.recorder.sizes is None or len(args) != 1 or kwargs or type(args[0]) not in LENGTHS:
         return None
     return (lambda tensor: acquisition.recorder.function(torch.Tensor.size, (tensor, 0), {})) if args[0].dim() else None

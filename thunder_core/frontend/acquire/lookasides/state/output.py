@@ -1,4 +1,4 @@
-"""Output of the program, printed and logged: done by the epilogue at each call, with the values of that call."""
+"""Output that the program prints or logs: the epilogue prints it at each call, with the values of that call."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ UNKNOWN_STATE = "input and output: the string of a {} is not computed again"
 
 
 class NotShownError(Exception):
-    """A value cannot be made anew when the epilogue runs, so that its text has to do."""
+    """A value cannot be rebuilt in the epilogue, so that only its text can be printed."""
 
 
 @lookaside(print)
 def print_later(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Log the call as an effect; into a file that the program has made it prints at once, into others that is sharp."""
+    """Log the call as an effect. Print at once to a file that the program has made; other files are a sharp edge."""
     stream = kwargs.get("file")
     target = sys.stdout if stream is None else stream
     if not is_stream(acquisition, target, named=stream is not None):
@@ -63,14 +63,14 @@ def print_later(
         return None
 
     def run(*args: Any, **kwargs: Any) -> None:
-        kept = tuple(as_now(acquisition, arg) for arg in args)
-        acquisition.outside.effects.printed(kept, kwargs)
+        copies = tuple(as_now(acquisition, arg) for arg in args)
+        acquisition.outside.effects.printed(copies, kwargs)
 
     return run
 
 
 def method_of_stream(acquisition: TracedRun, method: Any) -> Callable[..., Any] | None:
-    """The stand-in of `write`, `writelines` and `flush` of the process's streams: the epilogue calls them."""
+    """Return the replacement of `write`, `writelines` or `flush` of a process's stream; the epilogue calls them."""
     if type(method) is not BuiltinMethodType or method.__name__ not in STREAMING:
         return None
     stream, name = method.__self__, method.__name__
@@ -87,20 +87,20 @@ def method_of_stream(acquisition: TracedRun, method: Any) -> Callable[..., Any] 
         if not all(isinstance(text, str) for text in texts):
             acquisition.machine.natively(method, (texts,), {})
         for text in texts:
-            run_one(text)
+            write_text(text)
 
-    def run_one(text: str) -> None:
+    def write_text(text: str) -> None:
         acquisition.outside.effects.written(path, "write", (text,))
 
     return run_lines if name == "writelines" else run
 
 
 def is_stream(acquisition: TracedRun, stream: Any, *, named: bool) -> bool:
-    """Whether this is a stream of the process that was there when the program began, to which a path leads if `named`.
+    """Whether a stream is one of the process's streams from before the program, with a path to it if `named`.
 
-    What another one gets, such as a `StringIO`, the program may read.
+    Output to other streams, such as a `StringIO`, may be read by the program.
     """
-    began_with = any(stream is one for one in acquisition.streams)
+    began_with = any(stream is known for known in acquisition.streams)
     return began_with and (not named or acquisition.outside.path_of(stream) is not None)
 
 
@@ -108,7 +108,7 @@ def is_stream(acquisition: TracedRun, stream: Any, *, named: bool) -> bool:
 def log_later(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Log a message as an effect, where its logger takes that level; that it does not is guarded."""
+    """Log a message as an effect if its logger is enabled for that level. If the logger is not, guard that."""
     level = OF_ROOT.get(function) or LEVELS[function]
     logger, words = (logging.root, args) if function in OF_ROOT else (args[0], args[1:])
     if kwargs or not words or type(logger) not in (logging.Logger, logging.RootLogger):
@@ -126,8 +126,8 @@ def log_later(
             if place is not None
             else ("<thunder>", 0, "")
         )
-        kept = tuple(as_now(acquisition, word) for word in words)
-        acquisition.outside.effects.calls(log, (name, level, where, *kept))
+        copies = tuple(as_now(acquisition, word) for word in words)
+        acquisition.outside.effects.calls(log, (name, level, where, *copies))
 
     return run
 
@@ -136,7 +136,7 @@ def log_later(
 def ask_logger(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Guard the answer of a logger about its settings."""
+    """Guard a logger's answer about its settings."""
     if not args or kwargs or not all(map(is_constant, args[1:])) or logging.getLogger(args[0].name) is not args[0]:
         return None
 
@@ -150,9 +150,9 @@ def ask_logger(
 
 
 def method_that_logs_once(acquisition: TracedRun, method: Any) -> Callable[..., Any] | None:
-    """The stand-in of a logger's method that `functools.lru_cache` keeps from logging the same again.
+    """Return the replacement of a logger's method that logs each message once, with `functools.lru_cache`.
 
-    The epilogue calls it: its cache alone knows whether the message was logged already.
+    The epilogue calls the method, because only its cache knows whether the message was logged already.
     """
     logger: Any = getattr(method, "__self__", None)
     function: Any = getattr(method, "__func__", None)
@@ -169,7 +169,7 @@ def method_that_logs_once(acquisition: TracedRun, method: Any) -> Callable[..., 
 
 
 def logs_once(function: Any) -> bool:
-    """Whether this is a method that was added to all loggers, which does no more than log what no call has logged."""
+    """Whether a function is a cached method added to all loggers, which only logs messages not logged before."""
     if not isinstance(function, _lru_cache_wrapper):
         return False
     code = getattr(function.__wrapped__, "__code__", None)
@@ -178,7 +178,7 @@ def logs_once(function: Any) -> bool:
 
 
 def as_now(acquisition: TracedRun, value: Any) -> Any:
-    """The code with which the epilogue shows a value as it is now; its text where it cannot be made anew."""
+    """Return a copy of a value as it is now, for the epilogue to show, or the value's text if it cannot be rebuilt."""
     try:
         return shown(acquisition, value, {})
     except NotShownError:
@@ -188,9 +188,10 @@ def as_now(acquisition: TracedRun, value: Any) -> Any:
 
 
 def shown(acquisition: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
-    """A copy of a value: of its tensors, which the program may write to later, and of what it made itself.
+    """Return a copy of a value with copies of its tensors and of objects that the program made.
 
-    Objects from outside without tensors are shown as they are when the epilogue has come to this point.
+    The program may change these later. Objects from outside without tensors are not copied: the epilogue shows them as
+    they are at this point of the epilogue.
     """
     if id(value) in copies:
         return copies[id(value)]
@@ -209,7 +210,7 @@ def shown(acquisition: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
 
 
 def shown_tensor(acquisition: TracedRun, tensor: torch.Tensor) -> Any:
-    """A copy of a tensor's values, with what its text says of autograd."""
+    """Return a copy of a tensor's values, with the autograd state that the tensor's text shows."""
     values, data = tensor.detach().clone(), acquisition.recorder.data
     if not data.requires_grad(tensor):
         return values
@@ -242,7 +243,7 @@ def _copied(acquisition: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
 
 
 def holds_tensors(value: Any, seen: set[int]) -> bool:
-    """Whether there are tensors in a container, however deep."""
+    """Whether a container contains tensors, at any depth."""
     if isinstance(value, torch.Tensor | SymbolicNumber) or type(value) is SymbolicText:
         return True
     if type(value) not in CONTAINERS or id(value) in seen:
@@ -252,12 +253,12 @@ def holds_tensors(value: Any, seen: set[int]) -> bool:
 
 
 def note_later_writes(acquisition: TracedRun) -> None:
-    """Note as sharp that the program may write to tensors of an object from outside that its epilogue is to show."""
+    """Report a sharp edge if the program may write to tensors of an outside object that the epilogue will show."""
     bsyms = acquisition.recorder.bound_symbols
-    for place, value, where in acquisition.printed:
+    for index, value, where in acquisition.printed:
         state = getattr(value, "__dict__", None)
         has_tensors = isinstance(state, dict) and any(map(is_tensor, state.values()))
-        if has_tensors and not isinstance(value, torch.nn.Module) and any(bsym.mutates for bsym in bsyms[place:]):
+        if has_tensors and not isinstance(value, torch.nn.Module) and any(bsym.mutates for bsym in bsyms[index:]):
             acquisition.sharp_edges.setdefault(LATER_WRITES, where)
             acquisition.loud_edges.add(LATER_WRITES)
 

@@ -1,7 +1,7 @@
-"""The hooks by which models of transformers collect hidden states and attentions: called as if they were installed.
+"""The hooks with which models of transformers collect hidden states and attentions, called as if installed.
 
-The library installs them at the first call that asks a model for such outputs, and leaves a flag. A program that did
-so would not serve the second call, so that the trace calls the hooks, and leaves the model as it is.
+The library installs the hooks at the first call that requests such outputs, and sets a flag. A program that also did so
+would not serve the second call. So the trace calls the hooks, and leaves the model unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Hooks = dict[int, list[Callable[..., Any]]]
 
 
 def install_hooks(acquisition: TracedRun, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the acquisition call the hooks behind the modules that the library would give them to."""
+    """Make the acquisition call the hooks after the modules on which the library would install them."""
 
     def run(model: Module) -> None:
         for module, hooks in hooks_of(model).items():
@@ -31,7 +31,7 @@ def install_hooks(acquisition: TracedRun, function: Callable[..., Any]) -> Calla
 
 
 def hooks_of(model: Module) -> Hooks:
-    """The hooks by the `id` of their modules; those that the library has not installed yet it does not keep."""
+    """Return the hooks by the `id` of their modules. Hooks that the library had not installed are removed again."""
     library = sys.modules[LIBRARY]
     with library._hook_installation_lock:
         if getattr(model, FLAG, False):
@@ -39,18 +39,18 @@ def hooks_of(model: Module) -> Hooks:
         before = {id(module): set(module._forward_hooks) for module in model.modules()}
         flagged = [module for module in model.modules() if FLAG in vars(module)]
         library.install_all_output_capturing_hooks(model)
-        found = present_hooks(model, before)
+        hooks = present_hooks(model, before)
         for module in model.modules():
             for number in set(module._forward_hooks) - before[id(module)]:
                 del module._forward_hooks[number]
-            if FLAG in vars(module) and all(module is not one for one in flagged):
+            if FLAG in vars(module) and all(module is not other for other in flagged):
                 delattr(module, FLAG)
-    return found
+    return hooks
 
 
 def present_hooks(model: Module, before: dict[int, set[int]] | None = None) -> Hooks:
-    """The hooks that collect outputs and are installed, without those of before."""
-    known = before or {}
+    """Return the installed hooks that collect outputs, except those in `before`."""
+    previous = before or {}
     return {
         id(module): hooks
         for module in model.modules()
@@ -58,13 +58,13 @@ def present_hooks(model: Module, before: dict[int, set[int]] | None = None) -> H
             hooks := [
                 hook
                 for number, hook in module._forward_hooks.items()
-                if is_capturing(hook) and number not in known.get(id(module), ())
+                if is_capturing(hook) and number not in previous.get(id(module), ())
             ]
         )
     }
 
 
 def call_capturing_hooks(acquisition: TracedRun, module: Module, args: tuple[Any, ...], output: Any) -> None:
-    """Call the hooks of a module behind its forward, as PyTorch would."""
+    """Call the hooks of a module after its forward, as PyTorch would."""
     for hook in acquisition.capturing_hooks.get(id(module), ()):
         acquisition.machine.call(hook, module, args, output)

@@ -1,7 +1,7 @@
-"""Python functions that run natively and ask about the process: threads, loggers, settings of NumPy.
+"""Python functions that run natively and query the process: threads, loggers, settings of NumPy.
 
-The prologue asks the functions of `ASKED` again at each call. Functions of `CHANGING` change the process for good,
-which is reported as a sharp edge. Where a program uses NumPy, the settings of NumPy are guarded.
+The prologue calls the functions of `ASKED` again at each call. Functions of `CHANGING` change the process permanently,
+which is reported as a sharp edge. If a program uses NumPy, the settings of NumPy are guarded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 
 
 def _getters(kind: type, *names: str) -> list[Callable[..., Any]]:
-    """The functions by which the properties of a class get their values."""
+    """Return the getters of properties of a class."""
     return [vars(kind)[name].fget for name in names if isinstance(vars(kind).get(name), property)]
 
 
@@ -46,7 +46,7 @@ NUMPY_SETTERS = frozenset({"seterr", "seterrcall", "setbufsize", "set_printoptio
 
 
 def process_question(acquisition: TracedRun, function: Any, plain: Any) -> Callable[..., Any] | None:
-    """The stand-in of a Python function that asks about the process; None for all others."""
+    """Return the replacement of a Python function that queries the process; None for other functions."""
     package = str(plain.__module__).partition(".")[0]
     acquisition.native_reads.python_function(package)
     if plain in CHANGING or (package == "numpy" and plain.__name__ in NUMPY_SETTERS):

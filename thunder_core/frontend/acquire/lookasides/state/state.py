@@ -22,7 +22,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 def set_autocast(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A change of autocast's state is a bound symbol of the trace, as the operations after it depend on it."""
+    """Record a change of autocast's state as a bound symbol, because the following operations depend on it."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = concrete((args, kwargs))
@@ -38,7 +38,7 @@ def set_autocast(
 def ask_autocast(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A setting of autocast's that the program asks for is guarded, unless the program itself has changed autocast."""
+    """Guard a setting of autocast that the program reads, unless the program itself has changed autocast."""
 
     def run(*args: Any) -> Any:
         return (
@@ -52,7 +52,7 @@ def ask_autocast(
 def change_setting(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A change of a setting of the process is a bound symbol of the trace; what tracing itself changes is put back."""
+    """Record a change of a process setting as a bound symbol. Changes made while tracing are undone."""
     setting = SETTERS[function]
 
     def run(*args: Any, **kwargs: Any) -> None:
@@ -70,7 +70,7 @@ def change_setting(
 def ask_setting(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A setting that the program asks for is guarded, unless the program itself has changed it."""
+    """Guard a setting that the program reads, unless the program itself has changed the setting."""
     return functools.partial(acquisition.settings.ask, function)
 
 
@@ -78,7 +78,7 @@ def ask_setting(
 def enter_inference_mode(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Inference mode begins where it begins in eager: with a context of the trace's own."""
+    """Record the start of inference mode, with a context that belongs to the trace."""
 
     def run(context: torch.inference_mode) -> None:
         function(context)
@@ -95,7 +95,7 @@ def enter_inference_mode(
 def exit_inference_mode(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """And it ends there too."""
+    """Record the end of inference mode."""
 
     def run(context: torch.inference_mode, *raised: Any) -> None:
         function(context, *raised)
@@ -110,7 +110,7 @@ def exit_inference_mode(
 def seed(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Record seeding with a number that nobody knows before."""
+    """Record seeding with a number that is unknown while tracing."""
 
     def run() -> Any:
         number = acquisition.recorder.numbers.new(int)
@@ -124,7 +124,7 @@ def seed(
 def manual_seed(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Seeding is a bound symbol of the trace; tracing itself leaves the generators as they are."""
+    """Record seeding as a bound symbol. Tracing leaves the generators unchanged."""
 
     def run(*args: Any, **kwargs: Any) -> torch.Generator:
         args, kwargs = to_proxies((args, kwargs))
@@ -138,5 +138,5 @@ def manual_seed(
 def ask_for_devices(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """The devices of a process stay what they are: the cache in which PyTorch keeps their number is not guarded."""
+    """Return the devices of the process, which do not change. PyTorch's cache of their number is not guarded."""
     return functools.partial(function)

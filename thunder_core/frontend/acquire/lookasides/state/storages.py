@@ -1,4 +1,4 @@
-"""Storages that a program makes of bytes: they have data and a device, as in eager PyTorch."""
+"""Storages that a program makes from bytes: they have data and a device, as in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.tracing.capture.torch_facts.modes import without_recording
 def from_buffer(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Make a storage of the bytes, which are guarded; a mode for tensors without data would make one of no device."""
+    """Make a storage from bytes, which are guarded. In the fake mode, the storage would have no device."""
     for buffer in (*args, *kwargs.values()):
         acquisition.outside.expand_whole(buffer)
 

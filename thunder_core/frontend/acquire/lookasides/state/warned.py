@@ -1,4 +1,4 @@
-"""`warnings.warn` of the program: the epilogue warns at each call, with the values and by the filters of that call."""
+"""`warnings.warn` of the program: the epilogue warns at each call, with the values and filters of that call."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from thunder_core.tracing.library.output import raises_warning, warn
 def warn_later(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Warn as an effect, where the filters are those of the caller; whether they make an error of it is guarded.
+    """Warn as an effect if the caller's warning filters are active, and guard whether the filters raise an error.
 
-    A warning that is raised, that the program catches, or of a class of the user's is given while tracing alone.
+    A warning that is raised, that the program catches, or that has a class of the user is issued only while tracing.
     """
     if warnings.filters is not acquisition.warning_filters:
         return None
@@ -30,11 +30,11 @@ def warn_later(
         return None
     category, module, line = located.category, located.module, located.line
     message = located.message
-    known = message if type(message) is str else None
-    if known is None and raises_warning(None, category, module, line) is None:
-        known = message.concretize()
-    question = f"raises_warning({known!r}, {category.__name__}, {module!r}, {line})"
-    answer = acquisition.settings.asked[question] = raises_warning(known, category, module, line)
+    text = message if type(message) is str else None
+    if text is None and raises_warning(None, category, module, line) is None:
+        text = message.concretize()
+    question = f"raises_warning({text!r}, {category.__name__}, {module!r}, {line})"
+    answer = acquisition.settings.asked[question] = raises_warning(text, category, module, line)
     if answer:
         return None
 
@@ -46,6 +46,6 @@ def warn_later(
 
 
 def is_replayable(located: LocatedWarning) -> bool:
-    """Whether a warning is a text, of a class of Python's own."""
+    """Whether the message of a warning is a string, and its class is one of Python's own."""
     is_text = type(located.message) in (str, SymbolicText)
     return is_text and getattr(builtins, located.category.__name__, None) is located.category

@@ -1,4 +1,4 @@
-"""Functions that look at the world outside: asked or called again at each call, or told of as sharp edges."""
+"""Functions that read or change the outside world: called again at each call, or reported as sharp edges."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLOCKS_OF_SPANS = frozenset(
 
 
 def world_call(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
-    """The stand-in of a function that does not look at its arguments alone; None for one that does."""
+    """Return the replacement of a function that depends on more than its arguments; None for other functions."""
     if type(function) is not BuiltinMethodType:
         of_cython = type(function).__name__ == CYTHON_FUNCTION and answer_of_function(function) is NativeReason.UNKNOWN
         return unknown(acquisition, function) if of_cython else None
@@ -36,20 +36,21 @@ def world_call(acquisition: TracedRun, function: Any) -> Callable[..., Any] | No
         return asked(acquisition, function)
     answer = NativeReason.FRESH if is_date_of_now(function) else answer_of_function(function)
     stand_in = STAND_INS.get(answer)
-    if stand_in is not None and acquisition.outside.surprises is not None:  # nothing but arguments may be read
+    # a functional program may read only its arguments
+    if stand_in is not None and acquisition.outside.surprises is not None:
         acquisition.note_edge(f"the outside world: {getattr(function, '__qualname__', function)}")
         return None
     return None if stand_in is None else stand_in(acquisition, function)
 
 
 def is_date_of_now(function: Any) -> bool:
-    """Whether a function is a method of a class of dates that gives the present one."""
+    """Whether a function is a method of a date class that returns the current date or time."""
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
     return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES)
 
 
 def asked(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """A function that only asks: the prologue asks it again."""
+    """Return a function that reads the outside world, and that the prologue calls again."""
 
     def named(value: Any) -> Any:
         return acquisition.machine.call(os.fspath, value) if isinstance(value, os.PathLike) else value
@@ -60,7 +61,7 @@ def asked(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
 
 
 def fresh(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """A function that gives something else each time, such as a clock: the prologue calls it."""
+    """Return a function with a new result at each call, such as a clock, which the prologue calls again."""
     name = getattr(function, "__name__", "")
     if name in CLOCKS_OF_SPANS and not acquisition.draws.is_first(name):
         acquisition.note_edge(f"the time: {name} is read when the call begins, so time spans differ from eager")
@@ -68,15 +69,18 @@ def fresh(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
 
 
 def again(acquisition: TracedRun, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """The result of a function that the prologue calls again; where the prologue cannot, that is a loud sharp edge."""
+    """Return the result of a function that the prologue calls again.
+
+    If the prologue cannot, report a loud sharp edge.
+    """
     try:
         return call(function, args, kwargs)
     except NotReplayedError:
-        return told(acquisition, function)(*args, **kwargs)
+        return with_loud_edge(acquisition, function)(*args, **kwargs)
 
 
-def told(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """A function that changes the world outside, or reads what cannot be asked for again: a loud sharp edge."""
+def with_loud_edge(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
+    """Return a function that changes the outside world or cannot be called again, and report a loud sharp edge."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         module = getattr(function.__self__, "__name__", "")
@@ -87,18 +91,18 @@ def told(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
 
 
 def asked_or_set(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """A function that only asks unless it is given a new value."""
+    """Return a function that only reads a setting, unless it is called with a new value."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         values = (*(args[1:] if function.__name__ in KEYED_SETTINGS else args), *kwargs.values())
         is_set = any(value is not None for value in values)
-        return (told if is_set else asked)(acquisition, function)(*args, **kwargs)
+        return (with_loud_edge if is_set else asked)(acquisition, function)(*args, **kwargs)
 
     return run
 
 
 def deep(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """A function in C that looks at its arguments: they are guarded with all that they hold."""
+    """Return a C function that reads its arguments, which are guarded with everything that they contain."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         acquisition.outside.expand_deeply((args, kwargs))
@@ -108,7 +112,7 @@ def deep(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
 
 
 def unknown(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """A function in C of another package: its arguments are guarded with all that they hold, and it is reported."""
+    """Return a C function of another package. Its arguments are guarded with all contents, and the call is reported."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         name = f"{function.__module__}.{function.__name__}"
@@ -124,7 +128,7 @@ KEYED_SETTINGS = frozenset({"setlocale"})  # functions whose first argument name
 STAND_INS: dict[NativeReason, Callable[[Any, Any], Callable[..., Any]]] = {
     NativeReason.ASKED: asked,
     NativeReason.FRESH: fresh,
-    NativeReason.WORLD: told,
+    NativeReason.WORLD: with_loud_edge,
     NativeReason.ASKED_OR_SET: asked_or_set,
     NativeReason.DEEP: deep,
     NativeReason.UNKNOWN: unknown,
@@ -135,7 +139,7 @@ STAND_INS: dict[NativeReason, Callable[[Any, Any], Callable[..., Any]]] = {
 def ask_for_collection(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Whether garbage is collected is guarded; tracing itself pauses the collection."""
+    """Guard whether garbage collection is enabled. Tracing pauses the collection."""
 
     def run() -> bool:
         acquisition.settings.asked["gc.isenabled()"] = is_collection_enabled()
@@ -148,7 +152,7 @@ def ask_for_collection(
 def ask_for_recursion_limit(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """The limit of recursion is guarded; tracing itself needs a higher limit."""
+    """Guard the recursion limit. Tracing needs a higher limit."""
 
     def run() -> int:
         limit: int = acquisition.machine.limit
@@ -163,7 +167,7 @@ def ask_for_recursion_limit(
 def set_recursion_limit(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """The limit of recursion is set at each call, behind the computation; while tracing, the interpreter keeps it."""
+    """Set the recursion limit at each call, after the computation. While tracing, the interpreter keeps the limit."""
     acquisition.settings.changed_functions.add(function)
     acquisition.outside.effects.undo_by(functools.partial(function, acquisition.machine.limit))
     acquisition.outside.effects.calls(function, args)
@@ -173,7 +177,7 @@ def set_recursion_limit(
 def do_later(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Call a function that returns nothing at each call, behind the computation, and not while tracing."""
+    """Call a function that returns nothing at each call, after the computation, and not while tracing."""
     return lambda *args: acquisition.outside.effects.calls(function, args)
 
 
@@ -181,7 +185,7 @@ def do_later(
 def open_file(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Guard which file is read, by its size and the time of its last change; one that is written to is a loud edge."""
+    """Guard the size and modification time of a file that is read. A file that is written to is a loud sharp edge."""
 
     def run(file: Any, mode: Any = "r", *rest: Any, **options: Any) -> Any:
         writes = bool(WRITING & set(concrete(mode)))
