@@ -132,7 +132,7 @@ def test_what_is_outside_of_the_lengths_of_generation_is_refused(thunder, made):
     ):
         done = thunder("run", made / "generating", *options)
         assert (done.status, done.out) == (2, "")
-        assert "single prompts of 1 to 6 tokens, and 9 new tokens" in " ".join(done.err.split())
+        assert "prompts of up to 6 tokens, and 15 tokens in total" in " ".join(done.err.split())
         assert words in done.err
     assert thunder("run", made / "generating", "--prompt-ids", "1,2,3", "--new-tokens", 12).status == 0
 

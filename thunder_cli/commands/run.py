@@ -35,8 +35,8 @@ def run(
     """Generate text from a prompt with ARTIFACT, streaming the output.
 
     Decoding is greedy by default; any sampling option turns on sampling. The tokenizer and its chat template come
-    from the model's folder. Nothing is traced or compiled: make ARTIFACT with `thunder optimize --task generate`, or
-    with a KV cache of all lengths (`--dynamic cache=0:N`).
+    from the model's folder. Nothing is traced or compiled. Make ARTIFACT with `thunder optimize --task generate`, or
+    with `--dynamic cache=0:N`.
     """
     with quiet_libraries(debug=debug):
         from thunder_cli.import_notice import importing_tested
