@@ -51,7 +51,7 @@ NO_VALUES: Mapping[sympy.Symbol, int] = {}
 
 
 def generic_hint_of(size: Any, values: Mapping[sympy.Symbol, int] = NO_VALUES) -> int:
-    """Return a value of a size in which no symbol is zero or one: the traced values otherwise.
+    """Return the value of a size for its symbols' traced values, with a generic value in place of zero and one.
 
     Symbols in `values` get these values instead.
     """

@@ -68,7 +68,7 @@ def layout(tensor: torch.Tensor, weight: torch.Tensor, kernel: Any, settings: Ma
 
 
 def examples_of(arguments: Sequence[Any]) -> list[Any]:
-    """Return the arguments of a convolution in several batch and image sizes, beginning with the hints.
+    """Return the arguments of a convolution in several batch and image sizes, beginning with generic sizes.
 
     The list is empty if an example would have no elements, or if no batch or image size is symbolic.
     """

@@ -30,7 +30,7 @@ def indexed(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 
 
 def with_columns(indices: Sequence[torch.Tensor | None], result: torch.Tensor) -> Sequence[torch.Tensor | None] | None:
-    """Return indices with a vector for each dimension of a mask, as kernels do; None for a mask among others."""
+    """Return indices with a vector for each dimension of a mask, as in kernels; None if there are further indices."""
     present = [index for index in indices if index is not None]
     if not any(index.dtype in MASKS for index in present):
         return indices
