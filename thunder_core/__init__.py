@@ -1,6 +1,6 @@
 """Thunder: a source-to-source compiler for PyTorch programs that can be read at every stage.
 
-The names of this face are loaded when they are first used, so that `import thunder_core.interpreter` needs nothing
+The names of this package are loaded when they are first used, so that `import thunder_core.interpreter` needs nothing
 but the standard library.
 """
 

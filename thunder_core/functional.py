@@ -1,4 +1,4 @@
-"""`functional.jit`: functions of their arguments alone."""
+"""`functional.jit`: compile functions that read only their arguments."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ def jit(
     lookasides: Sequence[Lookaside] = (),
     dump: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Compile a function that reads no data but its arguments.
+    """Compile a function that reads no data except its arguments.
 
-    What it reads from globals, closures or other objects is a sharp edge: an error by default, which lists each read
-    with its path and line. With `sharp_edges="allow"` such values are constants, bound when the function is compiled
-    and not guarded afterwards. Functions, classes and modules that it names are code, not data.
+    A value that the function reads from a global, a closure or another object is a sharp edge. By default that is an
+    error, which lists each read with its path and source line. With `sharp_edges="allow"`, such values are constants:
+    they are bound when the function is compiled and not guarded afterwards. Functions, classes and modules that the
+    function names are code, not data.
 
-    Raises `WrongInputs` for a module, whose parameters are data from outside, and what `jit` raises.
+    Raises `WrongInputs` if the function is a module, because its parameters are not arguments, and what `jit` raises.
 
     >>> import torch
     >>> scale = 3.0

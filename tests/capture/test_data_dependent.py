@@ -163,7 +163,7 @@ def test_what_autograd_is_told_of_an_input_is_not_told_twice(change: Callable[[T
         change(x)
         return x * 2 if x.sum() > 0 else x
 
-    with pytest.raises(DataDependent, match=r"stands before it"):
+    with pytest.raises(DataDependent, match=r"which runs before it"):
         thunder.jit(program)(X.clone().requires_grad_())
 
 

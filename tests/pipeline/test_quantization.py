@@ -285,4 +285,4 @@ def test_the_plan_of_a_recipe_that_is_slower_than_eager_here_says_so(monkeypatch
     without_products_of_integers(monkeypatch)
     request = Request("int8-dynamic", ModelRequest(sample=SAMPLES["llama"], device="cpu"), out=tmp_path / "out")
     (part,) = plan(request).prepared.degraded
-    assert "expect it to be slower than eager PyTorch here, and take int8-weight-only" in part.fix
+    assert "expect it to be slower than eager PyTorch here, and use int8-weight-only" in part.fix

@@ -1,4 +1,4 @@
-"""The package itself: its version, and the folder that its files lie in."""
+"""The version of the package, and the folder of its files."""
 
 from __future__ import annotations
 

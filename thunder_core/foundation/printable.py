@@ -1,4 +1,4 @@
-"""Text as a terminal, a page or a log may show it: nothing in it is obeyed, whoever wrote it."""
+"""Text that is safe to show in a terminal, a page or a log: control characters are escaped."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ KEPT = frozenset("\n\t")
 
 
 def printable(text: str) -> str:
-    r"""The text with an escape (`\x1b`, `\u202e`) for each character that is not seen as itself.
+    r"""Return the text with an escape (`\x1b`, `\u202e`) for each character that would not be visible as itself.
 
-    These are control characters, those that change the direction of text or take no room, and halves of characters;
-    ends of lines and tabulators stay.
+    The escaped characters are control characters, characters that change the direction of text or have no width, and
+    surrogates. Line ends and tabs are kept.
     """
     return text if is_printable(text) else "".join(char if is_kept(char) else escaped(char) for char in text)
 
 
 def printable_json(document: str) -> str:
-    """A JSON document in which such characters, which only its strings hold, are written as JSON escapes them."""
+    """Return a JSON document with JSON escapes for such characters, which occur only in its strings."""
     if is_printable(document):
         return document
     return "".join(char if is_kept(char) else json.dumps(char)[1:-1] for char in document)
 
 
 def is_printable(text: str) -> bool:
-    """Whether every character of a text is seen as itself."""
+    """Whether every character of a text is visible as itself."""
     return text.isprintable() or all(map(is_kept, text))
 
 
 def is_kept(char: str) -> bool:
-    """Whether a character is shown as it is."""
+    """Whether a character is shown unchanged."""
     return char.isprintable() or char in KEPT
 
 
 def escaped(char: str) -> str:
-    """A character as Python's string literals escape it."""
+    """Return the escape of a character in a Python string literal."""
     return char.encode("unicode_escape").decode("ascii")

@@ -1,7 +1,7 @@
-"""Rooms by their own names: `thunder_core.errors` is `thunder_core.foundation.errors`.
+"""Short names of rooms: `thunder_core.errors` is `thunder_core.foundation.errors`.
 
-The wings (`foundation`, `tracing`, ...) order the rooms for people who read the source. Programs that use a room do not
-name its wing. Generated code does: it names `thunder_core.tracing.library`, which is no room of this table.
+The wings (`foundation`, `tracing`, ...) group the rooms for readers of the source. Programs that use a room do not name
+its wing. Generated code names the wing of `thunder_core.tracing.library`, which is not in this table.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WING_OF = {room: wing for wing, rooms in ROOMS_OF.items() for room in rooms}
 
 
 class RoomFinder(MetaPathFinder):
-    """Finds `thunder_core.ROOM` and the modules in it, which lie in the room's wing."""
+    """The finder of `thunder_core.ROOM` and its modules, whose files are in the room's wing."""
 
     def find_spec(
         self,
@@ -46,29 +46,29 @@ class RoomFinder(MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002 - the signature is `importlib`'s
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """The spec of the module in the room's wing, or None for a name that begins with no room."""
+        """Return the spec of the module in the room's wing, or None if the name does not begin with a room."""
         package, _, inner = fullname.partition(".")
         if package != PACKAGE or (wing := WING_OF.get(inner.partition(".")[0])) is None:
             return None
-        found = find_spec(f"{PACKAGE}.{wing}.{inner}")
-        if found is None:
+        spec = find_spec(f"{PACKAGE}.{wing}.{inner}")
+        if spec is None:
             return None
-        is_package = found.submodule_search_locations is not None
-        return spec_from_loader(fullname, SameModule(found), origin=found.origin, is_package=is_package)
+        is_package = spec.submodule_search_locations is not None
+        return spec_from_loader(fullname, SameModule(spec), origin=spec.origin, is_package=is_package)
 
 
 class SameModule(Loader):
-    """Loads the module of another name: both names are of one module."""
+    """A loader that returns the module of another name, so that both names refer to one module."""
 
     def __init__(self, spec: ModuleSpec) -> None:
         self.spec = spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002 - the signature is `importlib`'s
-        """The module of the other name, which is imported first if need be."""
+        """Import and return the module of the other name."""
         return importlib.import_module(self.spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leave the module as it is, and give it back its own spec, which `importlib` has replaced."""
+        """Leave the module unchanged, and restore its own spec, which `importlib` has replaced."""
         module.__spec__ = self.spec
 
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002
@@ -79,6 +79,6 @@ class SameModule(Loader):
 
 
 def register() -> None:
-    """Let rooms be imported by their own names."""
+    """Make the rooms importable by their short names."""
     if not any(isinstance(finder, RoomFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, RoomFinder())

@@ -1,4 +1,4 @@
-"""The versions of PyTorch, Python and the libraries beside them that the tests have been run on.
+"""The versions of PyTorch, Python and other libraries on which the tests have been run.
 
 Importing this module imports no library: versions are read from the metadata of the installed packages.
 """
@@ -22,7 +22,7 @@ ALLOW = "THUNDER_ALLOW_UNTESTED_TORCH"  # in the environment; the command line s
 
 @dataclass(frozen=True)
 class Tested:
-    """The oldest and the newest release of a package that the tests have been run on, as docs/versions.md lists."""
+    """The oldest and the newest release of a package on which the tests have been run, listed in docs/versions.md."""
 
     oldest: Release
     newest: Release
@@ -51,12 +51,12 @@ def text_of(release: Release) -> str:
 
 def release_of(version: str) -> Release | None:
     """The major and the minor number of a version (`2.14.1+cu130`), or None for a version without them."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def installed_version(package: str) -> str | None:
-    """The version of an installed package, or None where the package is not installed."""
+    """Return the version of an installed package, or None if the package is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -64,35 +64,35 @@ def installed_version(package: str) -> str | None:
 
 
 def is_tested(package: str, version: str) -> bool:
-    """Whether the tests have been run on the release of a package's version."""
+    """Whether the tests have been run on the release of this version of a package."""
     release = release_of(version)
     return release is not None and release in TESTED[package]
 
 
 def is_allowed() -> bool:
-    """Whether the user allows versions of PyTorch that were never tried."""
+    """Whether the user allows versions of PyTorch that were never tested."""
     return os.environ.get(ALLOW, "").lower() in ("1", "true", "yes", "on")
 
 
 def torch_version() -> str | None:
-    """The version of PyTorch: of the imported module, or of the installed package where PyTorch is not imported."""
+    """Return the version of PyTorch: of the imported module, or of the installed package if PyTorch is not imported."""
     imported = getattr(sys.modules.get("torch"), "__version__", None)
     return installed_version("torch") if imported is None else str(imported)
 
 
 def require_tested_torch() -> None:
-    """Raise `TorchNotTested` for a release of PyTorch that the tests were never run on, unless the user allows it."""
+    """Raise `TorchNotTested` if the tests were never run on the release of PyTorch, unless the user allows that."""
     version = torch_version()
     if version is not None and not is_tested("torch", version) and not is_allowed():
         raise refusal(version)
 
 
 def refusal(version: str) -> TorchNotTested:
-    """The error for a version of PyTorch that the tests were never run on."""
+    """Return the error for a version of PyTorch on which the tests were never run."""
     tested = TESTED["torch"]
     after = text_of((tested.newest[0], tested.newest[1] + 1))
     return TorchNotTested(
         f"Thunder was tested with PyTorch {tested}, and never with PyTorch {version}, which is installed",
         fix=f"install a tested release (pip install 'torch>={text_of(tested.oldest)},<{after}'), or try this release "
-        f"with {ALLOW}=1 in the environment or --allow-untested-torch behind the command",
+        f"with {ALLOW}=1 in the environment or --allow-untested-torch after the command",
     )

@@ -1,4 +1,4 @@
-"""The names of transformers that differ between its releases. The code asks for a name, never for the release."""
+"""Names in transformers that differ between its releases. The code checks for a name, never for a release."""
 
 from __future__ import annotations
 

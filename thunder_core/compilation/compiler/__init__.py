@@ -1,8 +1,9 @@
-"""The whole way of a program: acquire, transform, claim, free, generate; `jit` asks for it, and traces are left to see.
+"""The compiler: trace a program, transform it, claim it for executors, free its memory and generate code.
 
-`compiler.py` goes the way, one line a stage; `nested.py` has the calls of compiled functions within it.
+`jit` is the entry point. `compiler.py` runs the stages, one line each; `nested.py` records the calls of compiled
+functions within a program. The traces of every stage can be inspected.
 
-The names below are loaded when they are first used: planning an optimization needs few of them.
+The names below are loaded when they are first used, because planning an optimization needs few of them.
 """
 
 from __future__ import annotations

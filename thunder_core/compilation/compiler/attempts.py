@@ -1,4 +1,4 @@
-"""The attempts to trace a call, with symbolic numbers and sizes and without, and what to try after one that failed."""
+"""The attempts to trace a call, with and without symbolic numbers and sizes, and the reaction to a failed attempt."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NEEDS_VALUES = "C code reads numbers inside a container"
 
 
 class NotForThisCall(Exception):
-    """A program that was compiled for symbolic sizes does not serve the call, or perhaps not as eager PyTorch does.
+    """The error for a program with symbolic sizes that does not serve the call, or may differ from eager PyTorch.
 
-    `violated` names the sizes that were asked for a condition which does not hold for the call.
+    `violated` names the sizes in a condition that does not hold for the call.
     """
 
     def __init__(self, violated: frozenset[str] = frozenset()) -> None:
@@ -32,15 +32,15 @@ class NotForThisCall(Exception):
 
 
 class AsksStrides(Exception):
-    """A program asks for strides of tensors that it computes, which differ for sizes of one."""
+    """The error for a program that reads strides of computed tensors, which differ for sizes of one."""
 
 
 class LosesKernels(Exception):
-    """An executor refuses, because sizes are symbolic, bound symbols that it runs for the sizes of a call."""
+    """The error if an executor refuses bound symbols only because sizes are symbolic."""
 
 
 class TracingAttempts:
-    """The `pending` attempts to trace a call, and the `reason` why those with symbolic sizes failed."""
+    """The `pending` attempts to trace a call, and the `reason` why the attempts with symbolic sizes failed."""
 
     def __init__(self, subject: Callable[..., Any], pending: Sequence[Symbolic]) -> None:
         self.pending = list(pending)
@@ -49,36 +49,36 @@ class TracingAttempts:
         self._prologues_of_errors: dict[tuple[Any, ...], list[Trace]] = {}
 
     def take(self) -> Symbolic:
-        """Take the attempt to make next."""
+        """Remove and return the next attempt."""
         return self.pending.pop(0)
 
     def drop_like(self, tried: Symbolic) -> None:
-        """Drop the attempts that would do the same as one that was tried."""
+        """Drop the attempts that would do the same as an earlier attempt."""
         self.pending = [attempt for attempt in self.pending if not tried.is_like(attempt)]
 
     def react(self, tried: Symbolic, error: BaseException) -> bool:
-        """Choose what to try after an attempt's error; return False if nothing is left, so that the error stands."""
+        """Choose the next attempt after an error; return False if none is left, so that the error is raised."""
         reaction = next(react for kind, react in REACTIONS.items() if isinstance(error, kind))
         return reaction(self, tried, error)
 
     def _at_symbol(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """Go on: something is symbolic, which was all that a probe was to find out."""
+        """Continue: the probe has found a symbolic value, which is all that it checks for."""
         return True
 
     def _at_guard(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """Drop like attempts: a condition on a number computed from another size does not hold for the call."""
+        """Drop similar attempts: a condition on a number computed from another size does not hold for the call."""
         self.reason = self.reason or NOT_FOR_THIS_CALL
         self.drop_like(tried)
         return True
 
     def _at_strides(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """Decide of each size whether it is one, since the program asks for strides."""
+        """Decide for each size whether it is one, because the program reads strides."""
         decided = tried.with_changes(oblivious=False, avoid_one_hints=False, decides_ones=True)
         self.pending = [decided, *(attempt for attempt in self.pending if not attempt.sizes)]
         return True
 
     def _at_another_call(self, tried: Symbolic, error: NotForThisCall | DecidesAgainstCall) -> bool:
-        """Keep the call's own sizes as hints where other hints made a program that serves other calls."""
+        """Keep the sizes of this call as hints, if other hints made a program that serves only other calls."""
         self.reason = self.reason or NOT_FOR_THIS_CALL
         if error.violated - tried.real_hints_for:
             self.pending.insert(0, tried.with_changes(real_hints_for=tried.real_hints_for | error.violated))
@@ -87,7 +87,7 @@ class TracingAttempts:
         return True
 
     def _at_values(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """Make numbers plain, since C code needs them: first those in containers, and then all."""
+        """Make numbers constant because C code needs their values: first the numbers in containers, then all."""
         if tried.in_containers and tried.may_be:
             self.pending.insert(0, tried.with_changes(in_containers=False))
         else:
@@ -96,7 +96,7 @@ class TracingAttempts:
         return True
 
     def _at_error(self, tried: Symbolic, error: Exception) -> bool:
-        """Let an error stand as the program's own, unless there are symbols that may have caused it."""
+        """Raise the error as the program's own, unless symbolic values may have caused it."""
         if isinstance(error, ProgramRaised):
             self._share(error)
         if not self.pending or tried.is_constant:
@@ -108,13 +108,13 @@ class TracingAttempts:
         return True
 
     def _share(self, raised: ProgramRaised) -> None:
-        """Let the program that raised take the calls that it took where it raised alike with symbolic sizes."""
+        """Let the program that raised serve the calls of all attempts that raised the same error at the same line."""
         alike = self._prologues_of_errors.setdefault((type(raised.error), raised.where), [])
         alike.extend(raised.prologues)
         raised.prologues = tuple(alike)
 
 
-# The first class that an error is an instance of counts.
+# The first class that matches the error counts.
 REACTIONS: Mapping[type[BaseException], Callable[[TracingAttempts, Symbolic, Any], bool]] = {
     IsSymbolic: TracingAttempts._at_symbol,
     GuardFailed: TracingAttempts._at_guard,

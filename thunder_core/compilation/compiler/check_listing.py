@@ -1,4 +1,4 @@
-"""The checks of a program that was compiled with the `debug` executor: what was compared, and what was left out."""
+"""The checks of a program that was compiled with the `debug` executor: compared and skipped operations."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from thunder_core.foundation.errors import SourceLine
 class CheckedOperation:
     """An operation that an `executor` runs, and how often its results were `compared` with eager PyTorch's.
 
-    `largest` is the largest difference of values, which was within rounding. One that is `left_out`, for that reason,
-    was not compared; neither are those that eager PyTorch itself runs, which have no check.
+    `largest` is the largest difference of values, which was within rounding. `left_out` is the reason why the operation
+    was not compared, or empty. Operations that eager PyTorch runs have no check.
     """
 
     executor: str
@@ -29,23 +29,24 @@ class CheckedOperation:
 
 
 def checks(compiled: Any) -> list[CheckedOperation]:
-    """The operations of all programs, forward and backward, that executors other than eager PyTorch run.
+    """Return the operations of all programs, forward and backward, that executors other than eager PyTorch run.
 
-    Empty for what was compiled without the `debug` executor. Raises `WrongInputs` for what was not compiled.
+    The list is empty if the program was compiled without the `debug` executor. Raises `WrongInputs` if `compiled` was
+    not compiled.
     """
-    programs = [program for one in every_specializations_of(compiled) for program in one.programs]
-    return [told(check) for program in programs for check in checks_of_program(program)]
+    programs = [program for cache in every_specializations_of(compiled) for program in cache.programs]
+    return [describe(check) for program in programs for check in checks_of_program(program)]
 
 
 def checks_of_program(program: Program) -> Iterator[Check]:
-    """Each check of a program, once: stages of one trace hold the same."""
+    """Yield each check of a program once, although several stages of a trace have it."""
     backward = program.derivative.stages if program.derivative is not None else ()
     traces = [stage.trace for stage in (*program.stages, *backward)]
     yield from dict.fromkeys(check for trace in traces for check in checks_of(trace.bound_symbols))
 
 
-def told(check: Check) -> CheckedOperation:
-    """The operation of a check, with what it has compared until now, as plain data."""
+def describe(check: Check) -> CheckedOperation:
+    """Return the operation of a check and the results of its comparisons so far, as plain data."""
     claimed = check.claimed
-    operations = tuple(dict.fromkeys(one.symbol.name for one in check.reference or (claimed,)))
+    operations = tuple(dict.fromkeys(bsym.symbol.name for bsym in check.reference or (claimed,)))
     return CheckedOperation(claimed.executor, operations, claimed.source, check.compared, check.largest, check.left_out)

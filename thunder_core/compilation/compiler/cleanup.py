@@ -1,4 +1,4 @@
-"""The transforms that clean up each program, whatever the recipe."""
+"""The transforms that clean up every program."""
 
 from __future__ import annotations
 

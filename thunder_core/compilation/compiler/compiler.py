@@ -1,4 +1,4 @@
-"""The compiler: it acquires traces, transforms and differentiates them, claims them for executors, makes a program."""
+"""The compiler: trace a subject, transform and differentiate the traces, claim them for executors, return a program."""
 
 from __future__ import annotations
 
@@ -73,10 +73,11 @@ TRACED_FOR_TARGET = "it was traced for a device that this machine may not have"
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler of subjects: transforms in their order, executors in the user's, other options, and lookasides.
+    """A compiler: transforms in their order, executors in the user's order, other options, and lookasides.
 
-    With a `device`, which need not be here, for that one, wherever the model and the arguments are now. A `dump` is
-    where the stages of what is compiled are written, which is no part of how: pickles leave it out.
+    If `device` is set, programs are compiled for this device, wherever the model and the arguments are; the machine
+    need not have it. `dump` is the folder for the stages of each program. It does not affect the programs, so pickles
+    omit it.
     """
 
     transforms: tuple[Transform, ...]
@@ -88,21 +89,21 @@ class Compiler:
 
     @property
     def settings(self) -> Compiler:
-        """The settings by which it compiles: these."""
+        """The settings of the compiler: the compiler itself."""
         return self
 
     @property
     def claimants(self) -> tuple[Executor, ...]:
-        """The executors, each kept from the modules that it is left out of."""
+        """The executors, without the modules that they are left out of."""
         return withholding(self.executors, self.options.without)
 
     @property
     def replaces_calls(self) -> bool:
-        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        """Whether the user's lookasides replace calls, so that eager PyTorch computes something else."""
         return bool(self.lookasides)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle has the executors by their names; raises `CannotReplay` for one whose name is another's."""
+        """Pickle the executors by name; raise `CannotReplay` if another executor has the name of one of them."""
         names = tuple(map(name_for_pickle, self.executors))
         return compiler_by_names, (self.transforms, names, self.options, self.device, self.lookasides)
 
@@ -115,9 +116,9 @@ class Compiler:
     ) -> Program:
         """Trace the subject on these arguments and compile its trace.
 
-        It is compiled for symbolic numbers and sizes where possible, as far as the options ask for it.
+        The program has symbolic numbers and sizes if that is possible and the options allow it.
         """
-        named, constant = self._named(subject, args, kwargs)
+        named, constant = self._named_arguments(subject, args, kwargs)
         observed = observed or ObservedValues()
         attempts = TracingAttempts(subject, self._attempts(observed, named, constant, args, kwargs))
         while attempts.pending:
@@ -137,22 +138,22 @@ class Compiler:
                 attempts.drop_like(symbolic)
         raise Bug("a call was not compiled", fix="report this with the program that was compiled")
 
-    def _named(
+    def _named_arguments(
         self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Mapping[str, SymbolicArgument], frozenset[str]]:
-        """The sizes and numbers of a call that are symbolic by name, by their paths, and paths that are constant.
+        """Return the symbolic sizes and numbers of a call by path, and the paths that are constant.
 
-        Those out of their range are not symbolic by name, of which a warning tells; they are constant where the name is
-        a hint alone, and such a name counts where every executor takes symbolic sizes.
+        A value outside the range of its name is not symbolic by name, and a warning reports it. If the name is only a
+        hint, the value is constant instead. Hints apply only if every executor supports symbolic sizes.
         """
         if self.device is not None:
             return {}, frozenset()
-        hints_count = all(one.symbolic_sizes for one in self.executors)
-        arguments = [one for one in self.options.symbolic if hints_count or not one.is_conditional]
+        hints_count = all(executor.symbolic_sizes for executor in self.executors)
+        arguments = [each for each in self.options.symbolic if hints_count or not each.is_conditional]
         values = named_values(arguments, subject, args, kwargs)
         outside = [value for value in values if not value.is_in_range]
-        if asked := [value for value in outside if not value.argument.is_conditional]:
-            warn_of(subject, *out_of_range(asked))
+        if named_outside := [value for value in outside if not value.argument.is_conditional]:
+            warn_of(subject, *out_of_range(named_outside))
         constant = frozenset(value.path for value in outside if value.argument.is_conditional)
         return {value.path: value.argument for value in values if value.is_in_range}, constant
 
@@ -166,18 +167,18 @@ class Compiler:
     ) -> list[Symbolic]:
         """List the attempts to trace a call, with symbolic numbers and without; the first that serves the call is used.
 
-        An attempt that only finds out whether anything is symbolic comes first, unless the arguments tell, or the user
-        asked.
+        The first attempt is a probe, which only checks whether any value is symbolic. It is omitted if the arguments
+        show that, or if the user asked for symbolic values.
         """
         arguments = self.options.cache == "symbolic values"
-        asked = arguments or bool(named)
-        if self.device is not None or not (asked or observed.any_there):
+        is_requested = arguments or bool(named)
+        if self.device is not None or not (is_requested or observed.any_there):
             return [CONSTANT]
-        numbers = [] if asked else [Symbolic(observed)]
+        numbers = [] if is_requested else [Symbolic(observed)]
         executors_take_sizes = all(executor.symbolic_sizes for executor in self.executors)
-        if not asked and not (observed.sizes_may_be_symbolic and executors_take_sizes):
+        if not is_requested and not (observed.sizes_may_be_symbolic and executors_take_sizes):
             return [*numbers, CONSTANT]
-        probes = [] if asked or arguments_differ(observed, args, kwargs) else [Symbolic(observed, probing=True)]
+        probes = [] if is_requested or arguments_differ(observed, args, kwargs) else [Symbolic(observed, probing=True)]
         general = Symbolic(observed, named, constant, arguments=arguments, sizes=True)
         first = general.with_changes(avoid_one_hints=True, real_hints_for=observed.refused_sizes_of_one)
         return [*probes, first, general, general.with_changes(oblivious=False), *numbers, CONSTANT]
@@ -191,14 +192,14 @@ class Compiler:
         constant_because: str,
         lines_that_raised: frozenset[SourceLine],
     ) -> Program:
-        """Return the program of a call; raises `NotForThisCall` where it would serve other calls alone."""
+        """Return the program of a call; raise `NotForThisCall` if the program would serve only other calls."""
         dump = self.dump or asked_dump(None)
         sink: Sink = dump.program(subject) if dump else NoSink()
         log = StageLog(sink)
-        oblivious = size_oblivious() if symbolic.sizes and symbolic.oblivious else nullcontext()
-        with without_saved_tensors_hooks(), oblivious, quiet_attempt() if symbolic.sizes else nullcontext():
-            acquired, trace = self._acquired(subject, args, kwargs, symbolic, log, lines_that_raised)
-            derivative, why_recorded, underivable = self._differentiated(trace, sink)
+        oblivious_mode = size_oblivious() if symbolic.sizes and symbolic.oblivious else nullcontext()
+        with without_saved_tensors_hooks(), oblivious_mode, quiet_attempt() if symbolic.sizes else nullcontext():
+            acquired, trace = self._acquire(subject, args, kwargs, symbolic, log, lines_that_raised)
+            derivative, why_recorded, underivable = self._differentiate(trace, sink)
             if acquired.sizes is not None:
                 require_for_this_call(acquired.sizes)  # before anything is compiled
             forward = self._claimed(trace, derivative, underivable, log)
@@ -216,7 +217,7 @@ class Compiler:
             log.note(check_trace(free_after_last_use(forward)))
         return program_of(acquired, derivative, why_recorded, symbolic, log.stages, constant_because)
 
-    def _acquired(
+    def _acquire(
         self,
         subject: Callable[..., Any],
         args: tuple[Any, ...],
@@ -249,7 +250,7 @@ class Compiler:
                 require_layouts_of_eager(trace, acquired.sizes, symbolic)
             for transform in self.transforms:
                 changed = transformed(trace, transform)
-                if changed is not trace:  # a transform of the model alone leaves no stage, which would be kept twice
+                if changed is not trace:  # a transform that changes only the model adds no stage
                     trace = log.note(checked_trace(transform, changed))
         return acquired, trace
 
@@ -258,22 +259,22 @@ class Compiler:
     ) -> Trace:
         """Return the computation, or its forward if it has a derivative, with an executor for each bound symbol."""
         if derivative is None:
-            trace = self._rewritten(trace, log)
+            trace = self._rewrite(trace, log)
             return with_number_inputs(log.note(with_rules(claim(trace, self.claimants), underivable)))
         for step in derivative.steps:
             log.note(check_trace(step))
         if derivative.tail:
             log.sink.write(derivative.tail)
-        forward = self._rewritten(derivative.differentiated.forward, log)
+        forward = self._rewrite(derivative.differentiated.forward, log)
         return with_number_inputs(log.note(claimed_forward(derivative, forward)))
 
-    def _rewritten(self, trace: Trace, log: StageLog) -> Trace:
+    def _rewrite(self, trace: Trace, log: StageLog) -> Trace:
         """Return a trace as the transforms rewrite it right before executors claim it."""
         return rewritten_before_claiming(
             trace, self.transforms, lambda transform, changed: log.note(checked_trace(transform, changed))
         )
 
-    def _differentiated(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
+    def _differentiate(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
         """Return the derivative of a trace, or why it has none and which bound symbol lacks a derivative formula."""
         if self.device is not None:
             return None, TRACED_FOR_TARGET, None
@@ -313,7 +314,7 @@ def program_of(
 
 @dataclass(frozen=True)
 class CompilerLackingExecutor:
-    """Stands in for a pickled compiler while this process lacks one of its executors; its calls raise until then."""
+    """A placeholder for a pickled compiler while this process lacks one of its executors; calls raise its error."""
 
     transforms: tuple[Transform, ...]
     executors: tuple[str, ...]
@@ -323,13 +324,13 @@ class CompilerLackingExecutor:
 
     @property
     def settings(self) -> Compiler:
-        """The compiler itself, now that its executors are there; raises the error of the executor that is not."""
+        """The compiler, if all its executors exist now; raises the error of a missing executor."""
         executors = tuple(map(find_executor, self.executors))
         return Compiler(self.transforms, executors, self.options, self.device, self.lookasides)
 
     @property
     def replaces_calls(self) -> bool:
-        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        """Whether the user's lookasides replace calls, so that eager PyTorch computes something else."""
         return bool(self.lookasides)
 
     def __call__(
@@ -339,7 +340,7 @@ class CompilerLackingExecutor:
         kwargs: dict[str, Any],
         observed: ObservedValues | None = None,
     ) -> Program:
-        """Return the program for such a call, if the executor is there by now; raises as `settings` does."""
+        """Return the program for such a call, if the executor exists by now; raise as `settings` does otherwise."""
         return self.settings(subject, args, kwargs, observed)
 
 
@@ -350,7 +351,7 @@ def compiler_by_names(
     device: torch.device | None,
     lookasides: tuple[Lookaside, ...] = (),
 ) -> Compiler | CompilerLackingExecutor:
-    """Return the compiler with the executors of these names; where one is missing, the first call raises."""
+    """Return the compiler with the executors of these names; if one is missing, the first call raises."""
     lacking_executor = CompilerLackingExecutor(transforms, names, options, device, lookasides)
     try:
         return lacking_executor.settings
@@ -373,15 +374,15 @@ def name_for_pickle(executor: Executor) -> str:
 
 
 def require_for_this_call(sizes: SymbolicSizes) -> None:
-    """Raise `NotForThisCall` where what was decided by sizes does not hold for the call."""
+    """Raise `NotForThisCall` if a decision based on sizes does not hold for the call."""
     if violated := sizes.violated():
         raise NotForThisCall(violated)
 
 
 def require_layouts_of_eager(trace: Trace, sizes: SymbolicSizes, symbolic: Symbolic) -> None:
-    """Raise where a program could see that its layouts differ from eager's because sizes of one were not asked for.
+    """Raise if the program could notice that its layouts differ from eager's for sizes of one.
 
-    Raises `AsksStrides` where each size has to be decided, and `NotForThisCall` where PyTorch itself has to ask.
+    Raises `AsksStrides` if each size has to be decided, and `NotForThisCall` if PyTorch itself has to decide it.
     """
     if sizes.asks_strides and not symbolic.decides_ones:
         raise AsksStrides
@@ -399,7 +400,7 @@ def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
 
 
 def require_all_kernels(stages: Iterable[Stage]) -> None:
-    """Raise `LosesKernels` where an executor took less because sizes are symbolic, which nobody asked for."""
+    """Raise `LosesKernels` if an executor claims less because sizes are symbolic and the user did not request that."""
     refusals = (refusal for stage in stages for refusal in stage.trace.refused)
     lost = next((refusal for refusal in refusals if refusal.by_sizes), None)
     if lost is not None:
@@ -407,13 +408,13 @@ def require_all_kernels(stages: Iterable[Stage]) -> None:
 
 
 def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, SymbolicArgument], program: Program) -> None:
-    """Warn if a size or number that was named as symbolic is not, or not in all of its range, in a program.
+    """Warn if a program has a constant for a requested symbolic size or number, or does not cover its whole range.
 
-    Names that are only hints, as recipes give them to caches, need no warning.
+    Names that are only hints, which recipes give for caches, need no warning.
     """
-    asked = [argument for argument in named.values() if not argument.is_conditional]
-    if asked and program.constant_because:
-        names = ", ".join(argument.name for argument in asked)
+    requested = [argument for argument in named.values() if not argument.is_conditional]
+    if requested and program.constant_because:
+        names = ", ".join(argument.name for argument in requested)
         what = f"is traced for the exact values of {names}, although symbolic= names them: {program.constant_because}"
         warn_of(subject, what, "leave the code that needs the values uncompiled", SpecializationWarning)
     for shortfall in program.shortfalls:
@@ -421,19 +422,20 @@ def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, Symbolic
 
 
 def compiled_by(compiler: Compiler | CompilerLackingExecutor, subject: Callable[..., Any]) -> Any:
-    """Return the subject, to be compiled by a compiler when it is called; copies of a module are compiled likewise."""
+    """Return the subject compiled lazily by a compiler; copies of a compiled module are compiled in the same way."""
     call = Specializations(subject, compiler, compiler.options)
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
     forward = Specializations(subject.forward, compiler, compiler.options)
-    methods = {name: one for transform in compiler.transforms for name, one in transform.methods(subject).items()}
+    methods = {name: method for transform in compiler.transforms for name, method in transform.methods(subject).items()}
     again = partial(compiled_by, compiler)
-    before_call = [one for transform in compiler.transforms if (one := transform.before_call(subject)) is not None]
+    callables = (transform.before_call(subject) for transform in compiler.transforms)
+    before_call = [function for function in callables if function is not None]
     return compiled_module(call, forward, again, methods, again, before_call)
 
 
 def require_taken(program: Program, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what the prologue of a program raises for a call; random numbers that it draws are not drawn."""
+    """Raise what a program's prologue raises for a call; restore the random state that the prologue changed."""
     try:
         program.prepare(subject, args, kwargs)
     finally:

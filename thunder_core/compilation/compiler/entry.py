@@ -1,4 +1,4 @@
-"""`jit`: what a user asks of a compiler, checked and brought together."""
+"""`jit`: check the user's options and build the compiler."""
 
 from __future__ import annotations
 
@@ -47,51 +47,56 @@ def jit(
     without: Sequence[str] = (),
     dump: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
+    """Compile a function or a module. Compilation happens at the first call, and again for inputs that differ.
 
-    A module gives a module of the same class that shares all its state; a function gives a function. `transforms`
-    are applied in the order of their traits, before dead code is dropped; `executors` claim bound symbols in the order
-    given, and eager PyTorch runs the rest. `cache` is `"constant values"` (a program serves all inputs that its guards
-    take), `"symbolic values"` (sizes of tensors, and numbers, among the arguments are symbols, so that a program serves
-    all that satisfy what was decided by them), `"same input"` (the first program serves every call, and an input that
-    it does not take is refused) or `"no caching"` (trace at each call).
+    A module returns a module of the same class that shares all its state; a function returns a function. `transforms`
+    are applied in the order of their traits, before dead code is dropped. `executors` claim bound symbols in the given
+    order, and eager PyTorch runs the rest.
 
-    `sharp_edges` says what becomes of what can be neither guarded nor replayed (the time, random numbers outside torch,
-    input and output, opaque C state): `"allow"` bakes it into the trace, `"warn"` says so, `"error"` refuses it with
-    the list. A `functional` program reads nothing but its arguments: see `thunder_core.functional.jit`.
+    `cache` is one of:
 
-    `memory_budget` bounds what a training step saves for its backward: a part (0.0 to 1.0) of what it would save, or,
-    as an integer above 1, bytes. Below 1.0, layers are computed once more in the backward, the first ones first; at 0.0
-    only what passes from layer to layer is saved. `examine_memory` tells what that comes to.
+    - `"constant values"`: a program serves all inputs that its guards accept;
+    - `"symbolic values"`: sizes of tensors and numbers among the arguments are symbols, so that a program serves all
+      inputs that satisfy its decisions;
+    - `"same input"`: the first program serves every call, and an input that it does not accept is refused;
+    - `"no caching"`: every call is traced.
 
-    `data_dependent` says what becomes of a program that asks for the value of a tensor, for a branch or a size:
-    `"guard"` traces it for the value that it gets, or for the outcome of what it compares a number with, and again when
-    a call gets another one, but raises `DataDependent` at the ninth value of one line; `"retrace"` goes on tracing;
-    `"error"` refuses the first.
+    `sharp_edges` controls operations that can be neither guarded nor replayed (the time, random numbers outside torch,
+    input and output, opaque C state): `"allow"` records their results as constants, `"warn"` also warns, and `"error"`
+    refuses the program and lists them. A `functional` program reads only its arguments: see
+    `thunder_core.functional.jit`.
 
-    `max_programs` bounds how many programs are kept; where there would be more, the one that was used longest ago goes.
-    That, and tracing again a third time for one reason, is said once, by a `RecompileWarning`.
+    `memory_budget` limits the tensors that a training step saves for its backward: a fraction (0.0 to 1.0) of the bytes
+    that it would save, or an integer number of bytes above 1. Below 1.0, the backward recomputes layers, the first
+    layers first; at 0.0, only the tensors between layers are saved. `examine_memory` reports the resulting memory.
 
-    `symbolic` names sizes and numbers among the arguments that are symbols from the first call on, whatever `cache`
-    says: `["input_ids.size(1)", "scale"]`, or with ranges `{"input_ids.size(1)": (1, 8192), "scale": None}`. What a
-    range implies is decided without a guard. A call outside of it is traced as if the name had not been given, with a
-    `RecompileWarning`; a program that does not serve the whole range, by what it decides, with a
-    `SpecializationWarning`.
+    `data_dependent` controls programs that read the value of a tensor for a branch or a size. `"guard"` traces the
+    program for the value, or for the outcome if the value is compared with a number. It traces again for other values,
+    and raises `DataDependent` at the ninth value of one source line. `"retrace"` traces again without this limit.
+    `"error"` refuses the first read.
 
-    `lookasides` are functions that are called in place of others, wherever the program calls these.
+    `max_programs` limits the number of programs; beyond it, the least recently used program is dropped. A
+    `RecompileWarning` reports this once, and a third trace for the same reason.
 
-    `without` names transforms and executors that are left out (`"cse"`, `"inductor"`), and executors that are left out
-    of some modules: `"inductor:layers.3.mlp"` leaves that module, and all that it contains, to the other executors,
-    forward and backward. The pattern is one of `fnmatch` for a module's path or the end of it.
+    `symbolic` names sizes and numbers among the arguments that are symbols from the first call on, with every `cache`:
+    `["input_ids.size(1)", "scale"]`, or with ranges `{"input_ids.size(1)": (1, 8192), "scale": None}`. Conditions that
+    follow from a range need no guard. A call outside of the range is traced as if the name had not been given, with a
+    `RecompileWarning`. If the decisions of a program exclude a part of the range, a `SpecializationWarning` reports
+    that.
 
-    `dump` is a folder in which each program gets a folder of its own, with every stage of its traces as a file, written
-    as soon as it is there. `THUNDER_LOGS` in the environment asks for that without a change of code.
+    `lookasides` are functions that are called instead of other functions, wherever the program calls these.
 
-    Raises `BadSymbolicArgument` for names and ranges in `symbolic` that cannot be, here or at a call that has nothing
-    of that name, `UnknownName` for an executor that does not exist, and for a name in `without` that nothing has,
-    `WrongInputs` for a subject that cannot be called, and `RecipeConflict` for transforms that exclude each other and
-    for two lookasides for one function.
-    `TorchNotTested` is raised for a release of PyTorch that the tests of Thunder were never run on.
+    `without` names transforms and executors to leave out (`"cse"`, `"inductor"`), and executors to leave out of some
+    modules: `"inductor:layers.3.mlp"` leaves this module with its submodules to the other executors, forward and
+    backward. The pattern uses the wildcards of `fnmatch`, and matches a module's path or the end of the path.
+
+    `dump` is a folder in which each program gets a subfolder. Each stage of its traces is written there as soon as it
+    exists. The environment variable `THUNDER_LOGS` does the same without a code change.
+
+    Raises `BadSymbolicArgument` for invalid names and ranges in `symbolic`, here or at a call without such an argument.
+    Raises `UnknownName` for an unknown executor, and for a name in `without` that matches nothing. Raises `WrongInputs`
+    if the subject is not callable, `RecipeConflict` for transforms that exclude each other and for two lookasides of
+    one function, and `TorchNotTested` for a release of PyTorch on which Thunder was never tested.
     """
     require_tested_torch()
     if isinstance(executors, str | Executor):
@@ -111,8 +116,8 @@ def jit(
     ordered = order_transforms((*transforms, *CLEANUP_TRANSFORMS))
     claiming = tuple(map(find_executor, executors))
     require_parts(options.without, ordered, claiming)
-    left = remaining(ordered, options.without), remaining(claiming, options.without)
-    return compile_in_order(subject, *left, options, lookasides, dump)
+    remaining_parts = remaining(ordered, options.without), remaining(claiming, options.without)
+    return compile_in_order(subject, *remaining_parts, options, lookasides, dump)
 
 
 def compile_in_order(
@@ -123,20 +128,22 @@ def compile_in_order(
     lookasides: Sequence[Lookaside] = (),
     dump: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Compile a function or a module as `jit` does, by transforms that are in order, those for cleaning up included."""
+    """Compile a function or a module as `jit` does, with transforms in their final order, including the cleanup."""
     require_parameters(subject, options.symbolic)
     if isinstance(subject, torch.nn.Module) and not isinstance(subject, torch.fx.GraphModule):
         require_modules(options.without, subject)
-    asked = asked_dump(dump)  # what the environment asks for is looked up again when something is compiled
-    replaced = require_distinct(lookasides)
-    dumped = asked if dump is not None else None
+    requested_dump = asked_dump(dump)  # the environment variable is read again at each compilation
+    distinct_lookasides = require_distinct(lookasides)
+    dump_argument = requested_dump if dump is not None else None
     register_operators(executors)
-    compiler = Compiler(tuple(transforms), tuple(executors), options, lookasides=replaced, dump=dumped)
+    compiler = Compiler(
+        tuple(transforms), tuple(executors), options, lookasides=distinct_lookasides, dump=dump_argument
+    )
     return compiled_by(compiler, subject)
 
 
 def register_operators(executors: Sequence[Executor]) -> None:
-    """Make the derivatives of operators known, which belong to their implementations alone."""
+    """Register the derivatives of operators, whose implementations have no other derivative."""
     for operator in executors:
         if isinstance(operator, Operator) and operator.derivative is not None:
             register_derivative(operator.implementation, setup_context=operator.setup_context)(operator.derivative)

@@ -1,4 +1,4 @@
-"""Tracing a call for a device that need not be here, with the machine code of its kernels."""
+"""Tracing a call for a device that this machine may not have, with the machine code of its kernels."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from thunder_core.foundation.errors import WrongInputs
 def trace_for(
     compiled: Any, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any], *, target: str = ""
 ) -> tuple[Program, tuple[DeviceCode, ...]]:
-    """Trace a call for a device that need not be here; the program is kept with the others, and does not run.
+    """Trace a call for a device that this machine may not have. The program is added to the cache and does not run.
 
-    Also the machine code of its kernels, compiled for a GPU of the architecture `target` (`sm_90`).
+    Also return the machine code of its kernels, compiled for a GPU of the architecture `target` (`sm_90`).
     """
     cache = specializations_of(compiled)
     if not isinstance(cache.compiler, Compiler):

@@ -1,4 +1,4 @@
-"""The program and the traces of a compiled subject's latest call, and how its calls were served."""
+"""The program and the traces of a compiled subject's latest call, and the cache statistics of its calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 def specializations_of(compiled: Any) -> Specializations:
-    """The cache behind a compiled function or module; `WrongInputs` for anything else."""
+    """Return the cache of a compiled function or module; raise `WrongInputs` for anything else."""
     specializations = getattr(compiled, "_thunder", None)
     if isinstance(specializations, CapturedSubject):
         raise WrongInputs(
@@ -29,7 +29,7 @@ def specializations_of(compiled: Any) -> Specializations:
 
 
 def every_specializations_of(compiled: Any) -> list[Specializations]:
-    """The cache behind a compiled function or module, those of its methods, or those of graphs that Dynamo captured."""
+    """Return the caches of a compiled function or module, of its methods, or of the graphs that Dynamo captured."""
     captured = getattr(compiled, "_thunder", None)
     if isinstance(captured, CapturedSubject):
         return captured.all_specializations
@@ -41,70 +41,71 @@ def every_specializations_of(compiled: Any) -> list[Specializations]:
 
 
 def last_program(compiled: Any) -> Program:
-    """The program that the latest call ran; `WrongInputs` before the first call.
+    """Return the program that the latest call ran; raise `WrongInputs` before the first call.
 
-    Of what Dynamo acquired, as one graph, it is that of the graph; `WrongInputs` where there are several graphs.
+    If Dynamo captured the subject in one graph, it is the program of the graph. `WrongInputs` is raised for several
+    graphs.
     """
     every = every_specializations_of(compiled)
     captured = isinstance(getattr(compiled, "_thunder", None), CapturedSubject)
     if captured and len(every) != 1:
         specializations_of(compiled)  # raises: each graph has a program of its own
-    program = next((one.last for one in every if one.last is not None), None)
+    program = next((cache.last for cache in every if cache.last is not None), None)
     if program is None:
         raise WrongInputs("nothing has been traced yet", fix="call the compiled function once")
     return program
 
 
 def last_traces(compiled: Any) -> list[Trace]:
-    """The computation of the latest call, stage by stage; the last one is what runs."""
+    """Return the computation of the latest call, stage by stage; the last trace is the one that runs."""
     return last_program(compiled).traces("computation")
 
 
 def last_prologue_traces(compiled: Any) -> list[Trace]:
-    """The prologue of the latest call: guards and unpacking."""
+    """Return the prologue of the latest call: guards and unpacking."""
     return last_program(compiled).traces("prologue")
 
 
 def last_epilogue_traces(compiled: Any) -> list[Trace]:
-    """The epilogue of the latest call: side effects and the result."""
+    """Return the epilogue of the latest call: side effects and the result."""
     return last_program(compiled).traces("epilogue")
 
 
 def last_backward_traces(compiled: Any) -> list[Trace]:
-    """The backward of the latest call, stage by stage; empty where it has none, see `last_backward_reason`.
+    """Return the backward of the latest call, stage by stage; empty without a backward, see `last_backward_reason`.
 
-    A backward is compiled when it first runs, for the results that gradients are given for; before that there is the
-    trace as it was derived, for gradients of all results. Each bound symbol is tagged with the line of the program
-    that it differentiates.
+    A backward is compiled when it first runs, for the results that have gradients. Before that, the list has the
+    derived trace, for gradients of all results. Each bound symbol has the source line of the operation that it
+    differentiates.
     """
     return last_program(compiled).traces("backward")
 
 
 def last_backward_reason(compiled: Any) -> str:
-    """The reason why the latest call has no backward of its own, so that autograd records what it does; else empty.
+    """Return the reason why the latest call has no compiled backward and autograd records it; empty if it has one.
 
     >>> import torch
     >>> from thunder_core import jit, last_backward_reason
-    >>> spoiled = jit(lambda x: x.exp().add_(1))  # exp's derivative is its result, which is no more
-    >>> _ = spoiled(torch.ones(2, requires_grad=True))
-    >>> last_backward_reason(spoiled)
+    >>> overwritten = jit(lambda x: x.exp().add_(1))  # the derivative of exp reads its result, which add_ overwrites
+    >>> _ = overwritten(torch.ones(2, requires_grad=True))
+    >>> last_backward_reason(overwritten)
     '`torch.Tensor.add_`...: it writes to a tensor that needs a gradient'
     """
     return last_program(compiled).recorded
 
 
 def cache_hits(compiled: Any) -> int:
-    """The number of calls that were served by a program that was there; calls of each graph, where Dynamo made some."""
-    return sum(one.hits for one in every_specializations_of(compiled))
+    """Return the number of calls that an existing program served; with Dynamo, the number of calls of its graphs."""
+    return sum(cache.hits for cache in every_specializations_of(compiled))
 
 
 def cache_misses(compiled: Any) -> int:
-    """The number of calls that had to be traced; calls of each graph, where Dynamo made some."""
-    return sum(one.misses for one in every_specializations_of(compiled))
+    """Return the number of calls that had to be traced; with Dynamo, the number of such calls of its graphs."""
+    return sum(cache.misses for cache in every_specializations_of(compiled))
 
 
 def recompile_reasons(compiled: Any) -> list[str]:
-    """The reason why calls were not served by programs that were there, the latest last: path, what it was, what it is.
+    """Return why existing programs did not serve calls, the latest reason last: path, old value, new value.
 
     >>> import torch
     >>> from thunder_core import jit, recompile_reasons
@@ -113,4 +114,4 @@ def recompile_reasons(compiled: Any) -> list[str]:
     >>> recompile_reasons(double)
     ['args[1]: was 2, is 3']
     """
-    return [reason for one in every_specializations_of(compiled) for reason in one.reasons]
+    return [reason for cache in every_specializations_of(compiled) for reason in cache.reasons]

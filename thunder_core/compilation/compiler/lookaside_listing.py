@@ -1,4 +1,4 @@
-"""`lookasides`: which calls of a program become calls of something else."""
+"""`lookasides`: list the functions whose calls are replaced during tracing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from thunder_core.tracing.extension.lookaside import Lookaside, name_of
 
 @dataclass(frozen=True)
 class LookasideDescription:
-    """A function whose calls become calls of something else, by its dotted name, and in a line what is called.
+    """A replaced function, by its dotted name, and a one-line summary of its replacement.
 
-    It `is_builtin` where Thunder itself does so in every program, to trace what the function does.
+    `is_builtin` is True if Thunder itself replaces the function in every program, to trace its operations.
     """
 
     function: str
@@ -25,7 +25,7 @@ class LookasideDescription:
 
 
 def lookasides(compiled: Callable[..., Any] | None = None) -> tuple[LookasideDescription, ...]:
-    """The functions whose calls become calls of something else: those that `compiled` was given, then Thunder's own.
+    """Return the functions whose calls are replaced: by the lookasides of `compiled`, and then by Thunder's own.
 
     >>> import thunder_core as thunder
     >>> def silent(*values):
@@ -34,18 +34,18 @@ def lookasides(compiled: Callable[..., Any] | None = None) -> tuple[LookasideDes
     >>> thunder.lookasides(compiled)[0]
     LookasideDescription(function='builtins.print', summary='Prints nothing.', is_builtin=False)
 
-    Raises `WrongInputs` for what was not compiled.
+    Raises `WrongInputs` if `compiled` was not compiled.
     """
-    return (*_given_to(compiled), *sorted(_builtin(), key=lambda described: described.function))
+    return (*_lookasides_of(compiled), *sorted(_builtin_lookasides(), key=lambda described: described.function))
 
 
-def _given_to(compiled: Callable[..., Any] | None) -> Iterator[LookasideDescription]:
+def _lookasides_of(compiled: Callable[..., Any] | None) -> Iterator[LookasideDescription]:
     if compiled is not None:
-        given: tuple[Lookaside, ...] = specializations_of(compiled).compiler.settings.lookasides
-        yield from (LookasideDescription(one.name, one.summary, is_builtin=False) for one in given)
+        own_lookasides: tuple[Lookaside, ...] = specializations_of(compiled).compiler.settings.lookasides
+        yield from (LookasideDescription(each.name, each.summary, is_builtin=False) for each in own_lookasides)
 
 
-def _builtin() -> Iterator[LookasideDescription]:
+def _builtin_lookasides() -> Iterator[LookasideDescription]:
     named = [(name_of(function), handler) for function, handler in LOOKASIDES.items()]
     late = [(f"{module}.{name}", handler) for (module, name), handler in LATE_LOOKASIDES.items()]
     for name, handler in (*named, *late):

@@ -1,4 +1,4 @@
-"""Compiled functions that a program calls: run through where they are compiled alike, else called as they are."""
+"""Compiled functions that a program calls: traced into if their settings are the same, else recorded as one call."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 class CompilerSettings(Protocol):
-    """The settings that something was compiled with."""
+    """The settings of a compiler."""
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
@@ -61,27 +61,27 @@ class CompilerSettings(Protocol):
 
     @property
     def lookasides(self) -> tuple[Lookaside, ...]:
-        """The functions that replace others."""
+        """The functions that replace other functions."""
 
     @property
     def device(self) -> torch.device | None:
-        """The device that it is compiled for, if that need not be here."""
+        """The device to compile for, if it was given."""
 
 
 @dataclass(frozen=True)
 class CallsByLine:
-    """The way in which a program with these `settings` calls compiled functions.
+    """The recorder of calls of compiled functions within a program with these `settings`.
 
-    One that was compiled alike is a part of the program. Another one is called by one bound symbol, with its own
-    guards, its own cache and its own backward; what it returns is learned by tracing it on tensors without data.
+    A function that was compiled with the same settings becomes a part of the program. Another function is called by one
+    bound symbol, with its own guards, cache and backward. Tracing it on tensors without data shows what it returns.
     """
 
     settings: CompilerSettings
 
     def stays(self, compiled: Specializations) -> bool:
-        """Whether a compiled function is called as it is: its settings differ, or it may have bound constants.
+        """Whether a compiled function stays one call: its settings differ, or it may have bound constants.
 
-        One that was compiled without settings of its own never is.
+        A function that was compiled with the caller's settings never stays one call.
         """
         if compiled.uses_callers_settings:
             return False
@@ -109,23 +109,23 @@ class CallsByLine:
 
 
 def guard_containers(acquisition: TracedRun, arguments: Any) -> None:
-    """Guard the items of outside containers among arguments, which the bound symbol takes apart and copies."""
+    """Guard the items of outside containers among the arguments, because the bound symbol copies them."""
     pending, seen = [arguments], set[int]()
     while pending:
-        held = pending.pop()
-        if issubclass(type(held), NESTING) and id(held) not in seen:
-            seen.add(id(held))
-            acquisition.outside.expand(held)
-            pending += dict.values(held) if issubclass(type(held), dict) else items_of(held)
+        container = pending.pop()
+        if issubclass(type(container), NESTING) and id(container) not in seen:
+            seen.add(id(container))
+            acquisition.outside.expand(container)
+            pending += dict.values(container) if issubclass(type(container), dict) else items_of(container)
 
 
 def without_device(settings: Any) -> Any:
-    """Settings without their device, which does not decide whether two are alike."""
+    """Return settings without their device, which does not count when settings are compared."""
     return replace(settings, device=None) if getattr(settings, "device", None) is not None else settings
 
 
 class NestedCall:
-    """One call of a compiled function while a program is traced."""
+    """A call of a compiled function while a program is traced."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class NestedCall:
         self._probes: list[Run] = []
 
     def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
-        """Raise the error for what cannot be kept as a call."""
+        """Raise the error for a function that cannot be recorded as one call."""
         raise CannotReplay(
             f"the compiled function `{self.name}`, which the program calls as a whole, {what}",
             fix=fix,
@@ -156,22 +156,22 @@ class NestedCall:
         )
 
     def release(self) -> None:
-        """Let go of what was met while the function was traced."""
+        """Release the objects that the traces of the function refer to."""
         for probe in self._probes:
             probe.release()
 
     def recorded(self) -> Any:
-        """Trace the function, check what it reads and writes, write its bound symbol down, and return its result."""
+        """Trace the function, check its reads and writes, record its bound symbol, and return its result."""
         if BESIDE in self.kwargs:
-            self.refuse(f"takes a keyword `{BESIDE}`, which is that of the line")
+            self.refuse(f"takes a keyword argument `{BESIDE}`, a name that Thunder uses itself")
         arguments = self._line_arguments((self.args, self.kwargs))
-        probe, acquired = self._probed()
+        probe, acquired = self._probe()
         handover = Handover(self.acquisition.outside, probe.outside, self.line, self.refuse)
         handover.check()
         if not self.own.options.functional:
             handover.guard()
-        trace = self._transformed(acquired)
-        beside, mutates = self._captured_and_mutated(probe, acquired.computation)
+        trace = self._transform(acquired)
+        captured, mutates = self._captured_and_mutated(probe, acquired.computation)
         leaves, spec = tree_flatten(probe.output)
         proxies = dict(zip((proxy.name for proxy in acquired.computation.output), trace.output, strict=True))
         parts = [self._part(leaf, probe, proxies) for leaf in leaves]
@@ -185,7 +185,7 @@ class NestedCall:
             acts=bool(probe.outside.effects.effects),
         )
         self._require_repeatable(call)
-        kwargs = {**arguments[1], BESIDE: beside} if beside else arguments[1]
+        kwargs = {**arguments[1], BESIDE: captured} if captured else arguments[1]
         self.recorder.emit(
             BoundSymbol(
                 Symbol("compiled.call", call), arguments[0], kwargs, call.output, (), mutates=mutates, ordered=True
@@ -193,10 +193,10 @@ class NestedCall:
         )
         return tree_unflatten([value for _, value in parts], spec)
 
-    # ---- what it is given -----------------------------------------------------------------------------------
+    # ---- arguments ----
 
     def _line_arguments(self, tree: Any) -> Any:
-        """The arguments as the bound symbol holds them: proxies, constants, and containers of these."""
+        """Return the arguments as the bound symbol holds them: proxies, constants, and containers of these."""
         kind = type(tree)
         if isinstance(tree, torch.Tensor):
             return self.recorder.proxy_of(tree)
@@ -208,10 +208,10 @@ class NestedCall:
             return kind(self._line_arguments(item) for item in tree)
         if kind is dict and all(map(is_constant, tree)):
             return {key: self._line_arguments(item) for key, item in tree.items()}
-        return self.refuse(f"gets a {kind.__name__} that the program makes")
+        return self.refuse(f"takes a {kind.__name__} that the program makes")
 
     def _with_stand_ins(self, tree: Any) -> Any:
-        """The arguments with a stand-in for each tensor."""
+        """Return the arguments with a stand-in for each tensor."""
         kind = type(tree)
         if isinstance(tree, torch.Tensor):
             return self.stand_ins.of(tree)
@@ -221,10 +221,10 @@ class NestedCall:
             return kind(self._with_stand_ins(item) for item in tree)
         return {key: self._with_stand_ins(item) for key, item in tree.items()} if kind is dict else tree
 
-    # ---- what it does ---------------------------------------------------------------------------------------
+    # ---- tracing ----
 
-    def _probed(self) -> tuple[Run, Acquired]:
-        """Trace the function without data, and once more on the tensors of this call where it asks for their values."""
+    def _probe(self) -> tuple[Run, Acquired]:
+        """Trace the function without data, and again on the tensors of this call if it reads their values."""
         try:
             return self._traced(evaluates=False)
         except DataDependent:
@@ -235,7 +235,7 @@ class NestedCall:
             return self._traced(evaluates=True)
 
     def _give_values(self) -> None:
-        """Let the tensors of this call stand for those of the program."""
+        """Compute the tensors of this call, so that their stand-ins have values."""
         for tensor in tensors_of((self.args, self.kwargs), self.acquisition):
             if isinstance(tensor, FakeTensor):
                 try:
@@ -263,7 +263,7 @@ class NestedCall:
         handover.guard()
         raise error
 
-    def _transformed(self, acquired: Acquired) -> Trace:
+    def _transform(self, acquired: Acquired) -> Trace:
         """Apply the function's own transforms to its computation."""
         trace = acquired.computation
         with without_recording():
@@ -275,12 +275,12 @@ class NestedCall:
     def _require_modes_kept(self, trace: Trace) -> None:
         enabled = torch.is_grad_enabled()
         if [enabled, *grad_modes(trace.bound_symbols, enabled)][-1] is not enabled:
-            self.refuse("leaves autograd in another mode")
+            self.refuse("changes the grad mode")
 
     def _captured_and_mutated(self, probe: Run, computation: Trace) -> tuple[tuple[Proxy, ...], tuple[str, ...]]:
-        """The tensors that the function reads past its arguments, and the names of all that it writes to."""
+        """Return the tensors that the function reads besides its arguments, and the names of those it writes."""
         written = names_written_to(computation)
-        beside: list[Proxy] = []
+        captured: list[Proxy] = []
         mutates: list[str] = []
         for tensor, proxy in probe.recorder.inputs.values():
             behind = self.stand_ins.behind(tensor)
@@ -291,14 +291,14 @@ class NestedCall:
                     self._require_unseen(tensor, proxy, written)
                     continue
                 behind = tensor
-                beside.append(self.recorder.proxy_of(tensor))
+                captured.append(self.recorder.proxy_of(tensor))
             self._require_shape_kept(probe, tensor, proxy)
             if proxy.name in written:
                 mutates.append(self.recorder.proxy_of(behind).name)
-        return tuple(beside), tuple(mutates)
+        return tuple(captured), tuple(mutates)
 
     def _require_unseen(self, tensor: torch.Tensor, proxy: TensorProxy, written: frozenset[str]) -> None:
-        """Refuse a tensor without a path that requires a gradient or is written to, which the caller would not see."""
+        """Refuse a tensor without a path that requires a gradient or is written: the caller does not know it."""
         if tensor.requires_grad and torch.is_grad_enabled():
             self.refuse("contains a tensor that requires a gradient")
         if proxy.name in written:
@@ -311,10 +311,10 @@ class NestedCall:
         if now != proxy:
             self.refuse(f"changes a tensor of shape {list(proxy.shape)} in place to one with other metadata")
 
-    # ---- what it returns ------------------------------------------------------------------------------------
+    # ---- the result ----
 
     def _part(self, leaf: Any, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
-        """A part of the result as the bound symbol checks it, and as the program gets it."""
+        """Return a part of the result as the bound symbol checks it, and as the program receives it."""
         if isinstance(leaf, torch.Tensor):
             return self._tensor(leaf, probe, proxies)
         if isinstance(leaf, SymbolicNumber):
@@ -349,7 +349,7 @@ class NestedCall:
 
 
 def tensors_of(tree: Any, acquisition: TracedRun) -> Iterator[torch.Tensor]:
-    """The tensors among arguments, as far as the program makes the containers that hold them."""
+    """Yield the tensors among arguments, including those in containers that the program made."""
     if isinstance(tree, torch.Tensor):
         yield tree
     elif acquisition.outside.path_of(tree) is None and isinstance(tree, tuple | list | dict):

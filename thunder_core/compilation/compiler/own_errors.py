@@ -1,4 +1,4 @@
-"""Errors of Thunder's own in an attempt to compile a program for symbolic sizes: bugs, which are told."""
+"""Internal errors in an attempt to compile a program with symbolic sizes: these are bugs, and are reported."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from thunder_core.foundation.errors import InternalError, ThunderError
 from thunder_core.passes.autodiff.tape import first_line
 from thunder_core.tracing.ir.check import REPORT
 
-# Kinds of errors that Python raises where code is wrong, as PyTorch's functions do not for sizes that they do not take.
+# Errors that Python raises for wrong code. PyTorch's functions raise other errors for sizes that they do not accept.
 OWN_KINDS = (AssertionError, LookupError, AttributeError, TypeError, NameError)
 OWN_FOLDERS = ("thunder_core", "thunder_executors", "thunder_recipes")
 
 
 def is_own_error(error: Exception) -> bool:
-    """Whether an error behind the program, in what compiles it, is a bug of Thunder's and no refusal."""
+    """Whether an error of the compiler is a bug in Thunder, and not a refusal."""
     if isinstance(error, InternalError):
         return True
     if isinstance(error, ThunderError) or not isinstance(error, OWN_KINDS):
@@ -25,6 +25,6 @@ def is_own_error(error: Exception) -> bool:
 
 
 def of_own_error(error: Exception) -> tuple[str, str]:
-    """The warning of an error of Thunder's own, and what to do."""
-    told = f"{type(error).__name__}: {first_line(error)}"
-    return f"is compiled for constant sizes, because Thunder failed with symbolic sizes ({told})", REPORT
+    """Return the warning for an internal error, and its fix."""
+    summary = f"{type(error).__name__}: {first_line(error)}"
+    return f"is compiled for constant sizes, because Thunder failed with symbolic sizes ({summary})", REPORT

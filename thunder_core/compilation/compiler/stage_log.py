@@ -1,4 +1,4 @@
-"""The stages of a program, noted while it is compiled."""
+"""The stages of a program, recorded while it is compiled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 class StageLog:
-    """A log of stages, each with the seconds since the one before; each is handed on to be written as well."""
+    """A log of stages, each with the seconds since the previous stage; each stage is also passed to the sink."""
 
     def __init__(self, sink: Sink) -> None:
         self.stages: list[Stage] = []
@@ -18,12 +18,12 @@ class StageLog:
         self._before = time.perf_counter()
 
     def note(self, trace: Trace) -> Trace:
-        """Add a stage that was being made since the one before; returns it."""
+        """Add a stage that was built since the previous one, and return it."""
         self.add(trace, time.perf_counter() - self._before)
         self._before = time.perf_counter()
         return trace
 
     def add(self, trace: Trace, seconds: float = 0.0) -> None:
-        """Add a stage that took so many seconds."""
+        """Add a stage with its duration in seconds."""
         self.stages.append(Stage(trace, seconds))
         self.sink.write(trace)

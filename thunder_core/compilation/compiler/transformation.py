@@ -1,4 +1,4 @@
-"""The result of a transform, checked: a trace that cannot run is the fault of whoever wrote the transform."""
+"""Checks of the result of a transform: a trace that cannot run is a fault of the transform."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 def checked_trace(transform: Callable[[Trace], Trace], result: object) -> Trace:
-    """The trace that a transform returned; raises `BadRecipe` for what is none, or cannot run, of somebody else's."""
+    """Return a transform's trace; raise `BadRecipe` if a user's transform returned no trace, or an invalid one."""
     transform = getattr(transform, "stands_for", transform)
     trace: Trace = checked_return(transform, "__call__", result, Trace)
     try:
@@ -22,6 +22,6 @@ def checked_trace(transform: Callable[[Trace], Trace], result: object) -> Trace:
         name = type(transform).__name__
         raise BadRecipe(
             f"the transform {name} returned a trace that cannot run: {error.what}",
-            fix="each name of a trace has to be defined before it is read, and once",
+            fix="define each name of the trace exactly once, before it is read",
             where=line_of(type(transform).__call__),
         ) from error

@@ -1,4 +1,4 @@
-"""The backend that Dynamo gives the graphs that it captures: each is compiled when it is first called."""
+"""The backend that receives Dynamo's captured graphs; each graph is compiled when it is first called."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from thunder_core.compilation.dynamo.graph_places import note_places
 
 @dataclass(eq=False)
 class Backend:
-    """A backend of `torch.compile`: it compiles graphs by one compiler, and keeps what was `captured`.
+    """A backend of `torch.compile`: it compiles graphs with one compiler, and lists the captured graphs in `captured`.
 
-    Dynamo calls what it returns with real tensors, so PyTorch's AOTAutograd has no part in it: a graph is traced at its
-    first call, and its backward is that of any other program of Thunder's. Sizes that Dynamo has as symbols are
-    symbols of the program, too; Dynamo's guards have been asked by then, and the program's own are asked behind them.
+    Dynamo calls the compiled graph with real tensors, so PyTorch's AOTAutograd is not involved. A graph is traced at
+    its first call, and its backward is compiled as for any other program. Sizes that are symbols in Dynamo are symbols
+    of the program too. Dynamo checks its guards first, and the program checks its own guards afterwards.
     """
 
     compiler: Compiler
     captured: CapturedSubject = field(default_factory=CapturedSubject)
-    __name__ = "thunder"  # as Dynamo calls it in what it logs
+    __name__ = "thunder"  # the name in Dynamo's logs
 
     def __call__(self, captured: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:  # noqa: ARG002
-        """Return what Dynamo calls in the place of a graph that it captured."""
+        """Return the function that Dynamo calls instead of a captured graph."""
         module, places = with_inputs_read(captured)
         replace_operators(module)
         where = note_places(module)

@@ -1,4 +1,4 @@
-"""Calls of what Dynamo acquires: it may fall back to nothing unseen, and errors are Thunder's own or the program's."""
+"""Calls of subjects that Dynamo traces: no silent fallback to eager PyTorch, and errors of Thunder or the program."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ TOGETHER = "rewrite the line, or leave out fullgraph=True; thunder_core.splits(c
 FEWER = "call it with fewer kinds of inputs, raise max_programs, or use dynamic=True for changing sizes"
 
 
-# Held while Dynamo captures with other settings, which are those of the process.
+# Held while Dynamo captures with changed settings, because the settings are global to the process.
 CAPTURING = RLock()
 
 
 class CaptureCallback:
-    """The callback by which Dynamo captures a function that no graph takes, with settings that hide nothing.
+    """The callback with which Dynamo captures a function, with settings that forbid a silent fallback.
 
-    A function that is captured for more kinds of inputs than `max_programs`, and an error, would else lead to eager
-    PyTorch. Calls that a graph takes do not come here.
+    By default, Dynamo falls back to eager PyTorch after an error, and for a function that was captured for more kinds
+    of inputs than `max_programs`. Calls that an existing graph serves do not use this callback.
     """
 
     def __init__(self, callback: Callable[..., Any], log: CaptureLog, max_programs: int) -> None:
         functools.update_wrapper(self, callback)
         self._log = log
-        self._torchdynamo_orig_backend = callback  # by which PyTorch finds the backend behind a callback
+        self._torchdynamo_orig_backend = callback  # PyTorch finds the backend of a callback by this attribute
         self._settings = {
             "recompile_limit": max_programs,
             "fail_on_recompile_limit_hit": True,
@@ -40,7 +40,7 @@ class CaptureCallback:
         }
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Capture a function, and note where it is split or left alone."""
+        """Capture a function, and record where it is split or not captured."""
         with CAPTURING, torch._dynamo.config.patch(self._settings), self._log.noting():
             return self._torchdynamo_orig_backend(*args, **kwargs)
 
@@ -58,15 +58,15 @@ class DynamoCall:
         self._run = context(subject)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call it; raises `DynamoRefuses` where Dynamo would run it in eager PyTorch without telling."""
+        """Call the subject; raise `DynamoRefuses` if Dynamo would silently run it in eager PyTorch."""
         try:
             return self._run(*args, **kwargs)
         except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
-            raise told(error) from None
+            raise thunder_error(error) from None
 
 
-def told(error: Exception) -> Exception:
-    """The error of Dynamo's in Thunder's words; one of Thunder's own that Dynamo wraps; another one as it is."""
+def thunder_error(error: Exception) -> Exception:
+    """Convert an error of Dynamo into an error of Thunder, and unwrap an error of Thunder; return others unchanged."""
     exceptions = torch._dynamo.exc
     if isinstance(error, exceptions.BackendCompilerFailed):
         inner = error.inner_exception

@@ -1,4 +1,4 @@
-"""`thunderfx`, and the backend that `torch.compile` finds by the name of "thunder"."""
+"""`thunderfx`, and the backend that `torch.compile` finds by the name "thunder"."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ GROUP = "torch_dynamo_backends"
 def thunderfx(
     subject: Callable[..., Any], *, fullgraph: bool = False, dynamic: bool | None = None, **options: Any
 ) -> Any:
-    """Compile a function or a module that Dynamo acquires: PyTorch's own tracer, in place of Thunder's interpreter.
+    """Compile a function or a module that Dynamo traces: PyTorch's own tracer instead of Thunder's interpreter.
 
-    It is the way for programs that `jit` refuses. Dynamo captures graphs of the program, between which lines that it
-    cannot capture run in eager PyTorch: `thunder_core.splits` names each with its reason, `thunder_core.graphs` has the
-    graphs. Each graph is compiled as `jit` compiles a function, with the same `options` (transforms, executors,
-    memory_budget, data_dependent, ...), forward and backward.
+    Use it for programs that `jit` refuses. Dynamo captures graphs of the program. Lines between graphs, which Dynamo
+    cannot capture, run in eager PyTorch: `thunder_core.splits` lists them with the reasons, and `thunder_core.graphs`
+    returns the graphs. Each graph is compiled as `jit` compiles a function, with the same `options` (transforms,
+    executors, memory_budget, data_dependent, ...), forward and backward.
 
-    `fullgraph` and `dynamic` are those of `torch.compile`: with `fullgraph=True` a split is refused, with
-    `DynamoRefuses`, and so it is where Dynamo would have to capture a function for more kinds of inputs than
-    `max_programs`. `dynamic=True` makes the sizes of inputs symbols at the first call, False never does, and None where
-    they are found to change; so `symbolic` and `cache="symbolic values"` are refused with `BadOption`, and so are
-    lookasides for functions that are not PyTorch's, into which Dynamo looks before a graph is there.
+    `fullgraph` and `dynamic` are the options of `torch.compile`. With `fullgraph=True`, a split raises `DynamoRefuses`.
+    `DynamoRefuses` is also raised if Dynamo would have to capture a function for more kinds of inputs than
+    `max_programs`. `dynamic=True` makes the sizes of inputs symbols at the first call, False never does, and None does
+    so when a size changes. So `symbolic` and `cache="symbolic values"` raise `BadOption`. A lookaside for a function
+    outside PyTorch also raises `BadOption`, because Dynamo traces into the function before Thunder sees a graph.
 
     Raises what `jit` raises for its options.
     """
@@ -45,7 +45,7 @@ def thunderfx(
 def acquired_by_dynamo(
     subject: Callable[..., Any], compiler: Compiler, *, fullgraph: bool = False, dynamic: bool | None = None
 ) -> Any:
-    """Return the subject as Dynamo acquires it, each graph to be compiled by a compiler; copies are so likewise."""
+    """Return the subject traced by Dynamo, with its graphs compiled by a compiler, and copies of a module too."""
     backend = Backend(compiler)
     log = CaptureLog(backend.captured)
     call = DynamoCall(subject, backend, log, fullgraph=fullgraph, dynamic=dynamic)
@@ -57,13 +57,13 @@ def acquired_by_dynamo(
 
 
 def checked_compiler(subject: Callable[..., Any], options: Mapping[str, Any]) -> Compiler:
-    """Return the compiler that `jit` would have of these options, as far as they mean something for graphs."""
+    """Return the compiler that `jit` would use with these options, checked for graphs."""
     settings: Compiler = specializations_of(jit(subject, **options)).compiler.settings
     return for_graphs(settings, subject)
 
 
 def for_graphs(compiler: Compiler, subject: Callable[..., Any]) -> Compiler:
-    """Return a compiler that can compile graphs of a subject; raises `BadOption` for one whose options cannot be."""
+    """Return a compiler for the graphs of a subject; raise `BadOption` if an option has no effect on graphs."""
     if compiler.options.symbolic or compiler.options.cache == "symbolic values":
         raise BadOption(
             "symbolic= has no effect with thunderfx, because Dynamo chooses the symbolic sizes",
@@ -81,7 +81,7 @@ def for_graphs(compiler: Compiler, subject: Callable[..., Any]) -> Compiler:
 
 
 def require_pytorchs(lookaside: Lookaside) -> None:
-    """Raise `BadOption` for a lookaside of a function that never stands in a graph of Dynamo's."""
+    """Raise `BadOption` for a lookaside of a function that never occurs in a graph of Dynamo."""
     home = str(getattr(lookaside.function, "__module__", None) or getattr(lookaside.function, "__objclass__", ""))
     if "torch" not in home:
         raise BadOption(
@@ -93,10 +93,10 @@ def require_pytorchs(lookaside: Lookaside) -> None:
 def thunder(
     module: torch.fx.GraphModule, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Compile a graph of Dynamo's: what `torch.compile(model, backend="thunder", options={...})` calls.
+    """Compile a graph of Dynamo: `torch.compile(model, backend="thunder", options={...})` calls this function.
 
-    The options are those of `thunderfx`. A ThunderError about them is raised where the graph is called, which Dynamo
-    passes on as it is.
+    The options are those of `thunderfx`. If they are invalid, the ThunderError is raised when the graph is called,
+    because Dynamo does not change errors of that call.
     """
     try:
         compiler = checked_compiler(module, options or {})
@@ -110,6 +110,6 @@ def _raise(error: ThunderError, *_: Any) -> Any:
 
 
 def register() -> None:
-    """Make the backend known to `torch.compile`, unless the installed package's metadata does that."""
+    """Register the backend with `torch.compile`, unless the metadata of the installed package does that."""
     if not metadata.entry_points(group=GROUP, name=NAME):
         torch._dynamo.register_backend(thunder, name=NAME)

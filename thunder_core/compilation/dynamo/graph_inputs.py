@@ -1,4 +1,4 @@
-"""The inputs of a graph that Dynamo captured: those that it reads, and the sizes and numbers that are symbols."""
+"""The inputs of a graph that Dynamo captured: those that it reads, and the symbolic sizes and numbers."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from torch.utils._sympy.numbers import int_oo
 
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 
-FAR = 2**31  # a bound of a size that Dynamo has for want of one
+FAR = 2**31  # Dynamo's bound for a size without a bound
 
 
 def placeholders_of(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    """The inputs of a graph, in their order."""
+    """Return the inputs of a graph, in order."""
     return [node for node in module.graph.nodes if node.op == "placeholder"]
 
 
 def with_inputs_read(captured: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[int]]:
-    """Return a copy of a graph without the inputs that it does not read, and the places of the others among all.
+    """Return a copy of a graph without unused inputs, and the positions of the used inputs among all inputs.
 
-    Sizes that Dynamo gives it as numbers beside their tensors are asked of the tensors, so that each is one symbol.
+    Dynamo passes sizes as numbers next to their tensors. The copy reads such sizes from the tensors, so that each is
+    one symbol.
     """
     module = torch.fx.GraphModule(captured, copy.deepcopy(captured.graph))
     ask_tensors_for_sizes(module)
-    kept = []
+    positions = []
     for place, node in enumerate(placeholders_of(module)):
         if node.users:
-            kept.append(place)
+            positions.append(place)
         else:
             module.graph.erase_node(node)
     module.recompile()
-    return module, kept
+    return module, positions
 
 
 def ask_tensors_for_sizes(module: torch.fx.GraphModule) -> None:
-    """Change a graph so that it asks its tensors for the sizes that it is given as numbers."""
+    """Change a graph so that it reads sizes from its tensors instead of taking them as numbers."""
     placeholders = placeholders_of(module)
     sizes = {
         str(size): (node, place)
@@ -57,18 +58,18 @@ def ask_tensors_for_sizes(module: torch.fx.GraphModule) -> None:
 
 
 def symbolic_inputs(module: torch.fx.GraphModule) -> tuple[SymbolicArgument, ...]:
-    """The numbers, and the sizes of tensors, among the inputs that are symbols of Dynamo's, with their ranges.
+    """Return the symbolic numbers and tensor sizes among the inputs, with their ranges.
 
-    They are hints, as nobody has named them: where an executor has no kernels for symbols they are constants, and the
-    graph is traced again for other sizes.
+    They are hints, because no user has named them. If an executor has no kernels for symbolic sizes, they are
+    constants, and the graph is traced again for other sizes.
     """
     names = inspect.signature(module.forward).parameters
     pairs = zip(names, placeholders_of(module), strict=True)
-    return tuple(one for name, node in pairs for one in _symbols_of(name, node.meta.get("example_value")))
+    return tuple(symbol for name, node in pairs for symbol in _symbols_of(name, node.meta.get("example_value")))
 
 
 def _symbols_of(name: str, example: Any) -> Iterator[SymbolicArgument]:
-    hint = f" with {name}"  # a name counts in calls that have the argument behind the `with`: here in all of them
+    hint = f" with {name}"  # the name after `with` makes it a hint; here every call has this argument
     if is_symbol(example):
         yield SymbolicArgument(name + hint, *_range_of(example))
     elif isinstance(example, torch.Tensor) and not isinstance(example, torch.nn.Parameter):
@@ -78,18 +79,18 @@ def _symbols_of(name: str, example: Any) -> Iterator[SymbolicArgument]:
 
 
 def symbolic_sizes(tensor: torch.Tensor) -> Iterator[tuple[int, torch.SymInt]]:
-    """The sizes of a tensor that are symbols, by their dimensions."""
+    """Yield the symbolic sizes of a tensor with their dimensions."""
     sizes: Iterable[Any] = tensor.shape
     yield from ((place, size) for place, size in enumerate(sizes) if is_symbol(size))
 
 
 def is_symbol(value: Any) -> bool:
-    """Whether an input is a number that Dynamo has as a symbol."""
+    """Whether an input is a symbolic number of Dynamo."""
     return isinstance(value, torch.SymInt | torch.SymFloat) and bool(is_symbolic(value))
 
 
 def _range_of(symbol: Any) -> tuple[int | None, int | None]:
-    """The range of the values that Dynamo's guards leave to a symbol; None where there is no bound."""
+    """Return the range that Dynamo's guards allow for a symbol; None for a missing bound."""
     if isinstance(symbol, torch.SymFloat):
         return None, None
     bounds = symbol.node.shape_env.bound_sympy(symbol.node.expr)

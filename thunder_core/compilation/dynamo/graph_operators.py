@@ -1,6 +1,6 @@
-"""Operators that Dynamo writes for checkpoints and functions with derivatives of their own: again what the user wrote.
+"""Replace Dynamo's operators for checkpoints and autograd functions by modules with the user's functions.
 
-As operators they are for the compiler that PyTorch puts between Dynamo and backends; the tracer knows the functions.
+The operators are meant for the compiler between Dynamo and its backends. Thunder traces the functions instead.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.tracing.library.captured_parts import CheckpointedBody, OwnDerivative
 
-SAVED = "saved_for_backward_idx"  # of the operator's arguments, in the form of it that is known here
+SAVED = "saved_for_backward_idx"  # among the operator's arguments, in the only form that is supported
 
 
 def checkpointed(module: torch.fx.GraphModule, node: torch.fx.Node) -> CheckpointedBody:
@@ -25,7 +25,7 @@ def checkpointed(module: torch.fx.GraphModule, node: torch.fx.Node) -> Checkpoin
 
 
 def with_own_derivative(module: torch.fx.GraphModule, node: torch.fx.Node) -> OwnDerivative | None:
-    """Return the function that a node applies; None for a form of the operator that is another version's."""
+    """Return the autograd function that a node applies, or None for an operator of another PyTorch version."""
     if SAVED not in node.kwargs:
         return None
     body, derivative = (getattr(module, part.target) for part in node.args[:2])  # type: ignore[union-attr, arg-type]
@@ -40,7 +40,7 @@ def with_own_derivative(module: torch.fx.GraphModule, node: torch.fx.Node) -> Ow
 
 
 def within_autograds_mode(body: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Return a body without the switches of autograd around it: autograd itself calls it in the mode that it has."""
+    """Remove the switches of grad mode around a body, because autograd calls the body in its own mode."""
     operations = [node for node in body.graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
     for node in (*operations[:1], *operations[1:][-1:]):
         if node.target is torch._C._set_grad_enabled:
@@ -57,7 +57,7 @@ REPLACEMENTS: dict[str, Replacement] = {
 
 
 def replace_operators(module: torch.fx.GraphModule) -> None:
-    """Put modules of what the user wrote in the place of Dynamo's operators, in a graph and all within it."""
+    """Replace Dynamo's operators by modules, in a graph and all graphs within it."""
     for inner in list(module.modules()):
         if isinstance(inner, torch.fx.GraphModule):
             for node in list(inner.graph.nodes):

@@ -1,4 +1,4 @@
-"""The places of a graph that Dynamo captured: the user's line and module that each line of its code comes from."""
+"""The places of a graph that Dynamo captured: the source line and the module of each line of its code."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.capture.place import GENERATED_PLACES, Place
 
 FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
-RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")  # how Dynamo calls what follows a split
-MODULE = re.compile(r"^[LG]\['[^']*'\]\.?")  # begins the path of a module: the variable that holds the whole one
+RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")  # Dynamo's name for the code after a split
+MODULE = re.compile(r"^[LG]\['[^']*'\]\.?")  # the variable of the outermost module begins a module's path
 TORCH_FOLDER = torch.__path__[0]
 
 
 def note_places(module: torch.fx.GraphModule) -> SourceLine | None:
-    """Note that what is traced of a graph, and of graphs within it, comes from the user's lines; return the first."""
+    """Record the source lines and modules of a graph's code, and of graphs within it; return the first source line."""
     first, *_ = [note_places_of(inner) for inner in module.modules() if isinstance(inner, torch.fx.GraphModule)]
     return first
 
 
 def note_places_of(module: torch.fx.GraphModule) -> SourceLine | None:
-    """Note that what is traced of a graph's code comes from the user's lines; return that of its first operation."""
-    _ = module.code  # it is generated when it is first asked for, and the lines with it
+    """Record the source lines and modules of a graph's code; return the line of its first operation."""
+    _ = module.code  # generates the code and the line numbers
     nodes = list(module.graph.nodes)
     lines: dict[int, int | None] = getattr(module, "_lineno_map", None) or {}
     start: int = getattr(module, "_prologue_start", 0)
@@ -39,25 +39,25 @@ def note_places_of(module: torch.fx.GraphModule) -> SourceLine | None:
 
 
 def place_of(node: torch.fx.Node) -> Place:
-    """The user's line and module of a node."""
+    """Return the source line and the module of a node."""
     frames = FRAME.finditer(node.meta.get("stack_trace") or "")
-    lines = [SourceLine(one["file"], int(one["line"]), function_name(one["function"])) for one in frames]
+    lines = [SourceLine(frame["file"], int(frame["line"]), function_name(frame["function"])) for frame in frames]
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     return Place(users_line(lines), MODULE.sub("", modules[-1][0]) if modules else "")
 
 
 def users_line(lines: Iterable[SourceLine]) -> SourceLine | None:
-    """The innermost of lines, the outermost first, that is not PyTorch's own."""
+    """Return the innermost line that is not in PyTorch, given lines with the outermost first."""
     return next((line for line in reversed([*lines]) if not line.filename.startswith(TORCH_FOLDER)), None)
 
 
 def line_of_stack(stack: Iterable[Any]) -> SourceLine | None:
-    """The user's line of a stack of frames as `traceback` has them."""
-    return users_line(SourceLine(one.filename, one.lineno or 0, function_name(one.name)) for one in stack)
+    """Return the user's line of a stack of `traceback` frames."""
+    return users_line(SourceLine(frame.filename, frame.lineno or 0, function_name(frame.name)) for frame in stack)
 
 
 def function_name(name: str) -> str:
-    """The name of the user's function that a function is, or the rest of, behind a split."""
+    """Return the name of a function, also if the function is the code after a split of it."""
     while (resumed := RESUMED.match(name)) is not None:
         name = resumed["function"]
     return name

@@ -1,4 +1,4 @@
-"""The result of `thunderfx`: the user's function or module in every respect, except that Dynamo acquires its calls."""
+"""The result of `thunderfx`: a function or module that behaves like the user's, with calls traced by Dynamo."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from thunder_core.backend.runtime.module import Rejit, copying_methods
 from thunder_core.backend.runtime.tracers import left_alone_by_dynamo, refuse_scripting
 from thunder_core.compilation.dynamo.call import DynamoCall
 
-ORIGINAL = "_torchdynamo_orig_callable"  # of what Dynamo compiles: where a traced program calls it, it is run through
+ORIGINAL = "_torchdynamo_orig_callable"  # refers to the original function, which a traced program runs
 
 
 def dynamo_function(call: DynamoCall, captured: CapturedSubject) -> Callable[..., Any]:
-    """A function that looks like the subject and runs the graphs that Dynamo captures."""
+    """Return a function that looks like the subject and runs the graphs that Dynamo captures."""
 
     @left_alone_by_dynamo
     @functools.wraps(call.subject)
@@ -31,9 +31,9 @@ def dynamo_function(call: DynamoCall, captured: CapturedSubject) -> Callable[...
 
 
 def dynamo_module(call: DynamoCall, forward: DynamoCall, captured: CapturedSubject, again: Rejit) -> torch.nn.Module:
-    """A module of a subclass of the subject's class that shares the subject's whole state, as `jit` makes them.
+    """Return a module of a subclass of the subject's class that shares the subject's whole state, as `jit` does.
 
-    `again` compiles a copy, or a module from a pickle, likewise.
+    `again` compiles a copy, or a module from a pickle, in the same way.
     """
     module: Any = call.subject
     kind = type(module)
@@ -54,7 +54,7 @@ def dynamo_module(call: DynamoCall, forward: DynamoCall, captured: CapturedSubje
 
 
 def _method(original: Callable[..., Any], call: DynamoCall, state: dict[str, Any]) -> Callable[..., Any]:
-    """The method that calls by Dynamo for the subject's state, and as the class does for others."""
+    """Return a method that calls through Dynamo for the subject's state, and calls the original for other states."""
 
     @left_alone_by_dynamo
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""Derivatives as functions: `grad`, `value_and_grad`, `vjp` and `jvp`, compiled, and composable with each other."""
+"""Compiled derivatives as functions: `grad`, `value_and_grad`, `vjp` and `jvp`, which compose with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions: `grad`, `value_and_grad`, `vjp` and `jvp`, with the semantics of `torch.func`, compiled by `jit`."""
+"""`grad`, `value_and_grad`, `vjp` and `jvp`, with the semantics of `torch.func`, compiled by `jit`."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from thunder_core.compilation.gradients.trees import (
 from thunder_core.foundation.errors import WrongInputs
 
 Executors = Sequence[str | Executor]
-KEPT = 128  # functions whose compiled derivatives are kept, so that asking for one anew costs nothing
+KEPT = 128  # the number of cached derivatives, so that requesting the same derivative again costs nothing
 
 
 def grad(
     function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, executors: Executors | None = None
 ) -> Callable[..., Any]:
-    """A compiled function that computes the gradient of a function of scalar results; see `torch.func.grad`.
+    """Return a compiled function that computes the gradient of a scalar function; see `torch.func.grad`.
 
-    `argnums` says by which positional arguments, each a tensor or a tree of some; for a tuple of numbers a tuple of
-    gradients is returned. With `has_aux` the function returns a pair whose second part is returned beside the
-    gradient. Forward and backward are one program. It is compiled as a function that `jit` has compiled is, and by
-    PyTorch itself for others, unless `executors` are given.
+    `argnums` are the positions of the arguments to differentiate, each a tensor or a tree of tensors. For a tuple of
+    positions, the result is a tuple of gradients. With `has_aux`, the function returns a pair, and its second item is
+    returned after the gradient. Forward and backward are one program. If `jit` compiled the function, the derivative
+    has the same settings. Otherwise eager PyTorch runs it, unless `executors` are given.
 
-    Raises `WrongInputs` for arguments that cannot be differentiated by, and `NotDifferentiable`, with the line, where
-    the function is not one of scalar results or does something that has no derivative.
+    Raises `WrongInputs` for arguments that cannot be differentiated. Raises `NotDifferentiable`, with the source line,
+    if the function does not return a scalar or has an operation without a derivative.
 
     >>> import torch
     >>> grad(lambda x: (x**3).sum())(torch.tensor([1.0, 2.0]))
@@ -54,7 +54,7 @@ def grad(
 def value_and_grad(
     function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, executors: Executors | None = None
 ) -> Callable[..., Any]:
-    """A compiled function that returns `value, gradient` of a function of scalar results, in this order.
+    """Return a compiled function that returns `value, gradient` of a scalar function.
 
     With `has_aux` it returns `(value, aux), gradient`.
 
@@ -73,10 +73,11 @@ def jvp(
     has_aux: bool = False,
     executors: Executors | None = None,
 ) -> Any:
-    """The results of a function and their tangents, for tangents of its arguments; see `torch.func.jvp`.
+    """Return the results of a function and their tangents, given tangents of its arguments; see `torch.func.jvp`.
 
-    One program computes both, by PyTorch's forward-mode derivatives, or the derivative of the backward where an
-    operation has none. With `has_aux` the function returns a pair, whose second part is returned as the third.
+    One program computes both, with PyTorch's forward-mode derivatives, or by differentiating the backward of an
+    operation without one. With `has_aux`, the function returns a pair, and its second item is returned as the third
+    result.
 
     >>> import torch
     >>> jvp(lambda x: x**2, (torch.tensor(3.0),), (torch.tensor(1.0),))
@@ -90,11 +91,11 @@ def jvp(
 
 
 def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, executors: Executors | None = None) -> Any:
-    """The results of a function, and a function from their cotangents to those of its arguments.
+    """Return the results of a function, and a pullback from their cotangents to the cotangents of its arguments.
 
-    As `torch.func.vjp`: the second can be called more than once, and differentiated. The forward is one program, and
-    the backward another, which reads what the forward saved. With `has_aux` the function returns a pair, whose second
-    part is returned as the third.
+    As in `torch.func.vjp`, the pullback can be called more than once, and differentiated. The forward is one program,
+    and the backward another, which reads the tensors that the forward saved. With `has_aux`, the function returns a
+    pair, and its second item is returned as the third result.
 
     >>> import torch
     >>> output, pull = vjp(torch.sin, torch.tensor(0.0))
@@ -102,18 +103,18 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
     (tensor(2.),)
     """
     leaves, structure = differentiable_leaves(primals, "vjp")
-    outside = [torch.is_grad_enabled() and leaf.requires_grad for leaf in leaves]
+    tracked_by_caller = [torch.is_grad_enabled() and leaf.requires_grad for leaf in leaves]
     with torch.inference_mode(False), torch.enable_grad():
-        pairs = zip(leaves, outside, strict=True)
+        pairs = zip(leaves, tracked_by_caller, strict=True)
         starts = [leaf.view_as(leaf) if tracked else _leaf(leaf) for leaf, tracked in pairs]
         compiled = _compiled(None, function, (), executors)
         output, aux = parted(compiled(*tree_unflatten(starts, structure)), has_aux, "vjp", None)
     outputs = require_tensors(tree_flatten(output)[0], "vjp", None)
-    follows = any(outside) or _follows_more(compiled)
+    follows = any(tracked_by_caller) or _follows_more(compiled)
 
     def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:
         cotangents_taken = require_same(cotangents, output, ("the cotangents", "the outputs"), "vjp")
-        followed = follows or any(one.requires_grad for one in cotangents_taken)
+        followed = follows or any(cotangent.requires_grad for cotangent in cotangents_taken)
         create_graph = torch.is_grad_enabled() and followed if create_graph is None else create_graph
         pairs = [pair for pair in zip(outputs, cotangents_taken, strict=True) if pair[0].requires_grad]
         pulled: Sequence[torch.Tensor | None] = [None] * len(starts)
@@ -121,21 +122,24 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
             results, gradients = zip(*pairs, strict=True)
             with torch.inference_mode(False):
                 pulled = torch.autograd.grad(results, starts, gradients, retain_graph, create_graph, allow_unused=True)
-        filled = [torch.zeros_like(leaf) if one is None else one for one, leaf in zip(pulled, leaves, strict=True)]
+        filled = [
+            torch.zeros_like(leaf) if cotangent is None else cotangent
+            for cotangent, leaf in zip(pulled, leaves, strict=True)
+        ]
         answer: tuple[Any, ...] = tree_unflatten(filled, structure)
         return answer
 
-    answer = (_shown(output, follows), pull)
-    return (*answer, _shown(aux, follows)) if has_aux else answer
+    answer = (_detach_unless_followed(output, follows), pull)
+    return (*answer, _detach_unless_followed(aux, follows)) if has_aux else answer
 
 
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:
-    """A leaf of autograd's graph with these values; of a tensor made in inference mode, which cannot be one, a copy."""
+    """Return a leaf of autograd's graph with the values of a tensor; a copy of a tensor made in inference mode."""
     return (tensor.clone() if tensor.is_inference() else tensor.detach()).requires_grad_(True)
 
 
-def _shown(tree: Any, follows: bool) -> Any:
-    """Results as the caller sees them: autograd follows them only where it follows something of the caller's."""
+def _detach_unless_followed(tree: Any, follows: bool) -> Any:
+    """Return results as the caller sees them, detached unless they depend on the caller's own gradient graph."""
 
     def shown(leaf: Any) -> Any:
         return leaf.detach() if isinstance(leaf, torch.Tensor) and not follows else leaf
@@ -144,7 +148,7 @@ def _shown(tree: Any, follows: bool) -> Any:
 
 
 def _follows_more(compiled: Any) -> bool:
-    """Whether the program that has just run reads a tensor that requires a gradient and is no argument."""
+    """Whether the program that has just run reads a tensor that requires a gradient and is not an argument."""
     trace = last_program(compiled).last("computation")
     inputs = (proxy for proxy in trace.inputs if getattr(proxy, "requires_grad", False))
     return any(not trace.origins.get(proxy.name, "").startswith("args") for proxy in inputs)
@@ -158,7 +162,7 @@ def _gradient(
 
 
 def _compiled(kind: Any, function: Any, options: tuple[Hashable, ...], executors: Executors | None) -> Any:
-    """The compiled subject of a kind (None for the function itself); the same for the same function and options."""
+    """Return the compiled subject of a kind (None for the function itself), cached by function and options."""
     if not callable(function):
         raise WrongInputs(
             f"a derivative needs a function or a module, not a {type(function).__name__}",
@@ -166,15 +170,15 @@ def _compiled(kind: Any, function: Any, options: tuple[Hashable, ...], executors
         )
     wanted = None if executors is None else tuple(executors)
     try:
-        return _kept(kind, SameFunction(function), options, wanted)
+        return _cached(kind, SameFunction(function), options, wanted)
     except TypeError:  # an option that cannot be hashed
-        return _kept.__wrapped__(kind, SameFunction(function), options, wanted)
+        return _cached.__wrapped__(kind, SameFunction(function), options, wanted)
 
 
 class SameFunction:
-    """A function as a key that equals only itself, whatever the `__eq__` of its class compares.
+    """A key of the cache: equal to another key only for the same object, or for the same method of the same object.
 
-    A method is the same method of the same object.
+    Callables of a class with an `__eq__` may compare equal and compute different results.
     """
 
     def __init__(self, function: Any) -> None:
@@ -190,7 +194,7 @@ class SameFunction:
 
 
 @lru_cache(maxsize=KEPT)
-def _kept(
+def _cached(
     kind: Any, same: SameFunction, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None
 ) -> Any:
     function = same.function
@@ -209,9 +213,9 @@ def _subject(kind: Any, function: Any, options: tuple[Hashable, ...]) -> Any:
 
 
 def _settings(known: Specializations, executors: tuple[str | Executor, ...] | None) -> Compiler:
-    """The settings of a derivative: those of the function, if it is compiled, on other executors if some are given.
+    """Return the settings of a derivative: those of a compiled function, with `executors` if given.
 
-    It takes the values that a functional one has bound as they are then, and guards them.
+    The values that a `functional` program has bound are guarded instead, with their present values.
     """
     settings: Compiler = known.compiler.settings
     settings = replace(settings, options=replace(settings.options, functional=False))

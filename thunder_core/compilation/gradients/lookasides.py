@@ -1,6 +1,6 @@
-"""Derivatives while a program is being traced: what stands in for each of them.
+"""Lookasides that record derivatives while a program is being traced.
 
-What they make are bound symbols like any others, so one derivative can be taken of another, and a fuser sees them all.
+They record ordinary bound symbols, so that derivatives compose and a fusion executor sees all operations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Run = Callable[..., Any]
 
 @lookaside(Gradient.call)
 def gradient(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    """Record the function, and sweep back over its bound symbols."""
+    """Record the function, and apply reverse mode to its bound symbols."""
 
     def run(self: Gradient, *args: Any, **kwargs: Any) -> Any:
         differentiated = acquisition.machine.load_attr(self, "function")
@@ -57,7 +57,7 @@ def gradient(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwarg
 
 @lookaside(functions.vjp)
 def pull_back(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    """Record the function; the sweep begins when what is returned is called."""
+    """Record the function; reverse mode runs when the returned pullback is called."""
 
     def run(function: Run, *primals: Any, has_aux: bool = False, executors: Any = None) -> Any:
         reverse = Reverse(acquisition, "vjp", primals)
@@ -73,7 +73,7 @@ def pull_back(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwar
 
 @lookaside(functions.jvp)
 def push_forward(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    """Record the function, and take the tangents along its bound symbols."""
+    """Record the function, and propagate the tangents through its bound symbols."""
 
     def run(
         function: Run,
@@ -90,7 +90,7 @@ def push_forward(acquisition: TracedRun, function: Run, args: tuple[Any, ...], k
 
 @lookaside(Product.call)
 def product(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    """Record the function and compute tangents beside it, of a function that is compiled for that."""
+    """Record the function and its tangents, for a function that was compiled for `jvp`."""
 
     def run(self: Product, primals: Any, tangents: Any) -> Any:
         return forward(acquisition, acquisition.machine.load_attr(self, "function"), primals, tangents, self.has_aux)
@@ -99,7 +99,7 @@ def product(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs
 
 
 def forward(acquisition: TracedRun, function: Run, primals: Any, tangents: Any, has_aux: bool) -> Any:
-    """`jvp` of a function while a program is being traced."""
+    """Record the `jvp` of a function while a program is being traced."""
     acquisition.outside.expand_whole((primals, tangents))
     leaves, structure = differentiable_leaves(primals, "jvp")
     directions = require_same(tangents, primals, ("the tangents", "the primals"), "jvp")
@@ -115,17 +115,17 @@ def forward(acquisition: TracedRun, function: Run, primals: Any, tangents: Any, 
     names = {proxy(start).name: proxy(tangent) for start, tangent in zip(starts, directions, strict=True)}
     with refusing("jvp"), aside():
         require_no_compiled_call(segment.bsyms)
-        under = runs_under_autocast(segment.bsyms)
-        if under:
+        under_autocast = runs_under_autocast(segment.bsyms)
+        if under_autocast:
             segment.replace_with(decompose_autocast(segment.bsyms))
         if segment.writes:
             segment.replace_with(functionalize_local(segment.bsyms, segment.names()))
         sweep = forward_sweep(segment.bsyms, names, segment.names())
-        segment.replace_with(with_autocast_off(sweep.bsyms) if under else sweep.bsyms)
+        segment.replace_with(with_autocast_off(sweep.bsyms) if under_autocast else sweep.bsyms)
     tangents_out = [sweep.tangents.get(proxy(result).name) for result in results]
     moved = [
-        torch.zeros_like(result) if one is None else segment.tensor(one)
-        for one, result in zip(tangents_out, results, strict=True)
+        torch.zeros_like(result) if tangent is None else segment.tensor(tangent)
+        for tangent, result in zip(tangents_out, results, strict=True)
     ]
     answer = (output, tree_unflatten(moved, shape))
     return (*answer, aux) if has_aux else answer

@@ -1,4 +1,4 @@
-"""Reverse mode while a program is being traced: a function is differentiated where it was recorded."""
+"""Reverse mode while a program is being traced: the recorded bound symbols of a function are differentiated."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ FIX = "use operations that PyTorch can differentiate, or register a rule for thi
 
 @dataclass(eq=False)
 class Reverse:
-    """A function that is recorded to be differentiated; `primals` stand for what it is differentiated by.
+    """A recorded function that is to be differentiated with respect to `primals`.
 
-    They are tensors of their own: what the function reads in another way is not differentiated.
+    The primals are aliases of the arguments: the function's other reads of these tensors are not differentiated.
     """
 
     acquisition: TracedRun
@@ -52,7 +52,7 @@ class Reverse:
         self.primals = tree_unflatten(self._starts, self._structure)
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call the function and record it; whether autograd is off outside does not concern it."""
+        """Call the function and record it, with autograd on, whatever the outer grad mode is."""
         with torch.enable_grad():
             self._segment = RecordedSegment(self.acquisition.recorder)
             output = self.acquisition.machine.call(function, *args, **kwargs)
@@ -60,15 +60,15 @@ class Reverse:
         return output
 
     def follow(self, results: Sequence[torch.Tensor]) -> None:
-        """Derive the bound symbols that lead to these results."""
+        """Derive the bound symbols that compute these results."""
         proxy = self.acquisition.recorder.proxy_of
         self._results = tuple(proxy(result) for result in results)
         starts = tuple(tracked(proxy(start)) for start in self._starts)
         with refusing(self.name), aside():
-            self._sweep = self._derived(starts)
+            self._sweep = self._derive(starts)
 
-    def _derived(self, starts: tuple[TensorProxy, ...]) -> ReverseSweep:
-        """The sweep over the bound symbols; where they write to what is followed, over others that make new tensors."""
+    def _derive(self, starts: tuple[TensorProxy, ...]) -> ReverseSweep:
+        """Return the sweep over the bound symbols; if they write to tracked tensors, functionalize them first."""
         segment = self._segment
         require_no_compiled_call(segment.bsyms)
         if runs_under_autocast(segment.bsyms):
@@ -83,14 +83,17 @@ class Reverse:
             return ReverseSweep.of(segment.trace(starts, self._results), segment.names())
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        """The gradients by the primals, for cotangents of the results; zeros where there is none."""
+        """Return the gradients of the primals for cotangents of the results; zeros for independent primals."""
         sweep, recorder = self._sweep, self.acquisition.recorder
         assert sweep is not None
         cotangents_taken: dict[str, torch.Tensor] = {}
-        for proxy, one in zip(self._results, cotangents, strict=True):
-            cotangents_taken[proxy.name] = cotangents_taken[proxy.name] + one if proxy.name in cotangents_taken else one
+        for proxy, cotangent in zip(self._results, cotangents, strict=True):
+            earlier = cotangents_taken.get(proxy.name)
+            cotangents_taken[proxy.name] = cotangent if earlier is None else earlier + cotangent
         incoming = {
-            name: recorder.proxy_of(one) for name, one in cotangents_taken.items() if name in sweep.requires_grad_names
+            name: recorder.proxy_of(total)
+            for name, total in cotangents_taken.items()
+            if name in sweep.requires_grad_names
         }
         with refusing(self.name), aside():
             bsyms, cotangents_by_name = sweep.apply_vjps(incoming)
@@ -102,8 +105,8 @@ class Reverse:
             self._segment.append(with_autocast_off(bsyms) if self._under else bsyms)
         proxies = [cotangents_by_name.get(recorder.proxy_of(start).name) for start in self._starts]
         leaves = [
-            torch.zeros_like(start) if one is None else self._segment.tensor(one)
-            for one, start in zip(proxies, self._starts, strict=True)
+            torch.zeros_like(start) if proxy is None else self._segment.tensor(proxy)
+            for proxy, start in zip(proxies, self._starts, strict=True)
         ]
         answer: tuple[Any, ...] = tree_unflatten(leaves, self._structure)
         return answer
@@ -111,25 +114,25 @@ class Reverse:
 
 @dataclass(frozen=True, eq=False)
 class Pullback:
-    """The pullback that `vjp` returns while tracing: from cotangents of the results to those of the primals."""
+    """The pullback that `vjp` returns while tracing: from cotangents of the results to cotangents of the primals."""
 
     reverse: Reverse
     output: Any
 
     def __call__(self, cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:  # noqa: ARG002
-        """The cotangents of the primals; the flags are for autograd's graph, which there is none of."""
+        """Return the cotangents of the primals; the flags have no effect, because there is no autograd graph."""
         cotangents_taken = require_same(cotangents, self.output, ("the cotangents", "the outputs"), "vjp")
         return self.reverse.gradients(cotangents_taken)
 
 
 def tracked(proxy: TensorProxy) -> TensorProxy:
-    """The proxy of a tensor as one that autograd follows."""
+    """Return the proxy of a tensor that requires a gradient."""
     return replace(proxy, requires_grad=True)
 
 
 @contextmanager
 def refusing(name: str) -> Iterator[None]:
-    """A bound symbol without a derivative is an error of the program's, with its place."""
+    """Raise `NotDifferentiable`, with the source line, if a bound symbol has no derivative."""
     try:
         yield
     except Underivable as error:

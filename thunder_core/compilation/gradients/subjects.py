@@ -1,4 +1,4 @@
-"""The subjects of derivatives: functions that compute a derivative, by what it means in PyTorch."""
+"""The subjects of derivatives: functions that compute a derivative, defined by `torch.func`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Gradient:
 
     @property
     def name(self) -> str:
-        """The name by which the user asked for it."""
+        """The name of the user's function: `grad` or `value_and_grad`."""
         return "value_and_grad" if self.with_value else "grad"
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """The gradient, and what else was asked for."""
+        """Return the gradient, with the value and the auxiliary result if requested."""
         gradient, value = torch.func.grad_and_value(self.function, self.argnums, self.has_aux)(*args, **kwargs)
         return self.result(gradient, *(value if self.has_aux else (value, None)))
 
     def result(self, gradient: Any, value: Any, aux: Any) -> Any:
-        """The result in the form that the user asked for."""
+        """Return the result in the form that the user requested."""
         if self.with_value:
             return (value, aux) if self.has_aux else value, gradient
         return (gradient, aux) if self.has_aux else gradient
@@ -39,11 +39,11 @@ class Gradient:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """A function that computes the tangents of its results too."""
+    """A function that returns the results and their tangents."""
 
     function: Callable[..., Any]
     has_aux: bool
 
     def call(self, primals: Any, tangents: Any) -> Any:
-        """The results and their tangents, and what else the function returns."""
+        """Return the results and their tangents, and the auxiliary result if the function returns one."""
         return torch.func.jvp(self.function, primals, tangents, has_aux=self.has_aux)

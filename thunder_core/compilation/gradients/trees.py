@@ -1,4 +1,4 @@
-"""Arguments and results as pytrees: which of their tensors are differentiated, and that they can be."""
+"""Checks of arguments and results as pytrees: which tensors are differentiated, and whether they can be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Argnums = int | tuple[int, ...]
 
 
 def places_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
-    """The places of the arguments that are differentiated, from 0 on; raises `WrongInputs` where there is none."""
+    """Return the positions of the arguments to differentiate, counted from 0; raise `WrongInputs` for invalid ones."""
     numbers = argnums if isinstance(argnums, tuple) else (argnums,)
     if not numbers or not all(type(place) is int for place in numbers):
         raise WrongInputs(f"{name}: argnums={argnums!r} is not a number or a tuple of numbers", fix="write argnums=0")
@@ -31,7 +31,7 @@ def places_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
 
 
 def differentiable_leaves(tree: Any, name: str) -> tuple[list[torch.Tensor], TreeSpec]:
-    """The tensors of what is differentiated, and the structure; raises `WrongInputs` where there is anything else."""
+    """Return the tensors to differentiate, and their tree structure; raise `WrongInputs` for other leaves."""
     leaves, structure = tree_flatten(tree)
     if not leaves:
         raise WrongInputs(f"{name}: there is no tensor to differentiate", fix="pass a tensor, or a tree of tensors")
@@ -50,7 +50,7 @@ def differentiable_leaves(tree: Any, name: str) -> tuple[list[torch.Tensor], Tre
 
 
 def parted(output: Any, has_aux: bool, name: str, where: SourceLine | None) -> tuple[Any, Any]:
-    """The result of the function, and what it returns beside it; raises `NotDifferentiable` if it is not a pair."""
+    """Return the result and the auxiliary result of a function; raise `NotDifferentiable` if they are not a pair."""
     if not has_aux:
         return output, None
     if not (isinstance(output, tuple) and len(output) == 2):
@@ -63,7 +63,7 @@ def parted(output: Any, has_aux: bool, name: str, where: SourceLine | None) -> t
 
 
 def require_scalar(output: Any, name: str, where: SourceLine | None) -> torch.Tensor:
-    """The result, if it is one real number; raises `NotDifferentiable` otherwise."""
+    """Return the result if it is one real number; raise `NotDifferentiable` otherwise."""
     if not isinstance(output, torch.Tensor):
         what = f"a {type(output).__name__}"
     elif output.dim() != 0:
@@ -80,7 +80,7 @@ def require_scalar(output: Any, name: str, where: SourceLine | None) -> torch.Te
 
 
 def require_tensors(leaves: Sequence[Any], name: str, where: SourceLine | None) -> list[torch.Tensor]:
-    """The results, if all are tensors; raises `NotDifferentiable` otherwise."""
+    """Return the results if all are tensors; raise `NotDifferentiable` otherwise."""
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor):
             raise NotDifferentiable(
@@ -94,15 +94,15 @@ def require_tensors(leaves: Sequence[Any], name: str, where: SourceLine | None) 
 
 
 def require_same(found: Any, wanted: Any, what: tuple[str, str], name: str) -> list[torch.Tensor]:
-    """The tensors of a tree that has to have the structure, shapes and dtypes of another; `WrongInputs` otherwise."""
+    """Return the tensors of a tree; raise `WrongInputs` unless it has the structure, shapes and dtypes of another."""
     leaves, structure = tree_flatten(found)
-    others, other = tree_flatten(wanted)
-    if structure != other:
+    wanted_leaves, wanted_structure = tree_flatten(wanted)
+    if structure != wanted_structure:
         raise WrongInputs(
-            f"{name}: {what[0]} have the structure {structure}, but {what[1]} have {other}",
+            f"{name}: {what[0]} have the structure {structure}, but {what[1]} have {wanted_structure}",
             fix=f"pass one for each of {what[1]}",
         )
-    for leaf, like in zip(leaves, others, strict=True):
+    for leaf, like in zip(leaves, wanted_leaves, strict=True):
         if not isinstance(leaf, torch.Tensor) or leaf.shape != like.shape or leaf.dtype != like.dtype:
             received = f"{list(leaf.shape)} and {leaf.dtype}" if isinstance(leaf, torch.Tensor) else repr(leaf)
             raise WrongInputs(

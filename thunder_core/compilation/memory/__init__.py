@@ -1,4 +1,4 @@
-"""The memory that a computation takes, bound symbol by bound symbol: of a trace, or of what was compiled."""
+"""The memory that a trace or a compiled program holds, bound symbol by bound symbol."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ UNFOLLOWED = ("", AUTOGRAD_OFF, NOTHING_FOLLOWED)
 
 
 def examine_memory(subject: Any) -> MemoryUse:
-    """An account of the bytes that are held after each bound symbol, with the peak and where it is.
+    """Return the bytes that are held after each bound symbol, with the peak and its place.
 
-    `subject` is a trace, which is taken to run as it stands, or what `jit` or `compile` returned, of which it is the
-    latest call: where that has a backward, forward and backward are one timeline, in which what the forward saves is
-    there until the bound symbol of the backward that reads it last, and what the call returned is held throughout.
+    `subject` is a trace, or the result of `jit` or `compile`, of which the latest call is examined. If the call has a
+    backward, forward and backward are one timeline. A tensor that the forward saves is held until its last reader in
+    the backward, and the results of the call are held throughout.
 
-    Sizes are what an allocator is asked for, in bytes. Raises `WrongInputs` for anything else, and before the first
+    Sizes are the bytes requested from the allocator. Raises `WrongInputs` for other subjects, and before the first
     call.
     """
     return memory_use(subject) if isinstance(subject, Trace) else program_memory(last_program(subject))
 
 
 def program_memory(program: Program, *, largest: bool = False) -> MemoryUse:
-    """The account of a program: of its computation, and of its backward where it has one.
+    """Return the memory use of a program: of its computation, and of its backward if it has one.
 
-    Symbolic sizes are those of the call that was traced or, with `largest`, the upper ends of their ranges.
+    Symbolic sizes have their values at tracing or, with `largest`, the upper ends of their ranges.
     """
     at_size = at_upper_ends if largest else _as_traced
     forward, derivative = program.last("computation"), program.derivative
     if isinstance(derivative, ProgramDerivative):
-        return _differentiated(forward, derivative, at_size)
+        return _differentiated_use(forward, derivative, at_size)
     note = "" if program.recorded in UNFOLLOWED else RECORDED.format(why=program.recorded)
     return replace(memory_use(at_size(forward)), note=note)
 
 
 def _as_traced(trace: Trace) -> Trace:
-    """The trace itself, whose symbols count as what they were."""
+    """Return the trace itself, with the traced values of its symbols."""
     return trace
 
 
-def _differentiated(forward: Trace, derivative: ProgramDerivative, at_size: Callable[[Trace], Trace]) -> MemoryUse:
-    """Forward and backward, one after the other; the results are the caller's, and stay."""
+def _differentiated_use(forward: Trace, derivative: ProgramDerivative, at_size: Callable[[Trace], Trace]) -> MemoryUse:
+    """Return the memory use of forward and backward in sequence; the results belong to the caller, and stay."""
     meter, forward = Meter(), at_size(forward)
     meter.give(proxy for proxy in forward.inputs if isinstance(proxy, TensorProxy))
     meter.keep(forward.constants)
@@ -61,17 +61,17 @@ def _differentiated(forward: Trace, derivative: ProgramDerivative, at_size: Call
     saved = {proxy.name for proxy in derivative.saved}
     results = {proxy.name for proxy in forward.output[: len(forward.output) - len(saved)]}
     meter.end(saved | results)
-    kept = meter.storages.size(saved | results) - meter.storages.size(results)
+    saved_bytes = meter.storages.size(saved | results) - meter.storages.size(results)
     for name in results:
         meter.storages.pin(name)
     backward = at_size(_latest_backward(derivative))
     meter.keep(backward.constants)
     meter.unpack(backward)
-    return MemoryUse(outside, (*lines, *meter.run(backward)), kept)
+    return MemoryUse(outside, (*lines, *meter.run(backward)), saved_bytes)
 
 
 def _latest_backward(derivative: ProgramDerivative) -> Trace:
-    """The backward that was compiled last; before there is one, what was derived, freed as it will be."""
+    """Return the latest compiled backward; before one exists, the derived trace with its future `del` statements."""
     compiled = [stage.trace for stage in derivative.stages if stage.trace.name == "backward"]
     if compiled:
         return compiled[-1]

@@ -1,4 +1,4 @@
-"""The memory of a compiled region while it runs, told from the text that calls its kernels."""
+"""The memory of a compiled region while it runs, computed from the source code that calls its kernels."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 ALLOCATES = "empty_strided_cpu"
 SHOWS = "reinterpret_tensor"
 OPERATORS = "torch.ops."
-INSIDE = "in a region: "  # what its own names begin with, among those of who calls it
+INSIDE = "in a region: "  # prefix of the region's own names, among the caller's names
 
 
 def run_region(text: str, bsym: BoundSymbol, storages: Storages, alone: Sequence[str] = ()) -> int:
-    """Enter what a call of the region makes; the most bytes that are held on the way.
+    """Add what a call of the region allocates, and return the peak in bytes during the call.
 
-    `alone` names the inputs that nobody but the region holds, which are freed where it drops them. A function that ends
-    by raising an error is for calls that fail, and does not count.
+    `alone` names the inputs that only the region holds, which are freed where the region drops them. A function that
+    ends by raising an error is only called after a failure, and does not count.
     """
     run = _Run(bsym, storages, alone)
     for function in ast.parse(text).body:
@@ -39,7 +39,7 @@ def run_region(text: str, bsym: BoundSymbol, storages: Storages, alone: Sequence
 
 @dataclass
 class _Run:
-    """The statements of a region, one after the other."""
+    """A simulated run of the statements of a region."""
 
     bsym: BoundSymbol
     storages: Storages
@@ -54,7 +54,7 @@ class _Run:
         operations: dict[str, list[BoundSymbol]] = defaultdict(list)
         for operation in self.bsym.at_level("aten"):
             operations[operation.symbol.name].append(operation)
-        self.called = {name: iter(found) for name, found in operations.items()}
+        self.called = {name: iter(calls) for name, calls in operations.items()}
 
     def statement(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Delete):
@@ -67,11 +67,11 @@ class _Run:
         elif isinstance(statement, ast.Return) and statement.value is not None:
             self._return(statement.value)
         elif ast.unparse(statement) in [f"{name}.clear()" for name in self.takes]:
-            self._let_go()
+            self._drop_inputs()
         self.peak = max(self.peak, self.storages.held)
 
     def leave(self) -> None:
-        """Its own names go; what it made that is not known by then is as PyTorch makes it."""
+        """Drop the region's own names; allocate the outputs that are still unknown as PyTorch does."""
         for proxy, base in births(self.bsym):
             if not self.storages.knows(proxy.name) and base is not None:
                 self.storages.share(proxy.name, base)
@@ -82,15 +82,15 @@ class _Run:
         self.peak = max(self.peak, self.storages.held)
 
     def _unpack(self, targets: ast.expr) -> None:
-        """`arg0_1, arg1_1 = args`: the inputs, one by one."""
+        """Handle `arg0_1, arg1_1 = args`: bind the inputs one by one."""
         if isinstance(targets, ast.Tuple | ast.List):
             for name, proxy in zip(targets.elts, self.bsym.inputs, strict=True):
                 if isinstance(proxy, NumberProxy):
                     self.numbers[ast.unparse(name)] = hint_of(proxy.value)
                 self._share(ast.unparse(name), proxy.name)
 
-    def _let_go(self) -> None:
-        """`args.clear()`: the region's names are the last ones of what it alone was given."""
+    def _drop_inputs(self) -> None:
+        """Handle `args.clear()`: the region's names are now the only names of the inputs in `alone`."""
         for name in self.alone:
             self.storages.drop(name)
 
@@ -110,16 +110,16 @@ class _Run:
     def _assign(self, name: str, value: ast.expr) -> None:
         called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
         if called == ALLOCATES and isinstance(value, ast.Call):
-            self._make(name, _allocated(value, self.numbers))
+            self._make(name, _allocated_bytes(value, self.numbers))
         elif ast.unparse(value) in self.numbers:
             self.numbers[name] = self.numbers[ast.unparse(value)]
         elif called.startswith(OPERATORS):
-            self._returned(name, next(self.called.get(called, iter(())), None))
-        elif base := _shown(value):
+            self._take_results(name, next(self.called.get(called, iter(())), None))
+        elif base := _referenced_name(value):
             self._share(name, INSIDE + base)
 
-    def _returned(self, name: str, operation: BoundSymbol | None) -> None:
-        """Take in what an operation of PyTorch returns: one tensor, or several by their places."""
+    def _take_results(self, name: str, operation: BoundSymbol | None) -> None:
+        """Allocate what an operation of PyTorch returns: one tensor, or several by index."""
         output = None if operation is None else operation.output
         if isinstance(output, TensorProxy):
             self._make(name, size_of(output))
@@ -129,15 +129,15 @@ class _Run:
                     self._make(f"{name}[{place}]", size_of(proxy))
 
     def _return(self, value: ast.expr) -> None:
-        """Give what the region returns the names that it has outside."""
+        """Give the region's results their names outside."""
         values = value.elts if isinstance(value, ast.Tuple) else [value]
         if len(values) == len(self.bsym.outputs):
-            for proxy, one in zip(self.bsym.outputs, values, strict=True):
-                self.storages.share(proxy.name, INSIDE + _shown(one))
+            for proxy, result in zip(self.bsym.outputs, values, strict=True):
+                self.storages.share(proxy.name, INSIDE + _referenced_name(result))
 
 
-def _shown(value: ast.expr) -> str:
-    """The name whose memory an expression shows; empty for any other."""
+def _referenced_name(value: ast.expr) -> str:
+    """Return the name whose memory an expression refers to; empty for any other expression."""
     if isinstance(value, ast.Name | ast.Subscript):
         return ast.unparse(value)
     if isinstance(value, ast.Call) and ast.unparse(value.func) == SHOWS:
@@ -145,8 +145,8 @@ def _shown(value: ast.expr) -> str:
     return ""
 
 
-def _allocated(call: ast.Call, numbers: Mapping[str, int]) -> int:
-    """The bytes that `empty_strided_cpu(shape, stride, dtype)` takes, with these values for symbols."""
+def _allocated_bytes(call: ast.Call, numbers: Mapping[str, int]) -> int:
+    """Return the bytes that `empty_strided_cpu(shape, stride, dtype)` allocates, given the values of symbols."""
     shape, stride = (expression_value(ast.unparse(argument), numbers) for argument in call.args[:2])
     dtype: torch.dtype = getattr(torch, ast.unparse(call.args[2]).rpartition(".")[2])
     return length_of(shape, stride) * dtype.itemsize

@@ -1,4 +1,4 @@
-"""Traces with symbolic sizes as they are at the upper ends of ranges, where they take the most memory."""
+"""Traces with symbolic sizes at the upper ends of their ranges, where they use the most memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 
 def at_upper_ends(trace: Trace) -> Trace:
-    """The trace with each symbol at the greatest value that it can have or, where there is none, that it had.
+    """Return the trace with each symbol at its greatest value or, without an upper bound, at its traced value.
 
-    It is the trace itself where it has no symbols.
+    A trace without symbols is returned itself.
     """
     proxies = (proxy for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs))
     environment = environment_of((*trace.inputs, *proxies))
@@ -35,25 +35,25 @@ def _upper_end(bounds: Any, hint: sympy.Integer) -> sympy.Integer:
 
 @dataclass(frozen=True)
 class _Substitution:
-    """Values in place of symbols."""
+    """A substitution of symbols by values."""
 
     values: Mapping[sympy.Symbol, sympy.Integer]
 
     def trace(self, trace: Trace) -> Trace:
-        """The trace with integers for its sizes."""
+        """Return the trace with integers for its sizes."""
         bsyms = tuple(map(self.bound_symbol, trace.bound_symbols))
         return replace(trace, inputs=tuple(map(self.leaf, trace.inputs)), bound_symbols=bsyms)
 
     def bound_symbol(self, bsym: BoundSymbol) -> BoundSymbol:
-        """A bound symbol, and those that it consists of, with integers for their sizes."""
+        """Return a bound symbol and its subsymbols with integers for their sizes."""
         args, kwargs, output = replace_leaves((bsym.args, dict(bsym.kwargs), bsym.output), self.leaf)
         parts = tuple(map(self.bound_symbol, bsym.subsymbols))
         return replace(bsym, args=args, kwargs=kwargs, output=output, subsymbols=parts)
 
     def leaf(self, leaf: Any) -> Any:
-        """A proxy with integers for its sizes; all else as it is."""
+        """Return a proxy with integers for its sizes; other values are returned unchanged."""
         return with_sizes(leaf, self.size)
 
     def size(self, size: Any) -> Any:
-        """A size as an integer."""
+        """Return a size as an integer."""
         return int(size.node.expr.xreplace(self.values)) if isinstance(size, torch.SymInt) else size

@@ -1,4 +1,4 @@
-"""The bytes that a computation holds, bound symbol by bound symbol, told from its trace alone."""
+"""The bytes that a computation holds after each bound symbol, computed from its trace alone."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
-PYTHON = "python.code"  # a bound symbol that takes something from where it is; it makes nothing
+PYTHON = "python.code"  # a bound symbol that unpacks an input and allocates nothing
 EAGER = ("", "torch")
 
 
 @dataclass(frozen=True)
 class MemoryLine:
-    """A bound symbol of a trace: the bytes `held` after it, and the `peak` while it runs, with what is outside."""
+    """A bound symbol of a trace: the bytes `held` after it, and the `peak` while it runs, including `outside`."""
 
     trace: str
     number: int
@@ -33,10 +33,10 @@ class MemoryLine:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """An account of the bytes that a computation holds after each of its bound symbols.
+    """The bytes that a computation holds after each of its bound symbols.
 
-    `outside` are the bytes that are there whatever the computation does: its inputs, parameters and constants.
-    `saved` are those that the forward leaves for the backward, and `note` says what is not in the account.
+    `outside` are the bytes of its inputs, parameters and constants, which are always held. `saved` are the bytes that
+    the forward saves for the backward. `note` describes memory that is not included.
     """
 
     outside: int
@@ -51,7 +51,7 @@ class MemoryUse:
 
     @property
     def own(self) -> int:
-        """The peak without what is outside: what running the computation adds."""
+        """The peak without the bytes outside: the memory that running the computation adds."""
         return self.peak - self.outside
 
     @property
@@ -60,15 +60,15 @@ class MemoryUse:
         return next((line for line in self.lines if line.peak == self.peak), None)
 
     def __str__(self) -> str:
-        told = [f"peak {self.peak:,} bytes, {self.outside:,} of them outside"]
+        lines = [f"peak {self.peak:,} bytes, {self.outside:,} of them outside"]
         if self.highest is not None:
-            told[0] += f", in line {self.highest.number} of {self.highest.trace}: {self.highest.call}"
-        told += [f"saved for the backward: {self.saved:,} bytes"] if self.saved else []
-        return "\n".join([*told, self.note] if self.note else told)
+            lines[0] += f", in line {self.highest.number} of {self.highest.trace}: {self.highest.call}"
+        lines += [f"saved for the backward: {self.saved:,} bytes"] if self.saved else []
+        return "\n".join([*lines, self.note] if self.note else lines)
 
 
 def memory_use(trace: Trace) -> MemoryUse:
-    """The bytes that a trace holds, if it runs as it stands: what no bound symbol deletes lives to its end."""
+    """Return the memory use of a trace, in which every tensor that no bound symbol deletes lives to the end."""
     meter = Meter()
     meter.give(proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy))
     meter.keep(trace.constants)
@@ -79,21 +79,21 @@ def memory_use(trace: Trace) -> MemoryUse:
 
 @dataclass
 class Meter:
-    """Runs traces, one after the other, on sizes alone."""
+    """A simulation of traces, in sequence, on sizes alone."""
 
     storages: Storages = field(default_factory=Storages)
     outside: int = 0
     lists: dict[str, tuple[Proxy, ...]] = field(default_factory=dict)
 
     def give(self, proxies: Iterable[TensorProxy]) -> None:
-        """Tensors that are there before, and stay."""
+        """Add tensors that exist before the run and stay."""
         for proxy in proxies:
             self.storages.make(proxy.name, size_of(proxy))
             self.storages.pin(proxy.name)
         self.outside = self.storages.held
 
     def keep(self, constants: Mapping[str, object]) -> None:
-        """Hold the constants of a trace, which stay."""
+        """Add the constants of a trace, which stay."""
         for name, value in constants.items():
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 self.storages.make(name, value.untyped_storage().nbytes())
@@ -101,7 +101,7 @@ class Meter:
         self.outside = self.storages.held
 
     def unpack(self, trace: Trace) -> None:
-        """Hold what a trace takes out of the list that it is given; what has an origin outside stays."""
+        """Add the tensors that a trace unpacks from its argument list; tensors with an origin outside stay."""
         taken = [proxy for bsym in trace.bound_symbols if bsym.symbol.name == PYTHON for proxy in bsym.tensors]
         self.give(proxy for proxy in taken if not self.storages.knows(proxy.name) and is_outside(proxy, trace))
         for proxy in taken:
@@ -109,20 +109,20 @@ class Meter:
                 self.storages.make(proxy.name, size_of(proxy))
 
     def run(self, trace: Trace) -> Iterator[MemoryLine]:
-        """Each bound symbol with what is held after it."""
+        """Yield each bound symbol with the bytes held after it."""
         for number, bsym in enumerate(trace.bound_symbols, start=1):
             peak = self._run(bsym)
             yield MemoryLine(trace.name, number, bsym.symbol.name, self.storages.held, peak)
 
     def end(self, names: Iterable[str]) -> None:
-        """The end of a function that returns these names: its other names go."""
-        kept = set(names)
+        """End a function that returns these names: drop its other names."""
+        returned = set(names)
         for name in self.storages.names:
-            if name not in kept:
+            if name not in returned:
                 self.storages.drop(name)
 
     def _run(self, bsym: BoundSymbol) -> int:
-        """The peak while a bound symbol runs."""
+        """Return the peak while a bound symbol runs."""
         before = self.storages.held
         if bsym.symbol.name == PYTHON:
             return before
@@ -134,7 +134,7 @@ class Meter:
             self._put(bsym.outputs[0].name, bsym.inputs)
             return before
         if bsym.symbol.empties:
-            return self._emptying(bsym)
+            return self._run_emptying(bsym)
         code = kept_by(bsym.symbol.target)
         if code is not None:
             return run_region(code.text, bsym, self.storages)
@@ -144,13 +144,13 @@ class Meter:
         return self.storages.held + workspace(bsym)
 
     def _put(self, list_name: str, proxies: tuple[Proxy, ...]) -> None:
-        """Let a list hold tensors."""
+        """Record that a list holds tensors."""
         self.lists[list_name] = proxies
         for place, proxy in enumerate(proxies):
             self.storages.share(f"{list_name}[{place}]", proxy.name)
 
-    def _emptying(self, bsym: BoundSymbol) -> int:
-        """Run a bound symbol that empties a list: what nobody else holds goes while it runs, or at its end."""
+    def _run_emptying(self, bsym: BoundSymbol) -> int:
+        """Run a bound symbol that empties a list; tensors that only the list holds are freed during the run."""
         named, alone = self._with_names(bsym)
         code = kept_by(bsym.symbol.target)
         if code is not None:
@@ -163,7 +163,7 @@ class Meter:
         return peak
 
     def _with_names(self, bsym: BoundSymbol) -> tuple[BoundSymbol, list[str]]:
-        """The bound symbol with the names of what its list holds, and those that were deleted and come back for it."""
+        """Return the bound symbol with the names in its list, and the names that only the list still holds."""
         list_name = bsym.inputs[0].name if bsym.inputs else ""
         proxies = self.lists.pop(list_name, ())
         alone = [proxy.name for proxy in proxies if not self.storages.knows(proxy.name)]
@@ -174,7 +174,7 @@ class Meter:
         return replace(bsym, args=([*proxies],), subsymbols=bsym.subsymbols[1:]) if proxies else bsym, alone
 
     def _steps(self, bsym: BoundSymbol) -> int:
-        """Run the operations that a call consists of; what they make goes with the last that reads it."""
+        """Run the operations of a call; each intermediate is freed after its last reader."""
         steps = tuple(bsym.at_level("aten"))
         returned = {proxy.name for proxy in bsym.outputs}
         last = {proxy.name: place for place, step in enumerate(steps) for proxy in (*step.inputs, *step.defines)}
@@ -187,7 +187,7 @@ class Meter:
             for name in [name for name in intermediates if last[name] <= place]:
                 self.storages.drop(name)
                 intermediates.discard(name)
-        for proxy in bsym.tensors:  # what no operation was seen to make
+        for proxy in bsym.tensors:  # outputs of no recorded operation
             if not self.storages.knows(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
         return max(peak, self.storages.held)
@@ -200,18 +200,18 @@ def is_outside(proxy: Proxy, trace: Trace) -> bool:
 
 
 def deleted(bsym: BoundSymbol) -> list[str]:
-    """The names that a `del` statement deletes."""
+    """Return the names that a `del` statement deletes."""
     return [proxy.name for proxy in bsym.args if isinstance(proxy, Proxy)]
 
 
 def workspace(step: BoundSymbol) -> int:
-    """The bytes that an operation takes for itself while it runs, where that is known."""
+    """Return the bytes of an operation's workspace, or 0 if unknown."""
     workspace_of = WORKSPACES.get(step.symbol.name)
     return 0 if workspace_of is None else workspace_of(step)
 
 
 def _attention(query: int, key: int, forward: bool) -> Callable[[BoundSymbol], int]:
-    """Attention on the CPU: the scores of a block for each thread (aten/native/cpu/FlashAttentionKernel.cpp)."""
+    """Return the workspace of attention on the CPU: scores per thread (aten/native/cpu/FlashAttentionKernel.cpp)."""
 
     def size(step: BoundSymbol) -> int:
         queries, keys = step.args[query], step.args[key]

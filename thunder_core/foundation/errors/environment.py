@@ -55,9 +55,9 @@ class OutsideProcessGroup(MissingRequirement):
 class TorchNotTested(MissingRequirement):
     """The tests of Thunder were never run on the installed release of PyTorch.
 
-    Thunder uses private names of PyTorch, which each release may change. Thunder therefore
-    refuses a release that was never tested: its programs were never compared with eager PyTorch. The environment
-    variable `THUNDER_ALLOW_UNTESTED_TORCH=1` and the option `--allow-untested-torch` lift the refusal.
+    Thunder uses private names of PyTorch, which each release may change. Thunder therefore refuses a release that was
+    never tested: its programs were never compared with eager PyTorch. The environment variable
+    `THUNDER_ALLOW_UNTESTED_TORCH=1` and the option `--allow-untested-torch` lift the refusal.
     """
 
     code = "TH0306"

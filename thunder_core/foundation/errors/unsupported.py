@@ -76,10 +76,10 @@ class NotDifferentiable(UnsupportedError, NotImplementedError):
 
     These derivatives are not supported:
 
-    - a second derivative, or one for some of the results alone, of a program that writes to its inputs: the program
-      cannot run again on their former values;
+    - a second derivative, or a derivative of only some of the results, of a program that writes to its inputs: the
+      program cannot run again on their former values;
     - a derivative of an artifact that was loaded with `strict=True` and has no backward;
-    - `grad`, `value_and_grad`, `vjp` or `jvp` of a function that returns something that they do not take;
+    - `grad`, `value_and_grad`, `vjp` or `jvp` of a function whose results they do not accept;
     - a derivative through an operation that PyTorch cannot differentiate (the message names the line);
     - a hook on the `grad_fn` of a program's result, because this `grad_fn` represents the whole program;
     - a hook on a result of an artifact, if the hook would miss a part of the gradient.

@@ -127,8 +127,9 @@ class SharpEdgeError(UsageError):
 class CacheNotUsable(UsageError):
     """The cache folder cannot be read or written, or other users can write to it.
 
-    The cache holds machine code, so any user with write access can run code as the owner of the folder. The folder has
-    to belong to you, and nobody else may be able to write to it (`chmod 700`). `THUNDER_CACHE_DIR` sets another folder.
+    The cache holds machine code, so any user with write access can run code as the owner of the folder. The folder must
+    belong to you, and other users must not be able to write to it (`chmod 700`). `THUNDER_CACHE_DIR` sets another
+    folder.
     """
 
     code = "TH0216"

@@ -66,8 +66,8 @@ class WrongResult(ValidationError):
     same dtype, shape and strides, and inputs must be written to only if eager PyTorch writes to them. Validation also
     checks the inside of the program on one input: every operation that an executor runs (forward and backward), every
     transform and the derivatives, in float64 where possible. It rejects a wrong operation even if the outputs agree,
-    because random weights can hide errors. If an executor
-    of another package returns a wrong result, or none, the message also has the file and the line of its function.
+    because random weights can hide errors. If an executor of another package returns a wrong result, or none, the
+    message also has the file and the line of its function.
 
     The message names the first wrong bound symbol, its executor, the result that differs, and the difference. Leave the
     executor out, or its claim to the operation, and report it to its author. `thunder debug` finds out more.

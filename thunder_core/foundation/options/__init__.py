@@ -1,7 +1,7 @@
-"""Options: each is stated once, on the field of the request that it sets, with its type, its bounds and its help.
+"""Options: each option is defined once, on the field of the request that it sets, with its type, bounds and help.
 
-From these come the long options of the command line, the keys of a settings file, the checks of a request, and
-docs/cli.md.
+The long options of the command line, the keys of a settings file, the checks of a request, and docs/cli.md are
+generated from these definitions.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ METADATA = "option"
 
 @dataclass(frozen=True)
 class Option:
-    """The way in which users give one field of a request, and the values that it takes.
+    """The command-line option of one field of a request, and the values that the field accepts.
 
-    `name` is that of the long option, without dashes before it, and of the key in a settings file; of a flag that is
-    `negative` the field is the opposite. `default_text` is the default in words. Values are numbers from `least` to
-    `most`, or what `check(option, value)` raises nothing for; `parse(option, text)` reads a value that is written as a
-    text of its own. `completion` names the list that shells offer.
+    `name` is the name of the long option without dashes, and the key in a settings file. A flag that is `negative` sets
+    the field to False. `default_text` is the default as text. The value is a number from `least` to `most`, or a value
+    for which `check(option, value)` does not raise. `parse(option, text)` converts a string into the value.
+    `completion` is the name of the list that shells offer for completion.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Option:
         return f"--{self.name}"
 
     def value_of(self, given: Any) -> Any:
-        """The value of the field for what was given on the command line or in a file."""
+        """Return the value of the field for a value from the command line or from a settings file."""
         if self.parse is not None:
             return self.parse(self.flag, given)
         if self.repeats:
@@ -56,7 +56,7 @@ class Option:
         return not given if self.negative else self.kind(given)
 
     def require(self, value: Any) -> None:
-        """Raise for a value that the field does not take: `BadOption` where it is out of bounds."""
+        """Raise `BadOption` if a value is out of bounds, and what the option's `check` raises."""
         if (self.least is not None and value < self.least) or (self.most is not None and value > self.most):
             bounds = (
                 f"a number of {self.least} or more"
@@ -71,13 +71,16 @@ class Option:
 def option(
     default: Any = MISSING,
     kind: type = str,
-    help: str = "",  # noqa: A002 - what it is called on the command line
+    help: str = "",  # noqa: A002 - the name on the command line
     *,
     factory: Any = MISSING,
     name: str = "",
     **rest: Any,
 ) -> Any:
-    """A dataclass field that users set by an option; the option's name is the field's, unless another is given."""
+    """Define a dataclass field that users set by an option.
+
+    The option has the name of the field unless `name` is given.
+    """
     stated = Option(name, kind, help, **rest)
     if factory is not MISSING:
         return field(default_factory=factory, metadata={METADATA: stated})
@@ -86,22 +89,25 @@ def option(
 
 
 def same_option(request: type, field_name: str, *, starts: Any = MISSING, **changes: Any) -> Any:
-    """A dataclass field that is set by the same option as one of another request, and `starts` with its default."""
-    found = next(one for one in dataclasses.fields(request) if one.name == field_name)
+    """Define a dataclass field with the option of a field of another request.
+
+    The default is `starts` if given, and otherwise that of the other field. `changes` replace attributes of the option.
+    """
+    original = next(each for each in dataclasses.fields(request) if each.name == field_name)
     stated = replace(options_of(request)[field_name], **changes)
-    return field(default=found.default if starts is MISSING else starts, metadata={METADATA: stated})
+    return field(default=original.default if starts is MISSING else starts, metadata={METADATA: stated})
 
 
 def options_of(request: type) -> Mapping[str, Option]:
-    """The options of a request, by the names of its fields, in their order."""
-    stated = ((one.name, one.metadata[METADATA]) for one in dataclasses.fields(request) if METADATA in one.metadata)
-    return {name: replace(one, field=name, name=one.name or name.replace("_", "-")) for name, one in stated}
+    """The options of a request by field name, in the order of the fields."""
+    stated = ((each.name, each.metadata[METADATA]) for each in dataclasses.fields(request) if METADATA in each.metadata)
+    return {name: replace(found, field=name, name=found.name or name.replace("_", "-")) for name, found in stated}
 
 
 def require_values(request: Any) -> None:
-    """Raise for the first field of a request that has a value which its option does not take."""
+    """Raise an error for the first field of a request whose value its option does not accept."""
     for name, stated in options_of(type(request)).items():
         value = getattr(request, name)
-        for one in value if isinstance(value, tuple) else (value,):
-            if one is not None:
-                stated.require(one)
+        for item in value if isinstance(value, tuple) else (value,):
+            if item is not None:
+                stated.require(item)

@@ -1,4 +1,4 @@
-"""The options of `jit` as plain data, without torch: the manifests of artifacts hold them as they stand."""
+"""The options of `jit` as plain data, without torch; the manifests of artifacts hold them unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CacheMode = Literal["constant values", "symbolic values", "same input", "no cach
 SharpEdges = Literal["allow", "warn", "error"]
 DataDependence = Literal["guard", "retrace", "error"]
 
-MAX_PROGRAMS = 64  # of one subject, where `jit` is not told otherwise
+MAX_PROGRAMS = 64  # the default of `jit`, for each compiled function or module
 
 CHOICES: Mapping[str, tuple[object, ...]] = {
     "cache": get_args(CacheMode),
@@ -26,11 +26,11 @@ CHOICES: Mapping[str, tuple[object, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CompileOptions:
-    """All that `jit` is told but the subject, the transforms and the executors; `jit` says what each of it means.
+    """The options of `jit`, except the subject, the transforms and the executors; the docstring of `jit` explains each.
 
-    Nothing has a default here, so whoever makes one names every option, and no option is left out of a manifest.
+    No field has a default, so every caller names every option, and a manifest holds all of them.
 
-    Raises `BadOption` for a value that an option does not take.
+    Raises `BadOption` if an option has an invalid value.
     """
 
     cache: CacheMode
@@ -52,13 +52,13 @@ class CompileOptions:
 
 
 def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Raise `BadOption` for a value that is none of those that an option takes."""
+    """Raise `BadOption` if a value is not one of the choices of its option."""
     if not any(value == choice and type(value) is type(choice) for choice in choices):
         raise BadOption(f"{name}={value!r:.80} is not known", fix=f"use one of: {', '.join(map(repr, choices))}")
 
 
 def require_budget(budget: float) -> None:
-    """Raise `BadOption` for what is neither a part between 0.0 and 1.0 nor a number of bytes."""
+    """Raise `BadOption` if a budget is neither a fraction from 0.0 to 1.0 nor a number of bytes."""
     number = isinstance(budget, int | float) and not isinstance(budget, bool)
     if not number or not (0 <= budget <= 1 or (isinstance(budget, int) and budget > 1)):
         raise BadOption(
@@ -68,18 +68,18 @@ def require_budget(budget: float) -> None:
 
 
 def require_limit(limit: int) -> None:
-    """Raise `BadOption` for what is no number of programs."""
+    """Raise `BadOption` if a limit is not a positive number of programs."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise BadOption(f"max_programs={limit!r:.80} is not a number of programs", fix="use an integer of 1 or more")
 
 
 def require_names(symbolic: object) -> None:
-    """Raise `BadOption` for what are no symbolic arguments; `symbolic_arguments` makes them of names and ranges."""
-    if not isinstance(symbolic, tuple) or not all(isinstance(one, SymbolicArgument) for one in symbolic):
+    """Raise `BadOption` if `symbolic` is not a tuple of symbolic arguments, as `symbolic_arguments` returns it."""
+    if not isinstance(symbolic, tuple) or not all(isinstance(argument, SymbolicArgument) for argument in symbolic):
         raise BadOption(f"symbolic={symbolic!r:.80} are not symbolic arguments", fix="use symbolic_arguments(names)")
 
 
 def require_texts(without: object) -> None:
-    """Raise `BadOption` for what does not name, in order and once each, what is left out."""
+    """Raise `BadOption` if `without` is not a tuple of unique sorted names, as `left_out_texts` returns it."""
     if not isinstance(without, tuple) or left_out_texts(without) != without:
         raise BadOption(f"without={without!r:.80} is not normalized", fix="use left_out_texts(without)")

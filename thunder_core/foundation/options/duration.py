@@ -11,7 +11,7 @@ DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
 def parse_duration(option: str, text: object) -> float:
-    """The seconds of `10s`, `1m` or `0.5`; raises `BadOption` for anything else.
+    """Return the seconds of a duration such as `10s`, `1m` or `0.5`; raise `BadOption` for any other text.
 
     >>> parse_duration("--tune", "1m")
     60.0

@@ -1,4 +1,4 @@
-"""The lengths of generation that an artifact is for, and the kinds of prompts that there are within them."""
+"""The lengths of generation that an artifact supports, and the kinds of prompts within these lengths."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import NamedTuple
 
-LEAST_PADDED = 2  # tokens in the longest of several prompts, of which another is shorter
+LEAST_PADDED = 2  # tokens in the longest prompt of a padded batch, because a shorter prompt has at least one token
 
 
 class Prompts(NamedTuple):
-    """Prompts of one batch: how many, the tokens of the longest, and whether the others are padded at their left."""
+    """A batch of prompts: their number, the tokens of the longest one, and whether shorter ones have left padding."""
 
     batch: int
     length: int
@@ -23,7 +23,7 @@ class Prompts(NamedTuple):
 
 @dataclass(frozen=True)
 class GenerationLengths:
-    """Batches of at most `batch` prompts, each of at most `prompt_length` tokens, and at most `new_tokens` behind."""
+    """The limits of a generation: `batch` prompts of `prompt_length` tokens, and `new_tokens` generated tokens."""
 
     prompt_length: int
     new_tokens: int
@@ -37,7 +37,7 @@ class GenerationLengths:
 
     @property
     def total(self) -> int:
-        """The tokens of the longest prompt and of what follows."""
+        """The number of tokens of the longest prompt and the generated tokens."""
         return self.prompt_length + self.new_tokens
 
     @property
@@ -47,28 +47,36 @@ class GenerationLengths:
 
     @property
     def between(self) -> int:
-        """A length between the least and the greatest."""
+        """A prompt length between the shortest and the longest."""
         return max(1, isqrt(self.prompt_length))
 
     def tried(self) -> list[Prompts]:
-        """The prompts that are validated on: the ends, between them, and padded ones, each that there is once."""
+        """The prompts for validation, without duplicates.
+
+        They are the longest, the shortest and a medium prompt alone, and the largest batch of medium and of padded
+        prompts.
+        """
         several = [Prompts(self.batch, self.between), Prompts(self.batch, self.prompt_length, padded=True)]
         alone = [Prompts(1, length) for length in (self.prompt_length, 1, self.between)]
-        found = [*alone, *several]
-        return [*dict.fromkeys(filter(self.includes, found))]
+        prompts = [*alone, *several]
+        return [*dict.fromkeys(filter(self.includes, prompts))]
 
     def ends(self) -> list[Prompts]:
-        """The prompts at the ends of the lengths."""
+        """The prompts at the limits of the lengths: shortest and longest, alone, in the largest batch, and padded."""
         padded = [Prompts(min(2, self.batch), LEAST_PADDED, padded=True), self.largest._replace(padded=True)]
-        found = [Prompts(1, 1), Prompts(1, self.prompt_length), self.largest, *padded]
-        return [*dict.fromkeys(filter(self.includes, found))]
+        prompts = [Prompts(1, 1), Prompts(1, self.prompt_length), self.largest, *padded]
+        return [*dict.fromkeys(filter(self.includes, prompts))]
 
     def includes(self, prompts: Prompts) -> bool:
-        """Whether there are such prompts, and they are within these lengths."""
+        """Whether a batch of prompts is possible and within these lengths."""
         return is_possible(prompts) and prompts.batch <= self.batch and prompts.length <= self.prompt_length
 
     def all_kinds(self) -> list[Prompts]:
-        """Prompts of each kind that programs may differ by: alone, two and most; of one token, two and most; padded."""
+        """Prompts of each kind that may need a program of its own.
+
+        The batches have 1, 2 and the most prompts; the prompts have 1, 2, a medium number and the most tokens; batches
+        may be padded.
+        """
         batches = sorted({1, min(2, self.batch), self.batch})
         lengths = sorted({1, min(2, self.prompt_length), self.between, self.prompt_length})
         kinds = (Prompts(*kind) for kind in ((b, n, p) for p in (False, True) for b in batches for n in lengths))
@@ -76,5 +84,5 @@ class GenerationLengths:
 
 
 def is_possible(prompts: Prompts) -> bool:
-    """Whether there are such prompts: padding takes several, and one token of another beside what is padded."""
+    """Whether such a batch can exist: padding needs several prompts, and at least one token in the shorter prompts."""
     return not prompts.padded or (prompts.batch > 1 and prompts.length >= LEAST_PADDED)

@@ -1,4 +1,4 @@
-"""Parts that are left out by name: a transform, an executor, or an executor in some modules; without torch."""
+"""Names of parts to leave out: a transform, an executor, or an executor in some modules. This file needs no torch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from functools import lru_cache
 from thunder_core.foundation.errors import BadOption
 
 ROOT = "module"  # the path of the model itself
-ITEM = re.compile(r"\[['\"]?([^\]'\"]*)['\"]?\]")  # paths of modules that functions read have `layers[0]`
+ITEM = re.compile(r"\[['\"]?([^\]'\"]*)['\"]?\]")  # paths of modules may have items, such as `layers[0]`
 FORM = "write the name of an executor or a transform, or of an executor and a module: inductor:layers.3.mlp"
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A transform or an executor that is left out, by its name, or an executor in the modules of a `pattern` alone."""
+    """A part that is left out: the transform or executor `name`.
+
+    If `pattern` is set, the executor is left out only in the modules that match the pattern.
+    """
 
     name: str
     pattern: str = ""
@@ -27,7 +30,7 @@ class LeftOut:
 
 
 def parse_left_out(text: object) -> LeftOut:
-    """The part that a text `NAME` or `NAME:MODULE` leaves out; raises `BadOption` for what is of neither form."""
+    """Parse `NAME` or `NAME:MODULE`; raise `BadOption` for any other form."""
     if not isinstance(text, str):
         raise BadOption(f"without has {text!r:.80}, which is not a string", fix=FORM)
     name, colon, pattern = (part.strip() for part in text.partition(":"))
@@ -37,27 +40,27 @@ def parse_left_out(text: object) -> LeftOut:
 
 
 def left_out_texts(without: object) -> tuple[str, ...]:
-    """The texts of what is left out, each once and in one order; raises `BadOption` for what cannot be."""
+    """Return the texts of the parts to leave out, sorted and without duplicates; raise `BadOption` for invalid ones."""
     if isinstance(without, str) or not isinstance(without, Iterable):
         raise BadOption(f"without={without!r:.80} is not a list", fix=f"write without=({without!r:.80},)")
     return tuple(sorted({str(parse_left_out(text)) for text in without}))
 
 
 def parts_left_out(without: Sequence[str]) -> tuple[LeftOut, ...]:
-    """The parts that are left out whole."""
-    return tuple(one for one in map(parse_left_out, without) if not one.pattern)
+    """Return the transforms and executors that are left out entirely."""
+    return tuple(part for part in map(parse_left_out, without) if not part.pattern)
 
 
 def patterns_of(without: Sequence[str], name: str) -> tuple[str, ...]:
-    """The patterns of the modules that the executor of a name is left out of."""
-    return tuple(one.pattern for one in map(parse_left_out, without) if one.name == name and one.pattern)
+    """Return the patterns of the modules in which the executor `name` is left out."""
+    return tuple(part.pattern for part in map(parse_left_out, without) if part.name == name and part.pattern)
 
 
 @lru_cache(maxsize=1 << 16)
 def covers(pattern: str, path: str) -> bool:
-    """Whether a module's path is one that a pattern means, or leads below it.
+    """Whether a pattern matches the path of a module, or of a module that contains it.
 
-    The pattern is one of `fnmatch` for the path, or for the end of it behind any of its dots.
+    The pattern uses the wildcards of `fnmatch`. It may match the whole path, or the end of the path after any dot.
     """
     names = ITEM.sub(r".\1", path).split(".") if path else []
     if names[:1] != [ROOT]:

@@ -1,4 +1,4 @@
-"""The distance that a quantized model may have from the float one; plain data, for recipes and reports."""
+"""The largest accepted difference between a quantized model and the float model, as plain data."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Quality:
-    """The distance that a quantized model may have from the float one, on inputs that it was not calibrated with.
+    """The largest accepted difference between a quantized and a float model, on inputs without calibration data.
 
-    `error`: the Euclidean norm of the difference of the outputs, as a part of that of the float output. `kl`: mean
-    Kullback-Leibler divergence of the logits over positions, in nats. `top1`: share of the positions at which the most
-    probable token agrees, which models with random weights, whose logits are nearly equal, lose first. The last two are
-    for language models.
+    `error` is the Euclidean norm of the difference of the outputs, divided by the norm of the float output. `kl` is the
+    mean Kullback-Leibler divergence of the logits over positions, in nats. `top1` is the share of positions with the
+    same most probable token. Models with random weights have nearly equal logits, so they fail `top1` first. `kl` and
+    `top1` are for language models.
     """
 
     error: float = 0.1
@@ -20,5 +20,5 @@ class Quality:
     top1: float = 0.0
 
     def or_looser(self, other: Quality) -> Quality:
-        """The bound that lets pass whatever one of the two does."""
+        """Return a bound that accepts every result that either of the two bounds accepts."""
         return Quality(max(self.error, other.error), max(self.kl, other.kl), min(self.top1, other.top1))

@@ -1,4 +1,4 @@
-"""Symbolic arguments: the sizes and numbers of a call that its user named as symbolic, with their ranges."""
+"""Symbolic arguments: the sizes and numbers of a call that the user declares symbolic, with their ranges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.foundation.errors import BadSymbolicArgument
 Bounds = tuple[int | None, int | None]
 Given = Sequence["str | SymbolicArgument"] | Mapping[str, Sequence[int | None] | None]
 
-ITEM = r"\[(?:-?[0-9]+|\*|'[^']*'|\"[^\"]*\")\]|\.(?!shape\b)[^\W\d]\w*(?![\w(])"  # sizes are asked by `size()`
+ITEM = r"\[(?:-?[0-9]+|\*|'[^']*'|\"[^\"]*\")\]|\.(?!shape\b)[^\W\d]\w*(?![\w(])"  # a size is written `size()`
 NAME = re.compile(
     rf"(?P<argument>[^\W\d]\w*)(?P<items>(?:{ITEM})*)(?:\.size\((?P<dimension>-?[0-9]+)\))?"
     r"(?: with (?P<companion>[^\W\d]\w*))?"
@@ -27,24 +27,24 @@ WRITE_RANGE = 'write the minimum and the maximum, as in {"input_ids.size(1)": (1
 
 @dataclass(frozen=True)
 class Attribute:
-    """A step of a name that leads on by an attribute of an object, as in `cache.layers`."""
+    """A step of a name that reads an attribute of an object, as in `cache.layers`."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class EachItem:
-    """A step of a name that leads on to every item of a list, tuple or dict, written `[*]`."""
+    """A step of a name that reads every item of a list, tuple or dict, written `[*]`."""
 
 
-Step = str | int | Attribute | EachItem  # a text or a number is the key or index of one item
+Step = str | int | Attribute | EachItem  # a string or a number is the key or index of one item
 
 
 @dataclass(frozen=True)
 class ArgumentPath:
-    """A parsed name: the parameter, the steps that lead on from it, and the dimension where it is a size.
+    """A parsed name: the parameter, the steps from it to the value, and the dimension if the value is a size.
 
-    With a `companion`, the name counts only in calls that are given an argument of that name.
+    If `companion` is set, the name applies only to calls that have an argument of that name.
     """
 
     argument: str
@@ -55,11 +55,12 @@ class ArgumentPath:
 
 @dataclass(frozen=True)
 class SymbolicArgument:
-    """A size or a number among the arguments that is symbolic from the first call on, by the name that its user wrote.
+    """A size or a number among the arguments that is symbolic from the first call on.
 
-    It may have the values from `lower` to `upper`, both included; None is no bound. One that is not `required` may be
-    lacking in a call: recipes name the inputs of many models.
-    Raises `BadSymbolicArgument` for a name that is not of the grammar, and for a range that cannot be.
+    `name` is the name as the user wrote it. Values from `lower` to `upper` are allowed, both included; None means no
+    bound. If `required` is false, a call may lack the argument, because a recipe names the inputs of many models.
+
+    Raises `BadSymbolicArgument` if the name does not follow the grammar, or if the range is invalid.
     """
 
     name: str
@@ -73,14 +74,15 @@ class SymbolicArgument:
 
     @property
     def path(self) -> ArgumentPath:
-        """The name in its parts."""
+        """The parsed name."""
         return parse_name(self.name)
 
     @property
     def is_conditional(self) -> bool:
-        """Whether it counts in calls alone that are given a further argument, as recipes have it for caches.
+        """Whether the name applies only to calls that have a further argument, as recipes declare it for caches.
 
-        Such a name is a hint: it asks for symbols where these cost nothing, and nobody is told where they do not serve.
+        Such a name is a hint: the value becomes symbolic if that costs nothing. No message reports that a hint had no
+        effect.
         """
         return self.path.companion is not None
 
@@ -90,24 +92,24 @@ class SymbolicArgument:
         return self.lower is not None or self.upper is not None
 
     def includes(self, value: float) -> bool:
-        """Whether a value lies within the range."""
+        """Whether a value is in the range."""
         return (self.lower is None or value >= self.lower) and (self.upper is None or value <= self.upper)
 
     @property
     def range_text(self) -> str:
-        """The range in words: `1 to 8192`, `2 and more`, `at most 64`, or `any` without bounds."""
+        """The range as text: `1 to 8192`, `2 and more`, `at most 64`, or `any` without bounds."""
         if self.upper is None:
             return "any" if self.lower is None else f"{self.lower} and more"
         return f"at most {self.upper}" if self.lower is None else f"{self.lower} to {self.upper}"
 
 
 def ranges_in_words(ranges: Mapping[str, tuple[int, int]]) -> str:
-    """The ranges of dimensions as people read them: `seq 1 to 64, batch 1 to 4`."""
+    """The ranges of dimensions as text: `seq 1 to 64, batch 1 to 4`."""
     return ", ".join(f"{name} {lower} to {upper}" for name, (lower, upper) in ranges.items())
 
 
 def parse_name(name: object) -> ArgumentPath:
-    """The parts of a name such as `batch['input_ids'].size(1)`; raises `BadSymbolicArgument`."""
+    """Parse a name such as `batch['input_ids'].size(1)`; raise `BadSymbolicArgument` for an invalid one."""
     match = NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None:
         raise BadSymbolicArgument(f"{name!r:.80} names neither a number nor a size of an argument", fix=WRITE)
@@ -120,15 +122,15 @@ def parse_name(name: object) -> ArgumentPath:
 
 
 def _step(text: str) -> Step:
-    """The step that a part of a name stands for; raises `SyntaxError` or `ValueError` for no index and no key."""
+    """Parse one step of a name; raise `SyntaxError` or `ValueError` if it is neither an index nor a key."""
     if text.startswith("."):
         return Attribute(text[1:])
-    found: str | int = ast.literal_eval(text[1:-1]) if text != "[*]" else ""
-    return EachItem() if text == "[*]" else found
+    key: str | int = ast.literal_eval(text[1:-1]) if text != "[*]" else ""
+    return EachItem() if text == "[*]" else key
 
 
 def require_bounds(name: str, bounds: Bounds, least: int | None = None) -> None:
-    """Raise `BadSymbolicArgument` for bounds that are no integers, or leave fewer than two values from `least` on."""
+    """Raise `BadSymbolicArgument` if bounds are not integers, or allow fewer than two values from `least` on."""
     lower, upper = bounds
     if not all(bound is None or type(bound) is int for bound in bounds):
         raise BadSymbolicArgument(
@@ -147,17 +149,17 @@ def require_bounds(name: str, bounds: Bounds, least: int | None = None) -> None:
 
 
 def symbolic_arguments(given: Given) -> tuple[SymbolicArgument, ...]:
-    """The arguments that are symbolic, by their names alone or by names with ranges; raises `BadSymbolicArgument`."""
+    """Return the symbolic arguments of names, or of names with ranges; raise `BadSymbolicArgument` for invalid ones."""
     if isinstance(given, str) or not isinstance(given, Mapping | Iterable):
         raise BadSymbolicArgument(f"symbolic={given!r:.80} is not a list of names", fix='write symbolic=["x.size(0)"]')
     if isinstance(given, Mapping):
         return tuple(SymbolicArgument(name, *bounds_of(name, bounds)) for name, bounds in given.items())
-    arguments = [one if isinstance(one, SymbolicArgument) else SymbolicArgument(one, None, None) for one in given]
+    arguments = [item if isinstance(item, SymbolicArgument) else SymbolicArgument(item, None, None) for item in given]
     return tuple(dict.fromkeys(arguments))
 
 
 def bounds_of(name: object, given: object) -> Bounds:
-    """The bounds that a range gives; raises `BadSymbolicArgument` for what is no range."""
+    """Return the lower and the upper bound of a range; raise `BadSymbolicArgument` if it is not a pair."""
     if given is None:
         return None, None
     if not isinstance(given, tuple | list) or len(given) != 2:

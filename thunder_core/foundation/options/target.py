@@ -1,10 +1,10 @@
-"""The GPUs that programs can be made for where there is none, by the names of their architectures."""
+"""The GPU architectures that programs can be cross-compiled for."""
 
 from __future__ import annotations
 
 from thunder_core.foundation.errors import BadOption
 
-# Architectures that programs can be made for where there is none, by NVIDIA's names; older ones lack bfloat16.
+# Architectures that programs can be cross-compiled for, by NVIDIA's names; older ones lack bfloat16.
 TARGETS: dict[str, tuple[int, int]] = {
     "sm_80": (8, 0),
     "sm_86": (8, 6),
@@ -18,7 +18,7 @@ TARGETS: dict[str, tuple[int, int]] = {
 
 
 def parse_target(name: str) -> str:
-    """The architecture of that name; raises `BadOption`, naming those that there are."""
+    """Return the name of an architecture; raise `BadOption`, which lists the known ones, if it is unknown."""
     if name not in TARGETS:
         raise BadOption(
             f"--target is {name!r}, but Thunder cannot compile kernels for this architecture",

@@ -1,4 +1,4 @@
-"""The distance that an optimized output may have from the reference; plain data, for recipes and reports."""
+"""The largest accepted difference between an optimized output and the reference, as plain data."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from thunder_core.foundation.errors import BadOption
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The distance that an optimized output may have from the reference, the same model in higher precision.
+    """The largest accepted difference between an optimized output and the reference, the model in higher precision.
 
-    `times_eager`: its error may be this many times eager PyTorch's own, plus `floor` times the reference's largest
-    magnitude. `kl`: mean Kullback-Leibler divergence of the logits over positions, in nats. `top1`: share of the
-    positions at which the most probable token agrees. The last two are for language models.
+    `times_eager` bounds the error: it may be this multiple of eager PyTorch's own error, plus `floor` times the largest
+    magnitude of the reference. `kl` is the mean Kullback-Leibler divergence of the logits over positions, in nats.
+    `top1` is the share of positions with the same most probable token. `kl` and `top1` are for language models.
     """
 
     times_eager: float = 2.0
@@ -24,7 +24,7 @@ class Tolerance:
     top1: float = 0.99
 
     def or_looser(self, other: Tolerance) -> Tolerance:
-        """The tolerance that lets pass whatever one of the two does."""
+        """Return a tolerance that accepts every output that either of the two tolerances accepts."""
         return Tolerance(
             times_eager=max(self.times_eager, other.times_eager),
             floor=max(self.floor, other.floor),
@@ -33,7 +33,7 @@ class Tolerance:
         )
 
     def or_stricter(self, other: Tolerance) -> Tolerance:
-        """The tolerance that lets nothing pass which one of the two does not."""
+        """Return a tolerance that accepts only the outputs that both tolerances accept."""
         return Tolerance(
             times_eager=min(self.times_eager, other.times_eager),
             floor=min(self.floor, other.floor),
@@ -43,14 +43,14 @@ class Tolerance:
 
     @property
     def in_words(self) -> str:
-        """The bounds, as a validation shows them."""
+        """The bounds as text, as the report of a validation shows them."""
         return f"times_eager={self.times_eager:g} floor={self.floor:g} kl={self.kl:g} top1={self.top1:g}"
 
 
 def asked_tolerance(option: str, texts: Iterable[str], base: Tolerance) -> Tolerance:
-    """A tolerance with the bounds that texts such as `times_eager=4` give; raises `BadOption` for what is none.
+    """Return `base` with the bounds of texts such as `times_eager=4`; raise `BadOption` if a text is not a bound.
 
-    A number alone is `times_eager`.
+    A number without a name is `times_eager`.
     """
     names = [field.name for field in fields(Tolerance)]
     for text in texts:
@@ -66,7 +66,7 @@ def asked_tolerance(option: str, texts: Iterable[str], base: Tolerance) -> Toler
 
 
 def finite(text: str) -> float | None:
-    """The finite number that a text is; None for any other text."""
+    """Return the finite number that a text represents, or None for any other text."""
     try:
         number = float(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Sealed folders: manifests, digests, atomic replacement and full disks, for artifacts and for cache entries alike."""
+"""Sealed folders, for artifacts and cache entries: manifests, digests, atomic replacement and full disks."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def absolute(path: Path | str) -> Path:
-    """The absolute path of what `path` names; a symbolic link in its last part is not followed."""
-    found = Path(path).expanduser().absolute()
-    if ".." not in found.parts:
-        return found
-    if found.name == "..":
-        return Path(os.path.realpath(found))
-    return Path(os.path.realpath(found.parent)) / found.name
+    """Return the absolute form of a path, without following a symbolic link in its last part."""
+    absolute_path = Path(path).expanduser().absolute()
+    if ".." not in absolute_path.parts:
+        return absolute_path
+    if absolute_path.name == "..":
+        return Path(os.path.realpath(absolute_path))
+    return Path(os.path.realpath(absolute_path.parent)) / absolute_path.name

@@ -1,4 +1,4 @@
-"""Files that are there whole or as they were: written beside their place, and put into it in one step."""
+"""Files that are replaced atomically: a file is written next to its final place and then renamed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-LONGEST_SUFFIX = 32  # that a name for writing keeps: names have at most 255 bytes
+LONGEST_SUFFIX = 32  # bytes of a suffix that the temporary name keeps, because names have at most 255 bytes
 
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write a file to; the file becomes `path` if the block ends, and vanishes if it does not.
+    """Yield a temporary path next to `path`; its file becomes `path` if the block ends, and is removed if it raises.
 
-    Where `path` is a link, what it leads to is replaced; a device or a pipe is written to as it is. Raises OSError.
+    If `path` is a symbolic link, the file that it refers to is replaced. A device or a pipe is written to directly.
+    Raises OSError.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
@@ -35,6 +36,6 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text in UTF-8 in the place of the file that was there, if there was one; raises OSError."""
+    """Write a text in UTF-8 to a file, atomically replacing an existing file; raise OSError if that fails."""
     with replaced_file(path) as new:
         new.write_text(text, encoding="utf-8")

@@ -1,7 +1,8 @@
-"""Folders that are there whole or not at all: written beside their place, and put into it in one step.
+"""Folders that are replaced atomically: a folder is written next to its final place and then renamed.
 
-A folder that is being written is locked, and the system unlocks it when its process ends, however that ends. So what
-was left is told from what is being written, by whichever process and in whichever container of the machine.
+A folder is locked while it is written, and the operating system unlocks it when the process ends for any reason. So a
+folder that a process left behind can be distinguished from a folder that is being written, even by another process in
+another container of the machine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux: linux/fcntl.h and linux/fs.h
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux: linux/fcntl.h and linux/fs.h
 HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 LEFT_BEHIND = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-\d+-[0-9a-f]{8}\.(?P<kind>new|old)")
 
@@ -28,11 +29,11 @@ RequireFree = Callable[[Path], None]
 
 @contextmanager
 def replaced_folder(folder: Path, require_free: RequireFree) -> Iterator[Path]:
-    """A new folder beside `folder` to write into; it becomes `folder` if the block ends, and vanishes if it does not.
+    """Yield a new folder next to `folder`; it becomes `folder` if the block ends, and is removed if the block raises.
 
-    A folder that is there is replaced as a whole, at the end, unless `require_free` raises for it then, and again when
-    it has been moved away and nobody can put anything into it by its name. Where `folder` is a link, what it leads to
-    is replaced. Whatever is raised inside passes on, and nothing is left of it.
+    An existing folder is replaced as a whole at the end, unless `require_free` raises for it. `require_free` is called
+    once before the replacement, and again for the moved folder, which other processes no longer find under its name. If
+    `folder` is a symbolic link, the folder that it refers to is replaced. Every exception of the block is raised again.
     """
     folder = folder.resolve() if folder.is_symlink() and folder.exists() else folder
     made = make_parents(folder)
@@ -51,7 +52,7 @@ def replaced_folder(folder: Path, require_free: RequireFree) -> Iterator[Path]:
 
 @contextmanager
 def fresh_folder(folder: Path, mode: int = 0o777) -> Iterator[Path]:
-    """A folder that is made, and removed after the block if it has not been given another name."""
+    """Create a folder, and remove it after the block if it has not been renamed."""
     folder.mkdir(mode=mode)
     try:
         yield folder
@@ -61,18 +62,18 @@ def fresh_folder(folder: Path, mode: int = 0o777) -> Iterator[Path]:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[Path]:
-    """A new folder beside `folder`, locked for the block; removed after it if it was not given another name."""
+    """Create a folder next to `folder`, locked during the block, and remove it afterwards unless it was renamed."""
     while True:
         with fresh_folder(temporary_name(folder, "new")) as new, opened_folder(new) as descriptor:
             if descriptor is not None and hold(descriptor) and is_at(descriptor, new):
                 yield new
                 return
-        # Somebody took it for left behind before it was locked.
+        # Another process took the folder for one that was left behind, before it was locked.
 
 
 @contextmanager
 def opened_folder(folder: Path) -> Iterator[int | None]:
-    """The descriptor of a folder for the block; None where there is none, or a link."""
+    """Yield a descriptor of a folder during the block; None if it does not exist or is a symbolic link."""
     descriptor: int | None = None
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -84,14 +85,20 @@ def opened_folder(folder: Path) -> Iterator[int | None]:
 
 
 def hold(descriptor: int) -> bool:
-    """Lock an open folder, as soon as nobody else does; true, also where the system cannot: nobody cleans up there."""
+    """Wait for the lock of an open folder, and return True.
+
+    It is also True if the file system cannot lock, because then no process cleans up there.
+    """
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     return True
 
 
 def is_left_behind(descriptor: int) -> bool:
-    """Whether nobody holds an open folder, which is locked then; false where the system cannot tell."""
+    """Lock an open folder, and return whether that succeeded: no process holds a folder that was left behind.
+
+    It is False if the file system cannot lock.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -100,7 +107,7 @@ def is_left_behind(descriptor: int) -> bool:
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether an open folder is still found under its name."""
+    """Whether an open folder still has its path."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except OSError:
@@ -108,7 +115,7 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder with all that is in it, or whatever else is there; links are not followed."""
+    """Remove a folder with its contents, or a file; symbolic links are not followed."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -116,19 +123,19 @@ def remove(path: Path) -> None:
 
 
 def make_parents(folder: Path) -> list[Path]:
-    """Make the folders that lead to `folder`; those that were not there, outermost first."""
+    """Create the missing parents of `folder`, and return them, outermost first."""
     missing = [parent for parent in reversed(folder.parents) if not parent.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     return missing
 
 
 def temporary_name(folder: Path, kind: str) -> Path:
-    """A free name beside the folder that says which process made it."""
+    """Return a free name next to the folder that includes the process that made it."""
     return folder.parent / f".{folder.name}.{HOST}-{os.getpid()}-{secrets.token_hex(4)}.{kind}"
 
 
 def clean_up(folder: Path) -> None:
-    """Remove what processes that ended left beside the folder, and put back what one had moved away."""
+    """Remove what ended processes left next to the folder, and restore a folder that one of them had moved away."""
     for path in sorted(folder.parent.iterdir()):
         match = LEFT_BEHIND.fullmatch(path.name)
         if match is None or match["name"] != folder.name or match["host"] != HOST:
@@ -139,7 +146,7 @@ def clean_up(folder: Path) -> None:
 
 
 def put_back_or_remove(left: Path, folder: Path | None) -> None:
-    """Give a folder that was left behind the name that it had, if that is free; else remove it."""
+    """Restore the name of a folder that was left behind if that name is free; otherwise remove the folder."""
     if folder is not None and not folder.exists():
         with suppress(OSError):  # another process was faster
             left.rename(folder)
@@ -148,9 +155,9 @@ def put_back_or_remove(left: Path, folder: Path | None) -> None:
 
 
 def replace_folder(new: Path, folder: Path, require_free: RequireFree) -> None:
-    """Put a new folder in the place of an old one, if there is one; if that fails the old one stays.
+    """Replace a folder by a new one; if that fails, the old folder stays.
 
-    The old one is locked until it is gone or back in its place, so that nobody takes it for left behind.
+    The old folder is locked until it is removed or restored, so that no process takes it for left behind.
     """
     if not folder.exists():
         new.rename(folder)
@@ -168,7 +175,7 @@ def replace_folder(new: Path, folder: Path, require_free: RequireFree) -> None:
 
 @contextmanager
 def held_folder(folder: Path) -> Iterator[None]:
-    """A folder that is there, locked for the block; where others put another in its place meanwhile, that one is."""
+    """Lock an existing folder during the block; if another process replaces it meanwhile, lock the new folder."""
     while True:
         with opened_folder(folder) as descriptor:
             if descriptor is None or (hold(descriptor) and is_at(descriptor, folder)):
@@ -177,7 +184,7 @@ def held_folder(folder: Path) -> Iterator[None]:
 
 
 def rename_both(new: Path, folder: Path, require_free: RequireFree) -> None:
-    """Move the old folder away and the new one into its place, where the system cannot exchange them."""
+    """Move the old folder away and the new one into its place, on systems that cannot exchange two names."""
     old = temporary_name(folder, "old")
     folder.rename(old)
     with undone_by(lambda: old.rename(folder)):
@@ -189,7 +196,7 @@ def rename_both(new: Path, folder: Path, require_free: RequireFree) -> None:
 
 @contextmanager
 def undone_by(undo: Callable[[], object]) -> Iterator[None]:
-    """Undo what was done before the block, if the block raises."""
+    """Call `undo` if the block raises."""
     try:
         yield
     except BaseException:
@@ -198,7 +205,7 @@ def undone_by(undo: Callable[[], object]) -> Iterator[None]:
 
 
 def exchange_names(one: Path, other: Path) -> bool:
-    """Swap two names in one step, so that at no moment neither is there; False where the system cannot."""
+    """Exchange two names in one step, so that both exist at every moment; return False if the system cannot."""
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "renameat2"):
         return False
@@ -208,17 +215,17 @@ def exchange_names(one: Path, other: Path) -> bool:
 
 
 def sync_files(folder: Path) -> None:
-    """Have everything below a folder on the disk before it gets its name; links are not followed."""
+    """Write everything below a folder to the disk before the folder gets its name; symbolic links are not followed."""
     for place, _, files in os.walk(folder, topdown=False):
         for path in (Path(place) / name for name in files):
-            if stat.S_ISREG(path.lstat().st_mode):  # others cannot be synchronized, and pipes would be waited for
+            if stat.S_ISREG(path.lstat().st_mode):  # other kinds cannot be synchronized, and opening a pipe would block
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
         sync_folder(Path(place))
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk."""
+    """Write the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

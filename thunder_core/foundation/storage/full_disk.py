@@ -1,4 +1,4 @@
-"""File systems that take no more: how their errors are recognized and told."""
+"""Full file systems: recognize their errors and raise `OutOfDisk`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.foundation.errors import OutOfDisk
 
 
 class Fullness(NamedTuple):
-    """The reason why a file system takes no more, and what can be done."""
+    """The reason why a file system accepts no more data, and the fix."""
 
     what: str
     fix: str
@@ -23,14 +23,14 @@ FULL: dict[int | None, Fullness] = {
     errno.EDQUOT: Fullness("the user's disk quota is exhausted", ROOM),
     errno.EFBIG: Fullness("a file would exceed this process's limit", "raise the limit (`ulimit -f`)"),
 }
-NO_FOLDER = "No usable temporary directory"  # Python's `tempfile` says so, where it could write to none
+NO_FOLDER = "No usable temporary directory"  # the message of Python's `tempfile` if it can write to no folder
 NO_TEMPORARY = Fullness(
     "there is no writable folder for temporary files", "free disk space, or set TMPDIR to a writable folder"
 )
 
 
 def fullness(error: BaseException) -> Fullness | None:
-    """The reason why the file system takes no more; None for any other error."""
+    """Return the reason why the file system accepts no more data, or None for any other error."""
     if not isinstance(error, OSError):
         return None
     return NO_TEMPORARY if NO_FOLDER in str(error) else FULL.get(error.errno)
@@ -38,7 +38,7 @@ def fullness(error: BaseException) -> Fullness | None:
 
 @contextmanager
 def full_disk_told(consequence: str, advice: str = "") -> Iterator[None]:
-    """Raise `OutOfDisk`, with what follows and what else can be done, where the file system takes no more."""
+    """Raise `OutOfDisk` with `consequence` and `advice` if the file system accepts no more data during the block."""
     try:
         yield
     except OSError as error:

@@ -7,7 +7,7 @@ import sysconfig
 
 
 def installers_folders() -> list[str]:
-    """The folders of installed packages, the user's among them, and of Python's own library."""
+    """Return the folders of installed packages, including the user's, and of Python's standard library."""
     users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     return [*(sysconfig.get_path(name) for name in names), *site.getsitepackages(), *users]

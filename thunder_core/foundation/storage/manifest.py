@@ -1,4 +1,4 @@
-"""Sealed manifests: what a folder holds, the size and digest of every file, and a digest of the manifest itself."""
+"""Sealed manifests: the size and digest of every file in a folder, other facts, and a digest of the manifest itself."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ class FileFacts(StoredFacts):
 
 
 class SealedManifest(StoredFacts):
-    """A manifest whose last field, `digest`, is that of the manifest without it.
+    """A manifest whose last field, `digest`, is the digest of the other fields.
 
-    `leaves_out_defaults` says whether fields that have their defaults are written.
+    If `leaves_out_defaults` is set, fields that have their default values are not written.
     """
 
     leaves_out_defaults: ClassVar[bool] = False
 
     def sealed(self) -> Self:
-        """The manifest with its own digest."""
+        """Return the manifest with its own digest."""
         return self.model_copy(update={"digest": self._own_digest()})
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the digest is that of the content."""
+        """Whether `digest` is the digest of the other fields."""
         return getattr(self, "digest", None) == self._own_digest()
 
     def to_bytes(self) -> bytes:
-        """The one form in which this manifest is written."""
+        """Return the canonical bytes of this manifest."""
         return text_of(self.model_dump(mode="json", exclude_defaults=self.leaves_out_defaults))
 
     def _own_digest(self) -> str:
@@ -55,28 +55,28 @@ class SealedManifest(StoredFacts):
 
 
 def text_of(content: Mapping[str, object]) -> bytes:
-    """Plain data in the one form in which manifests are written."""
+    """Return plain data as the canonical JSON of manifests."""
     return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def ends_with_seal(content: bytes) -> bool:
-    """Whether the last line of a manifest is the digest of the others; nothing of it is understood for that."""
-    found = SEAL.search(content)
-    return found is not None and digest_of(content[: found.start()] + b"\n}\n") == found[1].decode()
+    """Whether the last line of a manifest is the digest of the lines before it; the content is not parsed."""
+    match = SEAL.search(content)
+    return match is not None and digest_of(content[: match.start()] + b"\n}\n") == match[1].decode()
 
 
 def facts_of_content(content: bytes) -> FileFacts:
-    """The size and digest of some bytes."""
+    """Return the size and digest of some bytes."""
     return FileFacts(size=len(content), digest=digest_of(content))
 
 
 def facts_of_file(path: Path) -> FileFacts:
-    """The size and digest of a file."""
+    """Return the size and digest of a file."""
     return FileFacts(size=path.stat().st_size, digest=digest_of_file(path))
 
 
 def files_of(folder: Path) -> dict[str, FileFacts]:
-    """The size and digest of every file below a folder."""
+    """Return the size and digest of every file below a folder."""
     return {
         path.relative_to(folder).as_posix(): facts_of_file(path) for path in sorted(folder.rglob("*")) if path.is_file()
     }

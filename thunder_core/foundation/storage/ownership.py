@@ -1,4 +1,4 @@
-"""The ownership of folders whose content is trusted: the user's own, to which nobody else can write."""
+"""Checks that a folder with trusted content belongs to the user and is not writable by others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def owners() -> frozenset[int]:
-    """Whose folders are used: the user's own and the administrator's."""
+    """Return the user numbers whose folders are trusted: the user's own and the administrator's."""
     return frozenset({os.geteuid(), 0})
 
 
-def fault_of(found: os.stat_result) -> str:
-    """The fault in whose a folder is or who can write to it; empty where there is none."""
-    if found.st_uid not in owners():
-        return f"belongs to another user (number {found.st_uid})"
-    return "can be written by other users" if found.st_mode & WRITABLE_BY_OTHERS else ""
+def fault_of(status: os.stat_result) -> str:
+    """Return the problem with the owner or the permissions of a folder; empty if there is none."""
+    if status.st_uid not in owners():
+        return f"belongs to another user (number {status.st_uid})"
+    return "can be written by other users" if status.st_mode & WRITABLE_BY_OTHERS else ""

@@ -1,6 +1,6 @@
-"""Files that people name: what is wrong with one in words, and its bytes up to a bound.
+"""Files that users name: describe why a file cannot be read, and read its bytes up to a limit.
 
-A device or a pipe may have no end, or nothing to say, so none is opened.
+Devices and pipes are not opened, because they may have no end or no data.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from pathlib import Path
 
 
 def fault_of_file(path: Path) -> str:
-    """The reason why a path cannot be read as a file, as the end of a sentence; empty where nothing is wrong."""
+    """Return why a path cannot be read as a file, as the end of a sentence; empty if it can be read."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         return "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {reason_of(error)}"
     except ValueError as error:  # a zero byte in the name
         return f"cannot be read: {error}"
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         return "cannot be read: Is a directory"
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return "cannot be read: it is a device or a pipe, not a file"
     return "" if os.access(path, os.R_OK) else "cannot be read: Permission denied"
 
 
 def read_plain(path: Path, most: int) -> bytes:
-    """The bytes of a file; raises OSError, whose message says what is wrong, for none or for more than `most`."""
+    """Return the bytes of a file; raise OSError with the reason if it cannot be read or has more than `most` bytes."""
     if fault := fault_of_file(path):
         raise OSError(fault)
     with path.open("rb") as file:
@@ -37,5 +37,5 @@ def read_plain(path: Path, most: int) -> bytes:
 
 
 def reason_of(error: OSError) -> str:
-    """The reason of an error of the system, in its words."""
+    """Return the operating system's text for an error."""
     return error.strerror or str(error)

@@ -1,6 +1,6 @@
-"""Faults of the files of sealed folders: each function says in words how a file differs from its manifest, if it does.
+"""Differences between the files of sealed folders and their manifests; each function describes one kind in words.
 
-Artifacts and the cache hold their files against these, whichever way each opens them, and raise errors of their own.
+Artifacts and the cache use these functions, and each raises its own errors.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import os
 import stat
 
 
-def fault_of_kind(found: os.stat_result) -> str:
-    """The fault of what is no plain file: a folder, a link, a pipe; empty for a plain file."""
-    return "" if stat.S_ISREG(found.st_mode) else "is not a plain file"
+def fault_of_kind(status: os.stat_result) -> str:
+    """Return the problem with a folder, a symbolic link or a pipe; empty for a plain file."""
+    return "" if stat.S_ISREG(status.st_mode) else "is not a plain file"
 
 
-def fault_of_size(found: os.stat_result, size: int) -> str:
-    """The fault of a file that has another size in bytes than the manifest says; empty where it has that size."""
-    return "" if found.st_size == size else f"has {found.st_size} bytes instead of {size}"
+def fault_of_size(status: os.stat_result, size: int) -> str:
+    """Return the problem with a file whose size in bytes differs from the manifest; empty if the size is right."""
+    return "" if status.st_size == size else f"has {status.st_size} bytes instead of {size}"
 
 
 def fault_of_digest(found: str, digest: str) -> str:
-    """The fault of a file that does not match its digest in the manifest; empty where it has that digest."""
+    """Return the problem with a file whose digest differs from the manifest; empty if the digest is right."""
     return "" if found == digest else "does not match its digest in the manifest"

@@ -1,1 +1,1 @@
-"""Facts about traces: shared memory, writes, grad mode, sizes, repeats. Nothing is rewritten here."""
+"""Analyses of traces: shared memory, writes, grad mode, sizes, repeats. No module here rewrites a trace."""

@@ -1,4 +1,4 @@
-"""Aliasing: which names of a trace may share memory, as far as the schemas of the aten operations tell."""
+"""Aliasing: the names of a trace that may share memory, according to the schemas of the aten operations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 
-# Operators that share memory with what they are given, though their schemas do not say so.
+# Operators that share memory with their inputs, although their schemas do not declare it.
 UNDECLARED_VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias"})
-# The schemas of operators whose own ones do not say that they always return views.
+# Schemas for operators that always return views, although their own schemas do not declare it.
 SCHEMAS = {torch.ops.aten.data.default: torch._C.parse_schema("aten::data(Tensor(a) self) -> Tensor(a)")}
 
 
@@ -22,7 +22,7 @@ class AliasSets(DisjointSets[str]):
     """Sets of names that may share memory."""
 
     def add(self, bsym: BoundSymbol) -> None:
-        """Record which results of a bound symbol's aten operations may share memory with what these are given."""
+        """Record which results of a bound symbol's aten operations may share memory with their inputs."""
         for operation in bsym.at_level("aten"):
             for result in operation.outputs:
                 for source in aliased_inputs(operation):
@@ -30,7 +30,7 @@ class AliasSets(DisjointSets[str]):
 
 
 def alias_sets(bsyms: Iterable[BoundSymbol], aliases: Iterable[Iterable[str]] = ()) -> AliasSets:
-    """The names of some bound symbols by the memory that they may share; `aliases` are names that do from the start."""
+    """Return the names of bound symbols by the memory that they may share; `aliases` share memory from the start."""
     sets = AliasSets()
     for first, *others in aliases:
         for other in others:
@@ -41,7 +41,7 @@ def alias_sets(bsyms: Iterable[BoundSymbol], aliases: Iterable[Iterable[str]] = 
 
 
 def names_written_to(trace: Trace) -> frozenset[str]:
-    """Every name whose memory some bound symbol of the trace writes to, or may."""
+    """Return every name whose memory a bound symbol of the trace writes to, or may write to."""
     if not any(bsym.mutates for bsym in trace.bound_symbols):
         return frozenset()
     aliasing = alias_sets(trace.bound_symbols, trace.aliases)
@@ -52,7 +52,7 @@ def names_written_to(trace: Trace) -> frozenset[str]:
 
 
 def aliased_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
-    """The inputs whose memory the results of an operation may share; all of them where nothing is known."""
+    """Yield the inputs whose memory the results of an operation may share; all inputs if the schema is unknown."""
     if operation.fresh:
         return
     schema = schema_of(operation)
@@ -66,7 +66,7 @@ def aliased_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
 
 
 def is_view(bsym: BoundSymbol) -> bool:
-    """Whether all that a bound symbol makes are views: each of its aten operations writes nothing, and aliases."""
+    """Whether all results of a bound symbol are views: each of its aten operations aliases and writes nothing."""
     schemas = [schema_of(operation) for operation in bsym.at_level("aten")]
     return all(
         schema is not None
@@ -78,13 +78,13 @@ def is_view(bsym: BoundSymbol) -> bool:
 
 
 def may_return_view(bsym: BoundSymbol) -> bool:
-    """Whether a result of a bound symbol may be a view of what it reads: unknown operations count as if it were."""
+    """Whether a result of a bound symbol may be a view of its inputs; unknown operations count as views."""
     schemas = [schema_of(operation) for operation in bsym.at_level("aten")]
     return any(schema is None or any(out.alias_info is not None for out in schema.returns) for schema in schemas)
 
 
 def shares_storage(operation: BoundSymbol) -> bool:
-    """Whether an aten operation is known to return the storage of what it reads: by its schema, or undeclared."""
+    """Whether an aten operation returns the storage of an input: declared by its schema, or known here."""
     schema = schema_of(operation)
     if schema is None:
         return False
@@ -92,13 +92,13 @@ def shares_storage(operation: BoundSymbol) -> bool:
 
 
 def schema_of(operation: BoundSymbol) -> torch.FunctionSchema | None:
-    """The schema of the operator that a bound symbol calls; None for what is no operator."""
+    """Return the schema of the operator that a bound symbol calls; None if it does not call an operator."""
     target = operation.symbol.target
     return SCHEMAS.get(target, target._schema) if isinstance(target, torch._ops.OpOverload) else None
 
 
 def tensors_written(operation: BoundSymbol) -> Iterator[TensorProxy]:
-    """The tensors that an aten operation writes to, as its schema says."""
+    """Yield the tensors that an aten operation writes to, according to its schema."""
     schema = schema_of(operation)
     if schema is None or not schema.is_mutable:
         return

@@ -1,4 +1,4 @@
-"""Collectives: which bound symbols communicate, in which group, how much, and where the program waits for them."""
+"""Collectives: the bound symbols that communicate, their groups and sizes, and the places where the program waits."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from thunder_core.tracing.ir.trace import Trace, nested_bound_symbols
 
 WAITS = frozenset({"wait_tensor", "wait"})
 FROM_RANK_TO_RANK = frozenset({"send", "recv", "isend", "irecv", "batch_p2p_ops"})
-OWN_CODE = "code of its own"  # the kind of what a `torch.autograd.Function` communicates
-# Collectives to which each rank may give tensors of other sizes than the others.
+OWN_CODE = "code of its own"  # the kind of the communication in a `torch.autograd.Function`
+# Collectives for which the ranks may pass tensors of different sizes.
 UNEVEN = frozenset({"all_to_all_single", "all_to_all", "all_gather"})
-SEVERAL = "_coalesced"  # the end of the names of collectives with several tensors, the same ones on all ranks
+SEVERAL = "_coalesced"  # the suffix of collectives of several tensors, which are the same on all ranks
 
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective that begins: its kind, its group, and `facts` that are the same on all ranks of the group.
+    """A collective operation: its kind, its group, and `facts` that are equal on all ranks of the group.
 
-    `bytes` are those of the tensors that it reads. Only ranks of the group that are named have to do with a message
-    from one rank to another.
+    `bytes` is the size of the tensors that it reads. A message from one rank to another involves only these two ranks.
     """
 
     kind: str
@@ -35,7 +34,7 @@ class Collective:
 
     @property
     def is_of_all_ranks(self) -> bool:
-        """Whether all ranks of the group take part."""
+        """Whether all ranks of the group take part in the collective."""
         return self.kind not in FROM_RANK_TO_RANK
 
     def __str__(self) -> str:
@@ -43,12 +42,12 @@ class Collective:
 
 
 def name_of_operator(bsym: BoundSymbol) -> str:
-    """The name of an operator without its namespace and overload: `all_reduce` of `_c10d_functional.all_reduce`."""
+    """Return an operator's name without namespace and overload: `all_reduce` for `_c10d_functional.all_reduce`."""
     return bsym.symbol.name.removesuffix(".default").rpartition(".")[2].removesuffix("_")
 
 
 def operators(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
-    """The operators by which a bound symbol communicates: itself, or parts of it."""
+    """Yield the operators with which a bound symbol communicates: the bound symbol itself, or its subsymbols."""
     if bsym.symbol.communicates or bsym.uses_process_group:
         yield bsym
     else:
@@ -57,12 +56,12 @@ def operators(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
 
 
 def is_wait(operator: BoundSymbol) -> bool:
-    """Whether an operator waits for a collective that has begun."""
+    """Whether an operator waits for a collective that was started."""
     return operator.symbol.communicates and name_of_operator(operator) in WAITS
 
 
 def collective_of(operator: BoundSymbol, source: SourceLine | None) -> Collective:
-    """The collective that an operator begins."""
+    """Return the collective that an operator starts."""
     tensors = [proxy for proxy in operator.inputs if isinstance(proxy, TensorProxy)]
     size = sum(proxy.bytes for proxy in tensors)
     if operator.uses_process_group:
@@ -77,7 +76,7 @@ def collective_of(operator: BoundSymbol, source: SourceLine | None) -> Collectiv
 
 
 def collectives_of(trace: Trace) -> tuple[Collective, ...]:
-    """The collectives that a trace begins, in their order."""
+    """Return the collectives that a trace starts, in order."""
     return tuple(
         collective_of(operator, bsym.source)
         for bsym in nested_bound_symbols(trace)
@@ -89,13 +88,13 @@ def collectives_of(trace: Trace) -> tuple[Collective, ...]:
 
 @dataclass(frozen=True)
 class Waits:
-    """The places in a row of bound symbols at which the program waits, and for which collectives that began before."""
+    """The waits in a sequence of bound symbols, and the collectives that they wait for."""
 
     bsyms: Sequence[BoundSymbol]
 
     @cached_property
     def starts(self) -> dict[int, int]:
-        """The place of what began, by the place of the wait for it."""
+        """The position of each wait, and the position of the collective that it waits for."""
         makers: dict[str, int] = {}
         starts: dict[int, int] = {}
         for place, bsym in enumerate(self.bsyms):
@@ -108,12 +107,12 @@ class Waits:
         return starts
 
     def held(self) -> dict[int, tuple[Proxy, ...]]:
-        """The proxies that a collective reads, by the place of the wait for it: their memory is needed until then."""
+        """Return the inputs of each collective by the position of its wait; their memory is needed until then."""
         return {wait: self.bsyms[start].inputs for wait, start in self.starts.items() if wait != start}
 
 
 def groups_of(collectives: Iterable[Collective]) -> dict[str, list[Collective]]:
-    """The collectives in which all ranks of a group take part, by the name of the group."""
+    """Return the collectives of all ranks of a group, by the name of the group."""
     groups: dict[str, list[Collective]] = {}
     for collective in collectives:
         if collective.is_of_all_ranks and collective.group:

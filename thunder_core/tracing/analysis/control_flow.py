@@ -1,4 +1,4 @@
-"""Bound symbols with sub-traces, the functions that a higher-order operator is given, and passes over these."""
+"""Bound symbols with sub-traces, the functions that are passed to a higher-order operator, and passes over these."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from thunder_core.tracing.ir.trace import Trace, with_subtraces
 
 
 def transformed(trace: Trace, transform: Callable[[Trace], Trace]) -> Trace:
-    """Return the trace behind a transform, which is applied to its sub-traces first, and to theirs before.
+    """Apply a transform to a trace, after its sub-traces at all depths were transformed.
 
-    A `Transform` may do otherwise to sub-traces (`of_function`). Raises `OperationFailed` for one by which a function
-    returns tensors of other shapes or dtypes, which the bound symbol that calls it does not.
+    A `Transform` may treat sub-traces differently (`of_function`). Raises `OperationFailed` if the transformed function
+    returns tensors of other shapes or dtypes, because the bound symbol that calls the function does not change.
     """
     return transform(_with_transformed_functions(trace, transform))
 
 
 def _with_transformed_functions(trace: Trace, transform: Callable[[Trace], Trace]) -> Trace:
-    """Return a trace behind a transform of its sub-traces alone."""
+    """Return a trace with only its sub-traces transformed."""
     if not any(bsym.functions for bsym in trace.bound_symbols):
         return trace
     of_function = getattr(transform, "of_function", transform)
@@ -35,7 +35,7 @@ def _with_transformed_functions(trace: Trace, transform: Callable[[Trace], Trace
 
 
 def require_alike(bsym: BoundSymbol, function: Trace, changed: Trace) -> Trace:
-    """Return a function of a bound symbol behind a transform; `OperationFailed` for one that returns something else."""
+    """Return the transformed function; raise `OperationFailed` if its results have other shapes or dtypes."""
     if list(map(_kind, function.output)) != list(map(_kind, changed.output)):
         raise OperationFailed(
             f"the transform {changed.made_by} changes the dtypes or shapes of the results of a function that is passed "
@@ -47,7 +47,7 @@ def require_alike(bsym: BoundSymbol, function: Trace, changed: Trace) -> Trace:
 
 
 def _kind(result: object) -> object:
-    """The dtype and shape of a tensor that a function returns."""
+    """Return the dtype and shape of a tensor result; other results are returned unchanged."""
     return (result.dtype, tuple(result.shape)) if isinstance(result, TensorProxy) else result
 
 

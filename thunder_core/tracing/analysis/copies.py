@@ -1,4 +1,4 @@
-"""Copies in traces with symbolic sizes that are views for some sizes, such as `contiguous`, and where that matters."""
+"""Copies in traces with symbolic sizes that are views for some sizes, such as `contiguous`, and their effect."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ CLONES = ("torch.ops.aten.clone.default", "torch.Tensor.clone", "torch.clone")
 
 
 def tells_copies_from_views(trace: Trace) -> bool:
-    """Whether it matters that a copy which a trace makes is a view for some sizes (`contiguous`, `reshape`).
+    """Whether a program could notice that a copy is a view for some sizes (`contiguous`, `reshape`).
 
-    It does where the copy, or what it is a copy of, is written to from then on, and where the caller gets it, who may
-    write to it.
+    It could if the copy or its original is written to afterwards. It also could if the caller receives the copy,
+    because the caller may write to it.
     """
     copies = [bsym for bsym in trace.bound_symbols if is_view_for_some_sizes(bsym)]
     if not copies:
@@ -41,15 +41,15 @@ def tells_copies_from_views(trace: Trace) -> bool:
 
 
 def is_view_for_some_sizes(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol gives a copy of a tensor, for the sizes that it was traced with, but need not for others.
+    """Whether a bound symbol returns a copy for the traced sizes that may be a view for other sizes.
 
-    Copies that it makes for itself, to compute with them, do not count: nobody can write to these.
+    Internal copies of the bound symbol do not count, because no other code can write to them.
     """
     return bsym.symbol.name not in CLONES and any(out.name in copied_names(bsym.operations) for out in bsym.outputs)
 
 
 def copied_names(operations: Iterable[BoundSymbol]) -> set[str]:
-    """The names that aten operations give to copies, and to what shares memory with these."""
+    """Return the names of the copies that aten operations make, and of their views."""
     names: set[str] = set()
     for operation in operations:
         views = shares_storage(operation) and any(proxy.name in names for proxy in operation.inputs)
@@ -59,7 +59,7 @@ def copied_names(operations: Iterable[BoundSymbol]) -> set[str]:
 
 
 def is_copy(operation: BoundSymbol) -> bool:
-    """Whether an aten operation gives the elements of one tensor as they are, in memory of their own."""
+    """Whether an aten operation copies the elements of a tensor unchanged into new memory."""
     if operation.symbol.name not in COPIES:
         return False
     copy, original = operation.output, operation.args[0]

@@ -1,4 +1,4 @@
-"""Cuts: where to divide a computation so that equal stretches come out and little fusion is lost at their ends."""
+"""Cuts: where to divide a computation into equal segments with little loss of fusion at the boundaries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.tracing.analysis.structure import structural_key
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-# Operations that a compiler calls rather than writes: what stands on either side of one is never one kernel.
+# Operations that a compiler calls as library kernels: operations before and after such a call never share a kernel.
 EXTERN_CALLS = frozenset(
     f"torch.ops.aten.{name}"
     for name in (
@@ -27,20 +27,20 @@ EXTERN_CALLS = frozenset(
 
 
 def is_extern_call(operation: BoundSymbol) -> bool:
-    """Whether an aten operation is called as a whole: products of matrices, convolutions, attention."""
+    """Whether an aten operation is a library call: matrix products, convolutions, attention."""
     return operation.symbol.name.rpartition(".")[0] in EXTERN_CALLS
 
 
 def divided(bsyms: Sequence[BoundSymbol]) -> list[range]:
-    """The places of the bound symbols as stretches: each period of a repeat is one, and what lies between repeats."""
+    """Return the segments of the bound symbols: each period of a repeat, and the stretches between repeats."""
     cuts = {
-        cut for repeat in find_repeats([structural_key(bsym) for bsym in bsyms]) for cut in _placed(repeat, bsyms).cuts
+        cut for repeat in find_repeats([structural_key(bsym) for bsym in bsyms]) for cut in _place(repeat, bsyms).cuts
     }
     return [range(start, stop) for start, stop in pairwise(sorted({0, len(bsyms)} | cuts))]
 
 
-def _placed(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
-    """The repeat begun where a cut costs least; of three periods or more it may lose one for that."""
+def _place(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
+    """Return the repeat shifted to the cheapest cut; a repeat of three or more periods may lose one period."""
     window = bsyms[repeat.start : repeat.start + repeat.period * min(repeat.count, 3)]
     costs = cut_costs(window)[repeat.period :]
     allowed = repeat.period if repeat.count > 2 else min(repeat.slack + 1, repeat.period)
@@ -49,14 +49,14 @@ def _placed(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
 
 @dataclass
 class Cost:
-    """The cost of a cut: the bytes that one kernel would have kept to itself, and how many tensors cross."""
+    """The cost of a cut: the bytes that one kernel would keep internal, and the number of tensors that cross it."""
 
     bytes: int = 0
     tensors: int = 0
 
 
 def cut_costs(bsyms: Sequence[BoundSymbol]) -> list[Cost]:
-    """The cost of a cut before each bound symbol, and behind the last."""
+    """Return the cost of a cut before each bound symbol, and after the last one."""
     costs = [Cost() for _ in range(len(bsyms) + 1)]
     for value in _Values().of(bsyms):
         for place in range(value.defined_at + 1, value.last_read_at + 1):
@@ -68,10 +68,10 @@ def cut_costs(bsyms: Sequence[BoundSymbol]) -> list[Cost]:
 
 @dataclass
 class _Value:
-    """A tensor: the place of the bound symbol that defines it, its bytes, and the place at which it is last read.
+    """A tensor: the position of the bound symbol that defines it, its bytes, and the position of its last reader.
 
-    `depth` is the greatest number of extern calls on a way to it. `last_fusible_read_at` is the last place at which an
-    operation reads it that could share a kernel with the one that defines it.
+    `depth` is the greatest number of extern calls on a path to it. `last_fusible_read_at` is the position of the last
+    reader that could share a kernel with the operation that defines the tensor.
     """
 
     defined_at: int
@@ -83,7 +83,7 @@ class _Value:
 
 @dataclass
 class _Values:
-    """The tensors of some bound symbols by name; a view stands for the tensor that it is a view of."""
+    """The tensors of bound symbols by name; a view is represented by its base."""
 
     known: dict[str, _Value] = field(default_factory=dict)
 

@@ -1,6 +1,6 @@
-"""Errors by data: the operations that raise, or do not, by the values of the tensors that they are given.
+"""Operations that raise, or do not raise, depending on the values of their input tensors.
 
-Such an operation matters where nobody reads its result, since eager PyTorch raises its error all the same.
+Such an operation matters even if no other operation reads its result, because eager PyTorch would raise its error.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-# Checks of metadata, which tensors without data have: they are decided when a program is traced.
+# Checks of metadata, which are decided at tracing because tensors without data have metadata.
 CHECK_METADATA = frozenset({"aten::_assert_tensor_metadata"})
-MARKS_FOR_PROFILERS = "profiler::"  # begins the names of operators that tell profilers where a program is
-# Checks that return a tensor, by which the order of operations could be told.
+MARKS_FOR_PROFILERS = "profiler::"  # the namespace of operators that mark ranges for profilers
+# Checks that return a token tensor, with which a program can order operations.
 RETURN_TOKEN = frozenset({"aten::_functional_assert_async", "aten::_functional_assert_scalar"})
 
-# Operators that look for places in memory, probabilities or matrices of a kind, and may find others; in place too.
+# Operators that need valid indices, valid probabilities or special matrices, and raise otherwise; also in place.
 RAISE_BY_VALUES = frozenset(
     f"aten::{name}"
     for name in (
@@ -35,30 +35,30 @@ RAISE_BY_VALUES = frozenset(
         *("poisson", "binomial"),
     )
 )
-# The classes of the errors that values of tensors lead to, in PyTorch and in Python's operators on numbers.
+# The classes of errors that depend on tensor values, in PyTorch and in Python's operators on numbers.
 LIN_ALG_ERROR: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
 ERRORS_BY_VALUES = (IndexError, RuntimeError, LIN_ALG_ERROR, ValueError, ZeroDivisionError, OverflowError)
-# Functions that look at values themselves, which the operations that they do on metadata alone do not tell.
+# Functions that read tensor values although their recorded operations only read metadata.
 LOOK_AT_VALUES = frozenset({torch.nn.functional.one_hot})
-# Python's operators on numbers that are computed, which raise where they divide by zero.
+# Python's operators on computed numbers, which raise if the divisor is zero.
 DIVIDE_NUMBERS = frozenset({operator.truediv, operator.floordiv, operator.mod})
 
 
 def divides_integers(operation: BoundSymbol) -> bool:
-    """Whether an operation gives integers, and what it divides by is zero, or computed and may be."""
+    """Whether an operation returns integers, and its divisor is zero or a computed value."""
     divisor = second_argument(operation)
     return gives_integers(operation) and (isinstance(divisor, Proxy) or divisor == 0)
 
 
 def divides_numbers(operation: BoundSymbol) -> bool:
-    """Whether an operation on numbers alone divides by zero, or by what is computed and may be."""
+    """Whether an operation on numbers has a divisor that is zero or a computed value."""
     divisor = second_argument(operation)
     is_of_tensors = any(isinstance(proxy, TensorProxy) for proxy in operation.inputs)
     return not is_of_tensors and (isinstance(divisor, Proxy) or divisor == 0)
 
 
 def raises_integers_to_negative_power(operation: BoundSymbol) -> bool:
-    """Whether an operation raises integers to one power that is negative, or computed and may be; tensors may be."""
+    """Whether an operation raises integers to a scalar power that is negative or computed."""
     power = second_argument(operation)
     if power is None or isinstance(power, TensorProxy) or not gives_integers(operation):
         return False
@@ -66,22 +66,22 @@ def raises_integers_to_negative_power(operation: BoundSymbol) -> bool:
 
 
 def has_sorter(operation: BoundSymbol) -> bool:
-    """Whether a search is given the places of the sorted elements, which may lie outside."""
+    """Whether a search has a `sorter`, a tensor of indices which may be out of range."""
     return operation.kwargs.get("sorter") is not None
 
 
 def second_argument(operation: BoundSymbol) -> Any:
-    """The second positional argument of an operation; None where there is none."""
+    """Return the second positional argument of an operation, or None if it has only one."""
     return operation.args[1] if len(operation.args) > 1 else None
 
 
 def gives_integers(operation: BoundSymbol) -> bool:
-    """Whether none of the tensors that an operation gives has numbers with fractions."""
+    """Whether no tensor result of an operation has a floating-point or complex dtype."""
     tensors = (proxy for proxy in operation.outputs if isinstance(proxy, TensorProxy))
-    return not any(one.dtype.is_floating_point or one.dtype.is_complex for one in tensors)
+    return not any(proxy.dtype.is_floating_point or proxy.dtype.is_complex for proxy in tensors)
 
 
-# Operators that raise by values for some arguments alone, and whether these are such.
+# Operators that raise depending on values only for some arguments, and the check of these arguments.
 RAISE_BY_ARGUMENTS: Mapping[str, Callable[[BoundSymbol], bool]] = {
     **{f"aten::{name}": divides_integers for name in ("div", "floor_divide", "remainder", "fmod")},
     "aten::pow": raises_integers_to_negative_power,
@@ -91,7 +91,7 @@ RAISE_BY_ARGUMENTS: Mapping[str, Callable[[BoundSymbol], bool]] = {
 
 @cache
 def is_check(target: object) -> bool:
-    """Whether a bound symbol's target is an operator without results, there for its error or for what else it does."""
+    """Whether a target is an operator without results, called for its error or another effect."""
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
     name = target._schema.name
@@ -101,7 +101,7 @@ def is_check(target: object) -> bool:
 
 
 def may_raise(bsym: BoundSymbol) -> bool:
-    """Whether values of tensors decide that a bound symbol raises, as far as its operations are known to."""
+    """Whether a bound symbol may raise depending on tensor values, according to its known operations."""
     target = bsym.symbol.target
     if target in DIVIDE_NUMBERS and divides_numbers(bsym):
         return True
@@ -115,7 +115,7 @@ def _may_raise(operation: BoundSymbol) -> bool:
 
 @cache
 def _raises_of(target: object) -> bool | Callable[[BoundSymbol], bool]:
-    """Whether calls of a target may raise by values, or the function that tells it of a call."""
+    """Return whether calls of a target may raise depending on values, or the function that decides it for a call."""
     if not isinstance(target, torch._ops.OpOverload):
         return False
     name = target._schema.name.removesuffix("_")

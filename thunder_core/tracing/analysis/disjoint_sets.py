@@ -11,24 +11,24 @@ Member = TypeVar("Member", bound=Hashable)
 
 @dataclass
 class DisjointSets(Generic[Member]):
-    """Sets without common members, which can be united; what was never united is a set of its own."""
+    """Disjoint sets that can be united; a member that was never united is a set of its own."""
 
     _parents: dict[Member, Member] = field(default_factory=dict)
     _members: dict[Member, set[Member]] = field(default_factory=dict)
 
     def representative(self, member: Member) -> Member:
-        """The one member that stands for all of its set."""
+        """Return the representative member of the set that contains a member."""
         while (parent := self._parents.get(member, member)) != member:
             self._parents[member] = self._parents.get(parent, parent)
             member = parent
         return member
 
     def members(self, member: Member) -> frozenset[Member]:
-        """All members of the set that this one is in."""
+        """Return all members of the set that contains a member."""
         return frozenset(self._members.get(self.representative(member), {member}))
 
     def unite(self, one: Member, other: Member) -> None:
-        """Make one set of the sets of two members."""
+        """Unite the sets of two members."""
         small, large = self.representative(one), self.representative(other)
         if small != large:
             self._parents[small] = large

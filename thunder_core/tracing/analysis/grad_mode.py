@@ -1,4 +1,4 @@
-"""Grad mode: where in a trace autograd is on, and which tensors it may have to follow."""
+"""Grad mode: where in a trace autograd is on, and which tensors it may have to track."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def sets_grad_mode(bsym: BoundSymbol) -> bool:
 
 
 def grad_modes(bsyms: Iterable[BoundSymbol], enabled: bool | None = None) -> Iterator[bool]:
-    """For each bound symbol whether autograd is on there; for one that switches it, whether it is on from there.
+    """Yield whether autograd is on for each bound symbol; for a switch, yield the mode after it.
 
-    `enabled` is the mode before the first one: that of this thread, if it is not given.
+    `enabled` is the mode before the first bound symbol; by default it is the mode of this thread.
     """
     mode = torch.is_grad_enabled() if enabled is None else enabled
     for bsym in bsyms:
@@ -30,15 +30,15 @@ def grad_modes(bsyms: Iterable[BoundSymbol], enabled: bool | None = None) -> Ite
 
 
 def followed_by_autograd(trace: Trace) -> frozenset[str]:
-    """The names that autograd may record when the trace runs in the grad mode of this thread.
+    """Return the names that autograd may track when the trace runs in the grad mode of this thread.
 
-    Rather one too many than one too few: what is detached counts as following its input.
+    The result may contain too many names, but never too few: a detached tensor counts as dependent on its input.
     """
     return _followed_and_made(trace)[0]
 
 
 def followed_when_made(trace: Trace) -> frozenset[str]:
-    """The names that autograd may record from where they are made: not those that it follows since a write."""
+    """Return the names that autograd may track from their definition, without those tracked only since a write."""
     return _followed_and_made(trace)[1]
 
 
@@ -54,7 +54,7 @@ def _followed_and_made(trace: Trace) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def may_be_recorded(trace: Trace, requires_grad_names: frozenset[str]) -> list[bool]:
-    """For each bound symbol whether autograd may record it: it is on there, and it has to do with what it follows."""
+    """Return for each bound symbol whether autograd may record it: autograd is on, and a tracked tensor occurs."""
     return [
         enabled and any(proxy.name in requires_grad_names for proxy in (*bsym.inputs, *bsym.outputs))
         for bsym, enabled in zip(trace.bound_symbols, grad_modes(trace.bound_symbols), strict=True)

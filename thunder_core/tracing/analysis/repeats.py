@@ -1,4 +1,4 @@
-"""Repeats: the stretches of a sequence that follow one another several times over, as the layers of a model do."""
+"""Repeats: equal consecutive segments of a sequence, such as the layers of a model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-CANDIDATES = 8  # periods that are tried for a sequence, the most frequent distances between equal keys first
-SHORTEST = 4  # keys in a period: less is not worth a function of its own
+CANDIDATES = 8  # periods that are tried for a sequence, starting with the most frequent distances between equal keys
+SHORTEST = 4  # keys in a period; a shorter period is not worth a function
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """From `start` on, `count` times the same `period` keys; the next `slack` keys would begin it once more."""
+    """A repeat: `count` times the same `period` keys from `start` on; the next `slack` keys continue the pattern."""
 
     start: int
     period: int
@@ -22,45 +22,45 @@ class Repeat:
 
     @property
     def stop(self) -> int:
-        """Behind the last whole period."""
+        """The end of the last complete period."""
         return self.start + self.period * self.count
 
     @property
     def saved(self) -> int:
-        """The number of keys that need not be looked at a second time."""
+        """The number of keys in the periods after the first."""
         return self.period * (self.count - 1)
 
     @property
     def cuts(self) -> list[int]:
-        """The places at which periods begin, and the end of the last one."""
+        """The positions at which periods begin, and the end of the last period."""
         return [self.start + self.period * number for number in range(self.count + 1)]
 
     def shifted(self, by: int) -> Repeat:
-        """The repeat, begun so much later: past the slack it loses a period."""
+        """Return the repeat shifted to a later start; a shift by more than the slack loses a period."""
         length = self.period * self.count + self.slack - by
         return Repeat(self.start + by, self.period, length // self.period, length % self.period)
 
 
 def find_repeats(keys: Sequence[Hashable]) -> list[Repeat]:
-    """The repeats of a sequence, apart from each other and in order; each saves as much as can be had where it is.
+    """Return the repeats of a sequence, disjoint and in order; each is the repeat that saves most in its segment.
 
-    Time grows linearly with the sequence for each repeat that is found.
+    The time for each repeat is linear in the length of the sequence.
     """
-    return sorted(_found(keys, 0, len(keys)), key=lambda repeat: repeat.start)
+    return sorted(_repeats_between(keys, 0, len(keys)), key=lambda repeat: repeat.start)
 
 
-def _found(keys: Sequence[Hashable], start: int, stop: int) -> Iterator[Repeat]:
+def _repeats_between(keys: Sequence[Hashable], start: int, stop: int) -> Iterator[Repeat]:
     candidates = [repeat for period in _periods(keys, start, stop) for repeat in _runs(keys, start, stop, period)]
     if not candidates:
         return
     best = max(candidates, key=lambda repeat: (repeat.saved, -repeat.period))
     yield best
-    yield from _found(keys, start, best.start)
-    yield from _found(keys, best.stop, stop)
+    yield from _repeats_between(keys, start, best.start)
+    yield from _repeats_between(keys, best.stop, stop)
 
 
 def _periods(keys: Sequence[Hashable], start: int, stop: int) -> list[int]:
-    """The distances at which most keys come again, the next time and the time after: those are worth a try."""
+    """Return the most frequent distances between equal keys, up to the fourth next occurrence, as candidate periods."""
     places: dict[Hashable, list[int]] = {}
     for place in range(start, stop):
         places.setdefault(keys[place], []).append(place)
@@ -72,7 +72,7 @@ def _periods(keys: Sequence[Hashable], start: int, stop: int) -> list[int]:
 
 
 def _runs(keys: Sequence[Hashable], start: int, stop: int, period: int) -> Iterator[Repeat]:
-    """The repeats of a period: where each key is the same as the one a period later."""
+    """Yield the repeats of a period: the stretches in which each key equals the key one period later."""
     breaks = [place for place in range(start, stop - period) if keys[place] != keys[place + period]]
     for before, after in pairwise([start - 1, *breaks, stop - period]):
         length = after - before - 1 + period

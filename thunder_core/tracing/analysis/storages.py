@@ -1,4 +1,4 @@
-"""Storages: which tensors of a computation share memory, and how many bytes are held by those that are alive."""
+"""Storages: the tensors of a computation that share memory, and the bytes held by live tensors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.extent import extent
 
-BLOCKS = {"cuda": 512}  # bytes to whose multiples an allocator rounds (c10/cuda/CUDACachingAllocator.h: kMinBlockSize)
+BLOCKS = {"cuda": 512}  # allocation granularity in bytes (c10/cuda/CUDACachingAllocator.h: kMinBlockSize)
 
 
 @dataclass
 class Storages:
-    """The storages that are held, each by the names that share it; one that is pinned stays whoever goes."""
+    """The live storages, each with the names that share it; a pinned storage stays after its last name is dropped."""
 
     held: int = 0
     _owners: dict[str, int] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Storages:
     _count: int = 0
 
     def make(self, name: str, size: int) -> None:
-        """A storage of its own for a name."""
+        """Allocate a new storage for a name."""
         self.drop(name)
         self._count += 1
         self._owners[name] = self._count
@@ -37,7 +37,7 @@ class Storages:
         self.held += size
 
     def share(self, name: str, base: str) -> None:
-        """Let a name share the storage of another; that of a name which is not known is nobody's."""
+        """Let a name share the storage of another name; ignore an unknown base."""
         if name == base or base not in self._owners:
             return
         owner = self._owners[base]
@@ -46,12 +46,12 @@ class Storages:
         self._names[owner].add(name)
 
     def pin(self, name: str) -> None:
-        """Hold the storage of a name as long as this lasts."""
+        """Keep the storage of a name for the lifetime of this object."""
         if name in self._owners:
             self._pinned.add(self._owners[name])
 
     def drop(self, name: str) -> None:
-        """A name goes, and with the last one the storage, unless it is pinned."""
+        """Drop a name, and free its storage if that was the last name and the storage is not pinned."""
         owner = self._owners.pop(name, None)
         if owner is None:
             return
@@ -60,21 +60,21 @@ class Storages:
             self.held -= self._bytes.pop(owner)
 
     def knows(self, name: str) -> bool:
-        """Whether a name is alive."""
+        """Whether a name is live."""
         return name in self._owners
 
     def size(self, names: Iterable[str]) -> int:
-        """The bytes of the storages of these names that are not pinned."""
+        """Return the bytes of the storages of these names, without pinned storages."""
         owners = {self._owners[name] for name in names if name in self._owners}
         return sum(self._bytes[owner] for owner in owners - self._pinned)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that are alive."""
+        """The live names."""
         return tuple(self._owners)
 
     def enter(self, bsym: BoundSymbol) -> None:
-        """Record what a call makes; its aten operations say which of it are views, and of what."""
+        """Record the tensors that a call makes; its aten operations show which of them are views."""
         for proxy, base in births(bsym):
             if base is not None:
                 self.share(proxy.name, base)
@@ -83,31 +83,31 @@ class Storages:
 
 
 def size_of(proxy: TensorProxy) -> int:
-    """The bytes of a storage that is as large as a tensor of this metadata needs; of symbols, for their hints."""
+    """Return the bytes of a storage for a tensor with this metadata; symbolic sizes count as their hints."""
     shape, stride = map(hint_of, proxy.shape), map(hint_of, proxy.stride)
     return rounded(length_of(shape, stride) * proxy.dtype.itemsize, proxy.device)
 
 
 def length_of(shape: Iterable[int], stride: Iterable[int]) -> int:
-    """The number of elements that a storage needs for a tensor; one that is not strided counts as if it were dense."""
+    """Return the number of elements that the storage of a tensor needs; a tensor without strides counts as dense."""
     sizes, steps = tuple(shape), tuple(stride)
     return extent(sizes, steps) if len(steps) == len(sizes) else torch.Size(sizes).numel()
 
 
 def rounded(size: int, device: torch.device) -> int:
-    """The bytes that the allocator of a device takes for so many."""
+    """Return the bytes that a device's allocator reserves for a size."""
     block = BLOCKS.get(device.type, 1)
     return -(-size // block) * block
 
 
 def births(bsym: BoundSymbol) -> Iterator[tuple[TensorProxy, str | None]]:
-    """Each tensor that a call makes, with an earlier name whose storage it shares; operations are looked through."""
+    """Yield each tensor that a call makes, with the earlier name whose storage it shares, or None for a new storage."""
     bases: dict[str, str] = {}
     for step in bsym.at_level("aten"):
         read = next((proxy.name for proxy in step.inputs if isinstance(proxy, TensorProxy)), None)
         if read is not None and shares_storage(step):
             bases |= {proxy.name: bases.get(read, read) for proxy in step.tensors}
-    first = {proxy.name: proxy.name for proxy in bsym.inputs}  # of each storage the name by which it is known
+    first = {proxy.name: proxy.name for proxy in bsym.inputs}  # the first name of each storage
     for proxy in bsym.tensors:
         owner = first.setdefault(bases.get(proxy.name, proxy.name), proxy.name)
         yield proxy, owner if owner != proxy.name else None

@@ -1,4 +1,4 @@
-"""Structure: keys of bound symbols by all that decides what they do, apart from the names of their tensors."""
+"""Structure: keys of bound symbols that include all that affects their behaviour except the names of tensors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import comparison_keys
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-# Types whose values are alike for every operation where they are equal and of one type.
+# Types whose equal values are equivalent for every operation.
 PLAIN = frozenset(
     {NoneType, EllipsisType, bool, int, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 
 
 def structural_key(bsym: BoundSymbol) -> Hashable:
-    """A key that is equal for bound symbols that may stand at the same place of two equal stretches."""
+    """Return a key that is equal for bound symbols that may be at the same position of two equal segments."""
     shape = (bsym.symbol, bsym.executor, _shape(bsym.args), _shape(dict(bsym.kwargs)), _shape(bsym.output))
     return (*shape, bsym.mutates != (), bsym.ordered)
 
@@ -41,10 +41,10 @@ def _shape(tree: Any) -> Hashable:
 
 
 def constant_key(value: Any) -> Hashable:
-    """A key that is equal for constants that no operation can tell apart: 1, 1.0 and True differ, and -0.0 and 0.0.
+    """Return a key that is equal for equivalent constants: 1, 1.0 and True differ, and so do -0.0 and 0.0.
 
-    Of objects of other types nothing is taken on trust, neither their text nor their own equality: each is equal to
-    itself alone, as long as it lives.
+    Objects of other types are compared by identity, because their `repr` and their equality cannot be trusted. Such a
+    key is valid for the lifetime of its object.
     """
     kind = type(value)
     if isinstance(value, torch.SymInt):

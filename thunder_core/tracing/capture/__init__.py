@@ -1,1 +1,1 @@
-"""Recording torch operations, at the level of the user and at the level of aten, on tensors without data."""
+"""Recording of torch operations on fake tensors, at the level of the user's calls and at the aten level."""

@@ -1,4 +1,4 @@
-"""The bound symbol of one call of a torch function that has run on fakes."""
+"""The bound symbol of a torch function call that has run on fakes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 
 class Binding:
-    """Makes the bound symbols of calls, and knows which names those that are recorded have defined.
+    """A factory of bound symbols for calls, which tracks the names that recorded bound symbols have defined.
 
-    `place()` is where the program is; with `symbolic_sizes`, integers in results are known before the trace runs.
+    `place()` returns the place of the program. With `symbolic_sizes`, integers in results are known before the trace
+    runs.
     """
 
     def __init__(self, tensors: Tensors, place: Callable[[], Place], *, symbolic_sizes: bool) -> None:
@@ -32,13 +33,13 @@ class Binding:
         self._defined: set[str] = set()
 
     def note(self, bsym: BoundSymbol) -> None:
-        """Take note of a bound symbol that is recorded: what it gives is new no more."""
+        """Record the outputs of a bound symbol, which later bound symbols do not define."""
         self._defined.update(proxy.name for proxy in bsym.outputs)
 
     def bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: RecordedCall) -> BoundSymbol | None:
-        """The bound symbol for a call.
+        """Return the bound symbol for a call.
 
-        None for one that made nothing, changed nothing, checks no values and has to do with no other process.
+        The result is None if the call returned no new value, had no effect, checks no values and does not communicate.
         """
         symbol = symbol_of(function)
         output_proxies = self._proxies_of(output, call)
@@ -72,15 +73,15 @@ class Binding:
         )
 
     def _proxies_of(self, output: Any, call: RecordedCall) -> Any:
-        """A result with proxies for tensors, and for numbers where they depend on the values of tensors."""
+        """Return a result with proxies for tensors, and for numbers that depend on the values of tensors."""
         proxies = self._tensors.to_proxies(without_sizes(output) if self._symbolic_sizes else output)
         return replace_leaves(proxies, self._named_number) if call.valued else proxies
 
     def _named_number(self, leaf: Any) -> Any:
-        """A name for a number that a bound symbol gives."""
+        """Return a proxy for a number that a bound symbol returns; return other leaves unchanged."""
         return Proxy(self._tensors.next_name()) if isinstance(leaf, NUMBERS) else leaf
 
     def _has_new(self, output_proxies: Any, input_names: set[str]) -> bool:
-        """Whether a result has a name that neither the inputs have nor an earlier bound symbol has defined."""
+        """Whether a result has a name that is not an input, and that no earlier bound symbol has defined."""
         names = (leaf.name for leaf in leaves(output_proxies) if isinstance(leaf, Proxy))
         return any(name not in input_names and name not in self._defined for name in names)

@@ -1,4 +1,4 @@
-"""One call of a torch function while it runs."""
+"""The state of a torch function call while it runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 @dataclass
 class RecordedCall:
-    """One torch function while it runs: the aten operations seen so far and what they do.
+    """A torch function call while it runs: its aten operations so far, and their effects.
 
-    `written`: the storages that it writes to; `random`: it draws random numbers; `opaque`: its aten operations do not
-    stand for it, so that it is recorded without sub-symbols; `idle`: it sets a state to what the state already is;
-    `reshapes`: it changes a tensor's metadata; `valued`: its result depends on the values of tensors; `before`: the
-    earlier proxies, by identity, of tensors whose metadata it changed in place; `counted`: a size of its result is a
-    count that the prologue computes; `uses_process_group`: it calls an operator of a process group.
+    - `written`: the storages that it writes to;
+    - `random`: whether it draws random numbers;
+    - `opaque`: whether its aten operations do not represent it, so that it is recorded without subsymbols;
+    - `idle`: whether it sets a state to its present value;
+    - `reshapes`: whether it changes a tensor's metadata;
+    - `valued`: whether its result depends on the values of tensors;
+    - `counted`: whether a size of its result is a count that the prologue computes;
+    - `uses_process_group`: whether it calls an operator of a process group;
+    - `before`: the earlier proxies, by tensor identity, of tensors whose metadata it changed in place.
     """
 
     subsymbols: list[BoundSymbol] = field(default_factory=list)
@@ -35,16 +39,16 @@ class RecordedCall:
 
     @property
     def repeatable(self) -> bool:
-        """Whether calls with the same signature do the same."""
+        """Whether calls with the same signature give the same result."""
         return not (self.written or self.random or self.opaque or self.valued or self.counted)
 
     def makes(self, value: object) -> bool:
-        """Whether a tensor came into being in this call, so that nobody has it yet."""
+        """Whether the call has made a tensor, so that no other code refers to it yet."""
         return isinstance(value, Proxy) and any(value in part.defines for part in self.subsymbols)
 
 
 def named_before(tree: Any, before: Mapping[str, TensorProxy]) -> Any:
-    """Return nested proxies with those in `before`, by their names now, replaced by the tensors' earlier proxies."""
+    """Return nested proxies with the earlier proxies of `before`, by present name, in place of the present ones."""
     if not before:
         return tree
     return replace_leaves(tree, lambda leaf: before.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)

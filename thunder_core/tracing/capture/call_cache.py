@@ -1,4 +1,4 @@
-"""The cache of torch calls of one recording: an equal call reuses the bound symbol and the result, under new names."""
+"""The cache of torch calls in one recording: an equal call reuses the bound symbol and the result with new names."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 
 class CallCache:
-    """The cached calls of a recording, by their signatures.
+    """The cached calls of a recording, by signature.
 
-    `follow(fake, base)` makes a fake a view of another one in autograd's graph.
+    `follow(fake, base)` makes a fake a view of another fake in autograd's graph.
     """
 
     def __init__(self, tensors: Tensors, follow: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
@@ -27,35 +27,35 @@ class CallCache:
         self._calls: dict[Hashable, CachedCall] | None = {}
 
     def key(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Hashable | None:
-        """Return the key of a call; None for one that cannot be cached."""
+        """Return the key of a call, or None if it cannot be cached."""
         if self._calls is None or function in QUESTIONS:
             return None
         return signature(function, args, kwargs, self._tensors.describe)
 
     def find(self, key: Hashable | None) -> CachedCall | None:
-        """Return the cached call of a key, if there is one."""
+        """Return the cached call of a key, or None."""
         return self._calls.get(key) if self._calls and key is not None else None
 
     def add(self, key: Hashable, bsym: BoundSymbol | None, read: list[torch.Tensor], output: Any) -> None:
-        """Cache a call, if possible."""
+        """Cache a call if that is possible."""
         named = [(tensor, self._tensors.proxy(tensor)) for tensor in read]
         call = cached_call(bsym, named, output, self._tensors.proxy)
         if call is not None and self._calls is not None:
             self._calls[key] = call
 
     def clear(self) -> None:
-        """Drop all calls, since equal calls may do something else from now on."""
+        """Drop all calls, because equal calls may give other results from now on."""
         if self._calls:
             self._calls.clear()
 
     def disable(self) -> None:
-        """Cache no calls from now on, since signatures do not tell tensors apart any more."""
+        """Cache no more calls, because signatures no longer identify tensors."""
         self._calls = None
 
     def replay(
         self, call: CachedCall, read: list[torch.Tensor], place: Callable[[], Place]
     ) -> tuple[BoundSymbol | None, Any]:
-        """Return the bound symbol of a cached call, with these tensors and at a place, and its result, as fakes."""
+        """Return the bound symbol of a cached call, for these tensors and a place, and its result with fakes."""
         names: dict[str, Proxy] = {}
         fakes: dict[int, torch.Tensor] = {}
         for (old, proxy), tensor in zip(call.read, read, strict=True):

@@ -1,4 +1,4 @@
-"""Errors by data that a program may catch: at which lines, and what an operation raises in the call that is traced."""
+"""Errors that depend on tensor values and that a program may catch: their lines, and the errors in the traced call."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from thunder_core.tracing.library.objects import expect_error
 
 
 class CaughtErrors:
-    """The operations around which a program catches errors, which the values of tensors decide.
+    """The operations whose errors depend on tensor values, and which the program calls where it catches errors.
 
-    Such an operation is recorded as one that raises nothing. Where it does in a call, the program is traced once more:
-    at `lines_that_raised` operations are run on the values of the call, and what they raise is raised while tracing.
-    `lines` are those that may raise and be caught, as far as `is_caught()` tells.
+    Such an operation is recorded as one without an error. If it raises in a later call, the program is traced again.
+    Then the operations at `lines_that_raised` run on the values of the call, and their errors are raised at tracing.
+    `lines` are the lines whose errors may be caught, according to `is_caught()`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class CaughtErrors:
         self._emit = emit
 
     def note(self, bsym: BoundSymbol) -> None:
-        """Note the line of a recorded bound symbol that may raise by values, if the program may catch that."""
+        """Record the line of a bound symbol that may raise depending on values, if the program may catch the error."""
         if may_raise(bsym) or bsym.symbol.target in NUMBERS_MAY_RAISE:
             self._note_line(bsym.source)
 
@@ -52,7 +52,7 @@ class CaughtErrors:
 
     @contextmanager
     def expecting(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Iterator[None]:
-        """While an operation runs on the values of the call: what it raises is checked at each call, and raised."""
+        """Record and raise the error of an operation that runs on the values of the call during the block."""
         self._note_line(self._line())
         try:
             yield
@@ -63,14 +63,14 @@ class CaughtErrors:
             raise located(error.with_traceback(None), self._line()) from None
 
     def is_at_line_that_raised(self) -> bool:
-        """Whether the program is at a line that has raised before: numbers have their values there."""
+        """Whether the program is at a line that has raised before: its numbers need their values there."""
         return bool(self.lines_that_raised) and self._line() in self.lines_that_raised
 
     def raise_as_in_call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Raise what an operation raises in the call that is traced, at a line that has raised before.
+        """Raise the error of an operation in the traced call, at a line that has raised before.
 
-        A bound symbol checks that the operation raises the same at each call. An operation whose values cannot be had
-        is recorded as one that raises nothing.
+        A bound symbol checks that the operation raises the same error at each call. An operation on values that cannot
+        be computed is recorded as one without an error.
         """
         if not self.is_at_line_that_raised():
             return
@@ -89,6 +89,6 @@ class CaughtErrors:
         self._emit(BoundSymbol(symbol_of(expect_error), expected, {}, None, ordered=True))
 
     def _attempt(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Run an operation on the values of the call, if they can be had."""
+        """Run an operation on the values of the call, if they can be computed."""
         with suppress(Unknowable):
             self._values.evaluation.call(function, args, kwargs)

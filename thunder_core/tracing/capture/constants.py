@@ -1,7 +1,7 @@
-"""Constant tensors: those without data whose values PyTorch knows, since the program made them of constants.
+"""Constant tensors: fakes whose values PyTorch knows, because the program made them of constants.
 
-PyTorch computes with these values, writes to them, and answers `item()` by them. What stands in for a number that is
-not known must not get there, so they are set aside where an operation takes such a number.
+PyTorch computes with these values, writes to them, and uses them for `item()`. The stand-in of an unknown number must
+not get into them, so they are removed while an operation takes such a number.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from thunder_core.tracing.ir.tree import leaves
 
 
 def has_symbolic_numbers(tree: Any) -> bool:
-    """Whether there are symbolic numbers among nested values."""
+    """Whether nested values have symbolic numbers."""
     return any(isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in leaves(tree))
 
 
 @contextmanager
 def constants_set_aside(arguments: Any) -> Iterator[None]:
-    """While this lasts, tensors without data among nested arguments do not know the constants that they are."""
+    """Remove the constants of fakes among nested arguments during the block."""
     constants = [(tensor, tensor.constant) for tensor in fakes_in(arguments) if tensor.constant is not None]
     for tensor, _ in constants:
         tensor.constant = None
@@ -36,14 +36,14 @@ def constants_set_aside(arguments: Any) -> Iterator[None]:
 
 
 def constants_for(arguments: Any) -> AbstractContextManager[None]:
-    """While this lasts, tensors without data are no constants to an operation that takes symbolic numbers."""
+    """Remove the constants of fakes during an operation if it takes symbolic numbers."""
     return constants_set_aside(arguments) if has_symbolic_numbers(arguments) else nullcontext()
 
 
 def forget_constants(arguments: Any, output: Any, written: Container[int]) -> None:
-    """Have tensors that a call made, or whose memories it has `written` to, not be known as constants any more.
+    """Remove the constants of the tensors that a call returned, and of those whose memory it has `written` to.
 
-    Nor are those that share memory with them.
+    Tensors that share memory with them lose their constants too.
     """
     for tensor in fakes_in(arguments):
         if tensor.constant is not None and memory_of(tensor) in written:
@@ -53,12 +53,12 @@ def forget_constants(arguments: Any, output: Any, written: Container[int]) -> No
 
 
 def forget_constant(tensor: FakeTensor) -> None:
-    """Have a tensor, and those that share its memory, not be known as constants any more."""
+    """Remove the constant of a tensor, and of those that share its memory."""
     if tensor.constant is not None:
         tensor.fake_mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
         tensor.constant = None
 
 
 def fakes_in(tree: Any) -> Iterator[FakeTensor]:
-    """The tensors without data among nested values."""
+    """Yield the fakes among nested values."""
     return (leaf for leaf in leaves(tree) if isinstance(leaf, FakeTensor))

@@ -1,7 +1,7 @@
-"""Counts of elements that are not zero, and values of tensors: sizes that the prologue computes, as symbols.
+"""Counts of nonzero elements and values of tensors that are symbolic sizes, because the prologue computes them.
 
-The prologue evaluates one where all that it hangs on is cheap, changes nothing and cannot fail: operations
-that go element by element, views, and sums of inputs. Every other one is a value for which a program is made.
+The prologue computes such a value if all operations for it are cheap, have no effects and cannot fail: pointwise
+operations, views, and sums of inputs. Any other value is a constant of the program.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from thunder_core.tracing.ir.sizes import comparison_keys
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 aten = torch.ops.aten
-MOST_OPERATIONS = 16  # that the prologue computes for one count
+MOST_OPERATIONS = 16  # in the prologue for one count
 REDUCTIONS = frozenset(
     {
         *(aten.sum.default, aten.sum.dim_IntList, aten.any.default, aten.any.dim, aten.all.default, aten.all.dim),
@@ -35,12 +35,12 @@ REDUCTIONS = frozenset(
 OTHERS = frozenset({aten._to_copy.default, aten.clone.default, aten.arange.default, aten.arange.start_step})
 OF_NONZERO = frozenset({torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere})
 OF_MASK = frozenset({torch.masked_select, torch.Tensor.masked_select})
-LEAST = 2  # values for which a size is a symbol: of the others metadata decides more
+LEAST = 2  # the smallest symbolic value, because 0 and 1 affect more of the metadata
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """An integer that a tensor tells: in words, as the text of an expression of its name, and as a function of it."""
+    """An integer that depends on a tensor: its description, its expression with a placeholder, and its function."""
 
     words: str
     text: str
@@ -54,10 +54,10 @@ SourceOf = Callable[[Quantity, Sequence[BoundSymbol], Proxy, int], Any]
 
 @dataclass
 class Counts:
-    """The counts and values of a recording that are sizes; values of tensors are `allowed` to decide.
+    """The counts and values of a recording that are sizes; `allowed` says whether tensor values may be read.
 
-    `source_of(quantity, bsyms, proxy, value)` gives the source of one, or None for a constant of the program; the
-    `bsyms` make the tensor that tells it from inputs.
+    `source_of(quantity, bsyms, proxy, value)` returns the source of a value, or None for a constant of the program. The
+    `bsyms` compute the tensor from inputs.
     """
 
     sizes: SymbolicSizes | None
@@ -71,7 +71,7 @@ class Counts:
     def around(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: RecordedCall
     ) -> Iterator[None]:
-        """While this lasts, a result with as many elements as are not zero has a symbol for their count, if it can."""
+        """Give the size of a result that is a count of nonzero elements a symbol during the block, if possible."""
         counted = counted_tensor(function, args, kwargs) if self.allowed else None
         size = None if counted is None else self._symbol(counted)
         if counted is None or size is None or self.sizes is None:
@@ -87,32 +87,32 @@ class Counts:
             raise
 
     def _symbol(self, counted: torch.Tensor) -> torch.SymInt | None:
-        """The symbol of the count of a tensor's elements; None where it is a constant."""
+        """Return the symbol of the count of a tensor's nonzero elements, or None if it is a constant."""
         if not self.tensors.is_named(counted) or counted.is_inference():
             return None
         proxy = self.tensors.proxy(counted)
         key = proxy.name, counted._version
         if key not in self.symbols:
-            source, count = self._told(COUNT, proxy) or (None, 0)
+            source, count = self._source_and_value(COUNT, proxy) or (None, 0)
             if source is None or not count or self.sizes is None:
                 return None
             self.symbols[key] = self.sizes.symbol(source, count, least=1)
         return self.symbols[key]
 
     def value(self, maker: BoundSymbol) -> torch.SymInt | None:
-        """The symbol of the integer that a bound symbol takes out of a tensor; None where it is a constant."""
+        """Return the symbol of the integer that a bound symbol reads from a tensor, or None if it is a constant."""
         if not self.allowed or maker.symbol.target is not torch.Tensor.item:
             return None
         key = maker.output.name, 0
         if key not in self.symbols:
-            source, value = self._told(VALUE, maker.args[0]) or (None, 0)
+            source, value = self._source_and_value(VALUE, maker.args[0]) or (None, 0)
             if source is None or self.sizes is None or value < LEAST:
                 return None
             self.symbols[key] = self.sizes.symbol(source, value)
         return self.symbols[key]
 
-    def _told(self, quantity: Quantity, proxy: Proxy) -> tuple[Any, int] | None:
-        """The source of what a tensor tells and its value in this call; None where no prologue can compute it."""
+    def _source_and_value(self, quantity: Quantity, proxy: Proxy) -> tuple[Any, int] | None:
+        """Return the source of a quantity of a tensor and its value in this call; None if no prologue computes it."""
         bsyms = self.evaluation.bsyms_for(proxy)
         if bsyms is None or len(bsyms) > MOST_OPERATIONS or not all(map(is_cheap, bsyms)):
             return None
@@ -128,7 +128,7 @@ class Counts:
 
 
 def counted_tensor(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
-    """The tensor of which a call counts the elements that are not zero; None where there is not one alone."""
+    """Return the tensor whose nonzero elements a call counts, or None if it is not a single one."""
     if function is torch.Tensor.__getitem__:
         indices = tensors_in(args[1])
         return indices[0] if len(indices) == 1 and indices[0].dtype in MASKS and indices[0].dim() else None
@@ -146,13 +146,13 @@ def have_one_shape(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def is_cheap(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes nothing, cannot fail for values, and takes time in proportion to memory."""
+    """Whether a bound symbol has no effect, cannot fail for values, and takes time in proportion to memory."""
     operations = [part.symbol.target for part in bsym.subsymbols] or [bsym.symbol.target]
     return not (bsym.ordered or bsym.mutates) and all(map(is_cheap_operation, operations))
 
 
 def is_cheap_operation(operation: Any) -> bool:
-    """Whether an operation goes element by element, makes a view, or sums."""
+    """Whether an operation is pointwise, a view, or a sum."""
     if not isinstance(operation, torch._ops.OpOverload) or operation._schema.is_mutable:
         return False
     is_view = any(result.alias_info is not None for result in operation._schema.returns)

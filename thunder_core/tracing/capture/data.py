@@ -1,4 +1,4 @@
-"""The data of a tensor as a whole, which a program takes out as an array of NumPy's or as text."""
+"""The data of a tensor as a whole, which a program reads as a NumPy array or as text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from thunder_core.tracing.library.output import node_name
 
 @dataclass(frozen=True, eq=False)
 class Array:
-    """An array that the program has of a tensor's data, and what was in it."""
+    """An array of a tensor's data that the program holds, and its original bytes."""
 
     array: Any
     tensor: torch.Tensor
@@ -34,11 +34,11 @@ class Array:
 
 
 class Data:
-    """The data that a program takes out of tensors; `record(function, args, kwargs)` runs a function on tensors.
+    """The data that a program reads from tensors; `record(function, args, kwargs)` runs a function on tensors.
 
-    `asked` is told what a real tensor was asked for, and what it answered.
+    `asked` is called with each query of a real tensor and its answer.
 
-    The values are those of the call that is recorded, and a bound symbol checks at each call that they are the same.
+    The values are those of the recorded call, and a bound symbol checks at each call that they are the same.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class Data:
         self._record = record
         self._arrays: dict[int, Array] = {}
         self._owners: dict[int, Any] = {}
-        self.shared: set[int] = set()  # the memory of tensors that arrays share
+        self.shared: set[int] = set()  # the memory that tensors share with arrays
 
     def values(self, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of a tensor with its values, which a bound symbol of the trace checks."""
+        """Return a copy of a tensor with its values, which a bound symbol of the trace checks."""
         data_dependent = self._data_dependent
         with torch._C.DisableTorchFunction():
             detached = self._tensors.fake(self._record(torch.Tensor.detach, (tensor,), {}))
@@ -66,22 +66,22 @@ class Data:
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             copied: torch.Tensor = values.detach().clone()
             digest = digest_of(copied)
-        told = Proxy(self._tensors.next_name())
-        data_dependent.emit(BoundSymbol(symbol_of(digest_of), (proxy,), {}, told))
+        digest_proxy = Proxy(self._tensors.next_name())
+        data_dependent.emit(BoundSymbol(symbol_of(digest_of), (proxy,), {}, digest_proxy))
         bsym = data_dependent.bsyms[-1]
         data_dependent.asking.append(replace(bsym, symbol=symbol_of(function)))
-        data_dependent.emit(foreseen(bsym, told, digest))
+        data_dependent.emit(foreseen(bsym, digest_proxy, digest))
         return copied
 
     # ---- arrays ---------------------------------------------------------------------------------------------
 
     def array(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
-        """`tensor.numpy()`: an array that shares memory with the tensor, which neither of them may be written to."""
+        """Return `tensor.numpy()`: an array that shares memory with the tensor; writes to either are refused."""
         fake = self._tensors.fake(tensor)
         if not force and (fake.requires_grad or fake.is_conj() or fake.is_neg()):
             with torch._C.DisableTorchFunction(), _disable_current_modes():
                 like = marked(torch.empty(0, dtype=fake.dtype), is_conj=fake.is_conj(), is_neg=fake.is_neg())
-                return like.requires_grad_(fake.requires_grad).numpy()  # raises what eager raises
+                return like.requires_grad_(fake.requires_grad).numpy()  # raises the error of eager PyTorch
         values = self.values(torch.Tensor.numpy, tensor)
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             array = values.numpy(force=force)
@@ -91,21 +91,21 @@ class Data:
         return array
 
     def converted(self, tensor: torch.Tensor, dtype: Any = None) -> Any:
-        """`tensor.__array__(dtype)`, by which NumPy makes an array of a tensor."""
+        """Return `tensor.__array__(dtype)`, with which NumPy makes an array of a tensor."""
         array = self.array(tensor)
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def tensor_of(self, array: Any) -> torch.Tensor | None:
-        """The tensor that an array of the program shares its memory with, if it is one that a tensor gave."""
+        """Return the tensor whose memory an array shares, if the array was made from a tensor, or None."""
         known = self._arrays.get(id(array))
         return None if known is None else known.tensor
 
     def owns(self, root: Any) -> bool:
-        """Whether an array whose memory belongs to this object shares it with a tensor."""
+        """Whether an array that is based on this object shares memory with a tensor."""
         return id(root) in self._owners
 
     def require_unwritten(self) -> None:
-        """Raise `CannotReplay` where the program wrote to an array that shares memory with a tensor."""
+        """Raise `CannotReplay` if the program wrote to an array that shares memory with a tensor."""
         for known in self._arrays.values():
             if known.array.tobytes() != known.before:
                 raise CannotReplay(
@@ -116,7 +116,7 @@ class Data:
     # ---- texts ----------------------------------------------------------------------------------------------
 
     def text(self, tensor: torch.Tensor, **options: Any) -> str:
-        """`repr(tensor)`: of its values, with what autograd knows of it."""
+        """Return `repr(tensor)`, with its values and autograd's state."""
         values, fake = self.values(torch.Tensor.__repr__, tensor), self._tensors.fake(tensor)
         kind = torch.Tensor if type(tensor) is FakeTensor else type(tensor)
         node = self.node_of(tensor) if fake.requires_grad else ""
@@ -127,11 +127,11 @@ class Data:
         return f"{head}grad_fn=<{node}>{tail}" if node and mark else text
 
     def requires_grad(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor requires a gradient as the program is now."""
+        """Return whether a tensor requires a gradient at this point of the program."""
         return self._tensors.fake(tensor).requires_grad
 
     def node_of(self, tensor: torch.Tensor) -> str:
-        """The name of a tensor's node in autograd's graph, empty for a leaf; that of one from outside is guarded."""
+        """Return the name of a tensor's node in autograd's graph, empty for a leaf; guard it for an outside tensor."""
         node: Any = self._tensors.fake(tensor).grad_fn
         if self._tensors.is_outside(tensor) and (node is None or isinstance(node, FROM_OUTSIDE)):
             with torch._C.DisableTorchFunction(), _disable_current_modes():
@@ -140,7 +140,7 @@ class Data:
         return "" if node is None else node_name(node)
 
     def formatted(self, tensor: torch.Tensor, specification: str) -> str:
-        """`format(tensor, specification)`: of a number as that number's, of others without a specification."""
+        """Return `format(tensor, specification)`: of a number if the tensor has no dimensions, else of its `repr`."""
         kind = torch.Tensor if type(tensor) is FakeTensor else type(tensor)
         if self._tensors.fake(tensor).dim() == 0 and kind is torch.Tensor:
             return format(self._record(torch.Tensor.item, (tensor,), {}), specification)

@@ -1,4 +1,4 @@
-"""Values of tensors that a program asks for: their evaluation in this call, and the checks that they stay the same."""
+"""Tensor values that a program reads: their evaluation in this call, and the checks that they stay the same."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @dataclass
 class DataDependentValues:
-    """Values that the program asks for, where that is `allowed`; `asking` are the bound symbols that gave it values.
+    """The tensor values that the program reads, if that is `allowed`; `asking` are the bound symbols that read them.
 
-    `bsyms` are the bound symbols of the recording so far; `emit(bsym)` appends one, and `fail(function, error)` returns
-    the error for an operation whose value cannot be computed while tracing.
+    `bsyms` are the bound symbols of the recording so far, and `emit(bsym)` appends a bound symbol. `fail(function,
+    error)` returns the error for an operation whose value cannot be computed at tracing.
     """
 
     evaluation: TracedValues
@@ -50,13 +50,13 @@ class DataDependentValues:
         return result
 
     def _require_repeatable(self, function: Callable[..., Any]) -> None:
-        """Raise if an earlier call has effects that could not be undone where a check after it fails."""
+        """Raise an error if an earlier call has effects that could not be undone when a later check fails."""
         before = self.evaluation.first_effect()
         if before is not None:
             raise self.fail(function, Unknowable(f"`{before}`, whose effects cannot be undone, is called before"))
 
     def evaluate(self, function: Callable[..., Any], compute: Callable[[], Any]) -> Any:
-        """Return the result of evaluating bound symbols of the recording; raises where that is not allowed or fails."""
+        """Return the result of `compute`; raise an error if reading values is not allowed, or if it fails."""
         if not self.allowed:
             raise self.fail(function, None)
         try:

@@ -1,4 +1,4 @@
-"""Failures of operations on tensors without data: where they were, and what to do instead."""
+"""Failures of operations on fakes: their places, and fixes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.values import Unknowable
 
 NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
-NO_MEMORY = ("its data is not allocated yet", "Cannot access data pointer")  # C++ that reads values by itself says this
-# What PyTorch says of operations that cannot be recorded, in errors of no class of their own.
+NO_MEMORY = ("its data is not allocated yet", "Cannot access data pointer")  # from C++ code that reads values
+# PyTorch's messages for operations that cannot be recorded, in errors without a class of their own.
 HIDING = ("There was no rule registered for HigherOrderOperator", "Cannot access storage of")
 NO_FAKE = "There was no fake impl registered"
 NEEDS_DATA = (UnsupportedFakeTensorException, UnsupportedOperatorException)
@@ -31,12 +31,12 @@ def needs_value(error: Exception) -> bool:
 
 
 def needs_data(error: Exception) -> bool:
-    """Whether an operation failed because it does not know fakes."""
+    """Whether an operation failed because it does not support fakes."""
     return isinstance(error, NEEDS_DATA) or any(text in str(error) for text in (*HIDING, NO_FAKE))
 
 
 def unrunnable(function: Callable[..., Any], source: SourceLine | None, error: Exception | None = None) -> ThunderError:
-    """The error for an operation that cannot run without data."""
+    """Return the error for an operation that cannot run on fakes."""
     name = symbol_of(function).name
     if error is None or isinstance(error, Unknowable) or needs_value(error):
         why = f", and {error}" if isinstance(error, Unknowable) else ""
@@ -62,7 +62,7 @@ def unrunnable(function: Callable[..., Any], source: SourceLine | None, error: E
 
 
 def hides(function: Callable[..., Any], source: SourceLine | None) -> ThunderError:
-    """The error for an operator that runs functions under modes of its own, where nothing of them is seen."""
+    """Return the error for an operator that runs functions under its own modes, so that they cannot be recorded."""
     name = function._name if isinstance(function, HigherOrderOperator) else symbol_of(function).name
     return OperationFailed(
         f"`{name}` is a higher-order operator that runs its functions where the tracer cannot see them",
@@ -72,7 +72,7 @@ def hides(function: Callable[..., Any], source: SourceLine | None) -> ThunderErr
 
 
 def located(error: Exception, source: SourceLine | None) -> Exception:
-    """An error of PyTorch's with a note of the line; it stays what it is, since the program may catch it."""
+    """Add a note with the source line to an error, and return it; its class stays, because the program may catch it."""
     if source is not None and not hasattr(error, "__notes__"):
         error.add_note(f"  at: {source}")
     return error

@@ -1,4 +1,4 @@
-"""Gradients while recording: PyTorch's autograd engine runs on fakes, and `.grad` is what it will be."""
+"""Gradients in a recording: PyTorch's autograd engine runs on fakes, and `.grad` has its future value."""
 
 from __future__ import annotations
 
@@ -33,33 +33,34 @@ GET, SET, DELETE = (getattr(torch.Tensor.grad, name) for name in ("__get__", "__
 
 @dataclass(frozen=True)
 class Hooks:
-    """Hooks of a leaf: called with its gradient before it is accumulated, and with the leaf afterwards."""
+    """The hooks of a leaf: called with its gradient before accumulation, and with the leaf afterwards."""
 
     before: Sequence[Callable[[torch.Tensor], Any]] = ()
     after: Sequence[Callable[[torch.Tensor], Any]] = ()
 
 
 class OutsideFacts:
-    """Facts about tensors from outside when the program begins; an acquisition knows more."""
+    """Facts about tensors from outside at the start of the program; tracing replaces this class."""
 
     def gradient(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The tensor's `.grad`."""
+        """Return the tensor's `.grad`."""
         return tensor.grad
 
     def require_leaf(self, tensor: torch.Tensor) -> None:
-        """Make sure that autograd ends at the tensor, now and whenever the trace is used."""
+        """Check that the tensor is a leaf of autograd's graph, now and whenever the trace is used."""
 
     def hooks(self, tensor: torch.Tensor) -> Hooks:  # noqa: ARG002
-        """The hooks of a leaf."""
+        """Return the hooks of a leaf."""
         return Hooks()
 
 
 class Gradients:
-    """`.grad` of the tensors of a recording, and the backward passes that the program runs.
+    """The `.grad` of the tensors in a recording, and the backward passes that the program runs.
 
-    A pass is PyTorch's own, on fakes, so that its aten operations are recorded. What it finds for the leaves is
-    accumulated here as the engine would do it: the engine copies a gradient that something else holds, and a recorder
-    holds them all. `switch(enabled)` turns autograd on or off, in the trace too, and `begin()` is called before a pass.
+    PyTorch's engine runs a pass on fakes, so that its aten operations are recorded. The gradients of the leaves are
+    accumulated here as the engine would do it. The engine itself would copy each gradient, because it copies gradients
+    that other code refers to, and the recorder refers to all. `switch(enabled)` turns autograd on or off, in the trace
+    too, and `begin()` is called before a pass.
     """
 
     def __init__(self, tensors: Tensors, switch: Callable[[bool], None], begin: Callable[[], None]) -> None:
@@ -71,32 +72,32 @@ class Gradients:
         self._begin = begin
         self._first: dict[int, torch.Tensor | None] = {}
         self._spent: dict[int, Node] = {}
-        self.hooks: list[Callable[..., Any]] = []  # that the program has registered itself
+        self.hooks: list[Callable[..., Any]] = []  # registered by the program itself
 
     # ---- `.grad` --------------------------------------------------------------------------------------------
 
     def get(self, tensor: torch.Tensor) -> Any:
-        """The program reads `tensor.grad`."""
-        fake = self._met(tensor)
+        """Return `tensor.grad`, which the program reads."""
+        fake = self._fake_with_gradient(tensor)
         with torch._C.DisableTorchFunction():
             return self._tensors.to_real(fake.grad)
 
     def set(self, tensor: torch.Tensor, value: torch.Tensor | None) -> None:
-        """The program sets `tensor.grad`."""
-        fake = self._met(tensor)
+        """Set `tensor.grad`, as the program does."""
+        fake = self._fake_with_gradient(tensor)
         with torch._C.DisableTorchFunction():
             fake.grad = None if value is None else self._tensors.fake(value)
 
     def delete(self, tensor: torch.Tensor) -> None:
-        """The program deletes `tensor.grad`."""
+        """Delete `tensor.grad`, as the program does."""
         self.set(tensor, None)
 
     def changed(self) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
-        """Each outside tensor whose `.grad` is another object than at first, with what it is now."""
+        """Yield each outside tensor whose `.grad` was replaced, with its new value."""
         for tensor, _ in list(self._tensors.inputs.values()):
             fake = self._tensors.fake(tensor)
             with torch._C.DisableTorchFunction():
-                now = fake.grad if fake.is_leaf or fake.retains_grad else None  # PyTorch warns of the others
+                now = fake.grad if fake.is_leaf or fake.retains_grad else None  # PyTorch warns for other tensors
             if now is self._first.get(id(fake)):
                 continue
             if id(fake) not in self._first:
@@ -106,8 +107,8 @@ class Gradients:
                 )
             yield tensor, self._tensors.to_real(now)
 
-    def _met(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The fake of a tensor, with the gradient that the tensor has when the program begins."""
+    def _fake_with_gradient(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the fake of a tensor, with the gradient that the tensor has at the start of the program."""
         fake = self._tensors.fake(tensor)
         if self._tensors.is_outside(tensor) and id(fake) not in self._first:
             with torch._C.DisableTorchFunction():
@@ -126,21 +127,23 @@ class Gradients:
         create_graph: bool = False,
         inputs: Any = None,
     ) -> None:
-        """`torch.autograd.backward`: the gradients of the leaves are accumulated in their `.grad`."""
+        """Run `torch.autograd.backward`: accumulate the gradients of the leaves in their `.grad`."""
         roots = _sequence(self._tensors.to_fake(tensors))
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
             reached = self._reached(roots, graph)
-        wanted = reached if inputs is None else _held(inputs)
-        leaves = [self._met(leaf) for leaf in _sequence(wanted)]
+        wanted = reached if inputs is None else _as_given(inputs)
+        leaves = [self._fake_with_gradient(leaf) for leaf in _sequence(wanted)]
         memory = self._tensors.memory()
         with self._running(graph, leaves, retain_graph, create_graph):
             with torch._C.DisableTorchFunction():
-                if not leaves:  # the engine says what is wrong
+                if not leaves:  # the engine raises the right error
                     return torch.autograd.backward(roots, self._tensors.to_fake(gradient), retain_graph, create_graph)
-                held, cotangents = self._tensors.to_fake((wanted, gradient))
+                inputs_as_given, cotangents = self._tensors.to_fake((wanted, gradient))
                 gradients = _sequence(
-                    torch.autograd.grad(roots, held, cotangents, retain_graph, create_graph, allow_unused=True)
+                    torch.autograd.grad(
+                        roots, inputs_as_given, cotangents, retain_graph, create_graph, allow_unused=True
+                    )
                 )
             shared = shared_memory(gradients, memory)
             for leaf, grad in zip(leaves, gradients, strict=True):
@@ -157,8 +160,8 @@ class Gradients:
         create_graph: bool = False,
         **options: Any,
     ) -> Any:
-        """`torch.autograd.grad`: the gradients are returned."""
-        roots, wanted, cotangents = self._tensors.to_fake((_sequence(outputs), _held(inputs), grad_outputs))
+        """Run `torch.autograd.grad`: return the gradients."""
+        roots, wanted, cotangents = self._tensors.to_fake((_sequence(outputs), _as_given(inputs), grad_outputs))
         leaves = _sequence(wanted)
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
@@ -168,7 +171,7 @@ class Gradients:
         return self._tensors.to_real(gradients)
 
     def functions_called(self, tensors: Any) -> list[Callable[..., Any]]:
-        """The program's functions that a pass from these tensors may call: of nodes that it made itself, and hooks."""
+        """Return the program's functions that a pass from these tensors may call: hooks, and methods of its nodes."""
         with torch._C.DisableTorchFunction():
             nodes = graph_of(_sequence(self._tensors.to_fake(tensors)))
         made = [node._forward_cls for node in nodes if hasattr(node, "_forward_cls")]
@@ -183,12 +186,12 @@ class Gradients:
         return bool(self._spent)
 
     def has_freed_graph(self, tensor: torch.Tensor) -> bool:
-        """Whether a backward pass freed a part of the graph that the tensor comes from."""
+        """Whether a backward pass has freed a part of the graph of a tensor."""
         with torch._C.DisableTorchFunction():
             return any(id(node) in self._spent for node in graph_of([self._tensors.fake(tensor)]))
 
     def _reached(self, roots: Any, graph: list[Node], but: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
-        """The leaves that a pass reaches; one that was computed outside, where it would have to go on, is refused."""
+        """Return the leaves that a pass reaches; refuse tensors whose graph continues outside of the program."""
         require_taken_apart(graph)
         known = set(map(id, but))
         leaves = [leaf for leaf in leaves_of(roots, graph) if id(leaf) not in known]
@@ -208,7 +211,7 @@ class Gradients:
 
     @contextmanager
     def _running(self, graph: list[Node], leaves: Any, retain_graph: bool | None, create_graph: bool) -> Iterator[None]:
-        """A pass: autograd records it if it creates a graph; afterwards the graph is freed if it is not retained."""
+        """Run a pass: autograd records it if it creates a graph, and the graph is freed afterwards unless retained."""
         self._begin()
         before = torch.is_grad_enabled()
         self.passes += 1
@@ -225,9 +228,9 @@ class Gradients:
                 self._spent.update((id(node), node) for node in executed(graph, leaves))
 
     def _accumulate(self, leaf: torch.Tensor, grad: torch.Tensor, create_graph: bool, shared: Collection[int]) -> None:
-        """Accumulate as the engine's AccumulateGrad does, with the hooks of the tensor around it.
+        """Accumulate a gradient as the engine's AccumulateGrad does, and call the hooks of the tensor.
 
-        Those that come before it the engine has called for a leaf that the program made.
+        For a leaf that the program made, the engine has already called the hooks before accumulation.
         """
         tensor = self._tensors.to_real(leaf)
         hooks = self.outside.hooks(tensor)
@@ -249,14 +252,14 @@ class Gradients:
 
 
 def called_by(hook: Any) -> Iterator[Any]:
-    """A hook, and the hooks that one of PyTorch's own functions around them calls."""
+    """Yield a hook, and the hooks that one of PyTorch's own wrappers around them calls."""
     yield hook
     for cell in getattr(hook, "__closure__", None) or ():
-        held = cell.cell_contents
-        if isinstance(held, BackwardHook):
-            yield from (*held.user_hooks, *held.user_pre_hooks)
-        elif isinstance(held, FunctionType):
-            yield held
+        contents = cell.cell_contents
+        if isinstance(contents, BackwardHook):
+            yield from (*contents.user_hooks, *contents.user_pre_hooks)
+        elif isinstance(contents, FunctionType):
+            yield contents
 
 
 def _sequence(tensors: Any) -> tuple[Any, ...]:
@@ -265,8 +268,8 @@ def _sequence(tensors: Any) -> tuple[Any, ...]:
     return tuple(tensors.values() if isinstance(tensors, Mapping) else tensors)
 
 
-def _held(tensors: Any) -> Any:
-    """Tensors in the form that they were given in, for PyTorch to take or refuse (2.11 takes no dict, 2.13 does)."""
+def _as_given(tensors: Any) -> Any:
+    """Return tensors in their given form, so that PyTorch accepts or refuses it (2.11 takes no dict, 2.13 does)."""
     return tensors if isinstance(tensors, torch.Tensor | Mapping) else tuple(tensors)
 
 

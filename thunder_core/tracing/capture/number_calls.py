@@ -35,10 +35,10 @@ ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.neg)
 
 
 class NumberRecorder(Protocol):
-    """The recorder, as far as calls that take numbers need it.
+    """The part of the recorder that calls with numbers need.
 
-    `derivatives_in_progress` counts those that are being taken of what is recorded, and `backward_of` gives the
-    backward of a bound symbol for the names of those that require a gradient.
+    `derivatives_in_progress` counts the derivatives that are being taken of the recorded operations. `backward_of`
+    returns the backward of a bound symbol for the names that require a gradient.
     """
 
     failure: ThunderError | None
@@ -52,23 +52,23 @@ class NumberRecorder(Protocol):
         """Run one torch function and record it."""
 
     def faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with fakes for real tensors."""
+        """Return the arguments with fakes for real tensors."""
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
-        """Run a function on fakes, noting what it does."""
+        """Run a function on fakes, and record its effects in `call`."""
 
     def append(self, bsym: BoundSymbol) -> None:
-        """Write down a bound symbol."""
+        """Append a bound symbol."""
 
     def emit(self, bsym: BoundSymbol) -> None:
-        """Write down a bound symbol that changes a state."""
+        """Append a bound symbol that changes a state."""
 
 
 class NumberCalls:
-    """Runs torch functions of numbers that the trace does not know, on values that stand in for them.
+    """The execution of torch functions of numbers that are unknown at tracing, with stand-in values for them.
 
-    `has_hidden`: autograd has recorded such a call, and does not see its numbers; `probe_values`: the numbers for which
-    values stood in, in calls whose backward computes with them.
+    `has_hidden` is True if autograd has recorded such a call, whose numbers it does not see. `probe_values` are the
+    numbers by stand-in value, of calls whose backward computes with them.
     """
 
     def __init__(self, recording: NumberRecorder, binding: Binding, tensors: Tensors, numbers: Numbers) -> None:
@@ -81,11 +81,12 @@ class NumberCalls:
         self.probe_values: ProbeValues = {}
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a function of numbers that the trace does not know, with values that stand in for them.
+        """Run a function of numbers that are unknown at tracing, with stand-in values for them.
 
-        The values are asked for where they decide what the result looks like, and where autograd records the call, but
-        hides its numbers: where they come from outside, or the program differentiates itself and a backward computes
-        with something else than the number. (PyTorch's autograd records other programs as they run.)
+        The real values are read instead if the result's metadata depends on them. They are also read if autograd
+        records the call and hides its numbers, in two cases: the numbers come from outside, or the program
+        differentiates itself and a backward computes with something else than the number. (PyTorch's autograd records
+        other programs when they run.)
         """
         numbers = numbers_in((args, kwargs))
         args, kwargs = self._recording.faked(args, kwargs)
@@ -101,7 +102,7 @@ class NumberCalls:
         before = self._recording.failure
         try:
             output, call, probe_values = run_on_numbers(function, self._running(function), (args, kwargs), numbers)
-        except Exception:  # it may be that values which stand in will not do, and the right ones do
+        except Exception:  # stand-in values may not work where the real values do
             self._recording.failure = before
             return self._with_values(function, args, kwargs)
         bsym = self._binding.bound(function, args, kwargs, output, call)
@@ -115,34 +116,35 @@ class NumberCalls:
         return self._tensors.to_real(output)
 
     def without_stand_ins(self, tree: Any) -> Any:
-        """Return nested values with those that stand in for symbolic numbers replaced by the numbers."""
+        """Return nested values with the stand-ins of symbolic numbers replaced by the numbers."""
         values = self.probe_values
         return replace_leaves(tree, lambda leaf: values.get(leaf, leaf) if type(leaf) in (int, float) else leaf)
 
     def _with_values(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a function with the values of its numbers, which are asked for; those that have symbols are these."""
+        """Run a function with the values of its numbers, or with their symbols if they have any."""
         arguments = replace_leaves((args, kwargs), self._with_symbol)
         return self._recording.function(function, *concrete(arguments))
 
     def _with_symbol(self, leaf: Any) -> Any:
-        """An integer that is computed of values of tensors, in symbols of these; all else as it is."""
+        """Return the symbolic value of an integer that is computed from tensor values, or another leaf unchanged."""
         if not isinstance(leaf, SymbolicNumber) or leaf.kind is not int or leaf.source is not None:
             return leaf
         size = self._size(leaf.proxy)
         return leaf if size is None else size
 
     def _size(self, number: Any) -> Any:
-        """A number as an expression in symbols of values of tensors; None where one of these has none."""
+        """Return a number as an expression in symbols of tensor values; None if one of these has no symbol."""
         if not isinstance(number, Proxy):
             return number if type(number) is int else None
         if isinstance(number, NumberProxy):
             return number.value
-        maker = next((one for one in reversed(self._recording.bound_symbols) if number in one.outputs), None)
+        makers = (bsym for bsym in reversed(self._recording.bound_symbols) if number in bsym.outputs)
+        maker = next(makers, None)
         if maker is None or maker.symbol.target not in (torch.Tensor.item, *ARITHMETIC):
             return None
         if maker.symbol.target in ARITHMETIC:
-            operands = [self._size(one) for one in maker.args]
-            return None if any(one is None for one in operands) else maker.symbol.target(*operands)
+            operands = [self._size(operand) for operand in maker.args]
+            return None if any(operand is None for operand in operands) else maker.symbol.target(*operands)
         symbol = self._recording.counts.value(maker)
         if symbol is not None and number.name not in self._checked:
             self._checked.add(number.name)
@@ -150,7 +152,7 @@ class NumberCalls:
         return symbol
 
     def _running(self, function: Callable[..., Any]) -> Callable[[Any], tuple[Any, RecordedCall]]:
-        """A function that runs this one on positional and keyword arguments, and gives its result and what it did."""
+        """Return a function that runs `function` on arguments, and returns its result and its recorded call."""
 
         def run(arguments: Any) -> tuple[Any, RecordedCall]:
             call = RecordedCall()
@@ -159,12 +161,12 @@ class NumberCalls:
         return run
 
     def _hides(self, function: Callable[..., Any], kwargs: Any, numbers: Sequence[SymbolicNumber]) -> bool:
-        """Whether autograd, which records a call, does not see its numbers."""
+        """Whether autograd records a call without seeing its numbers."""
         outside = any(number.proxy.name in self._numbers.outside_values and not number.drawn for number in numbers)
         return outside or (self._recording.is_differentiating and may_write(function, kwargs))
 
     def _backward_reads_numbers(self, bsym: BoundSymbol, arguments: Any, probe_values: ProbeValues) -> bool:
-        """Whether the backward of a bound symbol computes with its numbers alone, and not with something else."""
+        """Whether the backward of a bound symbol uses its numbers unchanged, and not values computed from them."""
         tensors = [tensor for tensor in tensors_in(arguments) if tensor.requires_grad]
         requires_grad_names = frozenset(self._tensors.proxy(tensor).name for tensor in tensors)
         return backward_reads_numbers(bsym, requires_grad_names, probe_values, self._recording.backward_of)
@@ -172,10 +174,10 @@ class NumberCalls:
     def _with_float_symbols(
         self, function: Callable[..., Any], arguments: Any, numbers: Sequence[SymbolicNumber], *, requires_grad: bool
     ) -> Any:
-        """Run a function of floats from outside with symbols for these; a backward may compute with them.
+        """Run a function of floats from outside with symbols for them; a backward may compute with them.
 
-        Where its C++ takes plain floats it runs on values that stand in for them, and where that cannot be it asks for
-        their values, which are guarded.
+        If its C++ code takes plain floats, it runs on stand-in values. If that is not possible, it reads their values,
+        which are guarded.
         """
         sizes = self._numbers.sizes
         assert sizes is not None
@@ -195,7 +197,7 @@ class NumberCalls:
         try:
             names = Named(list(zip(floats, pairs, strict=True)), number_of)
             output, call = run_on_floats(self._running(function), arguments, keys, names)
-        except Exception:  # it may be that values which stand in will not do, and the right ones do
+        except Exception:  # stand-in values may not work where the real values do
             self._recording.failure = before
             return self._recording.function(function, *symbols)
         restrict(floats)
@@ -206,7 +208,7 @@ class NumberCalls:
         return self._tensors.to_real(output)
 
     def _may_be_symbols(self, function: Callable[..., Any], numbers: Sequence[SymbolicNumber]) -> bool:
-        """Whether numbers are floats from outside that decide a size, or in a program that autograd follows outside."""
+        """Whether all numbers are floats from outside that affect a size, or that autograd would not see here."""
         if self._numbers.sizes is None or not all(
             number.kind is float and number.source is not None and not number.drawn for number in numbers
         ):

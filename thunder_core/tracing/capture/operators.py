@@ -1,4 +1,4 @@
-"""The aten operations beneath the torch function that runs: each is run on fakes and noted as a part of the call."""
+"""The aten operations of a torch function call: each runs on fakes and is recorded as a part of the call."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Run = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 
 
 class AtenOperations:
-    """Runs the aten operations beneath a torch function on fakes, and notes them as sub-symbols of its call.
+    """The execution of the aten operations of torch functions on fakes; they become subsymbols of the call.
 
-    A `TorchDispatchMode` hands each operation to `dispatch`. `faked` returns arguments with fakes for real tensors, and
-    `record` records an operation that C++ issued with no torch function above it.
+    A `TorchDispatchMode` passes each operation to `dispatch`. `faked` returns arguments with fakes for real tensors,
+    and `record` records an operation that C++ code called outside of any torch function.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class AtenOperations:
         self._view: torch.Tensor | None = None
 
     def begin(self, call: RecordedCall, *, without_device: bool) -> None:
-        """Note operations under a call from now on; `without_device` says that its tensors are on no device."""
+        """Record operations as parts of `call` from now on; `without_device` makes its tensors report no device."""
         self.call = call
         self._without_device = without_device
 
     def end(self) -> None:
-        """Note operations under no call."""
+        """Stop recording operations as parts of a call."""
         self.call = None
         self._without_device = False
 
@@ -67,7 +67,7 @@ class AtenOperations:
             self._view = None
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run one aten operation on fakes and note it under the torch function that issued it."""
+        """Run one aten operation on fakes, and record it as a part of the torch function that called it."""
         if self._view is not None and operator is ALIAS:
             return self._view
         if not self._without_device:
@@ -90,21 +90,21 @@ class AtenOperations:
             return operator(*args, **kwargs)
         if call is None and operator not in QUERIES:
             try:
-                with torch._C.DisableTorchFunction():  # C++ that no torch function stands above got here
+                with torch._C.DisableTorchFunction():  # only C++ code outside of any torch function gets here
                     return self._record(operator, args, kwargs)
             except Wrapped:
                 return NotImplemented
         try:
             args, kwargs = self._faked(args, kwargs)
         except Wrapped:
-            return NotImplemented  # which leaves it to them
+            return NotImplemented  # so that PyTorch calls the wrappers
         if operator in QUERIES:
             return operator(*args, **kwargs)
         assert call is not None
         return self._run_and_note(call, operator, args, kwargs)
 
     def _run_and_note(self, call: RecordedCall, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
-        """Run an aten operation on fakes, and add it to the sub-symbols of a call."""
+        """Run an aten operation on fakes, and add it to the subsymbols of a call."""
         unknown = not all(self._tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
         renames = (is_reshaping(operator) or has_out_argument(operator)) and not unknown
         arguments = self._tensors.to_proxies((tuple(args), dict(kwargs))) if renames else None
@@ -123,9 +123,9 @@ class AtenOperations:
         return output
 
     def note(self, call: RecordedCall, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
-        """Note what an operation did to memory, to random numbers and to the metadata of tensors.
+        """Record an operation's effects on memory, on random numbers and on the metadata of tensors.
 
-        Tensors whose metadata has changed get a new name, since a name stands for one tensor with one metadata.
+        Tensors whose metadata has changed get a new name, because a name represents one tensor with one metadata.
         """
         call.random |= is_random(operator, args, kwargs)
         call.reshapes |= is_reshaping(operator)
@@ -140,7 +140,7 @@ class AtenOperations:
                 call.reshapes |= self.rename_if_changed(call, tensor)
 
     def rename_if_changed(self, call: RecordedCall, tensor: torch.Tensor) -> bool:
-        """Give a tensor a new name if a write or new data has changed its metadata; return whether that is so."""
+        """Give a tensor a new name if a write or new data has changed its metadata; return whether it has."""
         before = self._tensors.proxy(tensor)
         with torch._C.DisableTorchFunction():
             now = replace(tensor_proxy(before.name, tensor), requires_grad=before.requires_grad)

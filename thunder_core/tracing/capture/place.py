@@ -1,4 +1,4 @@
-"""Places: where in the user's program a bound symbol comes from."""
+"""Places: the source line and module of a bound symbol in the user's program."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from thunder_core.tracing.ir.symbol import BACKWARD_OF
 
 @dataclass(frozen=True)
 class Place:
-    """The place of the program: the user's line and the path of the innermost module."""
+    """A place in the program: the user's source line, and the path of the innermost module."""
 
     source: SourceLine | None = None
     module: str = ""
 
     def backward(self) -> Place:
-        """The place, as that of the derivative of what was called there."""
+        """Return the place of the derivative of a call at this place."""
         return replace(self, module=BACKWARD_OF + (self.module or (self.source.function if self.source else "")))
 
 
-# By the name of its file, where the lines of code that was generated from a program come from.
+# The places of the lines of generated code in the original program, by file name.
 GENERATED_PLACES: dict[str, Mapping[int, Place]] = {}
 
 
 def generated_place(filename: str, lineno: int) -> Place | None:
-    """The place in the user's program that a line of generated code comes from; None for all other code."""
+    """Return the place in the user's program of a line of generated code; None for other code."""
     return GENERATED_PLACES[filename].get(lineno) if filename in GENERATED_PLACES else None
 
 
 @dataclass
 class ForwardPlaces:
-    """The places that made nodes of autograd: PyTorch numbers these in the order in which they are made."""
+    """The places that made autograd's nodes, which PyTorch numbers in the order of creation."""
 
     ends: list[int] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
 
     def note(self, place: Place) -> None:
-        """Nodes that came into being since the last note belong to this place."""
+        """Assign the nodes that were made since the last call to this place."""
         number = torch._C._autograd._get_sequence_nr()
         if number > (self.ends[-1] if self.ends else 0):
             self.ends.append(number)
             self.places.append(place)
 
     def of_backward(self) -> Place | None:
-        """The place of the forward's bound symbol whose derivative the engine computes now; None if that is unknown."""
+        """Return the place of the derivative that the engine computes now, from its forward node; None if unknown."""
         node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()
         if node is None:
             return None

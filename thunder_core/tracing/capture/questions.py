@@ -1,4 +1,4 @@
-"""Questions of a program about its tensors whose answers guards of the metadata do not settle."""
+"""Queries of a program about its tensors whose answers do not follow from guards of the metadata."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from thunder_core.tracing.capture.torch_facts.symbols import FACTS, LASTING, VER
 
 
 class Questions:
-    """Notes what a program asks of tensors: `asked` is told what real ones were asked for, and what they answered.
+    """The record of a program's queries of tensors; `asked` is called with each query of a real tensor and its answer.
 
-    `refuse(what, fix)` makes the error for what is not traced.
+    `refuse(what, fix)` returns the error for a query that cannot be traced.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Questions:
         self._refuse = refuse
 
     def lasting_answer(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
-        """Note a question; the answer of a real tensor where nothing in the program changes it, and else None."""
+        """Record a query; return the answer of a real tensor if nothing in the program changes it, and else None."""
         if function in FACTS and self._tensors.is_outside(args[0]):
             answer = function(*args)
             self._asked(args[0], FACTS[function], answer)
@@ -48,9 +48,9 @@ class Questions:
         return None
 
     def _require_own_version(self, tensor: torch.Tensor) -> None:
-        """Refuse to tell an input's version once another input in the same memory has been written to.
+        """Refuse a query of an input's version after a write to another input with the same memory.
 
-        Views of one tensor share a counter of versions, and tensors that otherwise lie in the same memory do not.
+        Views of one tensor share a version counter, but other tensors with the same memory do not.
         """
         for real, _ in self._tensors.inputs.values():
             if real is tensor or real.is_inference() or memory_of(real) != memory_of(tensor):
@@ -62,7 +62,7 @@ class Questions:
                 )
 
     def _ask_offsets(self, tensor: torch.Tensor) -> None:
-        """Ask for the storage offsets of the inputs in whose memory a tensor lies: its own follows from them."""
+        """Query the storage offsets of the inputs that share a tensor's memory, which determine its own offset."""
         memory = memory_of(self._tensors.fake(tensor))
         for real, _ in self._tensors.inputs.values():
             if real.layout is torch.strided and memory_of(self._tensors.fake(real)) == memory:

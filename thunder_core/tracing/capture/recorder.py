@@ -1,4 +1,4 @@
-"""The recorder: torch operations as bound symbols, each with the aten operations that it consists of."""
+"""The recorder: it records torch operations as bound symbols, each with its aten operations."""
 
 from __future__ import annotations
 
@@ -67,20 +67,21 @@ from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.objects import with_data
 
 STORAGES = frozenset({torch.Tensor.storage, torch.Tensor.untyped_storage, torch.Tensor._typed_storage})
-OPAQUE_WHEN_REPLACED = OPAQUE | COMPOSITES  # are recorded without sub-symbols where other calls gave their metadata
+OPAQUE_WHEN_REPLACED = OPAQUE | COMPOSITES  # recorded without subsymbols if another call computed their metadata
 DETACH = torch.ops.aten.detach.default
-ZEROS = torch.ops.aten._efficientzerotensor.default  # tangents of zeros, of a kind that no fake can be
-TOLIST = torch.Tensor.tolist  # returns values, and refuses fakes by itself
+ZEROS = torch.ops.aten._efficientzerotensor.default  # tangents of zeros, of a kind that fakes do not support
+TOLIST = torch.Tensor.tolist  # returns values, and refuses fakes itself
 
 
 class Recorder:
-    """Runs torch functions on fake tensors and records them as bound symbols.
+    """A recorder that runs torch functions on fake tensors and records them as bound symbols.
 
-    Real tensors are handles: the program may hold them, and each is replaced by its fake when it meets an operation.
-    `place()` returns the program's line and module, and `device_of` the device that a real tensor is taken to be on;
+    Real tensors are handles: the program may hold them, and each is replaced by its fake when an operation takes it.
+    `place()` returns the program's line and module, and `device_of` returns the assumed device of a real tensor.
     `asked` is called with each query of a real tensor and its answer. With `evaluates`, an operation that needs the
-    values of tensors is run on them, and bound symbols of the trace check that its result is the same at each call.
-    `sizes` are the symbols of a program from outside; without it, symbols of given fakes are of the `environment`.
+    values of tensors runs on them, and bound symbols of the trace check that its result is the same at each call.
+    `sizes` are the symbols of a program that is traced from outside. Without them, the symbols of given fakes belong to
+    `environment`.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class Recorder:
         self.bound_symbols = bsyms = list[BoundSymbol]()
         self.failure: ThunderError | None = None
         self._questions = Questions(self.tensors, sizes, asked, self._refuse)
-        self.derivatives_in_progress = 0  # how many derivatives are being taken of what is recorded now
+        self.derivatives_in_progress = 0  # the number of derivatives that are being taken of the recorded operations
         self.numbers = Numbers(self.tensors.next_name, self._append_here, self._measure)
         self.numbers.sizes = sizes
         evaluation = TracedValues(self.tensors, bsyms, self.numbers.outside_values)
@@ -128,7 +129,7 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """While this lasts, every torch operation of this thread is recorded and none touches data."""
+        """Record every torch operation of this thread during the block; no operation accesses data."""
         with attempt_without_data(), self.tensors.mode, OperatorMode(self.dispatch), FunctionMode(self.function):
             try:
                 yield
@@ -137,25 +138,25 @@ class Recorder:
 
     @property
     def inputs(self) -> Mapping[int, tuple[torch.Tensor, TensorProxy]]:
-        """The real tensors that met an operation, by their id, with their proxies."""
+        """The real tensors that an operation has read, by identity, with their proxies."""
         return self.tensors.inputs
 
     def knows(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor has met an operation, or came out of one."""
+        """Whether an operation has read or made the tensor."""
         return self.tensors.knows(tensor)
 
     def proxy_of(self, tensor: torch.Tensor) -> TensorProxy:
-        """Return the proxy that stands for a tensor of the program, real or fake."""
+        """Return the proxy of a tensor of the program, real or fake."""
         return self.tensors.proxy(self.tensors.fake(tensor))
 
     def emit(self, bsym: BoundSymbol) -> None:
-        """Append a bound symbol that changes a state, and clear the cache of calls, since equal ones may now differ."""
+        """Append a bound symbol that changes a state, and clear the call cache, because equal calls may now differ."""
         self._call_cache.clear()
         self._autocast = autocast_state()
         self._append_here(bsym)
 
     def follow_autocast(self) -> None:
-        """Record the changes of autocast's state that code which ran natively made since the last bound symbol."""
+        """Record the changes of autocast's state by code that ran natively since the last bound symbol."""
         state = autocast_state()
         if state != self._autocast:
             for bsym in changes(self._autocast, state):
@@ -176,10 +177,10 @@ class Recorder:
         self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
 
     def _require_differentiable(self) -> None:
-        """Check, before a backward pass, that autograd saw all that was recorded.
+        """Check, before a backward pass, that autograd saw all recorded operations.
 
-        Raises `HiddenNumbers` where autograd saw a stand-in for a symbolic number, so that the program is recorded anew
-        with the numbers' values, and `OperationFailed` where it missed a write.
+        Raises `HiddenNumbers` if autograd saw the stand-in of a symbolic number, so that the program is recorded again
+        with the values of its numbers. Raises `OperationFailed` if autograd missed a write.
         """
         if self._shape_changes.misses_writes:
             raise self._refuse(
@@ -187,7 +188,7 @@ class Recorder:
                 "make a new tensor for the new shape: `x = x.transpose(0, 1)` instead of `x.transpose_(0, 1)`",
             )
         if self._number_calls.has_hidden:
-            self.met_hidden_numbers = True  # for a program that lets no exception pass
+            self.met_hidden_numbers = True  # for a program that catches all exceptions
             raise HiddenNumbers
 
     def _append_here(self, bsym: BoundSymbol) -> None:
@@ -196,7 +197,7 @@ class Recorder:
         self.append(replace(bsym, source=place.source, module=place.module))
 
     def append(self, bsym: BoundSymbol) -> None:
-        """Append a bound symbol that has its source; a collective within a transform of torch.func is refused."""
+        """Append a bound symbol that has its source; refuse a collective within a transform of torch.func."""
         if self.levels.depth and bsym.communicates:
             raise self._refuse(
                 f"`{bsym.symbol.name}` is called within a transform of torch.func, where eager does not wait for it",
@@ -228,7 +229,7 @@ class Recorder:
     ) -> Any:
         """Run one torch function on fakes, record it if it matters, and return its result for the program.
 
-        `__torch_function__` of those of the `classes` that have their own is called as in eager PyTorch.
+        If some of the `classes` define `__torch_function__`, it is called as in eager PyTorch.
         """
         if self.sizes is not None:
             args, kwargs = self.sizes.to_symints((tuple(args), dict(kwargs)))
@@ -238,7 +239,7 @@ class Recorder:
     def _dispatch_function(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], classes: tuple[type, ...]
     ) -> Any:
-        """Run a function by the `__torch_function__` of classes, by a level of torch.func, or on plain tensors."""
+        """Run a function with `__torch_function__` of classes, at a level of torch.func, or on plain tensors."""
         if (kinds := torch_function_classes(classes)) and torch._C._is_torch_function_enabled():
             return self.subclasses.run(function, args, kwargs, kinds)
         if self.levels.take(function, args, kwargs):
@@ -249,7 +250,7 @@ class Recorder:
             return self._run_on_wrappers(function, args, kwargs)
 
     def _run_function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run a function on tensors of which none is a wrapper; raises `Wrapped` where one is."""
+        """Run a function on tensors without wrappers; raise `Wrapped` if one is a wrapper."""
         args, kwargs = with_named_size(function, args, placed(function, kwargs))
         if function in VALUE_READERS and not (self.data_dependent.allowed and (function is TOLIST or function in DATA)):
             raise self._fail(function)
@@ -278,7 +279,7 @@ class Recorder:
             raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
 
     def _record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a function on fakes, or take an equal call from the cache; record it, and return the program's result."""
+        """Run a function on fakes or replay an equal cached call, record it, and return the program's result."""
         key = self._call_cache.key(function, args, kwargs)
         cached_call = self._call_cache.find(key)
         if cached_call is not None:
@@ -288,17 +289,17 @@ class Recorder:
         self.caught_errors.raise_as_in_call(function, args, kwargs)
         call = RecordedCall(idle=is_idle(function, args, kwargs))
         output = self.run(function, args, kwargs, call)
-        if self.levels.depth and wrapped_in(output):  # random numbers, other ones for each element
+        if self.levels.depth and wrapped_in(output):  # random numbers, which differ for each element
             return self.levels.run(function, args, kwargs)
         if function in STORAGES:
             mark_device(output, args[0].device)
         if function == SET_DATA and self._operators.rename_if_changed(call, args[0]):
             function, output = with_data, args[0]
-        if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
+        if isinstance(function, torch._ops.OpOverload):  # no operation is dispatched beneath it
             self._operators.note(call, function, args, kwargs)
         if has_symbolic_numbers((args, kwargs)):
             forget_constants((args, kwargs), output, call.written)
-        if call.written and has_own_derivative(function):  # what it consists of has another derivative
+        if call.written and has_own_derivative(function):  # its operations have other derivatives
             call.opaque = True
         if not self.data.shared.isdisjoint(call.written):
             raise self._refuse(
@@ -312,7 +313,7 @@ class Recorder:
         return self.tensors.to_real(output)
 
     def _append_call(self, bsym: BoundSymbol, output: Any, call: RecordedCall) -> None:
-        """Append the bound symbol of a call that was run, or the checks of its result if that depends on values."""
+        """Append the bound symbol of a call, or the checks of its result if the result depends on values."""
         if call.valued:
             self.data_dependent.asking.append(bsym)
             for check in expected(bsym, output, self.tensors.next_name):
@@ -323,7 +324,7 @@ class Recorder:
                 self.append(check)
 
     def _run_on_wrappers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a function on wrapper subclasses of Tensor, and record the functions that these call on their tensors."""
+        """Run a function on wrapper subclasses of Tensor, and record the functions that they call on inner tensors."""
         if function in DATA or function in VALUE_READERS:
             raise self._fail(function)
         for tensor in wrappers_in((args, kwargs)):
@@ -350,7 +351,7 @@ class Recorder:
         return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
 
     def faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments with fakes for real tensors; one that cannot have a fake fails at the program's line."""
+        """Return the arguments with fakes for real tensors; an unsupported tensor fails with the program's line."""
         try:
             return self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
         except Wrapped:
@@ -361,7 +362,7 @@ class Recorder:
             raise
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
-        """Run a function on fakes, noting what it does in the `call`; raises eager's exception, or our own."""
+        """Run a function on fakes, and record its effects in `call`; raise eager PyTorch's error, or Thunder's."""
         self._operators.begin(call, without_device=needs_device_guard(function, args))
         try:
             if function is TOLIST or (function in SPARSE_PARTS and args[0].layout is not torch.strided):
@@ -391,24 +392,24 @@ class Recorder:
                 self._call_cache.disable()
 
     def _replay(self, call: CachedCall, args: Any, kwargs: Any) -> Any:
-        """Record a cached call again, with these tensors."""
+        """Record a cached call again, for these tensors."""
         bsym, output = self._call_cache.replay(call, tensors_in((args, kwargs)), self._place)
         if bsym is not None:
             self.append(bsym)
         return self.tensors.to_real(output)
 
     def _refuse(self, what: str, fix: str) -> ThunderError:
-        """Return the error for something that is not traced; it is kept, in case the program swallows it."""
+        """Return and store the error for something that is not traced, in case the program swallows the error."""
         self.failure = OperationFailed(what, fix=fix, where=self._place().source)
         return self.failure
 
     def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
-        """Return the error for an operation that needs data to run; it is kept, in case the program swallows it."""
+        """Return and store the error for an operation that needs data, in case the program swallows the error."""
         self.failure = unrunnable(function, self._place().source, error)
         return self.failure
 
     def _run_on_process_group(self, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
-        """Run an operator of a process group on fakes, beneath a call that will run it again at each call."""
+        """Run an operator of a process group on fakes, within a call that repeats it whenever the trace runs."""
         call = self._operators.call
         if call is None:
             raise self._refuse(
@@ -422,9 +423,9 @@ class Recorder:
     # ---- aten operations (TorchDispatchMode) ----------------------------------------------------------------
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run one aten operation on fakes and note it under the torch function that issued it.
+        """Run one aten operation on fakes, and record it as a part of the torch function that called it.
 
-        In a backward pass, values that stand in for symbolic numbers are replaced by these.
+        In a backward pass, the stand-in values of symbolic numbers are replaced by the numbers.
         """
         if is_of_process_group(operator):
             return self._run_on_process_group(operator, args, kwargs)

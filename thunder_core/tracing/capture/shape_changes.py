@@ -1,8 +1,8 @@
-"""Changes of a tensor's own shape in place, while there are views of it that autograd follows.
+"""In-place changes of a tensor's shape while autograd tracks views of the tensor.
 
-When such a view is used, eager PyTorch finds it in the changed tensor by sizes and strides. For tensors without data
-autograd repeats what made the view, on what the tensor has become: that may fail, or be a view of other elements. It
-does so where the version of the memory went up, so the version stays as it is.
+When such a view is used, eager PyTorch finds it in the changed tensor by sizes and strides. For fakes, autograd instead
+repeats the view operation on the changed tensor, which may fail or give other elements. Autograd repeats it if the
+version of the memory has increased, so the version is kept.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ SHAPE_CHANGES: frozenset[Callable[..., Any]] = frozenset(
 
 
 class ShapeChanges:
-    """The memory of tensors that got another shape in place while autograd followed views of them.
+    """The memory of tensors whose shape was changed in place while autograd tracked views of them.
 
-    `fakes()` are the tensors that there are. Where such memory is written to later, autograd is not told either:
-    `misses_writes` then, and a backward pass would not be right.
+    `fakes()` returns all existing fakes. Later writes to such memory do not increase the version either. Then
+    `misses_writes` is True, and a backward pass would be wrong.
     """
 
     def __init__(self, fakes: Callable[[], Iterable[torch.Tensor]]) -> None:
@@ -37,7 +37,7 @@ class ShapeChanges:
 
     @contextmanager
     def around(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-        """While a function runs, keep the versions of such memory."""
+        """Keep the versions of such memory while a function runs."""
         if function not in SHAPE_CHANGES and not self._memories:
             yield
             return
@@ -49,7 +49,7 @@ class ShapeChanges:
                 torch._C._AutoDispatchBelowAutograd(),
             ):
                 yield
-        elif function in SHAPE_CHANGES and any(one._base is args[0] and one.requires_grad for one in self._fakes()):
+        elif function in SHAPE_CHANGES and any(fake._base is args[0] and fake.requires_grad for fake in self._fakes()):
             self._memories.add(memory_of(args[0]))
             with torch.autograd.grad_mode._unsafe_preserve_version_counter(args[0]):
                 yield

@@ -1,4 +1,4 @@
-"""Subclasses of Tensor in a recording: the class of what an operation gives, by PyTorch's `__torch_function__`."""
+"""Subclasses of Tensor in a recording: the classes of results, according to PyTorch's `__torch_function__`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 
 
 class Subclasses:
-    """Tensors of classes of their own.
+    """The handling of tensor subclasses.
 
-    `record(function, args, kwargs)` runs a function on tensors of any class, and `ask(method, *args)` calls a class's
-    own `__torch_function__`.
+    `record(function, args, kwargs)` runs a function on tensors of any class. `ask(method, *args)` calls a class's own
+    `__torch_function__`.
     """
 
     def __init__(self, tensors: Tensors, record: Callable[..., Any]) -> None:
@@ -35,9 +35,9 @@ class Subclasses:
         kwargs: Mapping[str, Any],
         kinds: Sequence[type],
     ) -> Any:
-        """Run a function in which these classes have a say.
+        """Run a function on tensors of these classes.
 
-        Those that have a `__torch_function__` of their own are asked, as PyTorch asks them.
+        A class's own `__torch_function__` is called in PyTorch's order.
         """
         kind = most_derived(kinds)
         if kind is None or not all(map(has_default_function, kinds)):
@@ -60,7 +60,7 @@ class Subclasses:
         return output if function in get_default_nowrap_functions() else self.converted(output, kind)
 
     def converted(self, output: Any, kind: type) -> Any:
-        """A result as one of a subclass, as `torch.Tensor.__torch_function__` makes it."""
+        """Convert a result to a subclass, as `torch.Tensor.__torch_function__` does."""
         if isinstance(output, torch.Tensor) and not isinstance(output, kind):
             return self.cast(output, kind)
         if isinstance(output, tuple | list):
@@ -68,7 +68,7 @@ class Subclasses:
         return output
 
     def cast(self, tensor: torch.Tensor, kind: type) -> torch.Tensor:
-        """Give values and memory of a tensor another class; a tensor that the program has already stays as it is."""
+        """Return a tensor of another class with the same values and memory; the program's own tensor is not changed."""
         fake = self._tensors.fake(tensor)
         if self._tensors.is_shown(fake):
             fake = self._tensors.fake(self._record(ALIAS, (tensor,), {}))
@@ -89,7 +89,7 @@ def has_default_function(kind: type) -> bool:
 
 
 def derived_first(kinds: Sequence[type]) -> list[type]:
-    """Return the classes in the order in which PyTorch asks them: from left to right, a subclass before its bases."""
+    """Return the classes in PyTorch's calling order: from left to right, with a subclass before its bases."""
     order: list[type] = []
     for kind in kinds:
         place = next((place for place, other in enumerate(order) if issubclass(kind, other)), len(order))
@@ -98,5 +98,5 @@ def derived_first(kinds: Sequence[type]) -> list[type]:
 
 
 def most_derived(kinds: Sequence[type]) -> type | None:
-    """Return the class that results get, the one that derives from all others; None if there is none."""
+    """Return the class of results, which derives from all others, or None if there is none."""
     return next((kind for kind in kinds if all(issubclass(kind, other) for other in kinds)), None)

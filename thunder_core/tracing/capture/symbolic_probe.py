@@ -1,4 +1,4 @@
-"""Symbolic scalar probes: operations of numbers that a trace does not know, run twice, with values in their place."""
+"""Probes of symbolic numbers: operations on numbers that are unknown at tracing run twice with stand-in values."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-# Floats between a quarter and a half, so that they are probabilities, rates and exponents, and integers that no tensor
-# has for a size; nobody writes either of them.
+# Floats between a quarter and a half, which are valid probabilities, rates and exponents, and integers that are no
+# tensor's size; no program writes any of them.
 _floats = (0.25 + (step * 0.6180339887498949) % 0.25 for step in itertools.count(7))
 _integers = itertools.count((1 << 40) + 1_000_003, 2_002)
 FACTOR = 10
 _DIFFERS = Proxy("")
-# Whose numbers decide how many elements there are, which two values need not show: they may be of one proportion.
+# Operations whose numbers determine the number of elements, which two values in proportion need not show.
 COUNTING = frozenset({"aten::arange", "aten::range"})
 COUNTS: frozenset[Callable[..., Any]] = frozenset({torch.arange, torch.range})
 ARITHMETIC = ("Tensor", "number", "float", "Optional[number]", "Optional[float]", "Optional[Tensor]", "List[number]")
 
 
 class HiddenNumbers(BaseException):
-    """The program differentiates through operations that hide numbers: it has to be recorded with their values."""
+    """The program differentiates operations that hide numbers, so it must be recorded with their values."""
 
 
 Pairs = Mapping[tuple[Any, Any], Proxy]
 
 
 BackwardOf = Callable[[BoundSymbol, frozenset[str]], Sequence[BoundSymbol] | None]
-ProbeValues = dict[Any, SymbolicNumber]  # the symbolic numbers, by the values that a probe had for them
+ProbeValues = dict[Any, SymbolicNumber]  # symbolic numbers by their stand-in values
 
 
 def run_on_numbers(
@@ -48,16 +48,18 @@ def run_on_numbers(
     arguments: Any,
     numbers: Sequence[SymbolicNumber],
 ) -> tuple[Any, RecordedCall, ProbeValues]:
-    """Run a call of the function with values that stand in for its numbers; its aten operations get the numbers' names.
+    """Run a call with stand-in values for its numbers, and rename the values in its aten operations to the numbers.
 
-    It runs twice, with other values: what differs is a number, or hangs on one. Where a value became something else on
-    the way, the call is known at its own level only. Raises `ValueError` where the result looks different, or where an
-    integer may be a size or a place: what such a one does depends on what it is.
+    The call runs twice, with different values: a value that differs is a number or depends on a number. If a value was
+    changed on the way, the call is recorded without subsymbols. Raises `ValueError` if the results look different, or
+    if an integer may be a size or an index, because the effect of such an integer depends on its value.
     """
-    one = {id(number): next(_integers if isinstance(number, SymbolicInteger) else _floats) for number in numbers}
-    other = {key: value * FACTOR for key, value in one.items()}
-    output, call, twin = run_twice(run, arguments, one, other)
-    names = {(one[id(number)], other[id(number)]): number.proxy for number in numbers}
+    first_values = {
+        id(number): next(_integers if isinstance(number, SymbolicInteger) else _floats) for number in numbers
+    }
+    second_values = {key: value * FACTOR for key, value in first_values.items()}
+    output, call, twin = run_twice(run, arguments, first_values, second_values)
+    names = {(first_values[id(number)], second_values[id(number)]): number.proxy for number in numbers}
     parts = None if call.opaque else named(call.subsymbols, twin.subsymbols, names)
     if any(isinstance(number, SymbolicInteger) for number in numbers):
         integer_names = {number.proxy.name for number in numbers if isinstance(number, SymbolicInteger)}
@@ -65,7 +67,7 @@ def run_on_numbers(
         if parts is None or not integer_names <= _arithmetic(parts or [itself]):
             raise ValueError("an integer may be a size")
     call.opaque, call.subsymbols = parts is None, parts or []
-    return output, call, {one[id(number)]: number for number in numbers}
+    return output, call, {first_values[id(number)]: number for number in numbers}
 
 
 def run_on_floats(
@@ -74,28 +76,31 @@ def run_on_floats(
     stand_ins: Mapping[int, tuple[float, float]],
     names: Pairs,
 ) -> tuple[Any, RecordedCall]:
-    """Run a call with values that stand in for floats, by their identities; its aten operations get the names of these.
+    """Run a call with stand-in values for floats, by identity, and rename the values in its aten operations.
 
-    Where they cannot be told, the call is known at its own level only. Raises `ValueError` where the result looks
+    If the values cannot be identified, the call is recorded without subsymbols. Raises `ValueError` if the results look
     different for other values.
     """
-    one, other = ({key: pair[place] for key, pair in stand_ins.items()} for place in (0, 1))
-    output, call, twin = run_twice(run, arguments, one, other)
+    first_values, second_values = ({key: pair[place] for key, pair in stand_ins.items()} for place in (0, 1))
+    output, call, twin = run_twice(run, arguments, first_values, second_values)
     parts = None if call.opaque else named(call.subsymbols, twin.subsymbols, names)
     call.opaque, call.subsymbols = parts is None, parts or []
     return output, call
 
 
 def run_twice(
-    run: Callable[[Any], tuple[Any, RecordedCall]], arguments: Any, one: Mapping[int, Any], other: Mapping[int, Any]
+    run: Callable[[Any], tuple[Any, RecordedCall]],
+    arguments: Any,
+    first_values: Mapping[int, Any],
+    second_values: Mapping[int, Any],
 ) -> tuple[Any, RecordedCall, RecordedCall]:
-    """Run a call with values that stand in for numbers, and with others; the first result, its call, and the other one.
+    """Run a call with two sets of stand-in values; return the first result with its call, and the second call.
 
-    Raises `ValueError` where the results look different, or others might.
+    Raises `ValueError` if the results look different, or may differ for other values.
     """
     with constants_set_aside(arguments):
-        like, twin = run(with_stand_ins(arguments, other))
-        output, call = run(with_stand_ins(arguments, one))
+        like, twin = run(with_stand_ins(arguments, second_values))
+        output, call = run(with_stand_ins(arguments, first_values))
     forget_constants(arguments, output, call.written)
     if any(map(counts, call.subsymbols)) or appearance(like) != appearance(output):
         raise ValueError("the structure of the result depends on the values of numbers")
@@ -105,19 +110,21 @@ def run_twice(
 def backward_reads_numbers(
     bsym: BoundSymbol, requires_grad_names: frozenset[str], probes: ProbeValues, backward_of: BackwardOf
 ) -> bool:
-    """Whether the backward of a bound symbol computes with its numbers as they are, and not with what it made of them.
+    """Whether the backward of a bound symbol uses its numbers unchanged, and not values computed from them.
 
-    `backward_of(bsym, followed)` gives the operations of its backward, None where it has none that can be had.
+    `backward_of(bsym, followed)` returns the operations of its backward, or None if it cannot be derived.
     """
     names = {(value, value * FACTOR): number.proxy for value, number in probes.items()}
-    one, other = ({proxy.name: pair[place] for pair, proxy in names.items()} for place in (0, 1))
+    first_values, second_values = ({proxy.name: pair[place] for pair, proxy in names.items()} for place in (0, 1))
     with torch._C.DisableTorchFunction(), _disable_current_modes():
-        first, second = (backward_of(with_values(bsym, values), requires_grad_names) for values in (one, other))
+        first, second = (
+            backward_of(with_values(bsym, values), requires_grad_names) for values in (first_values, second_values)
+        )
     return first is not None and second is not None and named(first, second, names) is not None
 
 
 def with_values(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
-    """The bound symbol with these values for its numbers, known at its own level only."""
+    """Return the bound symbol with these values for its numbers, without subsymbols."""
 
     def value(leaf: Any) -> Any:
         return values.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
@@ -127,7 +134,7 @@ def with_values(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
 
 
 def appearance(output: Any) -> list[Any]:
-    """All that a program can see of a result before it runs."""
+    """Return all properties of a result that a program can see before the trace runs."""
     return [
         (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.is_conj(), leaf.is_neg())
         if isinstance(leaf, torch.Tensor)
@@ -137,18 +144,18 @@ def appearance(output: Any) -> list[Any]:
 
 
 def with_stand_ins(tree: Any, values: Mapping[int, Any]) -> Any:
-    """Nested arguments with values in place of symbolic numbers, by the identities of these."""
+    """Return nested arguments with symbolic numbers replaced by values, by the identities of the numbers."""
     return replace_leaves(tree, lambda leaf: values[id(leaf)] if isinstance(leaf, SymbolicNumber) else leaf)
 
 
 def counts(operation: BoundSymbol) -> bool:
-    """Whether the numbers that an operation takes decide how many elements its result has."""
+    """Whether the numbers of an operation determine the number of elements in its result."""
     target = operation.symbol.target
     return isinstance(target, torch._ops.OpOverload) and target._schema.name in COUNTING
 
 
 def _arithmetic(parts: Sequence[BoundSymbol]) -> set[str]:
-    """The names of numbers that operations take as operands, and nowhere as anything else."""
+    """Return the names of numbers that operations take only as arithmetic operands."""
     operands: set[str] = set()
     others: set[str] = set()
     for part in parts:
@@ -163,7 +170,7 @@ def _arithmetic(parts: Sequence[BoundSymbol]) -> set[str]:
 
 
 def named(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names: Pairs) -> list[BoundSymbol] | None:
-    """The operations of a call with the names of numbers in place of values; None where they cannot be told."""
+    """Return the operations with stand-in values replaced by names; None if the values cannot be identified."""
     if [part.symbol for part in parts] != [twin.symbol for twin in twins]:
         return None
     found_parts = []
@@ -173,20 +180,20 @@ def named(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names: Pai
         pairs = [_common(*pair, names) for pair in zip(ours, others, strict=False)]
         if len(ours) != len(others) or _DIFFERS in pairs:
             return None
-        args, kwargs = _filled(arguments, iter(pairs))
+        args, kwargs = _fill(arguments, iter(pairs))
         found_parts.append(replace(part, args=args, kwargs=kwargs))
     return found_parts
 
 
-def _filled(tree: Any, values: Iterator[Any]) -> Any:
+def _fill(tree: Any, values: Iterator[Any]) -> Any:
     return replace_leaves(tree, lambda leaf: next(values))
 
 
-def _common(one: Any, other: Any, names: Pairs) -> Any:
-    """The common value at one place in both runs."""
-    if type(one) is type(other) and type(one) in (int, float) and (one, other) in names:
-        return names[one, other]
-    if isinstance(one, NumberProxy) and isinstance(other, NumberProxy):
-        common = names.common(one, other) if isinstance(names, Named) else None
-        return one if one.value.node.expr == other.value.node.expr else common or _DIFFERS
-    return one if isinstance(one, Proxy) or repr(one) == repr(other) else _DIFFERS
+def _common(first: Any, second: Any, names: Pairs) -> Any:
+    """Return the common value at one position of both runs, or `_DIFFERS`."""
+    if type(first) is type(second) and type(first) in (int, float) and (first, second) in names:
+        return names[first, second]
+    if isinstance(first, NumberProxy) and isinstance(second, NumberProxy):
+        common = names.common(first, second) if isinstance(names, Named) else None
+        return first if first.value.node.expr == second.value.node.expr else common or _DIFFERS
+    return first if isinstance(first, Proxy) or repr(first) == repr(second) else _DIFFERS

@@ -1,8 +1,8 @@
-"""Tensors inside PyTorch's function transforms (`torch.vmap`, `torch.func.grad`, `jvp`): what they wrap is recorded.
+"""Tensors inside PyTorch's function transforms (`torch.vmap`, `torch.func.grad`, `jvp`): inner tensors are recorded.
 
-A transform enters a level of functorch's: inside it a tensor that is batched, or differentiated, wraps a fake or
-another wrapper. Operations on it are PyTorch's to take apart, by batching rules and by derivatives; those that come
-out beneath all levels are recorded, on whole batches and with the derivatives among them.
+A transform enters a level of functorch. Inside it, a batched or differentiated tensor wraps a fake or another wrapper.
+PyTorch decomposes operations on wrappers with batching rules and derivatives. The resulting operations beneath all
+levels are recorded, on whole batches and including derivatives.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from thunder_core.tracing.capture.symbolic.numbers import Numbers, concrete
 from thunder_core.tracing.capture.torch_facts.symbols import SET_GRAD, symbol_of
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-TEXTS = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})  # what a tensor without data has none of
-# PyTorch's own indexing within score and mask functions, whose derivative is that of indexing.
+TEXTS = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})  # not available for fakes
+# PyTorch's own indexing within score and mask functions, whose derivative is the derivative of indexing.
 INDEXING = ("torch._dynamo._trace_wrapped_higher_order_op", "ModIndex")
 functorch: Any = torch._C._functorch
 is_wrapped: Callable[[torch.Tensor], bool] = functorch.is_functorch_wrapped_tensor
 
 
 def wrapped_in(tree: Any) -> list[torch.Tensor]:
-    """The tensors among the arguments or results of a call that a level of a function transform wraps."""
+    """Return the tensors among arguments or results that a level of a function transform wraps."""
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor) and is_wrapped(leaf)]
 
 
 def is_indexing(function: Callable[..., Any], args: Sequence[Any]) -> bool:
-    """Whether a call indexes a tensor in a score or mask function, where indices are tensors without dimensions."""
+    """Whether a call indexes a tensor in a score or mask function, whose indices are tensors without dimensions."""
     return function is custom_function_call and (args[0].__module__, args[0].__qualname__) == INDEXING
 
 
 class NativeContext:
-    """A context manager that runs natively: `enter()` gives what `with` binds, and `leave()` ends it."""
+    """A context manager that runs natively: `enter()` returns the value for `as`, and `leave()` ends it."""
 
     def __init__(self, enter: Callable[[], Any], leave: Callable[[], Any]) -> None:
         self._enter = enter
@@ -55,7 +55,7 @@ class NativeContext:
 
 @dataclass(frozen=True)
 class Level:
-    """A level that a program is in: its number, how it is left, and the batch size of one that batches (`vmap`)."""
+    """An active level: its number, the function that leaves it, and the batch size of a `vmap`."""
 
     number: int
     decrement: Callable[[], Any]
@@ -64,9 +64,10 @@ class Level:
 
 
 class TransformLevels:
-    """The levels of function transforms that a program which is recorded is in.
+    """The levels of function transforms that are active in a recorded program.
 
-    `refuse` gives the error for what is not traced; `switch(enabled)` writes down that autograd is on or off now.
+    `refuse` returns the error for something that is not traced. `switch(enabled)` records that autograd is on or off
+    now.
     """
 
     def __init__(
@@ -80,25 +81,25 @@ class TransformLevels:
         self._numbers = numbers
         self._refuse = refuse
         self._switch = switch
-        self._levels: list[Level] = []  # the outermost first
-        self._grad_mode = False  # what the trace has set, beneath all levels
+        self._levels: list[Level] = []  # outermost first
+        self._grad_mode = False  # the mode in the trace, beneath all levels
         self._were_entered = False
         self._follows_grad_mode = True
 
     @property
     def depth(self) -> int:
-        """The number of levels that the program is in."""
+        """The number of active levels."""
         return len(self._levels)
 
     @property
     def batches(self) -> tuple[Level, ...] | None:
-        """The levels, the outermost first, where all of them batch; None where one differentiates."""
+        """The levels, outermost first, if all of them batch; None if one differentiates."""
         return None if any(level.differentiates for level in self._levels) else tuple(self._levels)
 
     def enter(
         self, increment: Callable[..., int], args: Sequence[Any], decrement: Callable[[], Any], *, differentiates: bool
     ) -> int:
-        """Enter a level, which `decrement` leaves; gives its number."""
+        """Enter a level, which `decrement` leaves, and return its number."""
         sizes = self._tensors.sizes
         number = increment(*(args if sizes is None else sizes.to_symints(tuple(args))))
         if not self._levels:
@@ -115,17 +116,17 @@ class TransformLevels:
         return number
 
     def leave_all(self) -> None:
-        """Leave the levels that a program which failed has not left."""
+        """Leave the levels that a failed program has not left."""
         while self._levels:
             self._levels.pop().decrement()
 
     def require_none(self, what: str, fix: str) -> None:
-        """Raise `OperationFailed` inside a level, for what is one bound symbol, or several, of tensors of no level."""
+        """Raise `OperationFailed` inside a level, for something that is recorded only outside of levels."""
         if self._levels:
             raise self._refuse(f"{what} inside a function transform (torch.vmap, torch.func.grad, ...)", fix)
 
     def follow_grad_mode(self) -> None:
-        """Write down whether autograd is on beneath all levels, where that is not as it was."""
+        """Record whether autograd is on beneath all levels, if that has changed."""
         if not (self._levels and self._follows_grad_mode):
             return
         enabled = torch.is_grad_enabled()
@@ -134,9 +135,9 @@ class TransformLevels:
             self._switch(enabled)
 
     def take(self, function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-        """Whether a call is a transform's to take apart: inside derivatives all are.
+        """Whether a call runs in a transform; within derivatives all calls do.
 
-        Outside of all levels it may be one on what `torch.func.vjp` gave.
+        Outside of all levels, it may be a call on results of `torch.func.vjp`.
         """
         if not self._were_entered:
             return False
@@ -146,7 +147,7 @@ class TransformLevels:
         return is_inside or is_indexing(function, args) or bool(wrapped_in((args, kwargs)))
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a function of functorch's that the program calls, which no torch function mode sees."""
+        """Run a function of functorch that the program calls, which no torch function mode sees."""
         sizes = self._tensors.sizes
         if sizes is None:
             return self.run(function, args, kwargs)
@@ -154,7 +155,7 @@ class TransformLevels:
         return sizes.to_program(self.run(function, args, kwargs), self._numbers)
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a function on tensors of which some are wrapped, or one that makes such tensors."""
+        """Run a function on tensors of which some are wrapped, or a function that wraps tensors."""
         args, kwargs = concrete((tuple(args), dict(kwargs))) if self._numbers.any_symbolic else (args, kwargs)
         args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._faked)
         if has_own_derivative(function) or function in TEXTS:
@@ -168,7 +169,7 @@ class TransformLevels:
 
     @contextmanager
     def _in_grad_mode(self) -> Iterator[None]:
-        """Leave the mode as it is: what runs in a `torch.autograd.Function` has the derivatives of its operations."""
+        """Keep the trace's grad mode during the block, because a `torch.autograd.Function` is differentiated inside."""
         before, self._follows_grad_mode = self._follows_grad_mode, False
         try:
             yield

@@ -1,4 +1,4 @@
-"""Values that a recording depends on: bound symbols that were recorded are run on the real inputs."""
+"""Values that a recording depends on: recorded bound symbols run on the real inputs."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, tenso
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-RESEEDS = frozenset({"torch.seed", "torch.random.seed", "torch.Generator.seed"})  # to a seed that is new each time
+RESEEDS = frozenset({"torch.seed", "torch.random.seed", "torch.Generator.seed"})  # the new seed differs each time
 SWITCHES = (torch.set_autocast_enabled, torch.set_autocast_dtype)
 NUMBERS = (bool, int, float, complex)
 
 
 class Unknowable(Exception):
-    """Raised for a value that cannot be computed ahead of the call; the message is the reason."""
+    """The error for a value that cannot be computed before the call; the message is the reason."""
 
 
 class TracedValues:
-    """The values that bound symbols of a recording have in the call that is recorded.
+    """The values of a recording's bound symbols in the recorded call.
 
-    `bsyms` are those so far, and `numbers` the values of inputs that are numbers, by name. A bound symbol is run once,
-    unless one that is needed later cannot be run after those that were run (`_needs_reset`).
+    `bsyms` are the bound symbols so far, and `numbers` the values of numbers among the inputs, by name. A bound symbol
+    runs once, unless a later value needs a bound symbol that cannot run after those that ran already (`_needs_reset`).
     """
 
     def __init__(self, tensors: Tensors, bsyms: Sequence[BoundSymbol], numbers: Mapping[str, Any]) -> None:
@@ -52,43 +52,43 @@ class TracedValues:
         self.forget()
 
     def forget(self) -> None:
-        """Forget all values, since bound symbols of the recording were replaced."""
+        """Forget all values, because bound symbols of the recording were replaced."""
         self._slices.forget()
         self._copies_inputs = False
         self._reset()
 
     def _reset(self) -> None:
-        """Forget which bound symbols were run, and their values."""
+        """Forget which bound symbols have run, and their values."""
         self._values_by_name: dict[str, Any] = {}
         self._places_run: set[int] = set()
         self._places_decomposed: set[int] = set()
         self._last_writes: dict[int | None, int] = {}
         self._copied_memory: dict[int, torch.UntypedStorage] = {}
         self._random_state: torch.Tensor | None = None
-        self._autocast_states = [(-1, self._first_autocast_state)]  # the states after the places that switch it
+        self._autocast_states = [(-1, self._first_autocast_state)]  # the states after the switches' positions
 
     def first_effect(self) -> str | None:
-        """Return the name of the first compiled function with effects that is called, if one is."""
+        """Return the name of the first called compiled function with effects, or None."""
         return self._slices.first_effect()
 
     def bsyms_for(self, proxy: Proxy) -> list[BoundSymbol] | None:
-        """Return the bound symbols that make a value of inputs; None where one has to be run as its sub-symbols.
+        """Return the bound symbols that compute a value from inputs; None if one of them must run as its subsymbols.
 
-        None, too, where autocast may be another one for some than for the program as a whole.
+        The result is also None if the autocast state of a bound symbol may differ from the program's state.
         """
         places, decomposed = self._slices.slice_of([proxy])
         autocast_changes = autocast_state() != self._first_autocast_state or any(map(switches_autocast, self._bsyms))
         return None if decomposed or autocast_changes else [self._bsyms[place] for place in places]
 
     def value(self, proxy: Proxy) -> Any:
-        """Return the value of a proxy; raises `Unknowable`, and the errors of the bound symbols that are run for it."""
+        """Return the value of a proxy; raise `Unknowable`, or the errors of the bound symbols that compute it."""
         with apart():
             return self._values([proxy])[proxy.name]
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
-        """Return a function's result on the values that its tensors have, with fakes for tensors, and its writes.
+        """Return a function's result on the values of its tensors, with fakes for tensors, and its writes.
 
-        The writes are the fakes that it writes to. Raises the function's own errors, and `Unknowable`.
+        The writes are the fakes that the function writes to. Raises the function's own errors, and `Unknowable`.
         """
         if any(isinstance(leaf, torch.Generator) for leaf in leaves((args, kwargs))):
             raise Unknowable("it draws from a generator")
@@ -114,7 +114,7 @@ class TracedValues:
             return tree_map_only(torch.Tensor, lambda leaf: result_fakes[id(leaf)], result), written
 
     def _values(self, proxies: Sequence[Proxy]) -> dict[str, Any]:
-        """Return values by name, those of these proxies among them; bound symbols that these need are run if new."""
+        """Return values by name, including those of the proxies; run the new bound symbols that they need."""
         new, decomposed = self._needed(proxies)
         if self._needs_reset(new, decomposed):
             copies_inputs = self._copies_inputs or any(self._bsyms[place].mutates for place in new)
@@ -130,17 +130,17 @@ class TracedValues:
         return self._values_by_name
 
     def _needs_reset(self, new: Sequence[int], decomposed: set[int]) -> bool:
-        """Whether bound symbols cannot be run after those that were run, so that all have to be run anew.
+        """Whether new bound symbols cannot run after those that have run, so that all must run again.
 
-        They cannot where others have since written to memory that they read, where they write to memory of inputs that
-        were not copied, or where a bound symbol was run as one call whose sub-symbols' results are needed.
+        They cannot in three cases: later bound symbols have written to memory that they read; they write to memory of
+        inputs that were not copied; or subsymbol results are needed of a bound symbol that ran as one call.
         """
         writes_to_inputs = not self._copies_inputs and any(self._bsyms[place].mutates for place in new)
         lacks_inner_results = bool((self._places_run - self._places_decomposed) & decomposed)
         return writes_to_inputs or lacks_inner_results or any(map(self._reads_changed_memory, new))
 
     def _reads_changed_memory(self, place: int) -> bool:
-        """Whether a bound symbol reads memory that a later one, which was run, has written to."""
+        """Whether a bound symbol reads memory that a later bound symbol has written to."""
         bsym = self._bsyms[place]
         read = {proxy.name for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
         changes = [self._last_writes.get(memory, -1) for memory in self._slices.memory_of(read) - {None}]
@@ -148,7 +148,7 @@ class TracedValues:
         return place < max((unknown, *changes))
 
     def _note_run(self, places: Iterable[int]) -> None:
-        """Note that bound symbols were run, and the last one that wrote to some memory."""
+        """Record that bound symbols have run, and the last of them that wrote to each memory."""
         for place in places:
             bsym = self._bsyms[place]
             self._places_run.add(place)
@@ -156,7 +156,7 @@ class TracedValues:
                 self._last_writes[memory] = max(place, self._last_writes.get(memory, -1))
 
     def _run(self, bsyms: Mapping[int, Sequence[BoundSymbol]]) -> None:
-        """Run bound symbols by their places, each in the state of autocast that there is at its place."""
+        """Run bound symbols, each in the autocast state at its position."""
         ambient = autocast_state()
         if self._random_state is not None:
             torch.set_rng_state(self._random_state)
@@ -172,7 +172,7 @@ class TracedValues:
             self._random_state = torch.get_rng_state()
 
     def _autocast_before(self, place: int) -> State:
-        """Return the state of autocast before a place of the recording."""
+        """Return the autocast state before a position of the recording."""
         return self._autocast_states[bisect_left(self._autocast_states, place, key=itemgetter(0)) - 1][1]
 
     def _run_bsym(self, bsym: BoundSymbol) -> None:
@@ -186,7 +186,7 @@ class TracedValues:
             evaluate([bsym], self._values_by_name)
 
     def _take_inputs(self, proxies: Iterable[Proxy]) -> None:
-        """Take the values of the inputs among these; copies of tensors, if bound symbols write to some."""
+        """Set the values of the inputs among these; copy the tensors if bound symbols write to inputs."""
         reals = {proxy.name: real for real, proxy in self._tensors.inputs.values()}
         objects = {proxy.name: value for value, proxy in self._tensors.objects.values()}
         for proxy in proxies:
@@ -203,16 +203,16 @@ class TracedValues:
                 self._values_by_name[proxy.name] = self._tensors.in_call(proxy.value)
 
     def _needed(self, proxies: Sequence[Proxy]) -> tuple[list[int], set[int]]:
-        """Return the places of bound symbols that proxies need and that were not run, by their backward slice.
+        """Return the positions of the bound symbols that proxies need and that have not run, by their backward slice.
 
-        Also the places of those that have to be run as their sub-symbols, since intermediates of theirs are needed.
-        Raises `Unknowable` if one of them cannot be run ahead of the call.
+        Also return the positions of those that must run as their subsymbols, because intermediates are needed. Raises
+        `Unknowable` if one of them cannot run before the call.
         """
         places, decomposed = self._slices.slice_of(proxies, self._places_run)
         bsyms = [self._bsyms[place] for place in places]
         changing_autograd = self._slices.changing_autograd(self._tensors.input_names())
         if bsym := next(filter(is_unknowable, bsyms), changing_autograd):
-            raise Unknowable(f"`{bsym.symbol.name}` stands before it")
+            raise Unknowable(f"`{bsym.symbol.name}`, which runs before it, cannot be run while tracing")
         return places, decomposed
 
 
@@ -228,9 +228,9 @@ def fake_like(
 
 
 def copy_of(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torch.Tensor:
-    """Return a copy of a tensor that shares memory with other copies as the tensor does with the others.
+    """Return a copy of a tensor; copies share memory with each other as the originals do.
 
-    `memory` has the memory of the copies, by the identity of that which was copied.
+    `memory` has the storages of the copies, by the identity of the original storage.
     """
     if real.layout is not torch.strided:
         return real.detach().clone()
@@ -250,12 +250,12 @@ def switch(before: State, after: State) -> None:
 
 
 def operations_of(bsym: BoundSymbol, *, decomposed: bool) -> Iterable[BoundSymbol]:
-    """Return the bound symbol itself, or if `decomposed` its sub-symbols."""
+    """Yield the bound symbol itself, or its subsymbols if `decomposed`."""
     return (as_bound_symbol(part, bsym) for part in bsym.subsymbols) if decomposed else (bsym,)
 
 
 def is_unknowable(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes a state that cannot be restored after running it, or talks to other processes."""
+    """Whether a bound symbol changes a state that cannot be restored, or communicates with other processes."""
     if bsym.communicates:
         return True
     if call_of(bsym) is not None:
@@ -264,5 +264,5 @@ def is_unknowable(bsym: BoundSymbol) -> bool:
 
 
 def generator_to_draw_from(generator: torch.Generator) -> torch.Generator:
-    """Return a generator to draw from instead of one from outside; `apart` restores the default one's state."""
+    """Return a generator to draw from instead of an outside one; `apart` restores the default generator's state."""
     return generator if generator is torch.default_generator else generator.clone_state()

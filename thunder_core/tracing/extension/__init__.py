@@ -1,1 +1,1 @@
-"""Declarations of recipes, transforms and executors of any package: requirements, lookasides, transforms, traits."""
+"""Declarations of recipes, transforms and executors in any package: requirements, lookasides, transforms, traits."""

@@ -1,4 +1,4 @@
-"""The topological order of the parts of a recipe: by their traits, and by name where these leave a choice."""
+"""The topological order of a recipe's parts: by their traits, and by name if the traits allow several orders."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from thunder_core.foundation.errors import RecipeConflict
 from thunder_core.tracing.extension.traits import Part
 
 Kind = TypeVar("Kind", bound=Part)
-Edge = tuple[int, int]  # the places of a part and of one that comes behind it
+Edge = tuple[int, int]  # the positions of a part and of a part that comes after it
 
 
 @dataclass(frozen=True)
 class Member(Generic[Kind]):
-    """A part that has a place in an order, with the recipes and plug-ins that bring it.
+    """A part that has a position in an order, with the recipes and plug-ins that bring it.
 
-    Where no trait decides, members stand in the order of their keys, which have to differ.
+    If no trait decides, members are ordered by their keys, which must differ.
     """
 
     part: Kind
@@ -30,7 +30,7 @@ class Member(Generic[Kind]):
 
 @dataclass(frozen=True)
 class StatedOrder:
-    """The order in which a recipe or a plug-in lists some members, by their titles, which decides for these."""
+    """The order in which a recipe or a plug-in lists some members, by title; it overrides their traits."""
 
     owner: Part
     titles: tuple[str, ...]
@@ -38,7 +38,7 @@ class StatedOrder:
 
 @dataclass(frozen=True)
 class Placement(Generic[Kind]):
-    """A part in its place, and the reasons for that: none where its name alone decided."""
+    """A part in its position, and the reasons for the position; no reasons if only its name decided."""
 
     part: Kind
     reasons: tuple[str, ...]
@@ -46,9 +46,9 @@ class Placement(Generic[Kind]):
 
 @dataclass
 class Arrangement(Generic[Kind]):
-    """The members of a recipe in one order, whatever order they were given in.
+    """The members of a recipe in an order that does not depend on the order of the input.
 
-    Raises `RecipeConflict` where members must each come before the other, with what says so.
+    Raises `RecipeConflict` if two members must each come before the other, with the traits that require it.
     """
 
     members: Sequence[Member[Kind]]
@@ -65,34 +65,34 @@ class Arrangement(Generic[Kind]):
                 self.edge_reasons.setdefault(edge, reason)
 
     def keeping(self, parts: Sequence[Kind]) -> Arrangement[Kind]:
-        """The order of the members that are among these parts."""
-        kept = {id(part) for part in parts}
-        return Arrangement([member for member in self.members if id(member.part) in kept], self.stated_orders)
+        """Return the arrangement of the members that are among these parts."""
+        part_ids = {id(part) for part in parts}
+        return Arrangement([member for member in self.members if id(member.part) in part_ids], self.stated_orders)
 
     @property
     def parts(self) -> tuple[Kind, ...]:
-        """The parts, by their keys."""
+        """The parts, ordered by key."""
         return tuple(member.part for member in self.members)
 
     def placements(self) -> tuple[Placement[Kind], ...]:
-        """The parts in their order, each with the reasons why it stands behind others."""
-        order = self._sorted()
-        found = []
+        """Return the parts in order, each with the reasons why it comes after others."""
+        order = self._sort()
+        placements = []
         for place in order:
-            behind = [self.edge_reasons[edge] for edge in self._deciding(place)]
-            found.append(Placement(self.members[place].part, tuple(dict.fromkeys(behind))))
-        return tuple(found)
+            after = [self.edge_reasons[edge] for edge in self._deciding(place)]
+            placements.append(Placement(self.members[place].part, tuple(dict.fromkeys(after))))
+        return tuple(placements)
 
     def _deciding(self, place: int) -> list[Edge]:
-        """The edges to a place, without those that lead there by another one as well."""
+        """Return the edges to a position, without those that follow from other edges."""
         before = [edge for edge in sorted(self.edge_reasons) if edge[1] == place]
         return [edge for edge in before if not any((edge[0], other) in self.edge_reasons for other, _ in before)]
 
     def ordered(self) -> tuple[Kind, ...]:
-        """The parts in their order."""
-        return tuple(self.members[place].part for place in self._sorted())
+        """Return the parts in order."""
+        return tuple(self.members[place].part for place in self._sort())
 
-    def _sorted(self) -> list[int]:
+    def _sort(self) -> list[int]:
         before: dict[int, set[int]] = {place: set() for place in range(len(self.members))}
         for first, second in self.edge_reasons:
             before[second].add(first)
@@ -106,12 +106,12 @@ class Arrangement(Generic[Kind]):
         while sorter.is_active():
             for place in sorter.get_ready():
                 heapq.heappush(ready, place)
-            ordered.append(heapq.heappop(ready))  # one at a time, so that each stands as early as its key lets it
+            ordered.append(heapq.heappop(ready))  # one at a time, so that each comes as early as its key allows
             sorter.done(ordered[-1])
         return ordered
 
     def _cycle(self, cycle: Sequence[int]) -> RecipeConflict:
-        """The error for members each of which comes before the next, and the last is the first."""
+        """Return the error for members in a cycle, each of which must come before the next."""
         steps = [self.edge_reasons[edge] for edge in pairwise(cycle)]
         first, second = (self.members[place].part.title for place in cycle[:2])
         return RecipeConflict(
@@ -137,9 +137,9 @@ class Arrangement(Generic[Kind]):
                         yield (place, other), self._reason(place, speaker, "before", other, name)
 
     def _places_named(self, name: str, place: int, speaker: Part) -> Iterator[int]:
-        """Return the places of the members that a name stands for, but for those that the speaker brings as well.
+        """Yield the positions of the members that a name refers to, except those that the speaker brings too.
 
-        A name is one of a member's own labels, or of those of a recipe or a plug-in that brings it.
+        A name is one of a member's own labels, or a label of a recipe or a plug-in that brings the member.
         """
         own = self.members[place]
         for other, member in enumerate(self.members):
@@ -150,6 +150,6 @@ class Arrangement(Generic[Kind]):
 
     def _reason(self, place: int, speaker: Part, relation: str, other: int, name: str) -> str:
         title, named = self.members[place].part.title, self.members[other].part.title
-        told = f"{title} comes {relation} {named}"
-        by = [] if speaker is self.members[place].part else [f"{speaker.title} comes {relation} {name}"]
-        return f"{told}, since {by[0]}" if by else told
+        relation_text = f"{title} comes {relation} {named}"
+        owner_reason = [] if speaker is self.members[place].part else [f"{speaker.title} comes {relation} {name}"]
+        return f"{relation_text}, since {owner_reason[0]}" if owner_reason else relation_text

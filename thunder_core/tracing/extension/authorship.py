@@ -1,4 +1,4 @@
-"""Whose code failed: what somebody else's recipe, transform, executor or model raises or returns is theirs."""
+"""The author of failed code: errors and return values of a user's recipe, transform, executor or model."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from thunder_core.foundation.errors.tree import message_line
 from thunder_core.foundation.storage.installed import installers_folders
 
 OURS = frozenset({"thunder_core", "thunder_executors", "thunder_recipes", "thunder_cli"})
-MODELS = "transformers_modules"  # the package in which transformers keeps the code that models bring
+MODELS = "transformers_modules"  # the package in which transformers stores the code of model repositories
 KINDS = ("Recipe", "Transform", "Executor", "Plugin")
 MEND = "correct that code, which is not part of Thunder; --debug shows the traceback"
 
 
 def is_ours(part: object) -> bool:
-    """Whether a part of a recipe, or a function, is Thunder's own."""
-    found = part if callable(part) and hasattr(part, "__module__") else type(part)
-    return str(found.__module__).partition(".")[0] in OURS
+    """Whether a part of a recipe, or a function, belongs to Thunder."""
+    owner = part if callable(part) and hasattr(part, "__module__") else type(part)
+    return str(owner.__module__).partition(".")[0] in OURS
 
 
 def authors_error(error: BaseException) -> ThunderError | None:
-    """The error for what somebody else's code raised, by its traceback; None where no such code was running."""
+    """Return the error for an exception of code outside Thunder, from its traceback; None if no such code ran."""
     frames = [(frame, line) for frame, line in frames_of(error) if is_others(frame)]
     if not frames:
         return None
     frame, line = frames[-1]
     where = SourceLine(frame.f_code.co_filename, line, frame.f_code.co_qualname)
-    what = f"{title_of([one for one, _ in frames])} {deed_of(error)}"
+    what = f"{title_of([each for each, _ in frames])} {deed_of(error)}"
     kind = BadModelFolder if is_models(frame) else BadRecipe
     return kind(what, fix=MEND, where=where)
 
 
 def bad_return(part: object, method: str, value: object, wanted: str) -> BadRecipe:
-    """The error for a method of a part that returned something which cannot be used."""
+    """Return the error for a method of a part that returned an unusable value."""
     return BadRecipe(
         f"the {kind_of(part)} {type(part).__name__} returned {value!r:.80} from {method}, where {wanted} is wanted",
         fix=f"return {wanted}",
@@ -48,27 +48,27 @@ def bad_return(part: object, method: str, value: object, wanted: str) -> BadReci
 
 
 def line_in_class(kind: type, method: str) -> SourceLine | None:
-    """The line of a method in a class of somebody else, or of the first method that the class defines."""
+    """Return the line of a method of a user's class, or of the first method that the class defines."""
     functions = [getattr(kind, method, None), *vars(kind).values()]
-    lines = ((one, line_of(one)) for one in functions)
-    return next((line for one, line in lines if line is not None and not is_ours(one)), None)
+    lines = ((function, line_of(function)) for function in functions)
+    return next((line for function, line in lines if line is not None and not is_ours(function)), None)
 
 
 def line_of(function: Any) -> SourceLine | None:
-    """The line on which a function is defined; None for what has no source."""
+    """Return the line on which a function is defined; None if it has no source."""
     code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
     return SourceLine(code.co_filename, code.co_firstlineno, code.co_qualname) if isinstance(code, CodeType) else None
 
 
 def deed_of(error: BaseException) -> str:
-    """The deed of somebody's code that failed, in words."""
+    """Return the failure of a user's code in words."""
     if isinstance(error, SystemExit):
         return f"would have ended the process: sys.exit({error.code!r:.80})"
     return f"raised {type(error).__name__}: {message_line(error)}"
 
 
 def title_of(frames: list[FrameType]) -> str:
-    """The part that the innermost of frames belong to, in words."""
+    """Return the name of the part that the innermost of frames belongs to, for messages."""
     if is_models(frames[-1]):
         return "the code that the model brings"
     for frame in reversed(frames):
@@ -76,14 +76,14 @@ def title_of(frames: list[FrameType]) -> str:
         if owner is not None and (kind := kind_of(owner)) != "part":
             return f"the {kind} {name_of(owner)}"
     file = Path(frames[-1].f_code.co_filename).name
-    executors = [one for one in vars_of(frames[-1]) if kind_of(one) == "executor"]
+    executors = [value for value in vars_of(frames[-1]) if kind_of(value) == "executor"]
     if frames[-1].f_code.co_name == "<module>" or not executors:
         return f"the file {file}"
     return f"the executor {name_of(executors[0])}"
 
 
 def name_of(part: Any) -> str:
-    """The name of a part: an executor's own, or that of the class."""
+    """Return the name of a part: an executor's own name, or the name of the class."""
     if isinstance(part, type):
         return part.__name__
     named = vars(part).get("name", vars(type(part)).get("name")) if kind_of(part) == "executor" else None
@@ -91,18 +91,18 @@ def name_of(part: Any) -> str:
 
 
 def vars_of(frame: FrameType) -> Iterator[object]:
-    """The instances at the top of the module of a frame."""
+    """Yield the instances among the globals of a frame's module."""
     return (value for value in list(frame.f_globals.values()) if not isinstance(value, type))
 
 
 def kind_of(part: object) -> str:
-    """The kind of a part of a recipe, in a word."""
+    """Return the kind of a recipe's part: `recipe`, `transform`, `executor`, `plugin` or `part`."""
     names = {kind.__name__ for kind in type.mro(part if isinstance(part, type) else type(part))}
     return next((kind.lower() for kind in KINDS if kind in names), "part")
 
 
 def frames_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    """The frames that an error came through, outermost first, with their lines."""
+    """Yield the frames that an error passed through with their lines, outermost first."""
     entry = error.__traceback__
     while entry is not None:
         yield entry.tb_frame, entry.tb_lineno
@@ -110,12 +110,12 @@ def frames_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 
 def is_models(frame: FrameType) -> bool:
-    """Whether a frame runs code that a model brings."""
+    """Whether a frame runs code of a model repository."""
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] == MODELS
 
 
 def is_others(frame: FrameType) -> bool:
-    """Whether a frame runs code of a model, of a file that was named, of its neighbours, of a plug-in or of a part."""
+    """Whether a frame runs code of a model, a named file or its neighbours, a plug-in, or another part."""
     top = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     file = frame.f_code.co_filename
     if top in OURS or file.startswith("<"):
@@ -123,30 +123,30 @@ def is_others(frame: FrameType) -> bool:
     if top == MODELS or top in plugins.packages():
         return True
     is_part = kind_of(frame.f_locals.get("self")) != "part"
-    return not is_library(file) and (is_part or any(Path(file).is_relative_to(one) for one in plugins.file_folders()))
+    return not is_library(file) and (is_part or any(map(Path(file).is_relative_to, plugins.file_folders())))
 
 
 @cache
 def is_library(file: str) -> bool:
-    """Whether a file is of Python's own library, of an installed package, or of Thunder."""
+    """Whether a file belongs to Python's standard library, to an installed package, or to Thunder."""
     path = Path(file).resolve()
     return any(path.is_relative_to(folder) for folder in library_folders())
 
 
 @cache
 def library_folders() -> tuple[Path, ...]:
-    """The folders of Python's own library, of installed packages, and of Thunder's."""
+    """Return the folders of Python's standard library, of installed packages, and of Thunder."""
     return tuple(Path(folder).resolve() for folder in (*installers_folders(), package.FOLDER))
 
 
 def called(part: object, method: str, wanted: type | tuple[type, ...], *args: object) -> Any:
-    """The result of a method of a part; raises `BadRecipe` where it is of another type than is wanted."""
+    """Call a method of a part and return the result; raise `BadRecipe` if the result has another type than `wanted`."""
     function: Callable[..., Any] = getattr(part, method)
     return checked_return(part, method, function(*args), wanted)
 
 
 def checked_return(part: object, method: str, value: Any, wanted: type | tuple[type, ...]) -> Any:
-    """A value that a method of a part returned; raises `BadRecipe` where it is of another type than is wanted."""
+    """Return a value that a method of a part returned; raise `BadRecipe` if it has another type than `wanted`."""
     if isinstance(value, wanted):
         return value
     kinds = wanted if isinstance(wanted, tuple) else (wanted,)

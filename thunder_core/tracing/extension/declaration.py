@@ -1,4 +1,4 @@
-"""Declarations of subclasses of recipes, plug-ins and transforms: nothing is left unread without a word."""
+"""Checks of the attributes of subclasses of recipes, plug-ins and transforms: none is silently ignored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.foundation.errors import BadRecipe
 from thunder_core.tracing.extension.requirement import Requirement
 from thunder_core.tracing.extension.traits import TRAITS
 
-LIKE = 0.8  # how alike a name must be to one that is read, to be taken for a slip of the pen
+LIKE = 0.8  # the similarity from which an unknown name counts as a misspelling of a known one
 SETUP = "setup_"
 OWN = "begin the names of your own attributes with an underscore"
 
@@ -24,9 +24,10 @@ def vet_class(
     others: Mapping[str, str] | None = None,
     but: Collection[str] = (),
 ) -> None:
-    """Raise `BadRecipe` for what a new subclass of `base` declares and nobody reads, `but` what is its own affair.
+    """Raise `BadRecipe` if a new subclass of `base` declares an attribute that Thunder does not read.
 
-    `attributes` are those that are read of it; `others` are names that are taken for them, and what was meant.
+    `attributes` are the names that Thunder reads. `others` maps frequent wrong names to the intended names. Names in
+    `but` are allowed.
     """
     read = {name for name in dir(base) if name.startswith(SETUP)}
     for name in declared(kind, base):
@@ -45,20 +46,20 @@ def vet_class(
 
 
 def declared(kind: type, base: type) -> Iterator[str]:
-    """The names that a class, and what it inherits besides `base`, has of its own."""
+    """Yield the names that a class defines or inherits from classes other than the bases of `base`."""
     for member in kind.__mro__:
-        if member not in base.__mro__:  # `issubclass` would ask what an abstract class remembers of its own base
+        if member not in base.__mro__:  # `issubclass` would use the cache of an abstract class
             yield from vars(member)
 
 
 def options_of(kind: type) -> set[str]:
-    """The fields that a class adds, if it is going to be a dataclass: what has an annotation that is no `ClassVar`."""
+    """Return the fields that a class adds if it becomes a dataclass: annotated names without `ClassVar`."""
     annotations: Mapping[str, object] = vars(kind).get("__annotations__", {})
-    return {name for name, told in annotations.items() if "ClassVar" not in str(told)}
+    return {name for name, annotation in annotations.items() if "ClassVar" not in str(annotation)}
 
 
 def require_row(owner: str, name: str, row: object, kinds: tuple[type, ...]) -> None:
-    """Raise `BadRecipe` for what is no tuple or list of instances of these kinds."""
+    """Raise `BadRecipe` if a value is not a tuple or list of instances of these classes."""
     if not isinstance(row, tuple | list):
         raise BadRecipe(
             f"{owner}: {name} is {row!r:.80}, which is a {type(row).__name__}",
@@ -68,35 +69,35 @@ def require_row(owner: str, name: str, row: object, kinds: tuple[type, ...]) -> 
 
 
 def require_kinds(owner: str, name: str, row: Iterable[object], kinds: tuple[type, ...]) -> None:
-    """Raise `BadRecipe` for the first of a row that is of none of these kinds."""
-    for one in row:
-        if isinstance(one, kinds):
+    """Raise `BadRecipe` for the first item of a row that is not an instance of these classes."""
+    for item in row:
+        if isinstance(item, kinds):
             continue
         wanted = " or ".join(f"a {kind.__name__}" for kind in kinds)
-        if isinstance(one, type) and issubclass(one, kinds):
+        if isinstance(item, type) and issubclass(item, kinds):
             raise BadRecipe(
-                f"{owner}: {name} has the class {one.__name__} instead of {wanted}", fix=f"write {one.__name__}()"
+                f"{owner}: {name} has the class {item.__name__} instead of {wanted}", fix=f"write {item.__name__}()"
             )
         raise BadRecipe(
-            f"{owner}: {name} has {one!r:.80}, which is not {wanted}", fix=f"replace it by {wanted}, or leave it out"
+            f"{owner}: {name} has {item!r:.80}, which is not {wanted}", fix=f"replace it by {wanted}, or leave it out"
         )
 
 
 def returned(part: object, name: str, kinds: tuple[type, ...]) -> tuple[Any, ...]:
-    """The result of a method `setup_...` of a recipe or a plug-in; raises `BadRecipe` for one of another kind."""
-    owner, given = type(part).__name__, getattr(part, name)()
-    if isinstance(given, str | type) or not isinstance(given, Iterable):
-        raise BadRecipe(f"{owner}: {name} returns {given!r:.80}", fix="return a tuple, which may be empty")
-    row = tuple(given)
+    """Return the result of a `setup_...` method of a recipe or plug-in; raise `BadRecipe` for an invalid result."""
+    owner, result = type(part).__name__, getattr(part, name)()
+    if isinstance(result, str | type) or not isinstance(result, Iterable):
+        raise BadRecipe(f"{owner}: {name} returns {result!r:.80}", fix="return a tuple, which may be empty")
+    row = tuple(result)
     require_kinds(owner, f"{name}()", row, kinds)
     return row
 
 
 def require_traits(owner: str, part: object, *others: str) -> None:
-    """Raise `BadRecipe` for traits of a part that are no tuples of names, or requirements that are none."""
+    """Raise `BadRecipe` if a part's traits are not tuples of names, or its requirements are not requirements."""
     for trait in (*TRAITS, *others):
         row = getattr(part, trait)
-        if trait == "needs" and isinstance(row, tuple | list) and any(isinstance(one, Requirement) for one in row):
+        if trait == "needs" and isinstance(row, tuple | list) and any(isinstance(item, Requirement) for item in row):
             raise BadRecipe(
                 f"{owner}: needs has {row!r:.80}, but it may only name other parts",
                 fix="declare requirements of the machine as `requirements`",

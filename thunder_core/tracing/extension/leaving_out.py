@@ -1,4 +1,4 @@
-"""Leaving out transforms and executors by name, and executors in some modules of a model."""
+"""Leave out transforms and executors by name, and executors in some modules of a model."""
 
 from __future__ import annotations
 
@@ -13,66 +13,67 @@ from thunder_core.foundation.options.left_out import LeftOut, covers, parse_left
 from thunder_core.tracing.extension.traits import Part, called
 
 Kind = TypeVar("Kind", bound=Part)
-FALLBACK = "torch"  # the executor that runs whatever no other one claims
-SHOWN = 5  # modules that an error names
+FALLBACK = "torch"  # the executor of all operations that no other executor claims
+SHOWN = 5  # the number of modules in an error message
 
 
 def remaining(parts: Iterable[Kind], without: Sequence[str]) -> list[Kind]:
-    """The parts that are not left out whole."""
-    names = {one.name for one in parts_left_out(without)}
+    """Return the parts that are not left out entirely."""
+    names = {removed.name for removed in parts_left_out(without)}
     return [part for part in parts if names.isdisjoint(part.labels)]
 
 
 def require_parts(
     without: Sequence[str], transforms: Sequence[Part], executors: Sequence[Part], others: Sequence[Part] = ()
 ) -> None:
-    """Raise for what cannot be left out of these transforms and executors, and what brings them.
+    """Raise an error if a part of `without` cannot be left out.
 
-    `UnknownName` for a name that none of them has, `BadOption` for eager PyTorch, which runs what nobody else claims,
-    and for a transform in some modules, and `RecipeConflict` for a part that another one needs.
+    Raises `UnknownName` if no transform or executor has the name. Raises `BadOption` for eager PyTorch, which runs the
+    operations that no executor claims, and for a transform with a module pattern. Raises `RecipeConflict` if another
+    part, or one of `others` that bring parts, needs the part.
     """
-    for one in map(parse_left_out, without):
-        require_part(one, transforms, executors)
-    left = [*remaining(transforms, without), *remaining(executors, without)]
-    gone = [part for part in (*transforms, *executors) if part not in left]
-    for part in (*others, *left):
+    for part_to_leave_out in map(parse_left_out, without):
+        require_part(part_to_leave_out, transforms, executors)
+    remaining_parts = [*remaining(transforms, without), *remaining(executors, without)]
+    removed_parts = [part for part in (*transforms, *executors) if part not in remaining_parts]
+    for part in (*others, *remaining_parts):
         for name in part.needs:
-            if called(name, gone) and not called(name, left):
+            if called(name, removed_parts) and not called(name, remaining_parts):
                 raise RecipeConflict(
                     f"{part.title} needs {name}, but --without leaves it out",
                     fix=f"leave out {part.title} too, or keep {name}",
                 )
 
 
-def require_part(one: LeftOut, transforms: Sequence[Part], executors: Sequence[Part]) -> None:
-    """Raise as `require_parts` does where one thing cannot be left out."""
-    if one.name == FALLBACK:
+def require_part(left_out: LeftOut, transforms: Sequence[Part], executors: Sequence[Part]) -> None:
+    """Raise an error, as `require_parts` does, if a single part cannot be left out."""
+    if left_out.name == FALLBACK:
         raise BadOption(
-            f"--without {one}: {FALLBACK} runs the operations that no other executor claims",
+            f"--without {left_out}: {FALLBACK} runs the operations that no other executor claims",
             fix="name another executor",
         )
-    if called(one.name, executors):
+    if called(left_out.name, executors):
         return
-    if not called(one.name, transforms):
+    if not called(left_out.name, transforms):
         known = sorted({label for part in (*transforms, *executors) for label in part.labels} - {FALLBACK})
         raise UnknownName(
-            f"--without {one}: no executor or transform of the recipe is named {one.name!r:.60}",
-            fix=f"{plugins.meant(one.name, known)}known: {', '.join(known)}",
+            f"--without {left_out}: no executor or transform of the recipe is named {left_out.name!r:.60}",
+            fix=f"{plugins.meant(left_out.name, known)}known: {', '.join(known)}",
         )
-    if one.pattern:
+    if left_out.pattern:
         raise BadOption(
-            f"--without {one}: {one.name} is a transform, which can only be left out of the whole program",
-            fix=f"write --without {one.name}, or name an executor",
+            f"--without {left_out}: {left_out.name} is a transform, which can only be left out of the whole program",
+            fix=f"write --without {left_out.name}, or name an executor",
         )
 
 
 def require_modules(without: Sequence[str], model: torch.nn.Module) -> None:
-    """Raise `UnknownName` for an executor that is left out of modules of which the model has none."""
+    """Raise `UnknownName` for an executor that is left out of modules that the model does not have."""
     paths = [name for name, _ in model.named_modules() if name]
-    for one in map(parse_left_out, without):
-        if one.pattern and not any(covers(one.pattern, path) for path in ("", *paths)):
+    for part in map(parse_left_out, without):
+        if part.pattern and not any(covers(part.pattern, path) for path in ("", *paths)):
             shown = ", ".join(paths[:SHOWN]) + (", ..." if len(paths) > SHOWN else "")
             raise UnknownName(
-                f"--without {one}: no module of this {type(model).__name__} matches {one.pattern!r:.60}",
-                fix=f"{plugins.meant(one.pattern, paths)}its modules: {shown or 'none'}",
+                f"--without {part}: no module of this {type(model).__name__} matches {part.pattern!r:.60}",
+                fix=f"{plugins.meant(part.pattern, paths)}its modules: {shown or 'none'}",
             )

@@ -1,4 +1,4 @@
-"""Lookasides: functions of the user's that run in place of those that a program calls."""
+"""Lookasides: functions of the user that replace functions that a program calls."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from thunder_core.foundation.errors import RecipeConflict, WrongInputs
 
 @dataclass(frozen=True)
 class Lookaside:
-    """A function that is interpreted wherever the traced program calls another one, with the same arguments.
+    """A replacement that is interpreted wherever the traced program calls a function, with the same arguments.
 
-    `function` is what the program calls: a function or a class of Python's or of C's (`math.sqrt`, `torch.relu`), or a
-    method as its class has it (`Attention.forward`, `torch.Tensor.relu`), for the calls on all its instances.
-    `replacement` is called in its place; where it calls `function` itself, it gets the original. With `when`, a
-    function of the same arguments, calls for which that is false stay as they are. Both are interpreted like the
-    program, so that what they read is guarded.
+    `function` is a function or a class of Python or C (`math.sqrt`, `torch.relu`), or a method of a class
+    (`Attention.forward`, `torch.Tensor.relu`), for the calls on all instances. `replacement` is called instead of it. A
+    call of `function` within `replacement` calls the original. If `when` is given, a function of the same arguments,
+    only calls for which it returns True are replaced. Both are interpreted like the program, so that their reads are
+    guarded.
 
-    A replacement changes what the program means: `thunder optimize` validates it beside eager PyTorch without it.
-    Raises `WrongInputs` for what cannot be called, or told from others.
+    A replacement changes the meaning of the program: `thunder optimize` validates it against eager PyTorch without it.
+    Raises `WrongInputs` if one of the functions is not callable, or if `function` is not hashable.
     """
 
     function: Callable[..., Any]
@@ -51,13 +51,13 @@ class Lookaside:
 
     @property
     def summary(self) -> str:
-        """The first line of the replacement's documentation; empty where it has none of its own."""
+        """The first line of the replacement's docstring; empty if it has none."""
         documentation = inspect.getdoc(self.replacement) if hasattr(self.replacement, "__name__") else None
         return (documentation or "").partition("\n")[0]
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The dotted name of something that is called: PyTorch's own for its functions, else that of its definition."""
+    """Return the dotted name of a callable: PyTorch's name for its functions, otherwise the name of its definition."""
     if (torch_name := resolve_name(function)) is not None:
         return str(torch_name)
     owner = getattr(function, "__module__", None) or getattr(getattr(function, "__objclass__", None), "__module__", "")
@@ -67,7 +67,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def require_distinct(lookasides: Sequence[object]) -> tuple[Lookaside, ...]:
-    """The lookasides, each once; raises `RecipeConflict` where two are for one function, `WrongInputs` for others."""
+    """Return the sorted lookasides; raise `RecipeConflict` if two replace one function, `WrongInputs` for others."""
     by_function: dict[Callable[..., Any], Lookaside] = {}
     for lookaside in lookasides:
         if not isinstance(lookaside, Lookaside):
@@ -79,4 +79,4 @@ def require_distinct(lookasides: Sequence[object]) -> tuple[Lookaside, ...]:
             raise RecipeConflict(
                 f"two lookasides replace {lookaside.name}, but only one can run", fix="leave out one of them"
             )
-    return tuple(sorted(by_function.values(), key=lambda one: one.name))
+    return tuple(sorted(by_function.values(), key=lambda lookaside: lookaside.name))

@@ -1,4 +1,4 @@
-"""The name of this machine's processor, by which measurements are told apart."""
+"""The name of this machine's processor, which measurements record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PROCESSOR_FILE = Path("/proc/cpuinfo")
 
 
 def processor_name() -> str:
-    """The name of the processor as its maker writes it, or what Python knows of it."""
+    """Return the processor name of `/proc/cpuinfo`, or of Python's `platform` if that has none."""
     if PROCESSOR_FILE.exists():
         lines = (line.partition(":") for line in PROCESSOR_FILE.read_text().splitlines())
         names = {key.strip(): value.strip() for key, _, value in lines}

@@ -30,7 +30,7 @@ class Degradation:
 
 
 class LostPart(Protocol):
-    """A part that was lost, of a recipe or of a report."""
+    """A part of a recipe or of a report that was skipped."""
 
     @property
     def part(self) -> str:
@@ -48,40 +48,40 @@ class LostPart(Protocol):
 def by_reason(lost: Iterable[LostPart]) -> list[Degradation]:
     """Join the parts that have the same reason and fix, so that each reason is printed once."""
     parts: dict[tuple[str, str], list[str]] = {}
-    for one in lost:
-        parts.setdefault((one.reason, one.fix), []).append(one.part)
+    for each in lost:
+        parts.setdefault((each.reason, each.fix), []).append(each.part)
     return [Degradation(", ".join(names), reason, fix) for (reason, fix), names in parts.items()]
 
 
 class Requirement(ABC):
-    """A property that a machine has or lacks."""
+    """A requirement that a machine meets or does not meet."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """In a few words, what is needed."""
+        """The required thing in a few words."""
 
     @property
     @abstractmethod
     def fix(self) -> str:
-        """The advice to a user who wants to have it."""
+        """The advice for a user who wants to meet the requirement."""
 
     @abstractmethod
     def missing(self) -> str | None:
-        """The reason why this machine lacks it; None if it has it."""
+        """Return why this machine does not meet the requirement; None if it does."""
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """The reason where the program is for a GPU of an architecture (`sm_90`), which need not be here."""
+        """Return the reason for a program that is cross-compiled for a GPU architecture (`sm_90`)."""
         return self.missing()
 
     def missing_on(self, device: torch.device) -> str | None:  # noqa: ARG002
-        """The reason for a model on a device, where the machine may have better ones."""
+        """Return the reason for a model on a device, although the machine may have better devices."""
         return self.missing()
 
 
 @dataclass(frozen=True)
 class Cuda(Requirement):
-    """An NVIDIA GPU of at least this compute capability (9.0 is Hopper), and a build of PyTorch that uses it."""
+    """An NVIDIA GPU of at least this compute capability (9.0 is Hopper), and a CUDA build of PyTorch."""
 
     capability: tuple[int, int] = (0, 0)
 
@@ -94,42 +94,45 @@ class Cuda(Requirement):
 
     @property
     def fix(self) -> str:
-        """Another machine, another build, or the GPU of this one."""
+        """The advice to use another machine, another build of PyTorch, or this machine's GPU."""
         return f"run on a machine with {self.name} and a CUDA build of PyTorch, without --device cpu"
 
     def missing(self) -> str | None:
-        """The reason: what is there instead."""
+        """Return the reason: no GPU, or the compute capability of the GPU."""
         if not torch.cuda.is_available():
             build = "is a CPU build" if torch.version.cuda is None else "finds none"
             return f"no CUDA GPU: PyTorch {torch.__version__} {build}"
-        found = torch.cuda.get_device_capability()
-        if found < self.capability:
-            return f"{torch.cuda.get_device_name()} has compute capability {found[0]}.{found[1]}"
+        capability = torch.cuda.get_device_capability()
+        if capability < self.capability:
+            return f"{torch.cuda.get_device_name()} has compute capability {capability[0]}.{capability[1]}"
         return None
 
     def missing_for(self, target: str) -> str | None:
-        """The reason where such a GPU can do less."""
-        found = TARGETS[target]
-        return f"{target} has compute capability {found[0]}.{found[1]}" if found < self.capability else None
+        """Return the reason if the architecture has a lower compute capability."""
+        capability = TARGETS[target]
+        return (
+            f"{target} has compute capability {capability[0]}.{capability[1]}" if capability < self.capability else None
+        )
 
     def missing_on(self, device: torch.device) -> str | None:
-        """The reason where the model is elsewhere, or on a GPU that can do less than another one here."""
+        """Return the reason if the model is on another device, or on a GPU of a lower compute capability."""
         if not torch.cuda.is_available():
             return self.missing()
         if device.type != "cuda":
             return f"the model is on the device {device}"
-        found = torch.cuda.get_device_capability(device)
-        if found < self.capability:
-            return f"{torch.cuda.get_device_name(device)} has compute capability {found[0]}.{found[1]}"
+        capability = torch.cuda.get_device_capability(device)
+        if capability < self.capability:
+            return f"{torch.cuda.get_device_name(device)} has compute capability {capability[0]}.{capability[1]}"
         return None
 
 
 @dataclass(frozen=True)
 class Processor(Requirement):
-    """A processor with one of these instruction sets, as Linux names them, for models on the CPU; GPUs have no need.
+    """A processor with one of these instruction sets, by their names in Linux, for models on the CPU.
 
-    Elsewhere than on Linux nothing is known, and nothing missing. `otherwise` names the recipe to take on a processor
-    without them, where this one is slower than eager PyTorch.
+    Models on a GPU do not need it. On other operating systems the instruction sets are unknown, and none counts as
+    missing. `otherwise` is the recipe to use on a processor without them, where this recipe is slower than eager
+    PyTorch.
     """
 
     instructions: tuple[str, ...]
@@ -142,31 +145,29 @@ class Processor(Requirement):
 
     @property
     def fix(self) -> str:
-        """Another machine, or another recipe."""
-        slower = (
-            f"; expect it to be slower than eager PyTorch here, and take {self.otherwise}" if self.otherwise else ""
-        )
+        """The advice to use another machine, or another recipe."""
+        slower = f"; expect it to be slower than eager PyTorch here, and use {self.otherwise}" if self.otherwise else ""
         return f"run on {self.name}{slower}"
 
     def missing(self) -> str | None:
-        """The reason: none of the instruction sets is there."""
-        found = instruction_sets()
-        if not found or found & set(self.instructions):
+        """Return the reason if the processor has none of the instruction sets."""
+        available = instruction_sets()
+        if not available or available & set(self.instructions):
             return None
         return f"the processor has none of {', '.join(self.instructions)}"
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Nothing: the program is for a GPU."""
+        """Return None, because the program is for a GPU."""
         return None
 
     def missing_on(self, device: torch.device) -> str | None:
-        """The reason for a model on the CPU."""
+        """Return the reason for a model on the CPU, and None on other devices."""
         return self.missing() if device.type == "cpu" else None
 
 
 @cache
 def instruction_sets() -> frozenset[str]:
-    """The instruction sets of this machine's CPU, as Linux names them; empty elsewhere."""
+    """Return the instruction sets of this machine's CPU, by their names in Linux; empty on other systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -177,27 +178,27 @@ def instruction_sets() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Package(Requirement):
-    """An installed Python package, by the name that it is imported by; `extra` is the extra that installs it."""
+    """An installed Python package, by its name for `import`; `extra` is Thunder's extra that installs it."""
 
     package: str
     extra: str = ""
 
     @property
     def name(self) -> str:
-        """The package."""
+        """The package in words."""
         return f"the package {self.package}"
 
     @property
     def fix(self) -> str:
-        """The command that installs it."""
+        """The command that installs the package."""
         return f'pip install "thunder-optimize[{self.extra}]"' if self.extra else f"pip install {self.package}"
 
     def missing(self) -> str | None:
-        """The reason where it is not installed."""
+        """Return the reason if the package is not installed."""
         return None if importlib.util.find_spec(self.package) else f"{self.package} is not installed"
 
 
-# What each kernel for the CPU needs: the headers of Python and OpenMP, and a linker.
+# Requirements of every CPU kernel: the headers of Python and OpenMP, and a linker.
 CXX_PROBE = """#include <Python.h>
 #include <omp.h>
 extern "C" int threads() { return omp_get_max_threads(); }
@@ -208,42 +209,42 @@ CXX_PATIENCE = 60  # seconds
 
 @dataclass(frozen=True)
 class CxxCompiler(Requirement):
-    """A C++ compiler that makes extension modules of Python: the one that `CXX` names, or g++."""
+    """A C++ compiler that can build extension modules of Python: the compiler in `CXX`, or g++."""
 
     @property
     def name(self) -> str:
-        """The compiler."""
+        """The compiler in words."""
         return "a C++ compiler"
 
     @property
     def fix(self) -> str:
-        """The advice on what installs or names one."""
+        """The advice on how to install or choose a compiler."""
         return "install g++ and Python's headers (Debian: apt install g++ python3-dev), or set CXX to a compiler"
 
     def missing(self) -> str | None:
-        """The reason where it is not there, or what it says of three lines; they are compiled once in a process."""
+        """Return the reason if the compiler is missing or cannot compile three lines; compiled once per process."""
         problem = problem_of_cxx(cxx_name())
         return f"no C++ compiler: {problem}" if problem else None
 
 
 def cxx_name() -> str:
-    """The C++ compiler that CXX names, or g++."""
+    """Return the name of the C++ compiler in CXX, or g++."""
     return os.environ.get("CXX") or "g++"
 
 
 @cache
 def compiler_version(name: str) -> str:
-    """A compiler by the first line that it prints about itself, which tells versions apart; empty for none."""
+    """Return the first line of a compiler's `--version`, which identifies its version; empty if it is missing."""
     path = shutil.which(name)
     if path is None:
         return ""
-    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
-    return told.stdout.partition("\n")[0]
+    result = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    return result.stdout.partition("\n")[0]
 
 
 @cache
 def problem_of_cxx(name: str) -> str:
-    """The reason why a compiler makes no extension module of three lines, in its own words; empty where it does."""
+    """Return why a compiler cannot build an extension module of three lines, in its own words; empty if it can."""
     path = shutil.which(name)
     if path is None:
         return f"{name} is not there"
@@ -252,16 +253,20 @@ def problem_of_cxx(name: str) -> str:
             source, target = Path(folder) / "probe.cpp", Path(folder) / "probe.so"
             source.write_text(CXX_PROBE)
             command = [path, *CXX_FLAGS, f"-I{sysconfig.get_path('include')}", str(source), "-o", str(target)]
-            told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CXX_PATIENCE)  # noqa: S603
-            if told.returncode == 0 and target.is_file() and target.stat().st_size:
+            result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CXX_PATIENCE)  # noqa: S603
+            if result.returncode == 0 and target.is_file() and target.stat().st_size:
                 return ""
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{path} does not run: {error}"
-    said = first_error(told.stderr) if told.stderr.strip() else f"exit status {told.returncode}, without an output file"
-    return f"{path} does not compile three lines of C++: {said}"
+    message = (
+        first_error(result.stderr)
+        if result.stderr.strip()
+        else f"exit status {result.returncode}, without an output file"
+    )
+    return f"{path} does not compile three lines of C++: {message}"
 
 
-def first_error(told: str) -> str:
-    """The line of a compiler's output that names the error."""
-    lines = told.splitlines() or ["it printed nothing"]
+def first_error(output: str) -> str:
+    """Return the line of a compiler's output that contains the error."""
+    lines = output.splitlines() or ["it printed nothing"]
     return next((line for line in lines if "error" in line.lower()), lines[-1])

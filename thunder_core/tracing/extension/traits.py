@@ -1,4 +1,4 @@
-"""Traits: what the parts of a recipe say of each other by name, whoever adds them in whatever order."""
+"""Traits: the relations of a recipe's parts to each other by name, independent of the order in which they are added."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ TRAITS = (*RELATIONS, "provides")
 class Part(Protocol):
     """A part of a recipe: a transform, an executor, a plug-in, or a recipe that is added to others.
 
-    Its `labels` are the names by which the traits of others call it, and its `title` the one that messages have.
+    `labels` are the names that traits of other parts may use for it, and `title` is its name in messages.
     """
 
     @property
     def after(self) -> tuple[str, ...]:
-        """The names of parts that it comes after, where they are there."""
+        """The names of the parts that it comes after, if they are present."""
         ...
 
     @property
     def before(self) -> tuple[str, ...]:
-        """The names of parts that it comes before, where they are there."""
+        """The names of the parts that it comes before, if they are present."""
         ...
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The names of parts that have to be there."""
+        """The names of the parts that must be present."""
         ...
 
     @property
     def excludes(self) -> tuple[str, ...]:
-        """The names of parts that it cannot stand together with."""
+        """The names of the parts that must not be present."""
         ...
 
     @property
     def labels(self) -> frozenset[str]:
-        """The names by which the traits of others call it."""
+        """The names that traits of other parts may use for it."""
         ...
 
     @property
     def title(self) -> str:
-        """The name by which messages call it."""
+        """The name in messages."""
         ...
 
 
 class Traits:
-    """The traits of a part as its class declares them.
+    """The traits of a part, declared by its class.
 
-    Parts are called by their names (a transform also by its class), or by a word that some `provides`. One comes
-    `after` some and `before` others, where they are there; it `needs` some, and `excludes` others. `requirements` are
-    what it wants of the machine.
+    Traits refer to parts by name, to a transform also by its class, and to any part by a name in its `provides`. A part
+    comes `after` some parts and `before` others, if they are present. It `needs` some parts, and `excludes` others.
+    `requirements` are its requirements of the machine.
     """
 
     after: ClassVar[tuple[str, ...]] = ()
@@ -66,12 +66,12 @@ class Traits:
 
 
 def called(name: str, parts: Iterable[Part]) -> list[Part]:
-    """The parts that a name calls."""
+    """Return the parts that a name refers to."""
     return [part for part in parts if name in part.labels]
 
 
 def require_compatible(parts: Sequence[Part]) -> None:
-    """Raise `RecipeConflict` where a part excludes another one, or needs one that is not there."""
+    """Raise `RecipeConflict` if a part excludes another part, or needs a part that is not present."""
     for part in parts:
         for name in part.excludes:
             for other in called(name, parts):
@@ -86,5 +86,5 @@ def require_compatible(parts: Sequence[Part]) -> None:
 
 
 def conflict(party: Part, other: Part, what: str) -> RecipeConflict:
-    """The error for two parts that cannot stand together."""
+    """Return the error for two parts that exclude each other."""
     return RecipeConflict(what, fix=f"leave out {party.title} or {other.title}")

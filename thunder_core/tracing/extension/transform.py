@@ -1,4 +1,4 @@
-"""Transforms: from trace to trace, with traits that alone decide their order."""
+"""Transforms: functions from trace to trace, ordered only by their traits."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Model = TypeVar("Model", bound="torch.nn.Module")
 class Transform(Traits, ABC):
     """A step from one computation to another; subclasses are frozen dataclasses whose fields are their options.
 
-    Traits name other transforms by their files, by their classes or by what they provide, and recipes and plug-ins by
-    their names: see `Traits`. Two of one class differ in their options only, which is refused, unless they differ in a
-    field that `distinct_by` names, such as the modules that they are for. `operations` are the Python modules that
-    define operations of PyTorch which it brings into traces: an artifact imports them before anything of a trace runs.
+    Traits name other transforms by file, by class or by a name in their `provides`, and recipes and plug-ins by name:
+    see `Traits`. Two transforms of one class with different options are refused, unless they differ in a field that
+    `distinct_by` names, such as the modules that they apply to. `operations` are the Python modules that define
+    operators of PyTorch for the traces of this transform: an artifact imports them before a trace runs.
     """
 
     distinct_by: ClassVar[tuple[str, ...]] = ()
-    cleans_up: ClassVar[bool] = False  # behind the others, where no trait says otherwise
+    cleans_up: ClassVar[bool] = False  # after the other transforms, unless a trait says otherwise
     operations: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """Raises `BadRecipe` for what it declares and nobody reads, or declares otherwise than it is read."""
+        """Raise `BadRecipe` if the class declares an attribute that is never read, or one of the wrong type."""
         super().__init_subclass__()
         read = (
             *TRAITS,
@@ -55,59 +55,61 @@ class Transform(Traits, ABC):
 
     @property
     def name(self) -> str:
-        """The short name of its file."""
+        """The name of the transform: the name of its file."""
         return type(self).__module__.rpartition(".")[2]
 
     @property
     def labels(self) -> frozenset[str]:
-        """Its name, the name of its class, and what it provides."""
+        """Its name, the name of its class, and the names that it provides."""
         return frozenset((self.name, type(self).__name__, *self.provides))
 
     @property
     def title(self) -> str:
-        """The name of its class, with the options that tell it from others of the class."""
-        told = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.distinct_by)
-        return f"{type(self).__name__}({told})" if told else type(self).__name__
+        """The name of its class, with the options that distinguish it from others of the class."""
+        options = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.distinct_by)
+        return f"{type(self).__name__}({options})" if options else type(self).__name__
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The model that is traced: a transform that changes weights changes them here. By default the same."""
+        """Return the model to trace; a transform that changes weights changes them here. The default is no change."""
         return model
 
     def restructure(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The model that `prepare` gives, of one whose weights have no values yet: structure, shapes and dtypes alone.
+        """Apply `prepare` to a model whose weights have no values: change only structure, shapes and dtypes.
 
-        It is what an artifact, which keeps the prepared weights, puts these into. By default what `prepare` gives.
+        An artifact stores the prepared weights, and loads them into this model. By default, it calls `prepare`.
         """
         return self.prepare(model)
 
     def methods(self, model: torch.nn.Module) -> Mapping[str, Callable[..., Any]]:  # noqa: ARG002
-        """Methods of the compiled module, by name, that are to stand in the place of the model's own. By default none.
+        """Return the methods of the compiled module, by name, that replace the model's own methods.
 
-        Each is given the module first, and finds the model's own method on the model's class. A module of the compiled
-        class with a state of its own has the model's method.
+        The default is none.
+
+        The first argument of each method is the module. The model's own method is an attribute of the model's class. A
+        module of the compiled class with another state uses the model's method.
         """
         return {}
 
     def before_call(self, model: torch.nn.Module) -> Callable[[], None] | None:  # noqa: ARG002
-        """A function to run before each call of the compiled module, outside of its programs. By default none."""
+        """Return a function to run before each call of the compiled module, outside of its programs, or None."""
         return None
 
     @abstractmethod
     def __call__(self, trace: Trace) -> Trace:
-        """The new trace; the given one stays as it is."""
+        """Return the new trace; the input trace is not changed."""
 
     def of_function(self, function: Trace) -> Trace:
-        """The new trace of a function that a higher-order operator is given, such as a branch of `torch.cond`.
+        """Return the new trace of a function that is passed to a higher-order operator, such as a `torch.cond` branch.
 
-        What it returns has to keep its shapes and dtypes, which the other branch, or the next turn of a loop, has too.
-        By default it is transformed like any trace.
+        Its results must keep their shapes and dtypes, which the other branch or the next iteration has too. By default
+        it is transformed like any trace.
         """
         return self(function)
 
     def before_claiming(self, trace: Trace) -> Trace:
-        """The new trace of a computation, a forward or a backward, right before executors claim it.
+        """Return the new trace of a computation, a forward or a backward, right before executors claim it.
 
-        By default the trace stays as it is. A transform that schedules operations needs this method, since a backward
+        By default the trace is not changed. A transform that schedules operations needs this method, because a backward
         is derived after `__call__`.
         """
         return trace
@@ -116,7 +118,7 @@ class Transform(Traits, ABC):
 def rewritten_before_claiming(
     trace: Trace, transforms: Iterable[Transform], checked: Callable[[Transform, Trace], Trace]
 ) -> Trace:
-    """The trace as the transforms rewrite it right before executors claim it; each new trace is `checked`."""
+    """Apply `before_claiming` of the transforms in sequence; `checked` checks and returns each new trace."""
     for transform in transforms:
         changed = transform.before_claiming(trace)
         if changed is not trace:
@@ -125,31 +127,31 @@ def rewritten_before_claiming(
 
 
 def prepared_model(model: Model, transforms: Iterable[Transform]) -> Model:
-    """The model that is traced: as the transforms prepare it, one after the other."""
+    """Return the model to trace, prepared by the transforms in sequence."""
     for transform in transforms:
         model = cast(Model, checked_return(transform, "prepare", transform.prepare(model), torch.nn.Module))
     return model
 
 
 def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
-    """The transforms in the order that their traits demand, the same whatever order they are given in.
+    """Return the transforms in the order of their traits, which does not depend on the order of the input.
 
-    One that is given twice with the same options counts once. Raises `RecipeConflict`, naming the two parties, where
-    one excludes another, two differ in their options only, or each must come before the other; `UnknownName` for a
-    trait that names nothing, and `BadRecipe` for what is no transform.
+    A transform that is given twice with the same options counts once. Raises `RecipeConflict`, naming both transforms,
+    if one excludes another, if they differ only in their options, or if each must come before the other. Raises
+    `UnknownName` for a trait with an unknown name, and `BadRecipe` for an object that is not a transform.
     """
     arrangement = arranged_transforms([(transform, ()) for transform in transforms])
-    given = [member.part for member in arrangement.members]
-    for transform in given:
-        require_known(transform, given)
-    require_compatible(given)
+    members = [member.part for member in arrangement.members]
+    for transform in members:
+        require_known(transform, members)
+    require_compatible(members)
     return arrangement.ordered()
 
 
 def arranged_transforms(owned: Sequence[tuple[Transform, tuple[Part, ...]]]) -> Arrangement[Transform]:
-    """The order of transforms, each with the parts of the recipe that bring it; raises as `order_transforms` does."""
-    given = [transform for transform, _ in owned]
-    require_kinds("transforms", "the row", given, (Transform,))
+    """Return the arrangement of transforms with the parts that bring them; raise as `order_transforms` does."""
+    parts = [transform for transform, _ in owned]
+    require_kinds("transforms", "the row", parts, (Transform,))
     members: dict[tuple[object, ...], Member[Transform]] = {}
     for transform, owners in owned:
         kind = type(transform)
@@ -166,7 +168,7 @@ def arranged_transforms(owned: Sequence[tuple[Transform, tuple[Part, ...]]]) -> 
 
 
 def require_known(part: Part, others: Iterable[Part]) -> None:
-    """Raise `UnknownName` for a trait that names nothing: no part, no class, and nothing that can be loaded."""
+    """Raise `UnknownName` if a trait contains a name of no part, no class, and no plug-in."""
     for trait in RELATIONS:
         for name in getattr(part, trait):
             if any(name in other.labels for other in others) or any(name == known for known in known_names()):
@@ -179,7 +181,7 @@ def require_known(part: Part, others: Iterable[Part]) -> None:
 
 
 def known_names() -> Iterator[str]:
-    """The names by which traits may call parts that are not given, those first that are found without reading."""
+    """Yield the names that traits may use for absent parts; names that need no file reads come first."""
     for kind in subclasses(Transform):
         yield from (kind.__module__.rpartition(".")[2], kind.__name__, *getattr(kind, "provides", ()))
     yield from (*plugins.names("executors"), *plugins.names("recipes"))
@@ -190,7 +192,7 @@ def known_names() -> Iterator[str]:
 
 
 def subclasses(kind: type) -> Iterator[type]:
-    """The classes that this process has made of one."""
-    found: list[type] = type.__subclasses__(kind)
-    for inner in found:
+    """Yield all direct and indirect subclasses of a class."""
+    direct: list[type] = type.__subclasses__(kind)
+    for inner in direct:
         yield from (inner, *subclasses(inner))

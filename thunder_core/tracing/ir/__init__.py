@@ -1,1 +1,1 @@
-"""The program as data: proxies, symbols, bound symbols and traces, and how they print as Python."""
+"""The program as data: proxies, symbols, bound symbols and traces, and their printed form in Python."""

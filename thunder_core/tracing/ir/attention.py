@@ -1,4 +1,4 @@
-"""Flex attention in a trace, for executors that have one kernel for all bound symbols that compute it."""
+"""Flex attention in a trace, for executors that replace all bound symbols of a call by one kernel."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @dataclass(frozen=True)
 class ElementFunction:
-    """A score or mask function, of one element: aten operations in names of their own.
+    """A score or mask function of one element: aten operations with names of their own.
 
-    `inputs` are those of its parameters, and behind them of the `captured` tensors, which have the names of the trace.
-    Two functions that do the same have the same `text`, which is also how they are shown.
+    `inputs` are its parameters, followed by parameters for the `captured` tensors, which have names of the trace. Two
+    equivalent functions have the same `text`, which is also their printed form.
     """
 
     text: str
@@ -30,10 +30,10 @@ class ElementFunction:
 
 @dataclass(frozen=True, eq=False)
 class FlexAttention:
-    """One call of flex attention: its tensors in the names of the trace, and its functions.
+    """A call of flex attention: its tensors, by their names in the trace, and its functions.
 
-    `block_mask` is PyTorch's tuple without its function: lengths, numbers and indices of blocks, and their sizes.
-    `identities` are those of the bound symbols that compute it, among others (`identity_of`).
+    `block_mask` is PyTorch's tuple without its function: the lengths, the numbers and indices of blocks, and the block
+    sizes. `identities` identify the bound symbols that compute the call, possibly with others (`identity_of`).
     """
 
     query: TensorProxy
@@ -48,7 +48,7 @@ class FlexAttention:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """The arguments of the operator, with its functions as they are here."""
+        """The arguments of the operator, with the functions of this class."""
         options = dict(sorted(self.options.items()))
         tensors = (self.query, self.key, self.value)
         captured = (self.score.captured, self.mask.captured)
@@ -56,5 +56,5 @@ class FlexAttention:
 
 
 def identity_of(bsym: BoundSymbol) -> str:
-    """The operation of a bound symbol and the names that it makes or writes to, which tell it from all others."""
+    """Return the operation of a bound symbol and the names that it makes or writes to, which are unique in a trace."""
     return f"{bsym.symbol.name} {' '.join((*(proxy.name for proxy in bsym.outputs), *bsym.mutates))}"

@@ -1,6 +1,6 @@
-"""Checks that a trace is well-formed: each name and each symbol is defined before it is read, and names only once.
+"""Checks that a trace is well-formed: each name and symbol is defined before it is read, and each name only once.
 
-Python itself checks the text that runs.
+Python itself checks the source code that runs.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from thunder_core.tracing.ir.trace import Trace, numbers_of
 from thunder_core.tracing.ir.tree import leaves
 
 REPORT = "this is a bug in Thunder: please report it with the program that was compiled"
-UNPACKING = "python.code"  # the statements by which a trace that is run takes its inputs out of a list
+UNPACKING = "python.code"  # the statements with which a trace unpacks its inputs from a list
 
 
 def check_trace(trace: Trace) -> Trace:
-    """The trace itself, if it is well-formed; `Bug` naming the step that made it and the line otherwise."""
+    """Return the trace if it is well-formed; otherwise raise `Bug` with the step that made it and the line."""
     defined = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
     for number, bsym in enumerate(trace.bound_symbols):
         unknown = [p.name for p in bsym.inputs if p.name not in defined and not isinstance(p, NumberProxy)]
         if unknown:
             raise Bug(f"{trace.made_by}: line {number} of {trace.name} reads {unknown} before definition", fix=REPORT)
-        again = [proxy.name for proxy in bsym.defines if proxy.name in defined]
-        if again:
-            raise Bug(f"{trace.made_by}: line {number} of {trace.name} defines {again} again", fix=REPORT)
+        redefined = [proxy.name for proxy in bsym.defines if proxy.name in defined]
+        if redefined:
+            raise Bug(f"{trace.made_by}: line {number} of {trace.name} defines {redefined} again", fix=REPORT)
         defined |= {proxy.name for proxy in bsym.defines}
         for function in bsym.functions:
             check_trace(function)
@@ -43,9 +43,9 @@ def check_trace(trace: Trace) -> Trace:
 
 
 def _check_symbols(trace: Trace) -> None:
-    """Raise `Bug` for a tensor whose size has a symbol that no input of the trace has, nor a number that it reads.
+    """Raise `Bug` if the size of a tensor has a symbol of no input of the trace, and of no number that it reads.
 
-    Likewise for a symbolic number that is read or returned past the proxies.
+    Also raise it for a symbolic number that is read or returned without a proxy.
     """
     if unnamed := [str(leaf) for leaf in leaves(trace.output) if is_unnamed(leaf)]:
         raise Bug(f"{trace.made_by}: {trace.name} returns {unnamed} without a name", fix=REPORT)
@@ -65,17 +65,17 @@ def _check_symbols(trace: Trace) -> None:
 
 
 def is_unnamed(leaf: Any) -> bool:
-    """Whether an argument is a symbolic number that no proxy stands for, so that nothing sees that it is read."""
+    """Whether an argument is a symbolic number without a proxy, so that its read is not visible in the trace."""
     return isinstance(leaf, torch.SymInt | torch.SymFloat)
 
 
 def _symbols_of(proxies: Iterable[Proxy]) -> set[Any]:
-    """The symbols in the sizes of tensors and in numbers."""
+    """Return the symbols in the sizes of tensors and in numbers."""
     return {symbol for size in symbolic_sizes_of(proxies) for symbol in size.node.expr.free_symbols}
 
 
 def check_takes_numbers(trace: Trace) -> Trace:
-    """The trace itself, if it takes or unpacks each symbolic number that it reads; `Bug` otherwise."""
+    """Return the trace if it takes or unpacks each symbolic number that it reads; raise `Bug` otherwise."""
     unpacked = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
     lacking = [proxy.name for proxy in numbers_of(trace) if proxy.name not in unpacked]
     if lacking:

@@ -1,4 +1,4 @@
-"""Constants: values that are known by their equality or identity alone, in Python source and in words."""
+"""Constants: values that are compared by equality or identity, their Python source, and their description."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.literal import Scope, literal
 SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, type(...), type(NotImplemented))
 VALUES = (int, float, str, bytes, complex, torch.device, torch.Size, slice, range)
 CONSTANT_TYPES = frozenset({*SINGLETONS, *VALUES})
-# Values of parts, which are constants where all parts are: those of a size are numbers, those of a slice anything.
+# The parts of a value that is constant if all its parts are; a size has numbers, a slice has any values.
 PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     torch.Size: tuple,
     slice: lambda value: (value.start, value.stop, value.step),
@@ -40,27 +40,27 @@ BY_IDENTITY = (
 
 
 def is_constant(value: Any) -> bool:
-    """Whether a value is immutable and known by its equality or identity alone."""
-    kind = type(value)  # not isinstance, which asks the value's own `__class__`, and a config runs Python code for it
+    """Whether a value is immutable and compared by equality or identity."""
+    kind = type(value)  # not isinstance, which reads `__class__`: a transformers config runs Python code for it
     if kind in PARTS:
         return all(map(is_constant, PARTS[kind](value)))
     return kind in CONSTANT_TYPES or issubclass(kind, enum.Enum)
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a constant, or consists of constants and nothing else."""
+    """Whether a value is a constant, or a tuple or frozenset of plain values."""
     return is_constant(value) or (type(value) in (tuple, frozenset) and all(map(is_plain, value)))
 
 
 def bound(value: Any, scope: Scope) -> str:
-    """A function, class or module as a constant: its dotted name would find whatever replaced it."""
+    """Return the name of a function, class or module as a constant, because its dotted name could be reassigned."""
     if not isinstance(value, BY_IDENTITY) or (isinstance(value, type) and value.__module__ == "builtins"):
         return literal(value, scope)
     return scope.constant(value, getattr(value, "__name__", "constant"))
 
 
 def named(value: object) -> str:
-    """An object by its name; by its type where its text would have an address, another one in each process."""
+    """Return an object's name, or a text with its type if its `repr` would contain an address."""
     if isinstance(value, SINGLETONS):
         return str(value)
     name = getattr(value, "__name__", None)

@@ -1,6 +1,6 @@
-"""Traces as files: each stage of what is compiled, written as soon as it is there, where that is asked for.
+"""Traces as files: on request, each stage of a compilation is written as soon as it exists.
 
-`jit(..., dump=FOLDER)` asks for one subject, the variables `THUNDER_LOGS` and `THUNDER_LOGS_TO` for all of a process.
+`jit(..., dump=FOLDER)` requests it for one subject, the variables `THUNDER_LOGS` and `THUNDER_LOGS_TO` for a process.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from thunder_core.foundation.storage.full_disk import fullness
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.trace import Trace
 
-TRACES = ("prologue", "computation", "tail", "backward", "epilogue")  # as they are called in `Trace.name`
+TRACES = ("prologue", "computation", "tail", "backward", "epilogue")  # the values of `Trace.name`
 ALL = "all"
 VARIABLE, VARIABLE_TO = "THUNDER_LOGS", "THUNDER_LOGS_TO"
-FOLDER = "thunder-logs"  # where the variable names none
-LONGEST = 60  # characters of a name that others gave, in the name of a file
+FOLDER = "thunder-logs"  # the default folder
+LONGEST = 60  # characters of a given name in the name of a file
 NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 
 class Sink(Protocol):
-    """Takes the traces of one program, each as soon as it is made."""
+    """A receiver of the traces of one program, each as soon as it exists."""
 
     def write(self, trace: Trace) -> None:
-        """Take the next stage of a trace."""
+        """Process the next stage of a trace."""
 
 
 class NoSink:
-    """Takes the traces of a program of which nothing is to be written."""
+    """A receiver that ignores the traces of a program."""
 
     def write(self, trace: Trace) -> None:
-        """Leave it."""
+        """Ignore the trace."""
 
 
 @dataclass(frozen=True)
 class ProgramFolder:
-    """The folder of one program: a file for each stage, numbered in the order in which they were made."""
+    """The folder of one program: a file for each stage, numbered in the order of creation."""
 
     folder: Path
     traces: frozenset[str]
 
     def write(self, trace: Trace) -> None:
-        """Write the next stage of a trace, as it is printed elsewhere; raises `OutputNotWritable`."""
+        """Write the next stage of a trace in its printed form; raise `OutputNotWritable` if that fails."""
         if trace.name not in self.traces:
             return
         text = print_trace(trace).text
@@ -63,13 +63,13 @@ class ProgramFolder:
 
 @dataclass(frozen=True)
 class Dump:
-    """A folder with a folder in it for each program that is compiled, and which traces are written there."""
+    """A folder with a subfolder for each compiled program, and the names of the traces to write."""
 
     folder: Path
     traces: frozenset[str] = frozenset(TRACES)
 
     def program(self, subject: Callable[..., object]) -> ProgramFolder:
-        """A new folder for a program of this subject (`LlamaForCausalLM-0`); raises `OutputNotWritable`."""
+        """Create a folder for a program of this subject (`LlamaForCausalLM-0`); raise `OutputNotWritable` otherwise."""
         name = in_a_name(name_of(subject))
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -84,10 +84,10 @@ class Dump:
 
 
 def asked_dump(folder: str | os.PathLike[str] | None, environment: Mapping[str, str] = os.environ) -> Dump | None:
-    """The dump that an option asks for or, without it, the environment; None where neither does.
+    """Return the dump that an option requests, or else the environment; None if neither does.
 
-    `THUNDER_LOGS` is `all` or names of traces with commas between them; `THUNDER_LOGS_TO` is the folder. Raises
-    `UnknownName` for a trace that does not exist, `BadOption` for what is no folder.
+    `THUNDER_LOGS` is `all`, or names of traces separated by commas; `THUNDER_LOGS_TO` is the folder. Raises
+    `UnknownName` for an unknown trace, and `BadOption` for an invalid folder.
     """
     words = [word.strip() for word in environment.get(VARIABLE, "").split(",") if word.strip()]
     for word in words:
@@ -107,18 +107,18 @@ def _folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def name_of(subject: Callable[..., object]) -> str:
-    """The name of a function within the one that defines it, with its class's; of another object that of its class."""
+    """Return the qualified name of a function without outer functions, or the class name of another object."""
     name = getattr(subject, "__qualname__", None)
     return name.rpartition("<locals>.")[2] if isinstance(name, str) else type(subject).__name__
 
 
 def in_a_name(text: str) -> str:
-    """A text as a part of a file's name."""
+    """Convert a text into a part of a file name."""
     return NOT_IN_NAMES.sub("-", text).strip("-")[:LONGEST] or "unnamed"
 
 
 def _is_new(path: Path, text: str) -> bool:
-    """Whether a file was not there and is now; two threads may write the backwards of one program."""
+    """Create and write a file; return False if it exists, because two threads may write backwards of one program."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -129,7 +129,7 @@ def _is_new(path: Path, text: str) -> bool:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Raise the error for a folder that cannot be written, or whose disk is full."""
+    """Raise `OutOfDisk` or `OutputNotWritable` if the block fails to write to a folder."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The evaluator: runs bound symbols on the values of their proxies, with a hook for how each one is called."""
+"""The evaluator: run bound symbols on the values of their proxies, with a function that calls each one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Call = Callable[[BoundSymbol, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def call_target(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call what the bound symbol's symbol means."""
+    """Call the target of the bound symbol's symbol."""
     return bsym.symbol.target(*args, **kwargs)
 
 
 def evaluate(bsyms: Iterable[BoundSymbol], values: MutableMapping[str, Any], call: Call = call_target) -> None:
-    """Run bound symbols one after the other; `values` has the inputs by the names of proxies, and takes the results.
+    """Run bound symbols in order; `values` maps the names of proxies to values, and receives the results.
 
-    `call(bsym, args, kwargs)` calls each one. Raises `KeyError` for a proxy without a value, `ValueError` for a result
-    whose structure is not that of the bound symbol's output, and whatever the calls raise.
+    `call(bsym, args, kwargs)` calls each bound symbol. Raises `KeyError` for a proxy without a value, `ValueError` if a
+    result has another structure than the bound symbol's output, and what the calls raise.
     """
     for bsym in bsyms:
         result = evaluate_one(bsym, values, call)
@@ -29,7 +29,7 @@ def evaluate(bsyms: Iterable[BoundSymbol], values: MutableMapping[str, Any], cal
 
 
 def evaluate_one(bsym: BoundSymbol, values: Mapping[str, Any], call: Call = call_target) -> Any:
-    """The result of one bound symbol on the values of its proxies."""
+    """Return the result of one bound symbol on the values of its proxies."""
     args, kwargs = replace_leaves(
         (bsym.args, dict(bsym.kwargs)), lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf
     )
@@ -37,7 +37,7 @@ def evaluate_one(bsym: BoundSymbol, values: Mapping[str, Any], call: Call = call
 
 
 def bindings(output: Any, result: Any) -> Iterator[tuple[Proxy, Any]]:
-    """Each proxy of a bound symbol's output with its part of the result; raises `ValueError` for another structure."""
+    """Yield each proxy of a bound symbol's output with its result; raise `ValueError` for another structure."""
     if isinstance(output, Proxy):
         yield output, result
     elif isinstance(output, tuple | list):

@@ -1,4 +1,4 @@
-"""Forms of calls in print: operators, items, attributes and methods as a person would write them."""
+"""Printed forms of calls: operators, items, attributes and methods as a programmer would write them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ BINARY = {
     "__rsub__": "{1} - {0}",
     "__rpow__": "{1} ** {0}",
 }
-REVERSED = dict.fromkeys(
-    ("__rdiv__", "__rtruediv__"), "{1} / {0}"
-)  # of a number: between tensors, `/` is another function
+# Only for divisions of numbers by tensors: between tensors, `/` is another function.
+REVERSED = dict.fromkeys(("__rdiv__", "__rtruediv__"), "{1} / {0}")
 NUMBERS = {
     **{f"operator.{name}": BINARY[name] for name in ("add", "sub", "mul", "pow")},
     "operator.truediv": "{0} / {1}",
@@ -43,7 +42,7 @@ UNARY = {"neg": "-{0}", "__neg__": "-{0}", "__invert__": "~{0}"}
 
 
 def _index(value: Any, scope: Scope) -> str:
-    """One index inside square brackets: slices by their colons."""
+    """Return the source of one index inside square brackets; slices are written with colons."""
     if isinstance(value, slice):
         parts = ["" if part is None else literal(part, scope) for part in (value.start, value.stop)]
         return ":".join(parts) + ("" if value.step is None else f":{literal(value.step, scope)}")
@@ -51,14 +50,14 @@ def _index(value: Any, scope: Scope) -> str:
 
 
 def subscript(value: Any, scope: Scope) -> str:
-    """The text between square brackets."""
+    """Return the source between square brackets."""
     if type(value) is tuple and value:
         return ", ".join(_index(item, scope) for item in value) + ("," if len(value) == 1 else "")
     return _index(value, scope)
 
 
 def arguments(args: tuple[Any, ...], kwargs: Any, scope: Scope) -> str:
-    """The text between the parentheses of a call."""
+    """Return the source between the parentheses of a call."""
     words = [literal(arg, scope) for arg in args]
     return ", ".join([*words, *(f"{key}={literal(value, scope)}" for key, value in kwargs.items())])
 
@@ -89,7 +88,7 @@ def _call(bsym: BoundSymbol, scope: Scope) -> str:
 
 
 def is_name_of_class(bsym: BoundSymbol) -> bool:
-    """Whether the name of a symbol leads to a class that is not called: that of a `torch.autograd.Function`."""
+    """Whether a symbol has the name of a class that is not its target: the class of a `torch.autograd.Function`."""
     named = followed(bsym.symbol.name)
     return isinstance(named, type) and named is not bsym.symbol.target
 
@@ -126,9 +125,9 @@ EXACT: dict[str, Callable[[BoundSymbol, Scope], str]] = {
 
 
 def expression(bsym: BoundSymbol, scope: Scope) -> str:
-    """The call as source, without what it is assigned to."""
+    """Return the source of a call without its assignment target."""
     name = bsym.symbol.name
-    if name.startswith(TENSOR) and any(isinstance(one, TensorProxy) and one.overrides for one in bsym.inputs):
+    if name.startswith(TENSOR) and any(isinstance(proxy, TensorProxy) and proxy.overrides for proxy in bsym.inputs):
         return _call(bsym, scope)
     if name in EXACT:
         return EXACT[name](bsym, scope)

@@ -1,4 +1,4 @@
-"""Checks of a prologue: statements that refuse a call unless a requirement holds."""
+"""Checks of a prologue: statements that refuse a call unless a requirement is met."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 @dataclass(frozen=True)
 class GuardCheck:
-    """A statement of a prologue: it refuses a call, with the value of `subject`, unless the `condition` holds.
+    """A statement of a prologue: it refuses a call, with the value of `subject`, unless the `condition` is true.
 
-    `condition` and `subject` are Python expressions. A program has its requirements in the order of their numbers.
+    `condition` and `subject` are Python expressions. The requirements of a program are ordered by `number`.
     """
 
     number: int
@@ -29,7 +29,7 @@ class GuardCheck:
 
 
 def run_check(check: GuardCheck) -> NoReturn:
-    """Raise `TypeError`: only the text of a prologue runs, not its checks."""
+    """Raise `TypeError`, because only the printed prologue runs, and never its bound symbols."""
     raise TypeError(f"the check `{check}` runs as text only")
 
 
@@ -38,35 +38,35 @@ CHECK = Symbol(listing.CHECK, run_check)
 
 @dataclass(frozen=True, eq=False)
 class CheckStatement(BoundSymbol):
-    """A check as a bound symbol: plain Python, which reads and defines no proxies."""
+    """A check as a bound symbol: a Python statement that reads and defines no proxies."""
 
     @cached_property
     def inputs(self) -> tuple[Proxy, ...]:
-        """No proxies."""
+        """An empty tuple: a check reads no proxies."""
         return ()
 
     @cached_property
     def outputs(self) -> tuple[Proxy, ...]:
-        """No proxies."""
+        """An empty tuple: a check defines no proxies."""
         return ()
 
     @cached_property
     def functions(self) -> tuple[Any, ...]:
-        """No traces."""
+        """An empty tuple: a check has no traces."""
         return ()
 
 
 def check_statement(check: GuardCheck) -> BoundSymbol:
-    """A check as a bound symbol."""
+    """Return a check as a bound symbol."""
     return CheckStatement(symbol=CHECK, args=(check,), kwargs={}, output=None)
 
 
 def check_of(bsym: BoundSymbol) -> GuardCheck | None:
-    """The check that a bound symbol is; None for any other statement."""
+    """Return the check of a bound symbol, or None for any other bound symbol."""
     return bsym.args[0] if bsym.symbol is CHECK else None
 
 
 def requirements_of(bsyms: tuple[BoundSymbol, ...]) -> tuple[Requirement, ...]:
-    """The requirements of the checks among bound symbols, in the order of the numbers of the checks."""
+    """Return the requirements of the checks among bound symbols, ordered by the numbers of the checks."""
     checks = [check for bsym in bsyms if (check := check_of(bsym)) is not None]
     return tuple(check.requirement for check in sorted(checks, key=lambda check: check.number))

@@ -1,4 +1,4 @@
-"""Listings as Python source for people: types beside statements, and above them whose line it is."""
+"""Listings as Python source for readers: types next to statements, and comments with their modules and source lines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from thunder_core.tracing.ir.listing import DELETE, LIST, Listing, Statement, is
 
 INDENT = "    "
 GRADIENT = "gradient of "
-BACKWARD = "backward"  # the trace whose lines are derivatives of another's
-TYPE_COLUMN = 80  # where the types stand, if the statement leaves room
+BACKWARD = "backward"  # the name of the trace whose lines are derivatives of another trace's lines
+TYPE_COLUMN = 80  # the column of the types, if the statement is short enough
 NARROWEST = 40
-FEWEST = 12  # letters of a comment that are worth showing
+FEWEST = 12  # the fewest characters of a comment that are worth showing
 LEVELS = ("torch", "aten")
 
 
@@ -24,9 +24,9 @@ def layout(
     head: Sequence[str] | None = None,
     preamble: Sequence[str] | None = None,
 ) -> str:
-    """A listing as the text of a Python module. With a `width`, comments are moved and cut so as to fit into it.
+    """Return a listing as the source of a Python module. If `width` is given, comments are moved and cut to fit.
 
-    `head` are the comments at the top, and `preamble` the lines behind the imports, in place of the usual ones.
+    `head` are the comments at the top, and `preamble` the lines after the imports, instead of the default ones.
     """
     column = TYPE_COLUMN if width is None else max(NARROWEST, min(TYPE_COLUMN, width - 40))
     if head is None:
@@ -40,7 +40,7 @@ def layout(
 
 
 def fitted(line: str, width: int) -> str:
-    """The line, its comment cut where it would pass the width; statements are never cut."""
+    """Return the line with its comment cut at the width; statements are never cut."""
     statement, mark, comment = line.rpartition("  # ") if "  # " in line else ("", "", line)
     if len(line) <= width or not (mark or line.lstrip().startswith("#")):
         return line
@@ -49,17 +49,17 @@ def fitted(line: str, width: int) -> str:
 
 
 def import_line(entry: str) -> str:
-    """The statement for an entry of a scope's imports: `a.b`, or `a.b:c` for c alone, or `a.b:c as d`."""
+    """Return the import statement for an entry of a scope's imports: `a.b`, `a.b:c` for c alone, or `a.b:c as d`."""
     module, _, name = entry.partition(":")
     if name and not all(part.isidentifier() for part in module.split(".")):
-        # transformers names the modules of code that a model brings by digests, which may begin with a digit
+        # transformers names the modules of model repositories by digests, which may begin with a digit
         imported, _, alias = name.partition(" as ")
         return f"{alias or imported} = __import__({module!r}, fromlist=[{imported!r}]).{imported}"
     return f"from {module} import {name}" if name else f"import {module}"
 
 
 def signature(listing: Listing, comments: bool, column: int = TYPE_COLUMN) -> Iterator[str]:
-    """The `def` line; one input a line where they are many or come from somewhere."""
+    """Yield the `def` line, with one input per line if there are many, or if they have comments."""
     named = any(value.described or value.origin for value in listing.inputs)
     if not comments or not (named or len(listing.inputs) > 6):
         yield f"def {listing.name}({', '.join(value.name for value in listing.inputs)}):"
@@ -67,33 +67,33 @@ def signature(listing: Listing, comments: bool, column: int = TYPE_COLUMN) -> It
     longest = max(len(value.described) for value in listing.inputs)
     yield f"def {listing.name}("
     for value in listing.inputs:
-        told = f"{value.described:<{longest}}  {value.origin}".strip()
-        yield INDENT + beside(f"{value.name},", told, column)
+        comment = f"{value.described:<{longest}}  {value.origin}".strip()
+        yield INDENT + beside(f"{value.name},", comment, column)
     yield "):"
 
 
 def at_level(line: Statement, level: str) -> tuple[Statement, ...]:
-    """The statements that a line consists of at a level."""
+    """Return the statements that a line consists of at a level."""
     if level != "aten" or not line.parts:
         return (line,)
     return tuple(inner for part in line.parts for inner in at_level(part, level))
 
 
 def beside(statement: str, comment: str, column: int) -> str:
-    """A statement with a comment at a column, or behind it where it is longer."""
+    """Return a statement with a comment at a column, or right after the statement if it is longer."""
     return f"{statement:<{column - len(INDENT)}}  # {comment}" if comment else statement
 
 
 def told(line: Statement) -> str:
-    """A comment on what a statement makes, and who runs it."""
+    """Return the comment on the results of a statement and its executor."""
     types = ", ".join(value.described for value in line.makes if value.described)
     origins = together([value.origin for value in line.makes if value.origin])
     executor = f"[{line.executor}]" if is_claimed(line.executor) else ""
-    return "  ".join(part for part in (f"{types} {executor}".strip(), origins) if part)
+    return "  ".join(text for text in (f"{types} {executor}".strip(), origins) if text)
 
 
 def together(origins: Sequence[str]) -> str:
-    """A phrase for the results of a statement."""
+    """Join the origins of a statement's results into one phrase."""
     names = [origin.removeprefix(GRADIENT) for origin in origins if origin.startswith(GRADIENT)]
     if 1 < len(names) == len(origins):
         return f"gradients of {', '.join(names)}"
@@ -101,13 +101,13 @@ def together(origins: Sequence[str]) -> str:
 
 
 def place(line: Statement) -> str:
-    """The user's line, and its text."""
+    """Return the source line of a statement: file, line number and code."""
     file = "/".join(line.file.split("/")[-2:])
     return f"{file}:{line.number}: {line.code}".rstrip(": ") if line.file else ""
 
 
 def heading(line: Statement, *, backward: bool = False) -> str:
-    """Whose line it is: the module's path, or the function where there is none; in a backward, what it is to that."""
+    """Return the module of a line, or its function without a module; in a backward, with its relation to the module."""
     owner = line.module or line.function
     if not backward or not owner:
         return owner
@@ -115,23 +115,23 @@ def heading(line: Statement, *, backward: bool = False) -> str:
 
 
 def headings(lines: Sequence[Statement], *, backward: bool = False) -> list[str]:
-    """Above each line whose it is: a list is made for the call behind it, and what is deleted stands where it does."""
+    """Return the heading of each line; a list has the heading of the call after it, and a deletion has none."""
     headings_so_far: list[str] = []
-    behind = ""
+    next_heading = ""
     for line in reversed(lines):
         if line.symbol not in (DELETE, LIST):
-            behind = heading(line, backward=backward)
-        headings_so_far.append("" if line.symbol == DELETE else behind)
+            next_heading = heading(line, backward=backward)
+        headings_so_far.append("" if line.symbol == DELETE else next_heading)
     return headings_so_far[::-1]
 
 
 def derives(line: Statement) -> bool:
-    """Whether a line, or one of those that it stands for, is part of a derivative."""
+    """Whether a line, or a part of it, belongs to a derivative."""
     return bool(line.derives) or any(part.derives for part in line.parts)
 
 
 def derived_from(line: Statement, before: str) -> list[str]:
-    """The comment with the line of the forward whose derivative this is, where it is another than that before."""
+    """Return the comment with the forward's line whose derivative this is, unless it equals the previous one."""
     return [f"# of {line.derives}"] if line.derives and line.derives != before else []
 
 
@@ -158,14 +158,14 @@ def _body(lines: Sequence[Statement], level: str, comments: bool, column: int, b
 
 
 def _definition(listing: Listing, level: str, comments: bool, column: int) -> Iterator[str]:
-    """The lines of a function that is defined within another."""
+    """Yield the lines of a nested function definition."""
     yield from signature(listing, comments, column - len(INDENT))
     body = [*_body(listing.lines, level, comments, column - len(INDENT)), f"return {listing.returns}"]
     yield from (INDENT + line if line else "" for line in body)
 
 
 def _inside(line: Statement, shown: set[str], indent: str) -> Iterator[str]:
-    """Comments on what a claimed bound symbol stands for, and what of that others have claimed."""
+    """Yield comments on the operations of a claimed bound symbol, and on parts that other executors claim."""
     if not is_claimed(line.executor) or _is_known(line, shown):
         return
     forward = ""
@@ -177,7 +177,7 @@ def _inside(line: Statement, shown: set[str], indent: str) -> Iterator[str]:
 
 
 def _is_known(line: Statement, shown: set[str]) -> bool:
-    """Whether a line calls a region whose content stands further up; that it does is noted."""
+    """Return whether a line calls a region whose content was shown above, and record the region."""
     if "." in line.symbol or line.symbol not in shown:
         shown.add(line.symbol)
         return False

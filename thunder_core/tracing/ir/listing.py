@@ -1,16 +1,16 @@
-"""A trace as printed statements with what is known of each: enough to print it, search it and keep it on disk."""
+"""A trace as printed statements with their metadata, sufficient to print it, search it and store it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The names of symbols whose statements are not the program's: see `backend/claiming/free.py`.
+# The names of symbols that Thunder adds to the program's statements: see `backend/claiming/free.py`.
 DELETE, LIST, CODE, CHECK = "python.del", "python.list", "python.code", "python.check"
 
 
 @dataclass(frozen=True)
 class Value:
-    """A name of a trace: its metadata in short, and where it comes from or what it is, where that is known."""
+    """A name of a trace: a short description of its metadata, and its origin if it is known."""
 
     name: str
     described: str = ""
@@ -19,11 +19,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Statement:
-    """A bound symbol as it is printed: its text, whose it is, what it reads and makes, and the `parts` it consists of.
+    """A printed bound symbol: its source, its place, the names that it reads and makes, and the `parts` it consists of.
 
-    The parts of a region are statements of the program; those of such a one are aten operations. In a backward,
-    `derives` is the statement of the forward whose derivative it is part of. `definitions` are the functions that it
-    hands to a higher-order operator, which are defined before it.
+    The parts of a region are statements of the program, and the parts of these statements are aten operations. In a
+    backward, `derives` is the forward's statement whose derivative it belongs to. `definitions` are the functions that
+    are passed to a higher-order operator; they are printed before the statement.
     """
 
     text: str
@@ -43,7 +43,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Listing:
-    """A function of a trace, ready to be laid out; `imports` are `a.b`, or `a.b:c` for c alone."""
+    """A function of a trace, ready for layout; `imports` are `a.b`, or `a.b:c` for c alone."""
 
     name: str
     made_by: str

@@ -1,4 +1,4 @@
-"""Python objects as source text, with the imports and the named constants that the text needs."""
+"""Python objects as source code, with the imports and the named constants that the code needs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from thunder_core.tracing.ir.tree import PlaceholderSize, leaves
 
 
 def valid_name(text: str) -> str:
-    """The nearest thing to the text that is a Python name."""
+    """Return a Python name that is similar to a text."""
     name = "".join(char if char.isalnum() or char == "_" else "_" for char in text).strip("_") or "value"
     return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
 
 OF_CLASS = "thunder_core.tracing.ir.tree:of_class"
-NUMBERED = ("t", "s", "n")  # begin the names of results, and those of symbolic sizes and what is computed from them
+# The first letters of the names of results, of symbolic sizes, and of numbers that are computed from sizes.
+NUMBERED = ("t", "s", "n")
 
 
 def unique_name(text: str, taken: Collection[str]) -> str:
-    """A Python name like the text that is not taken, no builtin, no module, and none that results have (`t0`)."""
+    """Return a name like a text that is unused, and differs from builtins, modules and names of results (`t0`)."""
     stem = valid_name(text)
     stem = f"{stem}_" if stem[0] in NUMBERED and stem[1:].isdigit() else stem
     name, count = stem, 1
@@ -42,13 +43,13 @@ def unique_name(text: str, taken: Collection[str]) -> str:
 
 @dataclass(frozen=True)
 class Code:
-    """A piece of source that prints as it stands."""
+    """Source code that is printed unchanged."""
 
     text: str
 
 
 class Definition:
-    """A function that a text defines where it is used, and refers to by its name."""
+    """A function that is defined in the printed source before its use, and is referred to by name."""
 
     name: str
 
@@ -57,7 +58,7 @@ class Definition:
 class Scope:
     """The names that a printed function refers to: modules to import (`a.b`, or `a.b:c` for c alone) and constants.
 
-    `taken` are names that a constant may not have.
+    `taken` are names that a constant must not have.
     """
 
     imports: set[str] = field(default_factory=set)
@@ -66,7 +67,7 @@ class Scope:
     taken: set[str] = field(default_factory=set)
 
     def constant(self, value: object, stem: str = "constant") -> str:
-        """A name for an object that has no source form; one object has one name."""
+        """Return the name of an object that has no source form; each object has one name."""
         if id(value) not in self.names:
             name = unique_name(stem, self.taken | self.constants.keys())
             self.taken.add(name)
@@ -75,13 +76,13 @@ class Scope:
         return self.names[id(value)]
 
     def importing(self, dotted: str, module: str) -> str:
-        """The dotted name, with its module noted for import."""
+        """Record that a module must be imported, and return the dotted name."""
         self.imports.add(module)
         return dotted
 
 
 def followed(dotted: str) -> Any:
-    """The object that a dotted name leads to; None if to nothing. A package may hide a module of its own."""
+    """Return the object of a dotted name, or None; a package may have an attribute with the name of its module."""
     root, *rest = dotted.split(".")
     value: Any = sys.modules.get(root)
     for part in rest:
@@ -90,29 +91,29 @@ def followed(dotted: str) -> Any:
 
 
 def dotted_name(value: Any) -> tuple[str, str] | None:
-    """(`module.qualname`, module) where importing the module and following the names leads to this very object.
+    """Return (`module.qualname`, module) if importing the module and looking up the name gives this very object.
 
-    A function that was decorated by `functools.wraps` is found as `module.qualname.__wrapped__`, and that of a class
-    method as `module.qualname.__func__`.
+    A function that was decorated with `functools.wraps` has the name `module.qualname.__wrapped__`. The function of a
+    class method has the name `module.qualname.__func__`.
     """
     if isinstance(value, types.ModuleType):
         return (value.__name__, value.__name__) if followed(value.__name__) is value else None
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(qualname, str) or module in ("__main__", "builtins"):
         return None
-    if isinstance(value, types.BuiltinFunctionType) and qualname.startswith("pybind11_"):  # the record of a function
+    if isinstance(value, types.BuiltinFunctionType) and qualname.startswith("pybind11_"):  # pybind11's type record
         qualname = value.__name__
     name = f"{module}.{qualname}"
-    found = followed(name)
-    if isinstance(found, types.MethodType) and found is not value:
-        found, name = found.__func__, f"{name}.__func__"
-    while found is not value and hasattr(found, "__wrapped__"):  # a decorator has put another function in its place
-        found, name = found.__wrapped__, f"{name}.__wrapped__"
-    return (name, module) if found is value else None
+    resolved = followed(name)
+    if isinstance(resolved, types.MethodType) and resolved is not value:
+        resolved, name = resolved.__func__, f"{name}.__func__"
+    while resolved is not value and hasattr(resolved, "__wrapped__"):  # a decorator has replaced the function
+        resolved, name = resolved.__wrapped__, f"{name}.__wrapped__"
+    return (name, module) if resolved is value else None
 
 
 def importable(value: Any, scope: Scope) -> str:
-    """A class, function or module by its dotted name; by a constant where it has none."""
+    """Return the dotted name of a class, function or module, or the name of a constant if it has none."""
     if getattr(value, "__module__", None) == "builtins" and hasattr(sys.modules["builtins"], value.__qualname__):
         return str(value.__qualname__)
     dotted = dotted_name(value)
@@ -183,7 +184,7 @@ WRITERS: dict[type, Callable[[Any, Scope], str]] = {
 
 
 def literal(value: Any, scope: Scope) -> str:
-    """The source of a value: a literal, a dotted name, or the name of a constant of the scope."""
+    """Return the source of a value: a literal, a dotted name, or the name of a constant of the scope."""
     if isinstance(value, Proxy):
         return value.name
     if isinstance(value, Code):
@@ -203,7 +204,7 @@ def literal(value: Any, scope: Scope) -> str:
 
 
 def _of_class(value: tuple[Any, ...] | list[Any], scope: Scope) -> str:
-    """A subclass of tuple or list that holds proxies: a call that makes one like it."""
+    """Return the source of a subclass of tuple or list that holds proxies: a call that makes an equal object."""
     scope.imports.add(OF_CLASS)
     attributes = getattr(value, "__dict__", {})
     words = [

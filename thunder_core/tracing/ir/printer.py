@@ -1,4 +1,4 @@
-"""Traces as Python source: what is printed here is what runs."""
+"""Traces as Python source: the printed code is the code that runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOWHERE: Mapping[str, str] = {}
 
 
 class Printable(Protocol):
-    """The parts of a trace that are printed (`ir.trace.Trace`, which imports this module and is not imported by it)."""
+    """The printed parts of `ir.trace.Trace`, which imports this module, so that this module cannot import it."""
 
     @property
     def name(self) -> str:
@@ -39,41 +39,41 @@ class Printable(Protocol):
 
     @property
     def output(self) -> Any:
-        """The value that is returned, of proxies in containers."""
+        """The returned value: proxies, possibly in containers."""
 
     @property
     def outputs(self) -> tuple[Proxy, ...]:
-        """Each proxy that is returned, once."""
+        """The returned proxies, without duplicates."""
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """The origins of the values of inputs, by their names."""
+        """The origins of the inputs' values, by name."""
 
     @property
     def imports(self) -> frozenset[str]:
-        """The modules that the statements need."""
+        """The modules that the statements use."""
 
     @property
     def constants(self) -> Mapping[str, object]:
-        """The objects that are referred to by name."""
+        """The objects that the statements refer to by name."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A printed trace: its text, and the objects that the text refers to by name."""
+    """A printed trace: its source, and the objects that the source refers to by name."""
 
     text: str
     constants: Mapping[str, object]
 
 
 def print_trace(trace: Printable, *, level: str = "torch", comments: bool = True) -> Source:
-    """The trace as a Python module that defines one function of the trace's name."""
+    """Return a trace as a Python module that defines one function with the name of the trace."""
     listing, constants = list_trace(trace, parts=level == "aten")
     return Source(layout(listing, level=level, comments=comments), constants)
 
 
 def list_trace(trace: Printable, *, parts: bool = False) -> tuple[Listing, Mapping[str, object]]:
-    """The listing, and the objects that its text refers to by name; with `parts`, all aten operations."""
+    """Return the listing, and the objects that its source refers to by name; `parts` includes all aten operations."""
     named = {id(value): name for name, value in trace.constants.items()}
     scope = Scope(set(trace.imports), dict(trace.constants), named)
     listing = _listing(trace, scope, parts)
@@ -81,7 +81,7 @@ def list_trace(trace: Printable, *, parts: bool = False) -> tuple[Listing, Mappi
 
 
 def _listing(trace: Printable, scope: Scope, parts: bool) -> Listing:
-    """The listing without its imports and constants, which the scope has then."""
+    """Return the listing without imports and constants, which are added to the scope."""
     lines = [_line(bsym, scope, trace.origins) for bsym in trace.bound_symbols]
     returns = literal(trace.output, scope)
     return Listing(
@@ -95,12 +95,12 @@ def _listing(trace: Printable, scope: Scope, parts: bool) -> Listing:
 
 
 def value_of(proxy: Proxy, origins: Mapping[str, str] = NOWHERE) -> Value:
-    """A proxy as plain data."""
+    """Return a proxy as plain data."""
     return Value(proxy.name, proxy.described, origins.get(proxy.name, ""))
 
 
 def target(output: Any, defined: set[str]) -> str:
-    """The text left of `=`: new names by name, everything else as `_`."""
+    """Return the source left of `=`: new names, and `_` for everything else."""
     if isinstance(output, Proxy):
         return output.name if output.name in defined else "_"
     if isinstance(output, tuple | list) and output:
@@ -110,7 +110,7 @@ def target(output: Any, defined: set[str]) -> str:
 
 
 def statement(bsym: BoundSymbol, scope: Scope) -> str:
-    """A bound symbol as one line of source."""
+    """Return a bound symbol as one line of source."""
     defined = {proxy.name for proxy in bsym.defines}
     right = expression(bsym, scope)
     return f"{target(bsym.output, defined)} = {right}" if defined else right
@@ -135,7 +135,7 @@ def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NOWHERE)
 
 
 def bound_symbol_text(bsym: BoundSymbol) -> str:
-    """A bound symbol as a trace prints it, by itself: many are derivatives of one, which is printed many times."""
+    """Return the source of a single bound symbol, cached because many bound symbols may derive from one."""
     if bsym not in _texts:
         _texts[bsym] = statement(bsym, Scope())
     return _texts[bsym]
@@ -144,10 +144,10 @@ def bound_symbol_text(bsym: BoundSymbol) -> str:
 _texts: WeakKeyDictionary[BoundSymbol, str] = WeakKeyDictionary()
 
 
-def _with_parts(line: Statement, bsym: BoundSymbol, scope: Scope, wanted: bool) -> Statement:
-    """The statement with what it consists of; what no text but a comment will hold needs no imports."""
-    if not bsym.subsymbols or not (wanted or is_claimed(bsym.executor)):
+def _with_parts(line: Statement, bsym: BoundSymbol, scope: Scope, all_parts: bool) -> Statement:
+    """Return the statement with its parts; parts that are printed only as comments need no imports."""
+    if not bsym.subsymbols or not (all_parts or is_claimed(bsym.executor)):
         return line
-    inner = scope if wanted else Scope()
-    parts = (_with_parts(_line(part, inner), part, inner, wanted) for part in bsym.subsymbols)
+    inner = scope if all_parts else Scope()
+    parts = (_with_parts(_line(part, inner), part, inner, all_parts) for part in bsym.subsymbols)
     return replace(line, parts=tuple(parts))

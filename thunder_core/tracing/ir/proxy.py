@@ -1,4 +1,4 @@
-"""Proxies: the names of a trace, each with what is known of the value that it will stand for."""
+"""Proxies: the names of a trace, each with the known metadata of its value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.sizes import hint_of, sizes_for_trace, symbols_of
 
 @dataclass(frozen=True)
 class Proxy:
-    """A name in a trace that stands for any Python object."""
+    """A name in a trace that represents any Python object."""
 
     name: str
 
@@ -23,15 +23,15 @@ class Proxy:
 
     @property
     def described(self) -> str:
-        """A comment on the value; empty when nothing is known of it."""
+        """A comment on the value; empty if nothing is known."""
         return ""
 
 
 @dataclass(frozen=True)
 class NumberProxy(Proxy):
-    """A name that stands for a number that is an input of the trace: an expression in its symbols.
+    """A name that represents a symbolic number among the inputs of the trace.
 
-    `value` is the number in PyTorch's environment of symbols: operations on tensors without data take it.
+    `value` is the number as a symbolic number of PyTorch, which operations on tensors without data accept.
     """
 
     value: Any = field(compare=False, repr=False)
@@ -44,11 +44,11 @@ class NumberProxy(Proxy):
 
 @dataclass(frozen=True)
 class TensorProxy(Proxy):
-    """A name that stands for a tensor with this metadata; sizes and strides are in elements.
+    """A name that represents a tensor with this metadata; sizes and strides are in elements.
 
-    One that `overrides` is of a subclass with methods or attributes in place of those of `torch.Tensor`.
-    Of a tensor that `is_conj` or `is_neg` (`z.conj()`, `z.conj().imag`), PyTorch conjugates or negates what lies in
-    memory when it reads it.
+    `overrides` is True for a tensor subclass with its own methods or attributes in place of those of `torch.Tensor`. If
+    `is_conj` or `is_neg` is True (`z.conj()`, `z.conj().imag`), PyTorch conjugates or negates the values in memory when
+    it reads them.
     """
 
     shape: tuple[int, ...]
@@ -62,25 +62,25 @@ class TensorProxy(Proxy):
 
     @property
     def described(self) -> str:
-        """For example `f32[2, 128, 64]`, with the device where it is not the CPU."""
+        """A description such as `f32[2, 128, 64]`, with the device if it is not the CPU."""
         device = "" if self.device.type == "cpu" else f" {self.device}"
         bits = f"{' conj' if self.is_conj else ''}{' neg' if self.is_neg else ''}"
         return f"{dtype_abbrs.get(self.dtype, str(self.dtype))}[{', '.join(map(str, self.shape))}]{device}{bits}"
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the values of the tensor are those in its memory, so that a kernel may read them there."""
+        """Whether the values of the tensor are those in memory, so that a kernel may read the memory directly."""
         return not (self.is_conj or self.is_neg)
 
     def named(self, name: str) -> TensorProxy:
-        """A proxy with this one's metadata and another name."""
+        """Return a proxy with this metadata and another name."""
         proxy = object.__new__(type(self))
-        vars(proxy).update(vars(self), name=name)  # a tenth of the time of `replace`
+        vars(proxy).update(vars(self), name=name)  # takes a tenth of the time of `replace`
         return proxy
 
     @property
     def bytes(self) -> int:
-        """The bytes that a dense tensor of this shape takes."""
+        """The bytes of a dense tensor of this shape."""
         elements = 1
         for size in self.shape:
             elements *= hint_of(size)
@@ -93,7 +93,7 @@ def slice_proxy(stack: TensorProxy) -> TensorProxy:
 
 
 def tensor_proxy(name: str, tensor: torch.Tensor) -> TensorProxy:
-    """The proxy of that name with the tensor's metadata."""
+    """Return a proxy of the given name with the tensor's metadata."""
     strided = tensor.layout is torch.strided
     return TensorProxy(
         name=name,
@@ -108,7 +108,7 @@ def tensor_proxy(name: str, tensor: torch.Tensor) -> TensorProxy:
 
 
 def symbolic_sizes_of(proxies: Iterable[Proxy]) -> Iterator[Any]:
-    """The symbolic integers in the sizes and strides of tensors, and behind numbers, in their order."""
+    """Yield the symbolic integers in the sizes and strides of tensors, and the values of numbers, in order."""
     for proxy in proxies:
         if isinstance(proxy, NumberProxy):
             yield proxy.value
@@ -118,12 +118,12 @@ def symbolic_sizes_of(proxies: Iterable[Proxy]) -> Iterator[Any]:
 
 
 def environment_of(proxies: Iterable[Proxy]) -> Any:
-    """PyTorch's environment of the symbols in the sizes of tensors and in numbers; None where there are none."""
+    """Return PyTorch's shape environment of the symbols in tensor sizes and numbers; None without symbols."""
     return next((size.node.shape_env for size in symbolic_sizes_of(proxies)), None)
 
 
 def symbols_in(proxies: Iterable[Proxy]) -> tuple[NumberProxy, ...]:
-    """The symbols of all sizes of tensors and numbers, each as a number, in the order in which they are met."""
+    """Return the symbols of all tensor sizes and numbers as number proxies, in the order of first use."""
     numbers: dict[Any, NumberProxy] = {}
     for size in symbolic_sizes_of(proxies):
         environment = size.node.shape_env
@@ -135,7 +135,7 @@ def symbols_in(proxies: Iterable[Proxy]) -> tuple[NumberProxy, ...]:
 
 
 def with_sizes(leaf: Any, size: Callable[[Any], Any]) -> Any:
-    """A proxy with `size` of each of its sizes and strides, or of its number, in their place; all else as it is."""
+    """Return a proxy with `size` applied to its sizes and strides or to its number; return other leaves unchanged."""
     if isinstance(leaf, NumberProxy):
         return replace(leaf, value=size(leaf.value))
     if not isinstance(leaf, TensorProxy):

@@ -1,4 +1,4 @@
-"""The exception by which an acquisition tells that the program itself has raised, and under which guards it does."""
+"""The exception that reports an error of the program during tracing, with the guards under which it occurs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 class ProgramRaised(Exception):
-    """A program raised `error` at the line `where` while it was traced; tracing has left no mark.
+    """A program raised `error` at the line `where` while it was traced; tracing had no side effects.
 
-    The program raises again where one of the `prologues` takes the arguments and tensors hold the same values; those
-    for more calls come first. `observed` has the numbers and sizes from outside in this call by their paths. It is
-    `sharp` where it met what no prologue can guard.
+    The program raises the error again if one of the `prologues` accepts the arguments and the tensors have the same
+    values. More general prologues come first. `observed` has the numbers and sizes from outside in this call, by path.
+    `sharp` is True if the program read something that no prologue can guard.
     """
 
     def __init__(

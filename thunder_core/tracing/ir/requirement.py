@@ -1,4 +1,4 @@
-"""Requirements of a program: its guards and constraints as plain data, without the objects that they were found on."""
+"""Requirements of a program: its guards and constraints as plain data."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 Step = tuple[str, Any]
-Place = tuple[Step, ...]  # a root, and the items of Python's own containers and entries of `__dict__` that lead on
+Place = tuple[Step, ...]  # a root, followed by items of Python's containers and entries of `__dict__`
 EQUALITY = re.compile(r"s\d+ == s\d+")
 
 
 @dataclass(frozen=True)
 class StatedGuard:
-    """A condition on what lies at a path, or on a query about the process; `words` say what tracing found there.
+    """A condition on the value at a path, or on a query about the process; `words` describe the value at tracing.
 
     `place` has the steps to a value that can be looked up without running the user's code, and is None for other
-    values. `is_of_number` says that the value is a number that has to stay equal.
+    values. `is_of_number` is True if the value is a number that must stay equal.
     """
 
     path: str
@@ -32,8 +32,8 @@ class StatedGuard:
 class StatedConstraint:
     """A condition on symbols that a prologue checks.
 
-    `number` is the path of its first symbol, `condition` is Python, `names` has the paths of its other symbols
-    (`s1 = args[1].size(0)`), and `needed` says who needed it: a line of the user's, a range, or the compiler.
+    `number` is the path of its first symbol, `condition` is a Python expression, and `names` has the paths of its other
+    symbols (`s1 = args[1].size(0)`). `needed` is the reason: a source line of the user, a range, or the compiler.
     """
 
     number: str
@@ -43,28 +43,28 @@ class StatedConstraint:
 
     @property
     def path(self) -> str:
-        """The path of its first symbol."""
+        """The path of the first symbol."""
         return self.number
 
     @property
     def words(self) -> str:
-        """The condition, the other symbols, and who needed it."""
+        """The condition, its other symbols, and its reason."""
         names = f" with {self.names}" if self.names else ""
         return f"had {self.condition}{names}, {self.needed}"
 
     @property
     def place(self) -> None:
-        """No steps: a constraint is on what the prologue computes."""
+        """None, because a constraint applies to values that the prologue computes."""
         return
 
     @property
     def is_of_number(self) -> bool:
-        """A symbol may have other values."""
+        """False, because a symbol may have other values."""
         return False
 
     @property
     def equals(self) -> str:
-        """The path of the number that its first number has to be equal to; empty where it says something else."""
+        """The path of the number that the first number must equal; empty for another condition."""
         return self.names.partition(" = ")[2] if EQUALITY.fullmatch(self.condition) else ""
 
     def __str__(self) -> str:

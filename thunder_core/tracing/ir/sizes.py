@@ -10,13 +10,13 @@ import torch
 from torch.utils._sympy.printers import PythonPrinter
 
 INTEGERS = frozenset({int})
-GENERIC_HINT = 5  # in place of zero and one
+GENERIC_HINT = 5  # replaces zero and one
 
 
 class SymbolicSize(torch.SymInt):
-    """A symbolic integer that can be a key: its hash is that of its expression as it was made.
+    """A symbolic integer that can be a dict key: its hash is the hash of its original expression.
 
-    Whoever compares one with something decides by it, and PyTorch's environment of symbols notes that as a constraint.
+    Comparing it decides the comparison, and PyTorch's shape environment records the decision as a constraint.
     """
 
     def __hash__(self) -> int:
@@ -24,26 +24,26 @@ class SymbolicSize(torch.SymInt):
 
 
 def sizes_for_trace(sizes: Sequence[Any]) -> tuple[Any, ...]:
-    """Sizes as a trace holds them: integers, and symbolic integers that can be keys."""
+    """Return sizes for a trace: integers, and symbolic integers that can be dict keys."""
     return tuple(sizes) if INTEGERS.issuperset(map(type, sizes)) else tuple(map(size_for_trace, sizes))
 
 
 def size_for_trace(size: Any) -> Any:
-    """A size as a trace holds it: an integer, or a symbolic integer that can be a key."""
+    """Return a size for a trace: an integer, or a symbolic integer that can be a dict key."""
     if not isinstance(size, torch.SymInt):
         return size
     return int(size.node.expr) if size.node.expr.is_number else SymbolicSize(size.node)  # type: ignore[no-untyped-call]
 
 
 def comparison_keys(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Sizes as what can be compared without deciding anything: symbolic ones are equal as expressions or not at all."""
+    """Return sizes that can be compared without a decision: symbolic sizes are equal only if their expressions are."""
     if all(type(size) is int for size in sizes):
         return sizes
     return tuple(size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes)
 
 
 def hint_of(size: Any) -> int:
-    """The value that a size had while tracing."""
+    """Return the value of a size at tracing."""
     return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
 
 
@@ -51,9 +51,9 @@ NO_VALUES: Mapping[sympy.Symbol, int] = {}
 
 
 def generic_hint_of(size: Any, values: Mapping[sympy.Symbol, int] = NO_VALUES) -> int:
-    """A value for a size in which no symbol is zero or one: what it was while tracing, as far as that is neither.
+    """Return the value of a size for its symbols' traced values, with a generic value in place of zero and one.
 
-    Symbols that `values` has are given these.
+    Symbols in `values` get these values instead.
     """
     if not isinstance(size, torch.SymInt):
         return int(size)
@@ -63,7 +63,7 @@ def generic_hint_of(size: Any, values: Mapping[sympy.Symbol, int] = NO_VALUES) -
 
 
 def keep_stride(place: int, least: Any) -> Any:
-    """Let a stride that follows from no sizes be what it is."""
+    """Keep the constant stride of a dimension that does not follow from sizes."""
     return None
 
 
@@ -73,11 +73,12 @@ def symbolic_dense_strides(
     shape: Sequence[Any],
     wider: Callable[[int, Any], Any] = keep_stride,
 ) -> list[Any]:
-    """The strides, as expressions of sizes as far as the dimensions lie densely in one another for the examples.
+    """Return the strides as expressions of sizes, as far as the dimensions are dense in memory for the examples.
 
-    `strides` are those of a tensor whose sizes are the `examples`; `shape` are the sizes that these are examples of.
-    Where elements are left out, as by a slice, `wider(place, least)` gives the stride of a dimension, which is more
-    than what the dimensions within it take, and those around it lie densely again; where it is None, all are constants.
+    `strides` are the strides of a tensor whose sizes are the `examples`, which are values of `shape`. If a dimension
+    skips elements, as in a slice, `wider(place, least)` returns its stride, which is greater than the extent `least` of
+    the dimensions within it. The dimensions around it are dense again. If it returns None, this and all greater strides
+    are constant.
     """
     symbolic_strides: list[Any] = list(strides)
     step: Any = 1
@@ -96,7 +97,7 @@ def symbolic_dense_strides(
 
 
 def wider_places(strides: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """The dimensions of a tensor in whose steps elements are left out, as by a slice of those within."""
+    """Return the dimensions of a tensor that skip elements, as in a slice of an inner dimension."""
     places: list[int] = []
 
     def wider(place: int, least: Any) -> int:
@@ -108,7 +109,7 @@ def wider_places(strides: Sequence[int], sizes: Sequence[int]) -> list[int]:
 
 
 class Printer(PythonPrinter):
-    """Expressions as Python, with names for symbols."""
+    """A printer of expressions as Python, with names for symbols."""
 
     def __init__(self, names: Mapping[sympy.Symbol, str]) -> None:
         super().__init__()
@@ -128,10 +129,10 @@ NO_NAMES: Mapping[sympy.Symbol, str] = {}
 
 
 def text_of(expression: sympy.Basic, names: Mapping[sympy.Symbol, str] = NO_NAMES) -> str:
-    """An expression as Python, with other names for symbols."""
+    """Return an expression as Python source, with other names for symbols."""
     return str(Printer(names).doprint(expression))
 
 
 def symbols_of(expression: sympy.Basic) -> list[sympy.Symbol]:
-    """The symbols of an expression in the order of their making: `s0`, `s1`, ..., `s10`."""
+    """Return the symbols of an expression in the order of creation: `s0`, `s1`, ..., `s10`."""
     return sorted(expression.free_symbols, key=lambda symbol: (len(str(symbol)), str(symbol)))

@@ -1,4 +1,4 @@
-"""Generated source that is executed: tracebacks show its lines as long as what it defined can run."""
+"""Execution of generated source whose lines appear in tracebacks, as long as the defined function exists."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _numbers = itertools.count()
 
 
 def executed_source(label: str, text: str, namespace: dict[str, Any], name: str) -> Any:
-    """Execute source in a namespace and return what it defines under a name; `label` tells files apart in tracebacks.
+    """Execute source in a namespace and return the object that it defines; `label` identifies files in tracebacks.
 
-    Its lines are kept for as long as the code of that function is, which other functions may take over.
+    The lines are kept for the lifetime of the function's code, which other functions may share.
     """
     filename = f"<thunder {label} {next(_numbers)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

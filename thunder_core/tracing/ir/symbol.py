@@ -1,4 +1,4 @@
-"""Symbols, which are what can be called, and bound symbols, which are calls of them: a trace is a list of these."""
+"""Symbols, which are callables, and bound symbols, which are calls of them: a trace is a list of bound symbols."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from thunder_core.tracing.ir.literal import Definition
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-BACKWARD_OF = "backward of "  # begins the module of a bound symbol that computes the derivative of one of the module's
+BACKWARD_OF = "backward of "  # prefix of the module of a bound symbol that computes a derivative
 
 
-# The namespaces of the operators by which processes communicate: PyTorch's, and Thunder's own.
+# The namespaces of the operators for communication between processes: PyTorch's, and Thunder's own.
 COMMUNICATION = (
     *("torch.ops._c10d_functional", "torch.ops.c10d", "torch.ops.thunder_c10d."),
     *("torch.ops._dtensor.", "torch.ops.symm_mem."),
@@ -24,11 +24,11 @@ COMMUNICATION = (
 
 @dataclass(frozen=True)
 class Symbol:
-    """Something that a trace calls: its printed name and the Python callable that it means.
+    """A callable of a trace: its printed name and the Python callable that it refers to.
 
-    Two symbols are equal where they mean one callable; different ones may have one printed name, such as the functions
-    that a factory makes. One that `empties` takes one list of tensors, which it empties, so that each can go as soon as
-    it was read last.
+    Two symbols are equal if they refer to one callable. Different symbols may have the same printed name, such as
+    functions of one factory. A symbol that `empties` takes one list of tensors and empties the list, so that each
+    tensor can be freed after its last read.
     """
 
     name: str
@@ -42,17 +42,17 @@ class Symbol:
 
     @cached_property
     def communicates(self) -> bool:
-        """Whether it is an operator by which processes communicate."""
+        """Whether it is an operator for communication between processes."""
         return self.name.startswith(COMMUNICATION)
 
     @property
     def level(self) -> str:
-        """`aten` for PyTorch's own operations, `torch` for what a user writes."""
+        """`aten` for PyTorch's own operations, `torch` for the user's calls."""
         return "aten" if self.name.startswith("torch.ops.") else "torch"
 
 
 def renamed_proxies(tree: Any, names: Mapping[str, Proxy]) -> Any:
-    """The tree with each proxy whose name is a key replaced."""
+    """Return the tree with each proxy whose name is a key replaced."""
     return replace_leaves(tree, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)
 
 
@@ -61,11 +61,11 @@ class BoundSymbol:
     """One call of a symbol.
 
     `args`, `kwargs` and `output` are nested tuples, lists, dicts and slices whose leaves are proxies or constants.
-    `subsymbols` say what the call means one level below, in the same names. `mutates` names the tensors that
-    the call writes to; `ordered` calls change a state of the process (the grad mode, the random number
-    generator) and must keep their place among the others. `derives` is the bound symbol whose derivative the
-    call is part of. Each result of a `fresh` call has memory of its own, where nothing below says so. A call that
-    `uses_process_group` communicates with other processes by code of its own, of which nothing is recorded.
+    `subsymbols` are the operations of the call one level below, in the same names. `mutates` names the tensors that the
+    call writes to. An `ordered` call changes a state of the process (the grad mode, the random number generator), and
+    must keep its position. `derives` is the bound symbol whose derivative the call belongs to. The results of a `fresh`
+    call have new memory, even if no subsymbols show it. A call that `uses_process_group` communicates with other
+    processes in code that is not recorded.
     """
 
     symbol: Symbol
@@ -84,35 +84,35 @@ class BoundSymbol:
 
     @cached_property
     def inputs(self) -> tuple[Proxy, ...]:
-        """Each proxy that the call reads, once, in order."""
+        """The proxies that the call reads, without duplicates, in order."""
         proxies = {leaf.name: leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Proxy)}
         return tuple(proxies.values())
 
     @cached_property
     def outputs(self) -> tuple[Proxy, ...]:
-        """Each proxy that the call returns, once, in order; some may be among its inputs."""
+        """The proxies that the call returns, without duplicates, in order; some may be inputs too."""
         proxies = {leaf.name: leaf for leaf in leaves(self.output) if isinstance(leaf, Proxy)}
         return tuple(proxies.values())
 
     @cached_property
     def functions(self) -> tuple[Any, ...]:
-        """The traces among the arguments: the functions that a higher-order operator is given."""
+        """The traces among the arguments: the functions that are passed to a higher-order operator."""
         return tuple(leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Definition))
 
     @cached_property
     def defines(self) -> tuple[Proxy, ...]:
-        """The outputs that are not among the inputs: the names that the call defines."""
+        """The outputs that are not inputs: the names that the call defines."""
         read = {proxy.name for proxy in self.inputs}
         return tuple(proxy for proxy in self.outputs if proxy.name not in read)
 
     @property
     def operations(self) -> tuple[BoundSymbol, ...]:
-        """The aten operations that the call consists of, itself if it is one; empty where they are not known."""
+        """The aten operations that the call consists of, or the call itself if it is one; empty if unknown."""
         return self.subsymbols or ((self,) if self.symbol.level == "aten" else ())
 
     @cached_property
     def is_resolved(self) -> bool:
-        """Whether no tensor of the call, nor of what it consists of, is conjugated or negated when it is read."""
+        """Whether no tensor of the call or of its subsymbols is conjugated or negated when it is read."""
         proxies = (*self.inputs, *self.outputs)
         return all(proxy.is_resolved for proxy in proxies if isinstance(proxy, TensorProxy)) and all(
             part.is_resolved for part in self.subsymbols
@@ -120,17 +120,17 @@ class BoundSymbol:
 
     @property
     def keeps_place(self) -> bool:
-        """Whether the call keeps its place among the others, is made once, and is no part of a region."""
+        """Whether the call keeps its position, runs exactly once, and cannot belong to a region."""
         return self.ordered or self.communicates
 
     @property
     def has_effect(self) -> bool:
-        """Whether the call matters even when nobody reads what it returns."""
+        """Whether the call matters even if no other call reads its results."""
         return self.keeps_place or bool(self.mutates)
 
     @cached_property
     def communicates(self) -> bool:
-        """Whether the call takes part in a collective, or waits for one: then other processes hang without it."""
+        """Whether the call belongs to a collective, or waits for one, so that other processes would hang without it."""
         if self.uses_process_group or self.symbol.communicates or any(part.communicates for part in self.subsymbols):
             return True
         functions = (argument for argument in self.args if isinstance(argument, Definition))
@@ -138,7 +138,7 @@ class BoundSymbol:
 
     @property
     def gives_number(self) -> bool:
-        """Whether the call gave a number, which stands where it is used, so that nothing refers to the call."""
+        """Whether the call returned a number, which is a constant at its uses, so that no name refers to the call."""
         return isinstance(self.output, int | float | complex) and not self.has_effect
 
     @property
@@ -147,7 +147,7 @@ class BoundSymbol:
         return tuple(proxy for proxy in self.defines if isinstance(proxy, TensorProxy))
 
     def at_level(self, level: str) -> Iterator[BoundSymbol]:
-        """The call itself, or at level `aten` what it consists of."""
+        """Yield the call itself, or the aten operations of the call at level `aten`."""
         if level != "aten" or not self.subsymbols:
             yield self
             return
@@ -155,7 +155,7 @@ class BoundSymbol:
             yield from part.at_level(level)
 
     def renamed(self, names: Mapping[str, Proxy], at: tuple[SourceLine | None, str] | None = None) -> BoundSymbol:
-        """The call with each proxy whose name is a key replaced, in the sub-symbols too; `at` another place."""
+        """Return the call with each proxy whose name is a key replaced, also in subsymbols; `at` is a new place."""
         source, module = at or (self.source, self.module)
         return BoundSymbol(
             symbol=self.symbol,

@@ -1,4 +1,4 @@
-"""A trace: one function of the program as a list of bound symbols, immutable and printable."""
+"""A trace: one function of the program as an immutable, printable list of bound symbols."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 @dataclass(frozen=True)
 class RefusedOperations:
-    """A `count` of bound symbols of the program that an executor could have run and did not, and why.
+    """The `count` of bound symbols that an executor could have run and did not, and the reason.
 
-    A `lasting` reason lies in the bound symbols, not in the state of the machine; one `by_sizes` in that sizes are
-    symbolic: the executor runs these for the sizes of a call. One `by_measurement` is a choice: another
-    executor is faster, or there was no time to measure.
+    A `lasting` reason depends on the bound symbols, and not on the state of the machine. If `by_sizes` is set, the
+    executor runs the bound symbols for the constant sizes of a call, but not for symbolic sizes. If `by_measurement` is
+    set, another executor is faster, or there was no time to measure.
     """
 
     executor: str
@@ -34,16 +34,17 @@ class RefusedOperations:
 
 @dataclass(frozen=True, eq=False)
 class Trace(Definition):
-    """A function: its name, its inputs, its bound symbols, what it returns, and by which step it was made.
+    """A function: its name, its inputs, its bound symbols, its output, and the step that made it.
 
-    `origins` says for an input where its value comes from (`module.lm_head.weight`), and in a backward what a name
-    is the gradient of; `constants` are the objects that bound symbols use by name and that cannot be written down
-    as source; `imports` are modules that bound symbols of plain Python need; `aliases` are the groups of inputs and
-    constants that overlap in memory; `refused` is what executors were offered and left to others. `blocks` has the
-    names that are made within a checkpointed function, with the number of its call: a backward makes them once more
-    instead of having them saved, but for the results of `kept_operations`: aten operations, by the names that their
-    bound symbols define. `attentions` says of results of flex attention what the bound symbols that make them compute.
-    In a backward, `cotangents` has the names of the whole gradients of the forward's tensors, by the names of these.
+    `origins` are the origins of the inputs' values (`module.lm_head.weight`); in a backward, they also say which tensor
+    a name is the gradient of. `constants` are the objects without a source form that bound symbols refer to by name.
+    `imports` are the modules that Python statements need. `aliases` are the groups of inputs and constants that overlap
+    in memory. `refused` lists the operations that executors were offered and did not claim.
+
+    `blocks` has the names that are defined within a checkpointed function, with the number of its call. A backward
+    recomputes them instead of saving them, except the results of `kept_operations`: aten operations, by the names that
+    their bound symbols define. `attentions` has the flex attention calls by the names of their results. In a backward,
+    `cotangents` has the names of the complete gradients of the forward's tensors, by the names of these tensors.
     """
 
     name: str
@@ -65,33 +66,33 @@ class Trace(Definition):
         return print_trace(self).text
 
     def __call__(self, *values: Any) -> Any:
-        """Run the bound symbols on values of the inputs; a trace among the arguments of an operator is called so."""
-        known = {proxy.name: value for proxy, value in zip(self.inputs, values, strict=True)}
-        known |= self.constants
-        evaluate(self.bound_symbols, known)
-        return replace_leaves(self.output, lambda leaf: known[leaf.name] if isinstance(leaf, Proxy) else leaf)
+        """Run the bound symbols on values of the inputs, as an operator does with a trace among its arguments."""
+        values_by_name = {proxy.name: value for proxy, value in zip(self.inputs, values, strict=True)}
+        values_by_name |= self.constants
+        evaluate(self.bound_symbols, values_by_name)
+        return replace_leaves(self.output, lambda leaf: values_by_name[leaf.name] if isinstance(leaf, Proxy) else leaf)
 
     def __len__(self) -> int:
         return len(self.bound_symbols)
 
     @property
     def outputs(self) -> tuple[Proxy, ...]:
-        """Each proxy that the function returns, once, in order."""
+        """The proxies that the function returns, without duplicates, in order."""
         proxies = {leaf.name: leaf for leaf in leaves(self.output) if isinstance(leaf, Proxy)}
         return tuple(proxies.values())
 
     def having(self, bound_symbols: Iterable[BoundSymbol], *, made_by: str, **changes: Any) -> Trace:
-        """The trace with other bound symbols, signed by the step that made it."""
+        """Return the trace with other bound symbols, made by the named step."""
         return replace(self, bound_symbols=tuple(bound_symbols), made_by=made_by, **changes)
 
     def at_level(self, level: str) -> Iterator[BoundSymbol]:
-        """The bound symbols at level `torch` (as the user wrote them) or `aten` (as PyTorch decomposes them)."""
+        """Yield the bound symbols at level `torch` (the user's calls) or `aten` (PyTorch's decomposition)."""
         for bsym in self.bound_symbols:
             yield from bsym.at_level(level)
 
 
 def with_subtraces(bsym: BoundSymbol, change: Callable[[Trace], Trace]) -> BoundSymbol:
-    """The bound symbol with other traces among its arguments, each in the place of one that it has."""
+    """Return the bound symbol with each trace among its arguments changed."""
     if not bsym.functions:
         return bsym
     args, kwargs = replace_leaves(
@@ -101,7 +102,7 @@ def with_subtraces(bsym: BoundSymbol, change: Callable[[Trace], Trace]) -> Bound
 
 
 def nested_bound_symbols(trace: Trace) -> Iterator[BoundSymbol]:
-    """The bound symbols of a trace, each before those of its functions."""
+    """Yield the bound symbols of a trace, each followed by those of its functions."""
     for bsym in trace.bound_symbols:
         yield bsym
         for function in bsym.functions:
@@ -109,7 +110,7 @@ def nested_bound_symbols(trace: Trace) -> Iterator[BoundSymbol]:
 
 
 def numbers_of(*traces: Trace) -> tuple[NumberProxy, ...]:
-    """The symbolic numbers that traces read and do not take as inputs, in the order in which they first do."""
+    """Return the symbolic numbers that traces read and do not take as inputs, in the order of the first read."""
     numbers: dict[str, NumberProxy] = {}
     for trace in traces:
         taken = {proxy.name for proxy in trace.inputs}
@@ -119,7 +120,7 @@ def numbers_of(*traces: Trace) -> tuple[NumberProxy, ...]:
 
 
 def with_number_inputs(trace: Trace, place: int | None = None) -> Trace:
-    """The trace with all symbolic numbers that it reads among its inputs: behind the others, or from a place on."""
+    """Return the trace with all symbolic numbers that it reads as inputs: after the others, or from a position on."""
     numbers = numbers_of(trace)
     if not numbers:
         return trace

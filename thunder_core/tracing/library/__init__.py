@@ -1,1 +1,1 @@
-"""The runtime library: the functions that generated code calls, named in the text of programs and artifacts."""
+"""The runtime library: the functions that generated code calls, by the names in programs and artifacts."""

@@ -1,11 +1,11 @@
-"""The backward of a `torch.autograd.Function` as a program, which reads nothing but what it is given."""
+"""The backward of a `torch.autograd.Function` as a program that reads only its arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-TRACED = ("gradients",)  # of the functions of this module, those that the tracer runs through
+TRACED = ("gradients",)  # the functions of this module that the tracer traces into
 
 
 def gradients(
@@ -17,5 +17,5 @@ def gradients(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """Apply a function, and compute the gradients of inputs from those of the outputs that are `followed`."""
+    """Apply a function, and compute the gradients of inputs from the cotangents of its `followed` outputs."""
     return grad(followed(apply(*args, **kwargs)), inputs, cotangents, allow_unused=True)

@@ -1,4 +1,4 @@
-"""Backward hooks of a program: registered where their lines stand, and given the user's functions by the epilogue."""
+"""Backward hooks of a program: registered by its computation, and connected to the user's functions by the epilogue."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch.utils.hooks import RemovableHandle
 
 
 class Hook:
-    """The hook that autograd calls in place of a user's function, which the epilogue gives it.
+    """The hook that autograd calls instead of a user's function, which the epilogue sets.
 
-    A user's function may close over what the program computes, so that it is made when the program has run.
+    A user's function may close over results of the program, so it exists only after the program has run.
     """
 
     def __init__(self, function: Callable[..., Any] | None = None) -> None:
@@ -26,16 +26,16 @@ class Hook:
         return None if self.function is None else self.function(*gradients)
 
 
-Registered = tuple[Any, Hook]  # the handle that removes a hook, and the hook
+Registered = tuple[Any, Hook]  # the handle to remove a hook, and the hook
 
 
 def register_hook_of_tensor(tensor: torch.Tensor, method: str) -> Registered:
-    """Register a hook by a method of a tensor; a tensor that autograd does not follow has no gradient to call it."""
+    """Register a hook by a method of a tensor; if the tensor requires no gradient, the hook is never called."""
     return _register(tensor if tensor.requires_grad else None, method)
 
 
 def register_hook_of_node(node: Node | None, method: str) -> Registered:
-    """Register a hook by a method of a node of autograd's graph, if there is one."""
+    """Register a hook by a method of a node of autograd's graph; if the node is None, the hook is never called."""
     return _register(node, method)
 
 
@@ -48,13 +48,13 @@ def register_hook_of_several(tensors: Sequence[torch.Tensor], mode: Any) -> Regi
 
 
 def _register(owner: Any, method: str) -> Registered:
-    """Register a hook by a method of its owner; one without an owner is never called."""
+    """Register a hook by a method of its owner; without an owner the hook is never called."""
     hook = Hook()
     return (RemovableHandle(OrderedDict()) if owner is None else getattr(owner, method)(hook)), hook
 
 
 def node_at(tensor: torch.Tensor, steps: Sequence[int]) -> Node | None:
-    """The node to which steps lead, each the position of an edge to a next node; None where nothing was recorded."""
+    """Return the node at the end of a path, whose steps are positions in `next_functions`; None without a graph."""
     node = tensor.grad_fn
     for step in steps:
         node = None if node is None else node.next_functions[step][0]
@@ -67,12 +67,12 @@ def remove_hook(handle: Any) -> None:
 
 
 def set_function(hook: Hook, function: Callable[..., Any], *owners: Any) -> None:
-    """Give a hook the user's function; its owners are alive until then."""
+    """Set the user's function of a hook; the arguments `owners` keep the tensors of the hook alive until then."""
     hook.function = function
 
 
 def pass_gradients(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The tensors as results of one node, at which a module's backward hooks meet the gradients of all of them."""
+    """Return the tensors as results of one node, at which a module's backward hooks receive all their gradients."""
     results: tuple[torch.Tensor, ...] = BackwardHookFunction.apply(*tensors)  # type: ignore[no-untyped-call]
     return results
 

@@ -1,4 +1,4 @@
-"""Parts of captured graphs that are functions of PyTorch's again: checkpoints, and derivatives of the user's own."""
+"""Parts of captured graphs, converted back to PyTorch functions: checkpoints, and the user's autograd functions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-TRACED = ("forward",)  # of the functions of this module, those that the tracer runs through
+TRACED = ("forward",)  # the functions of this module that the tracer traces into
 
 
 class CheckpointedBody(torch.nn.Module):
-    """A part of a graph that is computed once more in the backward; `options` are those of `checkpoint`."""
+    """A part of a graph that the backward recomputes; `options` are those of `checkpoint`."""
 
     def __init__(self, body: torch.fx.GraphModule, options: dict[str, Any]) -> None:
         super().__init__()
         self.body, self.options = body, options
 
     def forward(self, *inputs: Any) -> Any:
-        """Run the part."""
+        """Run the part with `checkpoint`."""
         return checkpoint(self.body.forward, *inputs, **self.options)
 
 
@@ -38,7 +38,7 @@ class OwnDerivative(torch.nn.Module):
         self.function = function_of(body, backward, dirty, non_differentiable)
 
     def forward(self, *inputs: Any) -> Any:
-        """Apply the function."""
+        """Apply the autograd function."""
         apply: Callable[..., Any] = self.function.apply
         return apply(*inputs)
 
@@ -49,7 +49,7 @@ def function_of(
     dirty: Sequence[int],
     non_differentiable: Sequence[int],
 ) -> type[torch.autograd.Function]:
-    """Return the function of a forward, which returns outputs and what it saves, and of a backward of these."""
+    """Return the autograd function of a forward, which returns outputs and saved values, and of its backward."""
 
     class CapturedFunction(torch.autograd.Function):
         @staticmethod

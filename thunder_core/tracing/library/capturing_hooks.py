@@ -1,4 +1,4 @@
-"""The hooks by which models of transformers collect hidden states and attentions, told from all others."""
+"""The hooks with which models of transformers collect hidden states and attentions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 LIBRARY = "transformers.utils.output_capturing"
-FLAG = "_output_capturing_hooks_installed"  # the attribute of a model that says whether its modules have them
+FLAG = "_output_capturing_hooks_installed"  # set on a model if its modules have these hooks
 
 
 def is_capturing(hook: Any) -> bool:
-    """Whether a forward hook collects outputs for a model that is asked for them, and does nothing else."""
+    """Whether a forward hook only collects outputs for a model that returns them."""
     return getattr(hook, "__module__", None) == LIBRARY
 
 
 def no_others(namespace: Mapping[str, Any]) -> bool:
-    """Whether a module, given by its `__dict__`, has no hooks but those that collect outputs."""
+    """Whether a module, given by its `__dict__`, has no hooks except those that collect outputs."""
     return all(is_capturing(hook) for name in HOOKS for hook in namespace[name].values())

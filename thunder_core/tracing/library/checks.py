@@ -1,4 +1,4 @@
-"""Checks of values that a program makes itself: its own errors, raised where its lines stand."""
+"""Checks of values in a program: its own errors, raised at the right place of the computation."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from thunder_core.tracing.library.output import dressed
 
 
 def require(condition: torch.Tensor, kind: type[Exception], *parts: str | tuple[Any, ...]) -> None:
-    """Raise an error of this class where a condition does not hold for all elements.
+    """Raise an error of class `kind` unless a condition holds for all elements.
 
-    A part of its text is a text, or a function with the values that it makes one of: `(format, tensor, ".2f")`.
+    The message is the concatenation of `parts`: a string, or a function with arguments: `(format, tensor, ".2f")`.
     """
     if not condition.all():
         raise kind("".join(part if isinstance(part, str) else part[0](*map(shown, part[1:])) for part in parts))
 
 
 def shown(value: Any) -> Any:
-    """A value in which `(dressed, ...)` is the tensor that it stands for."""
+    """Return a value with each `(dressed, ...)` in it replaced by the tensor that it describes."""
     if type(value) is tuple and value[:1] == (dressed,):
         return dressed(*value[1:])
     if type(value) in (tuple, list):
@@ -27,4 +27,4 @@ def shown(value: Any) -> Any:
     return {key: shown(item) for key, item in value.items()} if type(value) is dict else value
 
 
-REQUIRE = f"{__name__}.{require.__name__}"  # the name of its symbol
+REQUIRE = f"{__name__}.{require.__name__}"  # the name of the symbol

@@ -1,4 +1,4 @@
-"""Garbage collection, paused where it would cost time or free what must not be freed."""
+"""Pauses of Python's garbage collection, which would cost time or free objects too early."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_paused: list[bool] = []  # whether garbage was collected before each pause that lasts, the first pause first
+_paused: list[bool] = []  # for each active pause, outermost first: whether collection was on before it
 
 
 def is_collection_enabled() -> bool:
-    """Whether garbage is collected, but for pauses of ours."""
+    """Whether garbage collection is on, apart from pauses of Thunder."""
     return _paused[0] if _paused else gc.isenabled()
 
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """While this lasts, no garbage is collected.
+    """Pause garbage collection during the block.
 
-    What a trace allocates stays, and looking through it costs a fifth of tracing. A cycle that holds a CUDA graph must
-    not be freed while another graph is captured.
+    Most objects that tracing allocates stay alive, and scanning them costs a fifth of the tracing time. A cycle that
+    holds a CUDA graph must not be freed while another graph is captured.
     """
     was_on = gc.isenabled()
     _paused.append(was_on)

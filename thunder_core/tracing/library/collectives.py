@@ -1,7 +1,7 @@
-"""Operators of collectives for which PyTorch has no functional form: a trace calls them as it calls all operations.
+"""Operators for collectives without a functional form in PyTorch, so that traces call them like other operations.
 
-Each begins what a method of a process group does, writes to the tensors that the method writes to, and returns a
-tensor that stands for the work (`torch.distributed.Work`). `wait` waits for the work. Groups are given by name.
+Each operator starts a method of a process group, writes to the tensors that the method writes to, and returns a tensor
+that represents the work (`torch.distributed.Work`). `wait` waits for the work. Groups are given by name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if dist.is_available():
 
 
 def registered_group(name: str) -> Any:
-    """The process group of a name; None where this process has none."""
+    """Return the process group with a name, or None if this process has none."""
     try:
         return torch._C._distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type]
     except RuntimeError:
@@ -37,24 +37,24 @@ def registered_group(name: str) -> Any:
 
 
 def group_of(name: str) -> Any:
-    """The process group of a name; raises `OperationFailed` where this process has none."""
+    """Return the process group with a name; raise `OperationFailed` if this process has none."""
     group = registered_group(name)
     if group is None:
         raise OperationFailed(
             f"there is no process group {name!r}, which the compiled program communicates in",
-            fix="make the group again, as it was when the program was compiled, or compile the program again",
+            fix="create the group again as it was when the program was compiled, or compile the program again",
         )
     return group
 
 
 def group_facts(name: str) -> tuple[int, int] | None:
-    """The rank of this process in the group of a name, and the group's size; None where there is no such group."""
+    """Return this process's rank in a group, and the size of the group; None if there is no such group."""
     group = registered_group(name)
     return None if group is None else (group.rank(), group.size())
 
 
 def operator(signature: str, keys: Sequence[str] = KEYS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Define an operator by the decorated function, which begins a work; without data it only makes its result."""
+    """Define an operator by the decorated function, which starts a work; without data it only returns its result."""
 
     def define(begin: Callable[..., Any]) -> Callable[..., Any]:
         name = begin.__name__
@@ -74,7 +74,7 @@ def operator(signature: str, keys: Sequence[str] = KEYS) -> Callable[[Callable[.
 
 
 def options(kind: str, **values: Any) -> Any:
-    """The options of a method of process groups, of which the work is not waited for."""
+    """Return the options of an asynchronous method of process groups."""
     made = getattr(dist.distributed_c10d, kind)()
     for name, value in {"asyncOp": True, **values}.items():
         setattr(made, name, value)
@@ -83,26 +83,26 @@ def options(kind: str, **values: Any) -> Any:
 
 @operator("(Tensor(a!) tensor, str reduce_op, int root, str group_name)")
 def reduce(tensor: torch.Tensor, reduce_op: str, root: int, group_name: str) -> Any:
-    """Begin to reduce the tensors of all ranks into that of the rank `root`."""
+    """Start to reduce the tensors of all ranks into the tensor of the rank `root`."""
     made = options("ReduceOptions", reduceOp=REDUCE_OPS[reduce_op], rootRank=root)
     return group_of(group_name).reduce([tensor], made)
 
 
 @operator("(Tensor(a!)[] outputs, Tensor tensor, str group_name)")
 def all_gather(outputs: list[torch.Tensor], tensor: torch.Tensor, group_name: str) -> Any:
-    """Begin to gather the tensors of all ranks on all ranks."""
+    """Start to gather the tensors of all ranks on all ranks."""
     return group_of(group_name).allgather([outputs], [tensor], options("AllgatherOptions"))
 
 
 @operator("(Tensor(a!) output, Tensor tensor, str group_name)")
 def all_gather_into_tensor(output: torch.Tensor, tensor: torch.Tensor, group_name: str) -> Any:
-    """Begin to gather the tensors of all ranks in one tensor."""
+    """Start to gather the tensors of all ranks in one tensor."""
     return group_of(group_name)._allgather_base(output, tensor, options("AllgatherOptions"))
 
 
 @operator("(Tensor(a!) output, Tensor tensor, str reduce_op, str group_name)")
 def reduce_scatter_tensor(output: torch.Tensor, tensor: torch.Tensor, reduce_op: str, group_name: str) -> Any:
-    """Begin to reduce the tensors of all ranks, and to send each rank its part."""
+    """Start to reduce the tensors of all ranks, and to send each rank its part."""
     made = options("ReduceScatterOptions", reduceOp=REDUCE_OPS[reduce_op])
     return group_of(group_name)._reduce_scatter_base(output, tensor, made)
 
@@ -111,53 +111,53 @@ def reduce_scatter_tensor(output: torch.Tensor, tensor: torch.Tensor, reduce_op:
 def all_to_all_single(
     output: torch.Tensor, tensor: torch.Tensor, output_sizes: list[int], input_sizes: list[int], group_name: str
 ) -> Any:
-    """Begin to send a part of a tensor to each rank, and to receive one of each."""
+    """Start to send a part of a tensor to each rank, and to receive a part from each rank."""
     made = options("AllToAllOptions")
     return group_of(group_name).alltoall_base(output, tensor, output_sizes, input_sizes, made)
 
 
 @operator("(Tensor(a!)[] outputs, Tensor tensor, int root, str group_name)")
 def gather(outputs: list[torch.Tensor], tensor: torch.Tensor, root: int, group_name: str) -> Any:
-    """Begin to gather the tensors of all ranks on the rank `root`; there are no outputs on the others."""
+    """Start to gather the tensors of all ranks on the rank `root`; the other ranks have no outputs."""
     made = options("GatherOptions", rootRank=root)
     return group_of(group_name).gather([outputs] if outputs else [], [tensor], made)
 
 
 @operator("(Tensor(a!) output, Tensor[] inputs, int root, str group_name)")
 def scatter(output: torch.Tensor, inputs: list[torch.Tensor], root: int, group_name: str) -> Any:
-    """Begin to send one tensor of the rank `root` to each rank; there are no inputs on the others."""
+    """Start to send one tensor from the rank `root` to each rank; the other ranks have no inputs."""
     made = options("ScatterOptions", rootRank=root)
     return group_of(group_name).scatter([output], [inputs] if inputs else [], made)
 
 
 @operator("(Tensor(a!) output, Tensor[] inputs, str reduce_op, str group_name)")
 def reduce_scatter(output: torch.Tensor, inputs: list[torch.Tensor], reduce_op: str, group_name: str) -> Any:
-    """Begin to reduce tensors, one for each rank, and to send each result to its rank."""
+    """Start to reduce tensors, one for each rank, and to send each result to its rank."""
     made = options("ReduceScatterOptions", reduceOp=REDUCE_OPS[reduce_op])
     return group_of(group_name).reduce_scatter([output], [inputs], made)
 
 
 @operator("(Tensor(a!)[] outputs, Tensor[] inputs, str group_name)")
 def all_to_all(outputs: list[torch.Tensor], inputs: list[torch.Tensor], group_name: str) -> Any:
-    """Begin to send one tensor to each rank, and to receive one of each."""
+    """Start to send one tensor to each rank, and to receive one from each rank."""
     return group_of(group_name).alltoall(outputs, inputs, options("AllToAllOptions"))
 
 
 @operator("(Tensor tensor, int destination, int tag, str group_name)")
 def send(tensor: torch.Tensor, destination: int, tag: int, group_name: str) -> Any:
-    """Begin to send a tensor to a rank of the group."""
+    """Start to send a tensor to a rank of the group."""
     return group_of(group_name).send([tensor], destination, tag)
 
 
 @operator("(Tensor(a!) tensor, int source, int tag, str group_name)")
 def recv(tensor: torch.Tensor, source: int, tag: int, group_name: str) -> Any:
-    """Begin to receive a tensor of a rank of the group."""
+    """Start to receive a tensor from a rank of the group."""
     return group_of(group_name).recv([tensor], source, tag)
 
 
 @operator("(str group_name, Device? device)", keys=("CompositeExplicitAutograd",))
 def barrier(group_name: str, device: torch.device | None) -> Any:
-    """Begin to wait for all ranks."""
+    """Start to wait for all ranks."""
     return group_of(group_name).barrier(options("BarrierOptions", **({} if device is None else {"device": device})))
 
 
@@ -168,7 +168,7 @@ def monitored_barrier(group_name: str, seconds: float, wait_all_ranks: bool, dev
 
 
 def wait(work: torch.Tensor, written: list[torch.Tensor], read: list[torch.Tensor]) -> None:
-    """Wait for a work, which reads and writes tensors until then."""
+    """Wait for a work, which reads and writes these tensors until then."""
     pending = _works.pop(int(work), None)
     if pending is not None:
         pending.wait()

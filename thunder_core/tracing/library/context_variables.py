@@ -1,4 +1,4 @@
-"""Setting context variables, for epilogues."""
+"""A function that epilogues call to set context variables."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def set_variable(variable: contextvars.ContextVar[Any], value: Any) -> None:
-    """Set a context variable in the context of the call."""
+    """Set a context variable in the context of the caller."""
     variable.set(value)

@@ -1,6 +1,6 @@
-"""Branches and loops of PyTorch's higher-order operators at run time, whose bodies are functions of a trace.
+"""Branches and loops of PyTorch's higher-order operators at run time; their bodies are functions of a trace.
 
-The functions that a trace hands over take tensors and numbers one by one, and return a tuple of tensors.
+The functions of a trace take tensors and numbers as separate arguments, and return a tuple of tensors.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ Body = Callable[..., tuple[torch.Tensor, ...]]
 
 
 def cond(predicate: torch.Tensor, true_branch: Body, false_branch: Body, operands: Sequence[Any]) -> Any:
-    """Call one of the branches on the operands, by a predicate of one element."""
+    """Call one of the branches on the operands, depending on a predicate of one element."""
     return linked((true_branch if predicate else false_branch)(*operands), operands)
 
 
 def while_loop(
     condition: Callable[..., tuple[torch.Tensor]], body: Body, carried: Sequence[torch.Tensor], operands: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
-    """Replace the carried tensors by what the body makes of them, while the condition, of one element, holds of them.
+    """Replace the carried tensors by the results of the body, while the condition, a tensor of one element, is true.
 
-    Where it never does, the results are copies: they share no memory with what was given.
+    If the body never runs, the results are copies, which share no memory with the inputs.
     """
     current, is_first = tuple(carried), True
     while condition(*current, *operands)[0]:
@@ -35,10 +35,10 @@ def while_loop(
 def scan(
     combine: Body, initial: Sequence[torch.Tensor], slices: Sequence[torch.Tensor], operands: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
-    """Combine carried tensors with the slices of others along their first dimension, one after the other.
+    """Combine carried tensors with the slices of other tensors along their first dimension, in order.
 
-    Returns the tensors that are carried in the end, and of each further result of `combine` a contiguous stack of all.
-    What is carried first is copied where autograd may save it, so that a program may write to it afterwards.
+    Returns the final carried tensors, and a contiguous stack of each further result of `combine`. The initial tensors
+    are copied if autograd may save them, so that a program may write to them afterwards.
     """
     carried, rows = tuple(tensor.clone() for tensor in initial) if torch.is_grad_enabled() else tuple(initial), []
     for place in range(slices[0].shape[0]):
@@ -50,12 +50,12 @@ def scan(
 
 
 def map_slices(body: Body, slices: Sequence[torch.Tensor], operands: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-    """Return stacks of what the body makes of the slices of tensors along their first dimension."""
+    """Apply the body to the slices of tensors along their first dimension, and stack the results."""
     return scan(body, (), slices, operands)
 
 
 def linked(results: tuple[torch.Tensor, ...], operands: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-    """Have autograd give each operand a gradient, as PyTorch's operators do: zeros where no result hangs on it."""
+    """Connect results to operands, so that each operand gets a gradient as in PyTorch: zeros if it has no effect."""
     followed = [operand for operand in operands if isinstance(operand, torch.Tensor) and operand.requires_grad]
     if not followed or not torch.is_grad_enabled():
         return results
@@ -66,14 +66,13 @@ def linked(results: tuple[torch.Tensor, ...], operands: Sequence[Any]) -> tuple[
 
 
 class _Linked(torch.autograd.Function):
-    """The first tensors, of so many; the others get gradients of zeros."""
+    """The identity on the first `count` tensors; the gradients of the other tensors are zeros."""
 
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.operands = [(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors[count:]]
-        return tuple(
-            tensor.clone() for tensor in tensors[:count]
-        )  # which may be written to: the branch has saved its own
+        # The program may write to the copies, because the branch has saved its own results.
+        return tuple(tensor.clone() for tensor in tensors[:count])
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:

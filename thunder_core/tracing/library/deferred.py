@@ -1,4 +1,4 @@
-"""Functions that are known by their text, which is compiled and executed when they are called for the first time."""
+"""Functions that are given as source code, which is compiled and executed at their first call."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from thunder_core.foundation.errors import ArtifactForeign
 
-FIRST = "__first_call__"  # what the function is until then, among the globals of its text
+FIRST = "__first_call__"  # the global name of the first call's handler
 
 
 def deferred(name: str, namespace: dict[str, Any], define: Callable[[], Callable[..., Any]]) -> FunctionType:
-    """A function of that name whose globals are the namespace; `define` executes its text there at the first call.
+    """Return a function of a name whose globals are `namespace`; the first call runs `define` to execute its source.
 
-    From then on it is the function that `define` returned, where that is a plain one of these globals: calls cost
-    nothing more. Any other is called by it. Raises `ArtifactForeign` where the text cannot be executed.
+    If `define` returns a plain function with these globals, the function takes over its code, so that later calls have
+    no overhead. Otherwise the function calls that object. Raises `ArtifactForeign` if the source cannot be executed.
     """
     function = FunctionType(_until_defined.__code__, namespace, name)
     lock = RLock()
@@ -34,7 +34,7 @@ def deferred(name: str, namespace: dict[str, Any], define: Callable[[], Callable
 
 
 def executed(name: str, define: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """The object that a definition gives; whatever it raises is said of the text: the call has no part in it."""
+    """Return the result of a definition; an error of the source becomes `ArtifactForeign`."""
     try:
         return define()
     except Exception as error:
@@ -45,7 +45,7 @@ def executed(name: str, define: Callable[[], Callable[..., Any]]) -> Callable[..
 
 
 def become(function: FunctionType, other: Callable[..., Any]) -> None:
-    """Let a function do what another does that has the same globals and closes over nothing."""
+    """Give a function the code of another function with the same globals and no closure."""
     if isinstance(other, FunctionType) and other.__globals__ is function.__globals__ and other.__closure__ is None:
         function.__defaults__, function.__kwdefaults__ = other.__defaults__, other.__kwdefaults__
         function.__code__ = other.__code__

@@ -1,4 +1,4 @@
-"""Examinations: calls of compiled lines on copies of their inputs, which must leave no trace in what the lines keep."""
+"""Examinations: calls of compiled lines on copies of their inputs, which must not change state that the lines keep."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _examined = ContextVar("_examined", default=False)
 
 
 def is_examined() -> bool:
-    """Whether lines run to be compared, on copies: whoever keeps something of a call by addresses keeps nothing."""
+    """Whether a call only compares lines on copies, so that no state may be kept by the addresses of its tensors."""
     return _examined.get()
 
 
 @contextmanager
 def examining() -> Iterator[None]:
-    """While this lasts, calls in this context are examinations."""
+    """Mark calls in this context as examinations during the block."""
     token = _examined.set(True)
     try:
         yield

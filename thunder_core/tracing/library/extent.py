@@ -6,5 +6,5 @@ from collections.abc import Sequence
 
 
 def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """The number of elements from the first to the last one of a strided tensor in memory, both included."""
+    """Return the number of elements from the first to the last element of a strided tensor in memory, inclusive."""
     return 0 if 0 in shape else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))

@@ -1,4 +1,4 @@
-"""Tensors whose graph of autograd was freed by a backward pass inside the program, as epilogues return them."""
+"""Results whose autograd graph was freed by a backward pass inside the program."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MESSAGE = (
 
 
 class FreedGraph(torch.autograd.Function):
-    """The identity, with a backward that raises: no gradient comes through this graph."""
+    """The identity, with a backward that raises an error."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
-        """The tensor's values, in its memory."""
+        """Return the tensor's values, in the same memory."""
         return tensor.detach()
 
     @staticmethod
@@ -28,7 +28,7 @@ class FreedGraph(torch.autograd.Function):
 
 
 def with_freed_graph(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as eager returns it after backward(): it requires a gradient, and cannot have one any more."""
+    """Return the tensor as eager returns it after backward(): it requires a gradient, but its graph is freed."""
     with torch.enable_grad():
         result: torch.Tensor = FreedGraph.apply(tensor, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
     return result

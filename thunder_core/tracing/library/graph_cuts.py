@@ -1,4 +1,4 @@
-"""Cuts of autograd's graph in a computation that runs once more for a derivative."""
+"""Cuts of autograd's graph in a computation that is run again for a derivative."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import torch
 
 
 def replaced(computed: torch.Tensor, given: torch.Tensor | None) -> torch.Tensor:
-    """A tensor that was given in place of one that was computed, so that its gradient ends there, if one was."""
+    """Return `given` instead of the computed tensor, so that its gradient ends there; `computed` if it is None."""
     return computed if given is None else given

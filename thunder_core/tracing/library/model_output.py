@@ -1,6 +1,6 @@
-"""The output class of calls that return no class of transformers, and the forward hooks that give a model its outputs.
+"""A replacement for transformers' output classes, and the forward hooks that convert a model's outputs.
 
-An artifact whose outputs are plain needs PyTorch alone: its programs import this module instead of transformers.
+An artifact with plain outputs needs only PyTorch: its programs import this module instead of transformers.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, NoReturn
 import torch
 from torch.utils import _pytree
 
-HOOK = "thunder.outputs"  # the key of our hook among a model's forward hooks; PyTorch's own keys are numbers
+HOOK = "thunder.outputs"  # the key of Thunder's forward hook; PyTorch's own keys are numbers
 
 
 class ModelOutput(OrderedDict[str, Any]):
-    """The output of a model with named fields, which is read as transformers' `ModelOutput` is.
+    """The output of a model with named fields, with the interface of transformers' `ModelOutput`.
 
-    A field is an attribute (`output.logits`), a key (`output["logits"]`) and an item (`output[0]`). A field of None is
-    an attribute alone, so that keys, length and items have the other fields.
+    A field is an attribute (`output.logits`), a key (`output["logits"]`) and an item (`output[0]`). A field that is
+    None is only an attribute, so it does not count for keys, length and items.
     """
 
     def __init__(self, fields: Mapping[str, Any] | None = None, **named: Any) -> None:
-        """Make an output of fields in their order."""
+        """Make an output of fields, in order."""
         super().__init__()
         for name, value in {**(fields or {}), **named}.items():
             object.__setattr__(self, name, None)
@@ -35,7 +35,7 @@ class ModelOutput(OrderedDict[str, Any]):
         return tuple(self.values())
 
     def __getitem__(self, key: Any) -> Any:
-        """Return a field by its name, or by its position among the fields that are not None; a slice gives a tuple."""
+        """Return a field by name, or by position among the fields that are not None; a slice returns a tuple."""
         return super().__getitem__(key) if isinstance(key, str) else self.to_tuple()[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -44,13 +44,13 @@ class ModelOutput(OrderedDict[str, Any]):
         object.__setattr__(self, key, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; the name of a field sets its key, too, unless the value is None."""
+        """Set an attribute; the name of a field also sets its key, unless the value is None."""
         if name in vars(self) and value is not None:
             super().__setitem__(name, value)
         object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        """Return the class and all fields, those of None included."""
+        """Return the class and all fields, including those that are None."""
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: ARG002
@@ -60,28 +60,28 @@ class ModelOutput(OrderedDict[str, Any]):
 
 
 def plain_output(output: Any) -> Any:
-    """Return an output without the classes of transformers, of which fields may be outputs, too."""
+    """Convert an output of transformers' classes, including nested outputs, into a `ModelOutput`."""
     if not is_library_output(output):
         return output
     return ModelOutput({name: plain_output(value) for name, value in vars(output).items()})
 
 
 def is_library_output(output: object) -> bool:
-    """Whether an output is of one of transformers' classes, each of which is a dict and a dataclass at once."""
+    """Whether an output is an instance of transformers' output classes, which are both dicts and dataclasses."""
     return isinstance(output, OrderedDict) and dataclasses.is_dataclass(output)
 
 
 def named_outputs(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-    """Exchange the output of a model for a `ModelOutput`: a forward hook."""
+    """Replace the output of a model by a `ModelOutput`: a forward hook."""
     return plain_output(output)
 
 
 def tuple_outputs(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-    """Exchange the output of a model for a tuple: a forward hook."""
+    """Replace the output of a model by a tuple: a forward hook."""
     return output.to_tuple() if is_library_output(output) else output
 
 
-# By the names that `--outputs` takes.
+# By the values of `--outputs`.
 HOOKS: Mapping[str, Callable[[torch.nn.Module, tuple[Any, ...], Any], Any]] = {
     "dict": named_outputs,
     "tuple": tuple_outputs,
@@ -89,7 +89,7 @@ HOOKS: Mapping[str, Callable[[torch.nn.Module, tuple[Any, ...], Any], Any]] = {
 
 
 def set_outputs(model: torch.nn.Module, name: str) -> None:
-    """Have a model return outputs of a kind from now on; raises ValueError for an unknown kind."""
+    """Make a model return outputs of a kind from now on; raise ValueError for an unknown kind."""
     if name not in HOOKS:
         raise ValueError(f"outputs of the kind {name!r:.80} are not known: {', '.join(HOOKS)}")
     hooks: dict[Any, Any] = model._forward_hooks
@@ -97,7 +97,7 @@ def set_outputs(model: torch.nn.Module, name: str) -> None:
 
 
 def has_outputs_set(model: torch.nn.Module) -> bool:
-    """Return whether a model returns outputs of a kind that `set_outputs` set."""
+    """Return whether `set_outputs` was called for a model."""
     return HOOK in dict[Any, Any](model._forward_hooks)
 
 

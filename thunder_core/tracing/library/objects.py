@@ -1,4 +1,4 @@
-"""Functions that the text of prologues and epilogues calls: making objects anew, and refusing inputs."""
+"""Functions that generated prologues and epilogues call: create objects, and refuse inputs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 
 from thunder_core.tracing.library.states import digest
 
-IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, which no class statement gives
+IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, which classes of Python never have
 
 
 class GuardFailed(Exception):
-    """The inputs differ from those that a program was made for; `number` is that of the guard, `found` what it met."""
+    """The inputs differ from those of a program; `number` is the number of the guard, `found` the value that failed."""
 
     def __init__(self, number: int, found: Any = None) -> None:
         super().__init__(number)
@@ -22,12 +22,12 @@ class GuardFailed(Exception):
 
 
 def refuse(number: int, found: Any) -> NoReturn:
-    """End a prologue: guard `number` does not hold for what was found."""
+    """Refuse the inputs of a prologue: guard `number` does not hold for the value `found`."""
     raise GuardFailed(number, found)
 
 
 class UnexpectedValue(GuardFailed):
-    """A value that the program asked a tensor for differs from the one that it was traced for."""
+    """A tensor value that the program read differs from the value at tracing."""
 
     def __init__(self, wanted: Any, found: Any) -> None:
         super().__init__(-1, found)
@@ -35,7 +35,7 @@ class UnexpectedValue(GuardFailed):
 
 
 class CaughtError(UnexpectedValue):
-    """An operation raised an `error` that the program may catch, and was traced as one that raises none."""
+    """An operation raised an `error` that the program may catch, but it raised none at tracing."""
 
     def __init__(self, error: Exception, lines: frozenset[Any]) -> None:
         super().__init__("no error", f"{type(error).__name__}: {error}")
@@ -44,37 +44,37 @@ class CaughtError(UnexpectedValue):
 
 
 def expect_value(found: Any, wanted: Any) -> None:
-    """End a computation whose program asked for this number and got another; nan and signed zeros count as written."""
+    """Raise `UnexpectedValue` if a number differs from the traced one; nan equals nan, and signed zeros differ."""
     if type(found) is not type(wanted) or repr(found) != repr(wanted):
         raise UnexpectedValue(wanted, found)
 
 
 def expect_layout(found: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
-    """End a computation whose program got a tensor of this shape and these strides, in elements, and gets another."""
+    """Raise `UnexpectedValue` if a tensor has another shape, or other strides in elements, than at tracing."""
     if found.shape != shape or found.stride() != stride:
         raise UnexpectedValue(f"of shape {shape} and strides {stride}", f"of shape {tuple(found.shape)}")
 
 
 def expect_shape(found: Any, shape: tuple[int, ...]) -> None:
-    """End a computation that makes a tensor of another shape than what was computed of it before."""
+    """Raise `UnexpectedValue` if a tensor has another shape than at tracing."""
     if found.shape != shape:
         raise UnexpectedValue(f"of shape {shape}", f"of shape {tuple(found.shape)}")
 
 
 def with_data(tensor: Any, data: Any) -> Any:
-    """The tensor itself, which has the memory and the metadata of other data from now on."""
+    """Give a tensor the memory and the metadata of other data, and return the tensor."""
     tensor.data = data
     return tensor
 
 
 def digest_of(tensor: Any) -> str:
-    """A digest of a tensor's values, wherever it is and however it is laid out."""
+    """Return a digest of a tensor's values, independent of its device and layout."""
     data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     return f"data {digest(data.numpy().tobytes())}"
 
 
 def expect_error(function: Any, kind: type[Exception], text: str, args: Any, kwargs: Any) -> None:
-    """End a computation whose program has caught this error of an operation, which now raises another one, or none."""
+    """Raise `UnexpectedValue` if an operation does not raise the error that the program caught at tracing."""
     wanted = f"{kind.__name__}: {text}"
     try:
         with torch.no_grad():
@@ -87,19 +87,19 @@ def expect_error(function: Any, kind: type[Exception], text: str, args: Any, kwa
 
 
 def expect_items(found: Any, count: int) -> Any:
-    """The items of a result, if there are so many."""
+    """Return a result if it has `count` items; raise `UnexpectedValue` otherwise."""
     if len(found) != count:
         raise UnexpectedValue(f"{count} items", f"{len(found)}")
     return found
 
 
 def new(kind: type) -> Any:
-    """An instance without any state, made past what its class does when it is called."""
+    """Return an instance without state, without calling the class's own constructors."""
     return _native_base(kind).__new__(kind)
 
 
 def fill(made: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) -> None:
-    """Give an instance its items (of a dict, list, set or deque) and its attributes, past what its class overrides."""
+    """Set the items (of a dict, list, set or deque) and attributes of an instance, without its overridden methods."""
     base: Any = _native_base(type(made))
     if isinstance(made, dict):
         for key, value in (items or {}).items():
@@ -111,7 +111,7 @@ def fill(made: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) 
 
 
 def restore(made: Any, state: Any) -> None:
-    """Give an object made anew the state that it had: by its own way to take one, or as its attributes."""
+    """Set the state of a new object: with `__setstate__` if it has one, or as its attributes."""
     setter = getattr(made, "__setstate__", None)
     if setter is None:
         vars(made).update(state)
@@ -127,7 +127,7 @@ def raisable(
     context: BaseException | None = None,
     suppress: bool = False,
 ) -> BaseException:
-    """An exception without a traceback, made past what its class overrides."""
+    """Return an exception without a traceback, made without the class's overridden methods."""
     made: BaseException = kind.__new__(kind, *args)
     _native_base(kind).__init__(made, *args)
     vars(made).update(state)
@@ -136,24 +136,24 @@ def raisable(
 
 
 def become(tensor: Any, kind: type) -> None:
-    """Make a tensor one of a subclass, such as a parameter; it stays the same object, to autograd too."""
+    """Change the class of a tensor to a subclass, such as a parameter; its identity and autograd graph stay."""
     tensor.__class__ = kind
 
 
 def _native_base(kind: type) -> Any:
-    """The class in C that lays out a kind's instances."""
+    """Return the C class that determines the layout of a class's instances."""
     return next(base for base in kind.__mro__ if is_native(base))
 
 
 def is_native(kind: type) -> bool:
-    """Whether a class was written in C: it cannot be changed, or its `__new__` is C's own.
+    """Whether a class is written in C: it is immutable, or its `__new__` is a C function.
 
-    That its type object lies on the heap tells nothing: from Python 3.12 on, that of `deque` does too.
+    The heap-type flag does not show this: from Python 3.12 on, `deque` is a heap type too.
     """
     made_by = vars(kind).get("__new__")
     return bool(kind.__flags__ & IMMUTABLE_TYPE) or getattr(made_by, "__self__", None) is kind
 
 
-# The names of symbols that check what a computation finds.
+# The names of the symbols that check values at run time.
 CHECKS = (expect_value, expect_layout, expect_shape, expect_items, expect_error)
 EXPECTATIONS = frozenset(f"{__name__}.{check.__name__}" for check in CHECKS)

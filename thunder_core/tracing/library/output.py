@@ -1,4 +1,4 @@
-"""Functions that the text of epilogues calls to show values: at the program's line, as autograd knows them."""
+"""Functions that generated epilogues call to log, warn and print, with the program's lines and autograd's names."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-OWN_REGISTRIES: dict[str, dict[str, Any]] = {}  # which warnings were given, of modules that are not imported
+OWN_REGISTRIES: dict[str, dict[str, Any]] = {}  # the warning registries of modules that are not imported
 
 
 def log(name: str, level: int, where: tuple[str, int, str], message: Any, *arguments: Any) -> None:
-    """Log a message of the program's, by the logger of that name, as of the file, line and function `where`."""
+    """Log a message of the program with the logger of that name, as from the file, line and function `where`."""
     logger = logging.root if name == "root" else logging.getLogger(name)
     if logger is logging.root and not logger.handlers:
         logging.basicConfig()
@@ -25,12 +25,12 @@ def log(name: str, level: int, where: tuple[str, int, str], message: Any, *argum
 
 
 def log_once(name: str, method: str, words: tuple[Any, ...]) -> None:
-    """Log a message by a method of loggers that does so at its first call alone, by the logger of that name."""
+    """Log a message with a logger method that logs only at its first call, with the logger of that name."""
     getattr(logging.getLogger(name), method)(*words)
 
 
 def warn(category: str, where: tuple[str, int, str], message: str) -> None:
-    """Give a warning of the program's, of a class of Python's own, as of the file, line and module `where`."""
+    """Issue a warning of the program, of a built-in class, as from the file, line and module `where`."""
     file, line, module = where
     names = vars(sys.modules[module]) if module in sys.modules else OWN_REGISTRIES.setdefault(module, {})
     registry = names.setdefault("__warningregistry__", {})
@@ -38,9 +38,9 @@ def warn(category: str, where: tuple[str, int, str], message: str) -> None:
 
 
 def raises_warning(text: str | None, category: type[Warning], module: str, line: int) -> bool | None:
-    """Whether the filters make an error of a warning with this text and class, given in this line of a module.
+    """Return whether the filters turn a warning with this text and class, at this line of a module, into an error.
 
-    None where that hangs on a text which is not known.
+    The result is None if that depends on a text that is not known.
     """
     for action, message, kind, where, lineno in warnings.filters:
         fits = issubclass(category, kind) and (where is None or where.match(module)) and lineno in (0, line)
@@ -52,18 +52,18 @@ def raises_warning(text: str | None, category: type[Warning], module: str, line:
 
 
 def text(*parts: str) -> str:
-    """The text of these parts."""
+    """Concatenate parts of a text."""
     return "".join(parts)
 
 
 def node_name(node: Any) -> str:
-    """The name of a node of autograd's graph, as the text of a tensor has it."""
+    """Return the name of a node of autograd's graph, as `repr(tensor)` shows it."""
     name = type(node).__name__
     return str(node.name()).rpartition("::")[-1] if name == "CppFunction" else name
 
 
 def dressed(values: torch.Tensor, kind: type, node: str = "") -> torch.Tensor:
-    """A tensor of these values that requires a gradient: of this class, and made by a node of this name, if any."""
+    """Return a tensor with these values and this class that requires a gradient, made by a node of this name."""
     with torch.inference_mode(False), torch.enable_grad():
         leaf: torch.Tensor = values.detach().clone().as_subclass(kind).requires_grad_()
         shown: torch.Tensor = named_node(node).apply(leaf) if node else leaf
@@ -72,7 +72,7 @@ def dressed(values: torch.Tensor, kind: type, node: str = "") -> torch.Tensor:
 
 @cache
 def named_node(name: str) -> Any:
-    """An operation that gives what it is given, whose node in autograd's graph has this name."""
+    """Return an identity operation whose node in autograd's graph has this name."""
 
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.view_as(tensor)

@@ -1,4 +1,4 @@
-"""Overlap of tensors in memory, which prologues ask for where a program writes to what it was given."""
+"""Overlap of tensors in memory, which prologues check if a program writes to its inputs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Overlaps = tuple[tuple[tuple[int, int], ...], ...]
 
 
 def span(tensor: torch.Tensor) -> int:
-    """The bytes from a tensor's first element to the end of its last one."""
+    """Return the bytes from a tensor's first element to the end of its last element."""
     return extent(tensor.shape, tensor.stride()) * tensor.element_size()
 
 
 def overlaps(tensors: tuple[torch.Tensor, ...]) -> Overlaps:
-    """The groups of tensors whose spans of memory overlap: for each tensor its place and its distance in bytes.
+    """Return the groups of tensors whose memory overlaps: for each tensor its position and its distance in bytes.
 
-    Distances are from the first tensor in the order of memory. What has no memory overlaps with nothing.
+    Distances are from the first tensor of the group in memory. Tensors without memory overlap with no tensor.
     """
     dense = [tensor.layout is torch.strided for tensor in tensors]
-    pointers = [tensor.data_ptr() if one else 0 for tensor, one in zip(tensors, dense, strict=True)]
-    return _groups(pointers, [span(tensor) if one else 0 for tensor, one in zip(tensors, dense, strict=True)])
+    pointers = [tensor.data_ptr() if is_dense else 0 for tensor, is_dense in zip(tensors, dense, strict=True)]
+    return _groups(pointers, [span(tensor) if is_dense else 0 for tensor, is_dense in zip(tensors, dense, strict=True)])
 
 
 def _groups(pointers: list[int], spans: list[int]) -> Overlaps:
@@ -36,7 +36,7 @@ def _groups(pointers: list[int], spans: list[int]) -> Overlaps:
             start, before = pointer, place
             end = pointer + size
             continue
-        if before >= 0:  # the first one that overlaps with something
+        if before >= 0:  # the first tensor that overlaps with another
             groups.append([(before, 0)])
             before = -1
         groups[-1].append((place, pointer - start))
@@ -47,9 +47,9 @@ def _groups(pointers: list[int], spans: list[int]) -> Overlaps:
 def overlap_as(
     prologue: Any, tensors: tuple[torch.Tensor, ...], expected: Overlaps, sized: tuple[int, ...] = ()
 ) -> bool:
-    """Whether strided tensors overlap as expected, of known sizes and strides but for those at the places `sized`.
+    """Whether strided tensors overlap as expected; sizes and strides are known, except at the positions `sized`.
 
-    Where they lie is remembered: while that stays the same, as parameters and buffers do, so does the answer.
+    The addresses are cached. While they do not change, as for parameters and buffers, the answer is the same.
     """
     pointers = [tensor.data_ptr() for tensor in tensors]
     before, spans = prologue.__dict__.get("memory") or (None, None)
@@ -64,5 +64,5 @@ def overlap_as(
         return True
     if _groups(pointers, spans) != expected:
         return False
-    prologue.memory = pointers, spans  # as one: other threads read both
+    prologue.memory = pointers, spans  # as one tuple: other threads read both
     return True

@@ -1,4 +1,4 @@
-"""Hooks by which autograd packs the tensors that it saves: a program that sets some puts them back where it raises."""
+"""Hooks with which autograd packs saved tensors: a program that sets hooks must unset them if it raises."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ DEPTH = Depth()
 
 
 def set_saved_tensors_hooks(pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> None:
-    """Have autograd pack what it saves from now on, and unpack it in a backward pass."""
+    """Set hooks with which autograd packs saved tensors from now on, and unpacks them in a backward pass."""
     HOOKS._push_saved_tensors_default_hooks(pack, unpack)
     DEPTH.number += 1
 
 
 def unset_saved_tensors_hooks() -> None:
-    """Have autograd pack what it saves as it did before the last pair of hooks was set."""
+    """Unset the last pair of hooks for saved tensors."""
     HOOKS._pop_saved_tensors_default_hooks()
     DEPTH.number -= 1
 
 
 def keep_saved_tensors_hooks() -> Callable[[], None]:
-    """A function that unsets the pairs of hooks that were set since."""
+    """Return a function that unsets the pairs of hooks that were set after this call."""
     return partial(_unset_to, DEPTH.number)
 
 
@@ -45,9 +45,9 @@ def _unset_to(depth: int) -> None:
 
 
 def are_users_hooks_set() -> bool:
-    """Whether hooks of the user's pack what autograd saves in this thread.
+    """Whether hooks of the user pack the tensors that autograd saves in this thread.
 
-    Those of PyTorch's own (`torch.utils.checkpoint`, `save_on_cpu`) give back what they were given, whatever it is.
+    Hooks of PyTorch (`torch.utils.checkpoint`, `save_on_cpu`) do not count: they return the packed values unchanged.
     """
     hooks = HOOKS._top_saved_tensors_default_hooks(False)
     return hooks is not None and str(getattr(hooks[0], "__module__", None)).partition(".")[0] != "torch"
@@ -55,7 +55,7 @@ def are_users_hooks_set() -> bool:
 
 @contextmanager
 def without_saved_tensors_hooks() -> Iterator[None]:
-    """While this lasts, autograd packs nothing: tensors without data are none of the user's."""
+    """Turn off packing by hooks during the block, because tensors without data are not the user's tensors."""
     before = HOOKS._saved_tensors_hooks_set_tracing(True)
     try:
         yield
@@ -63,4 +63,6 @@ def without_saved_tensors_hooks() -> Iterator[None]:
         HOOKS._saved_tensors_hooks_set_tracing(before)
 
 
-NAMES = frozenset(f"{__name__}.{one.__name__}" for one in (set_saved_tensors_hooks, unset_saved_tensors_hooks))
+NAMES = frozenset(
+    f"{__name__}.{function.__name__}" for function in (set_saved_tensors_hooks, unset_saved_tensors_hooks)
+)

@@ -1,4 +1,4 @@
-"""The state of objects of C that have no attributes to ask for: plain data by which a prologue compares them."""
+"""The state of C objects without attributes, as plain data that a prologue compares."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ State = Callable[[Any], Any]
 
 
 def digest(data: Any) -> str:
-    """A digest of bytes, or of a buffer."""
+    """Return a digest of bytes or of a buffer."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def of_array(value: Any) -> Any:
-    """The dtype, shape and data of an array of NumPy's."""
+    """Return the dtype, shape and data of a NumPy array."""
     return (value.dtype.str, value.shape, digest(value.tobytes()))
 
 
 def of_text_buffer(value: Any) -> Any:
-    """The text in a `StringIO`, and where it is read and written; None of one that was closed."""
+    """Return the text of a `StringIO` and its position; None if it is closed."""
     return None if value.closed else (len(value.getvalue()), digest(value.getvalue().encode(*UTF)), value.tell())
 
 
 def of_buffer(value: Any) -> Any:
-    """The bytes in a `BytesIO`, and where they are read and written; None of one that was closed."""
+    """Return the bytes of a `BytesIO` and its position; None if it is closed."""
     return None if value.closed else (len(value.getbuffer()), digest(value.getbuffer()), value.tell())
 
 
 def of_context(value: Any) -> Any:
-    """The settings of a context of decimal numbers by which it computes; what was signaled before plays no part."""
+    """Return the settings of a decimal context, without its flags, which do not affect computations."""
     traps = tuple(sorted(signal.__name__ for signal, is_trapped in value.traps.items() if is_trapped))
     return (value.prec, value.rounding, value.Emin, value.Emax, value.capitals, value.clamp, traps)
 
 
 def decimal_settings() -> Any:
-    """The settings by which the process computes with decimal numbers now."""
+    """Return the settings of the current decimal context."""
     return of_context(decimal.getcontext())
 
 
 def numpy_settings() -> Any:
-    """The settings by which NumPy prints arrays and handles errors of numbers; None where NumPy is not imported."""
+    """Return NumPy's settings for printing and for numeric errors; None if NumPy is not imported."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return None
@@ -61,17 +61,17 @@ def numpy_settings() -> Any:
 
 
 def kept_state(value: Any) -> Callable[[], Any] | None:
-    """A function that puts an object back to its present state; None for one that has no way to do that."""
+    """Return a function that restores an object's present state; None if the object cannot be restored."""
     if isinstance(value, io.StringIO | io.BytesIO):
         return None if value.closed else functools.partial(put_buffer_back, value, value.getvalue(), value.tell())
     if not hasattr(value, "__setitem__"):
         return None
-    held = value.tobytes() if isinstance(value, memoryview) else copy.copy(value)
-    return functools.partial(value.__setitem__, () if hasattr(value, "flags") else slice(None), held)
+    contents = value.tobytes() if isinstance(value, memoryview) else copy.copy(value)
+    return functools.partial(value.__setitem__, () if hasattr(value, "flags") else slice(None), contents)
 
 
 def put_buffer_back(value: Any, contents: Any, place: int) -> None:
-    """Give a `StringIO` or a `BytesIO` these contents, and the place where it is read and written."""
+    """Restore the contents and the position of a `StringIO` or a `BytesIO`."""
     value.seek(0)
     value.truncate()
     value.write(contents)
@@ -95,29 +95,29 @@ STATES: dict[type | str, State] = {
 }
 
 
-_known: dict[type, State | None] = {}
+_state_functions: dict[type, State | None] = {}
 
 
 def state_function(kind: type) -> State | None:
-    """The function that tells the state of a class's instances; None where attributes and items do, or nothing does."""
-    if kind not in _known:
-        _known[kind] = _found(kind)
-    return _known[kind]
+    """Return the function that reads the state of a class's instances; None if attributes and items hold the state."""
+    if kind not in _state_functions:
+        _state_functions[kind] = _find_state_function(kind)
+    return _state_functions[kind]
 
 
-def _found(kind: type) -> State | None:
+def _find_state_function(kind: type) -> State | None:
     names = [f"{base.__module__}.{base.__name__}" for base in kind.__mro__]
     known: list[type | str] = [*kind.__mro__, *names]
     return next((STATES[name] for name in known if name in STATES), None)
 
 
 def has_state(value: Any) -> bool:
-    """Whether an object's state is compared as a whole; arrays of Python objects have none that could be."""
+    """Whether an object's state is compared as a whole, except for arrays of Python objects."""
     return state_function(type(value)) is not None and not getattr(getattr(value, "dtype", None), "hasobject", False)
 
 
 def state_of(value: Any) -> Any:
-    """The state of an object of one of the classes in `STATES`, as plain data."""
-    tell = state_function(type(value))
-    assert tell is not None
-    return tell(value)
+    """Return the state of an object of one of the classes in `STATES`, as plain data."""
+    read_state = state_function(type(value))
+    assert read_state is not None
+    return read_state(value)

@@ -1,4 +1,4 @@
-"""Tensors that passed the guards of a prologue: what is remembered of them is compared in C at the next call."""
+"""A fast path for tensor guards: the metadata of tensors that passed is compared in C at the next call."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 from torch._C._dynamo import guards
 from torch.nn import Parameter
 
-PLAIN = (Tensor, Parameter)  # classes without Python code of their own that could answer for their metadata
-ATTEMPTS = 16  # tensors that pass the guards and yet differ each time, by what they alias, say, are remembered no more
+PLAIN = (Tensor, Parameter)  # classes without Python code that could override metadata
+ATTEMPTS = 16  # after so many failures of the fast path (because of aliases, for example), it is not updated any more
 
 new_check: Callable[..., Any] | None = getattr(guards, "TensorGuards", None)
 
@@ -25,9 +25,9 @@ def _fixed(sizes: Sequence[int], free: tuple[int, ...]) -> list[int | None]:
 
 
 def tensors_match(prologue: Any, tensors: tuple[Any, ...]) -> bool:
-    """Whether tensors have the classes, dtypes, shapes, strides, devices and `requires_grad` of those remembered.
+    """Whether tensors have the classes, dtypes, shapes, strides, devices and `requires_grad` of the stored metadata.
 
-    Nested tensors have no strides, and the check in C would end the process at them: they are never known.
+    Nested tensors never match: they have no strides, and the check in C would crash the process.
     """
     try:
         same = prologue.same
@@ -40,9 +40,9 @@ def tensors_match(prologue: Any, tensors: tuple[Any, ...]) -> bool:
 
 
 def remember(prologue: Any, tensors: tuple[torch.Tensor, ...], free: Free = NONE_FREE) -> None:
-    """Remember the metadata of tensors (not the tensors) that have passed the guards of a prologue one by one.
+    """Store the metadata of tensors (not the tensors) that have passed the guards of a prologue one by one.
 
-    `free` has by the places of tensors the dimensions whose sizes, and those whose strides, may differ.
+    `free` maps positions of tensors to the dimensions whose sizes, and those whose strides, may differ.
     """
     attempts = prologue.__dict__.get("attempts", 0)
     if new_check is None or attempts == ATTEMPTS:

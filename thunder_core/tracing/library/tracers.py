@@ -1,7 +1,7 @@
-"""PyTorch's own tracers and transforms: which of them is at work around a call of a compiled function.
+"""PyTorch's own tracers and transforms that may be active around a call of a compiled function.
 
-What runs within them is not what it seems: tensors have no data, or stand for many, or are to be recorded. Kernels that
-take the addresses of tensors would give wrong results there without a word.
+Within them, tensors may have no data, represent several tensors, or have to be recorded. Kernels that use the addresses
+of tensors would silently give wrong results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MODES = (ModeKey.FAKE, ModeKey.PROXY, ModeKey.FUNCTIONAL)
 
 @dataclass(frozen=True)
 class Tracer:
-    """A tracer or transform of PyTorch's: how to ask whether it is at work, its name, and the way around it."""
+    """A tracer or transform of PyTorch: the check whether it is active, its name, and an alternative for the user."""
 
     is_at_work: Callable[[], bool]
     name: str
@@ -55,5 +55,5 @@ TRACERS = (
 
 
 def tracer_at_work() -> Tracer | None:
-    """The tracer or transform of PyTorch's that is at work in this thread, if any."""
+    """Return the tracer or transform of PyTorch that is active in this thread, or None."""
     return next((tracer for tracer in TRACERS if tracer.is_at_work()), None)

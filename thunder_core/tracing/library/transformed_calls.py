@@ -1,6 +1,7 @@
-"""A compiled function within PyTorch's function transforms: what it becomes there, as functions to be compiled.
+"""A compiled function within PyTorch's function transforms: the transformed functions to compile.
 
-Each takes the nested arguments of a call, so that what is not a tensor is guarded as in the call itself.
+Each transformed function takes the nested arguments of a call, so that arguments other than tensors are guarded as
+usual.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Function = Callable[..., Any]
 
 
 def batched(function: Function) -> Function:
-    """The function of whole batches: `in_dims` has the structure of the arguments."""
+    """Return the function on whole batches; `in_dims` has the structure of the arguments."""
 
     def batched_call(args: Any, kwargs: Any, in_dims: Any, randomness: str) -> Any:
         def element_call(args: Any, kwargs: Any) -> Any:
@@ -28,7 +29,7 @@ def batched(function: Function) -> Function:
 
 
 def of_state(module: torch.nn.Module) -> Function:
-    """The module as a function of its parameters and buffers."""
+    """Return the module as a function of its parameters and buffers."""
 
     def stateful_call(state: dict[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
         return functional_call(module, state, args, kwargs)
@@ -37,7 +38,7 @@ def of_state(module: torch.nn.Module) -> Function:
 
 
 def pulled_back(function: Function) -> Function:
-    """The function that gives the gradients of all differentiable arguments for those of the differentiable results."""
+    """Return the function from cotangents of the differentiable results to those of the differentiable arguments."""
 
     def pullback_call(args: Any, kwargs: Any, gradients: Any) -> Any:
         differentiable_call, primals = of_differentiable(function, args, kwargs)
@@ -47,7 +48,7 @@ def pulled_back(function: Function) -> Function:
 
 
 def pushed_forward(function: Function) -> Function:
-    """The function that gives the tangents of the differentiable results for those of the arguments."""
+    """Return the function from the tangents of the differentiable arguments to those of the differentiable results."""
 
     def pushforward_call(args: Any, kwargs: Any, tangents: Any) -> Any:
         differentiable_call, primals = of_differentiable(function, args, kwargs)
@@ -57,26 +58,26 @@ def pushed_forward(function: Function) -> Function:
 
 
 def of_differentiable(function: Function, args: Any, kwargs: Any) -> tuple[Function, tuple[torch.Tensor, ...]]:
-    """The function of the differentiable tensors among its arguments, with these; it gives such results."""
+    """Return the function of only the differentiable tensors among its arguments, which are returned too."""
     leaves, structure = tree_flatten((args, kwargs))
     numbers = [number for number, leaf in enumerate(leaves) if is_differentiable(leaf)]
 
     def differentiable_call(*primals: torch.Tensor) -> Any:
-        given = list(leaves)
+        arguments = list(leaves)
         for number, primal in zip(numbers, primals, strict=True):
-            given[number] = primal
-        args, kwargs = tree_unflatten(given, structure)
+            arguments[number] = primal
+        args, kwargs = tree_unflatten(arguments, structure)
         return tuple([leaf for leaf in tree_leaves(function(*args, **kwargs)) if is_differentiable(leaf)])
 
     return differentiable_call, tuple([leaves[number] for number in numbers])
 
 
 def is_differentiable(leaf: Any) -> bool:
-    """Whether a part of arguments or results is a tensor that has derivatives."""
+    """Whether a leaf of arguments or results is a tensor that has derivatives."""
     return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
 
 
-# The functions of this module that are traced with the function that they call.
+# The functions of this module that are traced together with the function that they call.
 TRACED = (
     *("batched_call", "element_call", "stateful_call", "pullback_call", "pushforward_call"),
     *("of_differentiable", "differentiable_call", "is_differentiable"),

@@ -1,7 +1,7 @@
-"""Launches of the user's Triton kernels: a trace holds them as it holds operations, with all that they are given.
+"""Launches of the user's Triton kernels: a trace records them as operations, with all their arguments.
 
-Where the tensors have no data nothing is launched: an operator of PyTorch's takes the launch's place, which tells who
-looks on what is read and written, and which launches the kernel where it runs on real tensors.
+If tensors have no data, no kernel is launched. Instead, an operator of PyTorch represents the launch: it declares the
+tensors that are read and written, and it launches the kernel when it runs on real tensors.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 from thunder_core.foundation.errors import OperationFailed
 
 Grid = Sequence[int]
-Grids = Sequence[tuple[Mapping[str, Any], Grid]]  # the numbers of a kernel's configuration, and the grid for these
+Grids = Sequence[tuple[Mapping[str, Any], Grid]]  # the values of a kernel's configuration, and the grid for them
 
 
 def launch(kernel: Any, grids: Grids, args: Sequence[Any], kwargs: Mapping[str, Any], written: Sequence[int]) -> None:
-    """Launch a kernel, or note the launch where a tensor has no data.
+    """Launch a kernel, or record the launch if a tensor has no data.
 
-    `written` are the places of the tensors that it may write to, among all of its tensors.
+    `written` are the positions of the tensors that the kernel may write to, among all its tensors.
     """
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if not any(isinstance(tensor, FakeTensor) for tensor in tensors):
@@ -40,13 +40,13 @@ def launch(kernel: Any, grids: Grids, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def chosen(grids: Grids, meta: Mapping[str, Any]) -> Grid:
-    """The grid for the configuration that a kernel runs with."""
+    """Return the grid for the configuration that a kernel runs with."""
     return next(grid for numbers, grid in grids if all(meta.get(name) == value for name, value in numbers.items()))
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A placeholder for a tensor, by its place among the tensors of a launch."""
+    """A placeholder for a tensor, by its position among the tensors of a launch."""
 
     place: int
 
@@ -61,7 +61,7 @@ class _Launch:
     written: tuple[int, ...]
 
     def run(self, written: Sequence[torch.Tensor], read: Sequence[torch.Tensor]) -> None:
-        """Launch it with tensors."""
+        """Launch the kernel with tensors."""
         tensors = dict(zip(self.written, written, strict=True))
         others = (place for place in range(len(written) + len(read)) if place not in tensors)
         tensors |= zip(others, read, strict=True)
@@ -85,7 +85,7 @@ def _run(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], number: 
 
 
 def _run_without_data(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], number: int) -> None:
-    """Nothing is launched on tensors without data."""
+    """Launch nothing, because the tensors have no data."""
 
 
 for key in ("CPU", "CUDA"):
@@ -96,35 +96,35 @@ _library.impl("triton_launch", _run_without_data, "Meta")
 def grids_of(
     kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], call: Callable[..., Any]
 ) -> list[tuple[dict[str, Any], tuple[int, ...]]]:
-    """The grids of a launch: one for each configuration that an autotuner may choose, as the program computes it.
+    """Return the grids of a launch: one for each configuration that an autotuner may choose.
 
-    `call` calls the functions of the program's that are asked.
+    `call` calls functions of the program, such as the grid function.
     """
     if not callable(grid):
         return [({}, tuple(map(int, grid if isinstance(grid, Sequence) else (grid,))))]
-    given = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+    arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
     return [
         (numbers, grids_of(kernel, call(grid, meta), args, kwargs, call)[0][1])
-        for numbers, meta in _configurations(kernel, given, call)
+        for numbers, meta in _configurations(kernel, arguments, call)
     ]
 
 
 def _configurations(
-    kernel: Any, given: dict[str, Any], call: Callable[..., Any]
+    kernel: Any, arguments: dict[str, Any], call: Callable[..., Any]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The numbers of each configuration of a kernel, and all that a grid may ask for with it."""
+    """Yield the values of each configuration of a kernel, and all values that a grid function may read."""
     heuristics = getattr(kernel, "values", None)
     if heuristics is not None:
         for name, heuristic in heuristics.items():
-            given = {**given, name: call(heuristic, given)}
-        yield from _configurations(kernel.fn, given, call)
+            arguments = {**arguments, name: call(heuristic, arguments)}
+        yield from _configurations(kernel.fn, arguments, call)
         return
     configurations = getattr(kernel, "configs", None)
     if configurations is None:
-        yield {}, given
+        yield {}, arguments
         return
     for configuration in configurations:
-        for numbers, meta in _configurations(kernel.fn, {**given, **configuration.kwargs}, call):
+        for numbers, meta in _configurations(kernel.fn, {**arguments, **configuration.kwargs}, call):
             yield {**configuration.kwargs, **numbers}, meta
 
 

@@ -1,1 +1,1 @@
-"""Tensors without data, and how PyTorch's functions run on them."""
+"""Fake tensors, which have no data, and the execution of PyTorch's functions on them."""

@@ -1,4 +1,4 @@
-"""Device guards: functions whose C++ makes a tensor's GPU current, which fails where PyTorch was built without CUDA."""
+"""Device guards: functions whose C++ code makes a tensor's GPU current, which fails in builds without CUDA."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ DEVICE_GUARDED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__, 
 
 
 def needs_device_guard(function: Callable[..., Any], args: Sequence[Any]) -> bool:
-    """Whether a function has a device guard that would fail, since this build of PyTorch knows no GPUs.
+    """Whether a function has a device guard that would fail, because this build of PyTorch has no CUDA.
 
-    The guard of a function in `DEVICE_GUARDED` asks for a tensor's device to make it current. It passes where the
-    answer is `NOWHERE`, and nothing else depends on that answer.
+    The guard of a function in `DEVICE_GUARDED` reads a tensor's device to make it current. The guard does nothing if
+    the device is `NOWHERE`, and no other code depends on this device.
     """
     if function not in DEVICE_GUARDED or torch.cuda._is_compiled():
         return False

@@ -1,7 +1,7 @@
-"""Tensors without data, with the metadata that PyTorch's kernels give their results.
+"""Fake tensors with the metadata that PyTorch's kernels give to their results.
 
-PyTorch's functions for metadata are often written anew, in Python. Some lay results out otherwise (`layouts.py` has the
-rules). Those that refuse dtypes which the kernel takes, or give results another one, are replaced.
+PyTorch's meta functions are often separate implementations in Python. Some give results other strides (`layouts.py` has
+the rules). Meta functions that refuse dtypes which the kernel accepts, or return another dtype, are replaced here.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from thunder_core.tracing.capture.torch_facts.writes import versioned_lists
 from thunder_core.tracing.ir.sizes import generic_hint_of, hint_of, symbolic_dense_strides
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-ALIGNMENT = 16  # bytes, of the rows of grouped products and of what they are made of
+ALIGNMENT = 16  # bytes; the alignment of rows in grouped products and of their operands
 MATRIX = 2  # dimensions
 GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class FaithfulMode(FakeTensorMode):
-    """A mode in which operations compute metadata alone, with the strides that kernels give to their results."""
+    """A mode in which operations compute only metadata, with the strides that kernels give to their results."""
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation on tensors without data."""
-        output = self._dispatched(func, types, args, kwargs or {})
+        """Run an operation on fake tensors."""
+        output = self._dispatch_operation(func, types, args, kwargs or {})
         if self.shape_env is not None and is_size_oblivious():
             for leaf in leaves(output):
                 settle_contiguity(leaf, self.shape_env)
         return output
 
-    def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _dispatch_operation(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         for position, name in versioned_lists(func):
             raise_versions(args[position] if position < len(args) else kwargs[name])
         if self.shape_env is not None:
@@ -61,7 +61,8 @@ class FaithfulMode(FakeTensorMode):
                 return sliced(*args, **kwargs)
         require_castable(func, args, kwargs)
         if func in POWERS and is_power_of_booleans(args, kwargs):
-            func, args, kwargs = POWERS[func], args[:1], {name: one for name, one in kwargs.items() if name == "out"}
+            others = {name: value for name, value in kwargs.items() if name == "out"}
+            func, args, kwargs = POWERS[func], args[:1], others
         if func is aten.bmm.default and is_product_of_nothing(*args):
             with self:
                 args = (torch.empty_like(args[0], dtype=args[1].dtype), args[1])
@@ -85,9 +86,9 @@ class FaithfulMode(FakeTensorMode):
         return output
 
     def _lay_out_symbolic(self, tensor: torch.Tensor, rule: Rule, args: Any, kwargs: Any) -> None:
-        """Lay out a result in the order in memory that it has for certain sizes, of which none is zero or one.
+        """Lay out a result in the memory order that it has for generic sizes, none of which is zero or one.
 
-        Those of the call are taken where such ones do not fit together.
+        If an operation does not accept such sizes, the sizes of the call are used.
         """
         for value_of in (generic_hint_of, hint_of):
             valued: Callable[[Any], Any] = functools.partial(example_of, mode=self, value_of=value_of)
@@ -103,17 +104,17 @@ class FaithfulMode(FakeTensorMode):
 
 
 def decide_ones(output: Any) -> None:
-    """Decide of each symbolic size of an operation's results whether it is one, by which strides are chosen."""
+    """Decide for each symbolic size of an operation's results whether it is one, because strides depend on that."""
     for leaf in leaves(output):
         for size in leaf.shape if isinstance(leaf, torch.Tensor) else ():
             bool(size == 1)
 
 
 def settle_contiguity(result: Any, environment: ShapeEnv) -> None:
-    """Let PyTorch's C++ take a tensor with symbolic sizes for contiguous only where it is for all sizes.
+    """Make PyTorch's C++ code treat a tensor with symbolic sizes as contiguous only if it is for all sizes.
 
-    It asks for that in `reshape`, say, within `matmul` and attention, and would decide whether sizes are one. What it
-    is told when it first asks, it remembers with the tensor.
+    C++ code reads this in `reshape`, for example, within `matmul` and attention, and would decide whether sizes are
+    one. It caches the first answer on the tensor.
     """
     if type(result) is FakeTensor and result.layout is torch.strided and is_symbolic(result):
         with environment.answering_for_all_sizes(), torch._C.DisableTorchFunction(), no_dispatch():  # type: ignore[attr-defined]
@@ -121,7 +122,7 @@ def settle_contiguity(result: Any, environment: ShapeEnv) -> None:
 
 
 def raise_versions(written: Sequence[torch.Tensor]) -> None:
-    """Note for autograd that tensors were written to, as often as they are in the list."""
+    """Increment the version of each tensor for autograd, once for each occurrence in the list."""
     for tensor in written:
         if not tensor.is_inference():
             torch.autograd.graph.increment_version(tensor)
@@ -134,10 +135,10 @@ def grouped_mm(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """The product of groups of matrices, whose rows are padded to 16 bytes.
+    """Return the product of groups of matrices, whose rows are padded to 16 bytes.
 
-    The checks are those of PyTorch's kernels (GroupedMMUtils.h). Its own function for metadata takes bfloat16 alone,
-    and pads in builds for CUDA alone.
+    The checks are those of PyTorch's kernels (GroupedMMUtils.h). PyTorch's meta function accepts only bfloat16, and
+    pads rows only in CUDA builds.
     """
     require(one.dtype in GROUPED and other.dtype == one.dtype, "grouped_mm of other dtypes")
     require(out_dtype in (None, one.dtype) and bias is None, "grouped_mm with a bias or another dtype")
@@ -152,7 +153,7 @@ def grouped_mm(
 
 
 def _groups(one: torch.Tensor, other: torch.Tensor, offsets: torch.Tensor | None) -> list[int]:
-    """The leading dimension of the product, which it has where both or neither of the factors have one."""
+    """Return the leading dimension of the product, which exists if both factors or neither of them have one."""
     counts = {tensor.shape[0] for tensor in (one, other) if tensor.dim() == 3}
     counts |= set() if offsets is None else {offsets.shape[0]}
     require(len(counts) == 1, "grouped_mm of other numbers of groups")
@@ -160,7 +161,7 @@ def _groups(one: torch.Tensor, other: torch.Tensor, offsets: torch.Tensor | None
 
 
 def is_aligned(matrix: torch.Tensor) -> bool:
-    """Whether the rows, or the columns, of matrices are whole ones that begin at multiples of 16 bytes."""
+    """Whether the rows, or the columns, of matrices are contiguous and begin at multiples of 16 bytes."""
     rows, columns = matrix.stride()[-2:]
     if rows == 1 and columns >= max(1, matrix.shape[-2]):
         return columns * matrix.itemsize % ALIGNMENT == 0
@@ -168,10 +169,10 @@ def is_aligned(matrix: torch.Tensor) -> bool:
 
 
 def block_diag(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The matrix with the given ones along its diagonal.
+    """Return the block-diagonal matrix of the given matrices.
 
-    Its dtype is that of arithmetic with them, in which tensors without dimensions count less; PyTorch's own function
-    for metadata lets all count alike.
+    Its dtype is the result type of arithmetic with them, in which tensors without dimensions have lower priority.
+    PyTorch's meta function gives all of them the same priority.
     """
     require(all(tensor.dim() <= MATRIX for tensor in tensors), "block_diag of more than 2 dimensions")
     require(len({tensor.device for tensor in tensors}) < 2, "block_diag of tensors on several devices")
@@ -191,7 +192,7 @@ def assert_metadata(
     device: torch.device | None = None,
     layout: torch.layout | None = None,
 ) -> None:
-    """Raise an error where a tensor has other metadata; PyTorch's own function takes no list for its sizes."""
+    """Raise an error if a tensor has other metadata; PyTorch's own meta function accepts no list of sizes."""
     require(size is None or tuple(size) == tuple(tensor.shape), "Tensor sizes mismatch!")
     require(stride is None or tuple(stride) == tuple(tensor.stride()), "Tensor strides mismatch!")
     require(dtype in (None, tensor.dtype), "Tensor dtype mismatch!")
@@ -200,18 +201,18 @@ def assert_metadata(
 
 
 def is_power_of_booleans(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a power is one of booleans, whose dtype kernels give it; in PyTorch's own metadata it has integers."""
+    """Whether a power has boolean operands: its kernel returns booleans, and PyTorch's meta function integers."""
     exponent = args[1] if len(args) > 1 else kwargs.get("exponent")
     return type(exponent) is bool and args[0].dtype == torch.bool
 
 
 def is_product_of_nothing(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether batches of matrices have other dtypes and no elements: the kernel compares dtypes of elements alone."""
+    """Whether batches of matrices have different dtypes and no elements, which the kernel accepts."""
     return one.dtype != other.dtype and (one.numel() == 0 or other.numel() == 0)
 
 
 def result_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
-    """The dtype of arithmetic with all of the tensors (`at::native::result_type`)."""
+    """Return the dtype of arithmetic with all tensors (`at::native::result_type`)."""
     kinds = [[tensor.dtype for tensor in tensors if bool(tensor.dim()) == has_dims] for has_dims in (True, False)]
     dtypes = [functools.reduce(torch.promote_types, kind) for kind in kinds if kind]
     if len(dtypes) == 1:
@@ -220,13 +221,13 @@ def result_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
 
 
 def require(condition: bool, what: str) -> None:
-    """Raise an error of the operation's, which is one of the program's."""
+    """Raise `RuntimeError` as the operation would, unless the condition is true."""
     if not condition:
         raise RuntimeError(what)
 
 
 aten = torch.ops.aten
-POWERS: Mapping[object, Any] = {  # and operations on one tensor of booleans that have the metadata of theirs
+POWERS: Mapping[object, Any] = {  # with replacement operations that have the metadata of the kernel for booleans
     aten.pow.Tensor_Scalar: aten.logical_not.default,
     aten.pow.Tensor_Scalar_out: aten.logical_not.out,
     aten.pow_.Scalar: aten.logical_not_.default,

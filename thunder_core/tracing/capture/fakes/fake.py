@@ -1,4 +1,4 @@
-"""Tensors with metadata and no data, one for each real tensor that the program meets."""
+"""Fake tensors: tensors with metadata and no data, one for each real tensor that the program uses."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 
 
 def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
-    """A mode in which operations compute metadata alone, and constants are propagated.
+    """Return a mode in which operations compute only metadata, and constants are propagated.
 
-    What operations gave before is remembered where sizes are constant. Symbolic ones would be written down and put in
-    again at each call, which takes longer than it saves, and the memory lives as long as their environment.
+    PyTorch's cache of results is used only for constant sizes. With symbolic sizes, the conversion of results at each
+    call takes longer than it saves, and the cache would live as long as the shape environment.
     """
     mode = FaithfulMode(allow_non_fake_inputs=False, shape_env=environment)
     mode.cache_enabled = mode.cache_enabled and environment is None
@@ -30,13 +30,13 @@ def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
 
 
 def empty(proxy: TensorProxy) -> torch.Tensor:
-    """A tensor with the metadata of a proxy, without data where a mode sees to that."""
+    """Return a tensor with the metadata of a proxy, without data if a fake mode is active."""
     tensor = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
     return marked(tensor, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
 
 
 def marked(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> torch.Tensor:
-    """A tensor that was just made, marked as one whose memory is conjugated or negated when it is read."""
+    """Mark a new tensor as conjugated or negated when its memory is read, and return it."""
     if is_conj:
         torch._C._set_conj(tensor, True)
     if is_neg:
@@ -49,18 +49,18 @@ SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr
 
 
 class Uninitialized(OperationFailed):
-    """The program met a parameter that has no shape yet: it is run in eager, which gives it one."""
+    """The program uses a parameter that has no shape yet; it must run in eager PyTorch first, which sets the shape."""
 
 
 def handle_of(fake: torch.Tensor, kind: type) -> torch.Tensor:
-    """A tensor of a class that stands for a fake wherever classes, attributes and methods matter; it has no data."""
+    """Return a data-free tensor of a class that represents a fake where classes, attributes and methods matter."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         handle: torch.Tensor = torch.Tensor._make_subclass(kind, torch.empty(0, device="meta"), False)
     return handle
 
 
 def require_traceable(tensor: torch.Tensor) -> None:
-    """Raise `OperationFailed` where no fake can stand for the tensor, with the actual reason."""
+    """Raise `OperationFailed`, with the reason, if no fake can represent the tensor."""
     if is_wrapper(tensor):
         raise Wrapped("a tensor that wraps others cannot be traced", fix="leave the part that uses it uncompiled")
     for is_met, what, fix in OBSTACLES:
@@ -72,7 +72,7 @@ def require_traceable(tensor: torch.Tensor) -> None:
 
 
 def dispatches(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's class decides itself what PyTorch's operations do with it."""
+    """Whether the tensor's class defines PyTorch's operations on it itself."""
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
@@ -101,13 +101,13 @@ OBSTACLES: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
 
 
 class FakeStorages:
-    """For the storage of each real tensor one without data, so that fakes share memory where their tensors do."""
+    """The data-free storages of real tensors, so that fakes share memory if their tensors do."""
 
     def __init__(self) -> None:
         self._known: dict[int, torch.UntypedStorage] = {}
 
     def like(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
-        """The storage without data that stands for a real one."""
+        """Return the data-free storage that represents a real storage."""
         known = self._known.get(storage._cdata)
         if known is None:
             size = storage.nbytes()
@@ -123,10 +123,10 @@ def fake_of(
     device: torch.device | None = None,
     layout: Layout | None = None,
 ) -> torch.Tensor:
-    """A fake tensor with the metadata of a real one, on its device or another, as much a leaf of autograd as that.
+    """Return a fake tensor with the metadata of a real one, on its device or another, with the same `is_leaf`.
 
-    Sizes, strides, the place in a storage and the version are kept. (FakeTensorMode.from_tensor does the same ten times
-    slower: it also keeps the tensors that a view is a view of.)
+    Sizes, strides, storage offset and version are kept. (FakeTensorMode.from_tensor is ten times slower, because it
+    also keeps the bases of views.)
     """
     with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
         require_traceable(tensor)
@@ -142,13 +142,13 @@ def fake_of(
         fake = marked(unmarked, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
         if tensor.requires_grad:
             fake = fake.requires_grad_(True) if tensor.is_leaf else followed_from_outside(fake)
-        if not (tensor.is_inference() or fake.is_inference()):  # which have no versions
+        if not (tensor.is_inference() or fake.is_inference()):  # inference tensors have no versions
             torch._C._autograd._unsafe_set_version_counter((fake,), (tensor._version,))
         return fake
 
 
 def strided_at(offset: int, shape: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor without data, with this place in a storage that ends with it; sizes and strides may be symbolic."""
+    """Return a data-free tensor with this storage offset, in a minimal storage; sizes and strides may be symbolic."""
     if not offset:
         return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
     length = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
@@ -157,7 +157,7 @@ def strided_at(offset: int, shape: Sequence[Any], strides: Sequence[Any], dtype:
 
 
 def fake_like(proxy: TensorProxy, mode: FakeTensorMode) -> torch.Tensor:
-    """A fake tensor with a proxy's metadata, in memory of its own; autograd does not follow it."""
+    """Return a fake tensor with a proxy's metadata and its own memory, which autograd does not track."""
     with _disable_current_modes():
         meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
         return marked(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)

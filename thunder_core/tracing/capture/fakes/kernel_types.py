@@ -1,7 +1,7 @@
-"""The types that PyTorch's kernels take, where its functions for metadata take more.
+"""The dtypes that PyTorch's kernels accept, if its meta functions accept more.
 
-A call of a kernel that refuses its types raises in eager PyTorch, also where nobody reads what it would give. Functions
-for metadata seldom ask; so a call of which all tensors are integers, booleans or complex is tried once on real ones.
+In eager PyTorch, a kernel that refuses its dtypes raises an error even if its result is not used. Meta functions rarely
+check dtypes. So a call whose tensors are all integers, booleans or complex is tried once on real tensors.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import eager_error
 
-REFUSED = "not implemented for '"  # in what the dispatch by types of PyTorch's kernels says
+REFUSED = "not implemented for '"  # in the message of the dispatch by dtype in PyTorch's kernels
 NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 Key = tuple[Callable[..., Any], tuple[torch.dtype, ...]]
 
 
 class KernelTypes:
-    """Tells what a kernel says of the types of a call; each function and types are tried once."""
+    """A cache of dtype checks by kernels; each function is tried once for each combination of dtypes."""
 
     def __init__(self) -> None:
         self._taken: set[Key] = set()
@@ -29,7 +29,7 @@ class KernelTypes:
     def refusal(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Tensors
     ) -> Exception | None:
-        """The error of a kernel that does not take the types of these fakes; None for all other calls."""
+        """Return the error of a kernel that does not accept the dtypes of these fakes; None for all other calls."""
         fakes = tensors_in((args, kwargs))
         if not fakes or any(fake.is_floating_point() for fake in fakes) or not is_of_pytorch(function):
             return None
@@ -44,7 +44,7 @@ class KernelTypes:
 
 
 def is_of_pytorch(function: Callable[..., Any]) -> bool:
-    """Whether a function is of PyTorch's own kernels, which do nothing but compute."""
+    """Whether a function is one of PyTorch's own kernels, which have no side effects."""
     if isinstance(function, torch._ops.OpOverload):
         return function.namespace == "aten"
     return isinstance(function, NATIVE) or getattr(function, "__module__", "") == "torch.nn.functional"

@@ -1,8 +1,8 @@
-"""A cached call of a torch function, and its key: calls with equal signatures do the same, under other names.
+"""A cached call of a torch function, and its key: calls with equal signatures differ only in names.
 
-The result of an operation depends on the operation, its constants and the metadata of its tensors. Models repeat
-their layers, so nearly every call of a trace has been seen before; a call that is looked up here costs a tenth of
-running it on fake tensors.
+The result of an operation depends on the operation, its constants and the metadata of its tensors. Models repeat their
+layers, so nearly every call of a trace has an equal earlier call. A cache lookup takes a tenth of the time of a call on
+fake tensors.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from thunder_core.tracing.ir.tree import leaves
 
 CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 Metadata = tuple[Hashable, ...]
-Described = tuple[Metadata, int]  # and the identity of a tensor's memory
+Described = tuple[Metadata, int]  # with the identity of the tensor's storage
 
 
 @dataclass(frozen=True)
 class Made:
-    """A tensor that the call returned: its proxy, and which of the tensors that it was given it shares memory with.
+    """A tensor that the call returned: its proxy, and the position of the input that it shares memory with.
 
-    `follows`: to autograd too it is a view of that one, so that writing to one is writing to the other.
+    If `follows` is set, autograd treats it as a view of that input, so that a write to either is a write to both.
     """
 
     proxy: TensorProxy
@@ -61,16 +61,16 @@ class CachedCall:
 
 
 def metadata(proxy: TensorProxy) -> Metadata:
-    """Return the metadata of a tensor by which operations choose what they do with it, as a key."""
+    """Return the metadata of a tensor that operations depend on, as a key."""
     return (proxy.shape, proxy.stride, proxy.dtype, proxy.device, proxy.is_conj, proxy.is_neg, proxy.requires_grad)
 
 
 def signature(
     function: Callable[..., Any], args: Any, kwargs: Any, describe: Callable[[torch.Tensor], Described | None]
 ) -> Hashable | None:
-    """Return the key of a call, or None where it cannot be cached.
+    """Return the key of a call, or None if the call cannot be cached.
 
-    The key tells one tensor that is passed twice from two tensors, and two that share memory from two that do not.
+    The key distinguishes one tensor that is passed twice from two tensors, and shared memory from separate memory.
     """
     parts: list[Hashable] = [function]
     seen: dict[Any, int] = {}
@@ -80,7 +80,7 @@ def signature(
 def _append(
     tree: Any, parts: list[Hashable], seen: dict[Any, int], describe: Callable[[torch.Tensor], Described | None]
 ) -> bool:
-    """Add a tree's description to the parts; False if something in it cannot be described."""
+    """Add a tree's description to the parts; return False if a leaf cannot be described."""
     kind = type(tree)
     if isinstance(tree, torch.Tensor):
         number = seen.setdefault(id(tree), len(seen))
@@ -110,8 +110,8 @@ def _append(
 def cached_call(
     bsym: BoundSymbol | None, read: list[tuple[torch.Tensor, TensorProxy]], output: Any, proxy_of: Any
 ) -> CachedCall | None:
-    """Return a call that drew no random numbers and wrote to nothing, for the cache; None if its result is unusual."""
-    if not all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) for leaf in leaves(output)) or not _plain(output):
+    """Return the cache entry of a call without random numbers and writes; None if its result is unusual."""
+    if not all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) for leaf in leaves(output)) or not _is_plain(output):
         return None
     if not all(leaf.layout is torch.strided for leaf in leaves(output) if isinstance(leaf, torch.Tensor)):
         return None  # sparse tensors have no storage
@@ -126,12 +126,12 @@ def cached_call(
     outer = {proxy.name for _, proxy in read} | {made.proxy.name for made in outputs}
     inner = {p.name: p for sub in (bsym.subsymbols if bsym else ()) for p in sub.tensors if p.name not in outer}
     if bsym is not None and any(p.name not in outer and p.name not in inner for s in bsym.subsymbols for p in s.inputs):
-        return None  # it used a tensor that autocast had cast for another call
+        return None  # a tensor that autocast had cast for another call
     return CachedCall(bsym, tuple(read), outputs, tuple(inner.values()), output)
 
 
 def _made(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) -> Made:
-    """Describe a result, with the first of the tensors read that it is a view of, or else shares memory with."""
+    """Describe a result, with the position of the first input that it is a view of, or else shares memory with."""
     storage, base = tensor.untyped_storage()._cdata, tensor._base
     sharing = [number for number, tensor_read in enumerate(read) if tensor_read.untyped_storage()._cdata == storage]
     viewed = [number for number in sharing if base is not None and (read[number] is base or read[number]._base is base)]
@@ -139,15 +139,15 @@ def _made(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) ->
     return Made(proxy, place, size_for_trace(tensor.storage_offset()), follows=bool(viewed))
 
 
-def _plain(output: Any) -> bool:
-    """Whether a result consists of exact tuples and lists, which can be rebuilt."""
+def _is_plain(output: Any) -> bool:
+    """Whether a result consists of plain tuples and lists, which can be rebuilt."""
     if isinstance(output, tuple | list):
-        return type(output) in (tuple, list, torch.Size) and all(_plain(item) for item in output)
+        return type(output) in (tuple, list, torch.Size) and all(_is_plain(item) for item in output)
     return True
 
 
 def fresh_fake(output: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> torch.Tensor:
-    """Return a fake tensor like one that a cached call made; a view shares its base's storage again."""
+    """Return a fake tensor for a result of a cached call; a view shares the storage of its base again."""
     proxy = output.proxy
     with no_dispatch():
         if output.view_of is None:
@@ -155,13 +155,13 @@ def fresh_fake(output: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> 
         else:
             storage = read[output.view_of].untyped_storage()
             meta = torch.empty(0, dtype=proxy.dtype, device="meta")
-            meta.set_(storage, 0, (0,), (1,))  # given symbolic sizes, `set_` would ask whether they are contiguous
+            meta.set_(storage, 0, (0,), (1,))  # with symbolic sizes, `set_` would decide whether they are contiguous
             meta.as_strided_(proxy.shape, proxy.stride, output.offset)
         return marked(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
 
 
 def rebuilt(result: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
-    """Return a cached result with its tensors replaced by fresh ones."""
+    """Return a cached result with its tensors replaced by new ones."""
     if isinstance(result, torch.Tensor):
         return fakes[id(result)]
     if type(result) in (tuple, list):

@@ -1,4 +1,4 @@
-"""Stand-ins: plain tensors with the metadata of a recording's, for another program that is traced on them."""
+"""Stand-ins: real tensors with the metadata of a recording's fakes, on which another program is traced."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from thunder_core.tracing.ir.proxy import tensor_proxy
 
 
 class StandIns:
-    """Plain tensors, one for each tensor of a recording, that share memory where those do.
+    """Real tensors, one for each tensor of a recording, with the same memory sharing.
 
-    A tensor from outside that is still what it was stands for itself. No data is ever read of the others.
+    An unchanged tensor from outside is its own stand-in. The data of the other stand-ins is never read.
     """
 
     def __init__(self, tensors: Tensors, device: torch.device | None = None) -> None:
@@ -27,7 +27,7 @@ class StandIns:
         self._behind: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The stand-in of a tensor of the program."""
+        """Return the stand-in of a tensor of the program."""
         if id(tensor) not in self._stand_ins:
             stand_in = self._new(tensor)
             self._stand_ins[id(tensor)] = (tensor, stand_in)
@@ -35,12 +35,12 @@ class StandIns:
         return self._stand_ins[id(tensor)][1]
 
     def behind(self, stand_in: torch.Tensor) -> torch.Tensor | None:
-        """The tensor of the program that a plain one stands for, if it does."""
+        """Return the tensor of the program that a stand-in represents, or None."""
         pair = self._behind.get(id(stand_in))
         return None if pair is None else pair[1]
 
     def give(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """Let a tensor with data stand for one of the program."""
+        """Use a tensor with data as the stand-in of a tensor of the program."""
         self._stand_ins[id(tensor)] = (tensor, value)
         self._behind[id(value)] = (value, tensor)
 
@@ -57,7 +57,7 @@ class StandIns:
             return stand_in.requires_grad_(True) if fake.is_leaf else followed_from_outside(stand_in)
 
     def _storage(self, fake: torch.Tensor) -> torch.UntypedStorage:
-        """Memory of the size of a fake's; what is not touched takes none of the machine's."""
+        """Return memory of the size of a fake's storage; untouched pages take no physical memory."""
         storage = fake.untyped_storage()
         if storage._cdata not in self._storages:
             memory = torch.zeros(storage.nbytes(), dtype=torch.uint8, device=self._device or fake.device)

@@ -1,4 +1,4 @@
-"""The tensors of one recording: real ones as handles, the fakes that stand in for them, and their proxies."""
+"""The tensors of one recording: real tensors or handles, their fakes, and their proxies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ATOMS = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device,
 
 
 PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
-# What classes have of their own that no line of a trace calls.
+# Attributes of classes that no line of a trace calls.
 CLASS_MACHINERY = frozenset(
     f"__{name}__"
     for name in (
@@ -36,10 +36,10 @@ TENSOR_NAMES = frozenset(dir(torch.Tensor)) - CLASS_MACHINERY
 
 
 class Tensors:
-    """The tensors of a recording: every real one has one fake, every fake one proxy, for as long as this lives.
+    """The tensors of a recording: each real tensor has one fake and each fake one proxy, as long as this object lives.
 
-    `name_input(tensor)` is asked for the name of a real tensor that is met for the first time, `device_of(tensor)` for
-    the device that it is taken to be on.
+    `name_input(tensor)` returns the name of a real tensor at its first use. `device_of(tensor)` returns the device that
+    the trace assumes for it.
     """
 
     def __init__(
@@ -55,28 +55,28 @@ class Tensors:
         self.objects: dict[int, tuple[Any, Proxy]] = {}
         self._made: dict[int, tuple[Any, Proxy]] = {}
         self.inputs: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
-        self._handles: dict[int, torch.Tensor] = {}  # by their own identities
-        self._shown: dict[int, torch.Tensor] = {}  # by those of their fakes
+        self._handles: dict[int, torch.Tensor] = {}  # by the identities of the handles
+        self._shown: dict[int, torch.Tensor] = {}  # by the identities of the fakes
         self._name_input = name_input
         self._device_of = device_of
         self._fakes: dict[int, torch.Tensor] = {}
         self.reals: dict[int, torch.Tensor] = {}
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy, Metadata, int]] = {}
-        self._memories: dict[str, int] = {}  # by the names of all proxies, past ones too
+        self._memories: dict[str, int] = {}  # by the names of all proxies, including replaced ones
         self._detached: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by the identity of the result
         self._count = 0
 
     def next_name(self) -> str:
-        """A name that no result has yet."""
+        """Return a new name for a result."""
         self._count += 1
         return f"t{self._count - 1}"
 
     def knows(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor has met an operation, or came out of one."""
+        """Whether an operation has read or made the tensor."""
         return id(tensor) in self._fakes or id(tensor) in self._proxies
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The fake behind a real tensor, made on first sight; a fake itself."""
+        """Return the fake of a real tensor, made at its first use; return a fake unchanged."""
         if isinstance(tensor, FakeTensor):
             return tensor
         fake = self._fakes.get(id(tensor))
@@ -91,11 +91,11 @@ class Tensors:
         return fake
 
     def _layout_of(self, tensor: torch.Tensor) -> Layout | None:
-        """The sizes and strides of a real tensor, with symbols for what differs from call to call, if a size does."""
+        """Return the sizes and strides of a real tensor, with symbols for changing sizes; None if all are constant."""
         return None if self.sizes is None else self.sizes.layout_of(tensor)
 
     def in_call(self, tree: Any) -> Any:
-        """Nested values with the numbers that symbolic ones are in the call that is traced."""
+        """Return nested values with symbolic numbers replaced by their values in the traced call."""
         sizes = self.sizes
         if sizes is None:
             return tree
@@ -107,40 +107,40 @@ class Tensors:
         return replace_leaves(tree, value)
 
     def is_outside(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor was there before the program: it is neither a fake nor the handle of one."""
+        """Whether the tensor existed before the program ran: it is neither a fake nor a handle."""
         return not isinstance(tensor, FakeTensor) and id(tensor) not in self._handles
 
     def handle(self, fake: torch.Tensor, kind: type) -> torch.Tensor:
-        """A tensor of a class of its own, which the program holds in place of a fake: a parameter, or a subclass."""
+        """Return a tensor of another class, which the program holds instead of a fake: a parameter, or a subclass."""
         handle = handle_of(fake, kind)
         self._fakes[id(handle)] = fake
         self._handles[id(handle)] = self._shown[id(fake)] = handle
         return handle
 
     def is_shown(self, fake: torch.Tensor) -> bool:
-        """Whether the program holds a tensor in place of this fake."""
+        """Whether the program holds a real tensor or a handle instead of this fake."""
         return id(fake) in self.reals or id(fake) in self._shown
 
     def object(self, value: Any) -> Proxy:
-        """The proxy of what is no tensor and yet an input, a generator; made on first sight."""
+        """Return the proxy of an input that is not a tensor, such as a generator, made at its first use."""
         known = self._made.get(id(value)) or self.objects.get(id(value))
         if known is None:
             known = self.objects[id(value)] = (value, Proxy(self._name_input(value)))
         return known[1]
 
     def made_object(self, value: Any) -> Proxy:
-        """The proxy of an object that the program makes."""
+        """Return a new proxy for an object that the program makes."""
         self._made[id(value)] = (value, Proxy(self.next_name()))
         return self._made[id(value)][1]
 
     def made_tensor(self, proxy: TensorProxy) -> torch.Tensor:
-        """A tensor for a proxy that a bound symbol defines without running."""
+        """Return a tensor for a proxy that a bound symbol defines without running."""
         fake = fake_like(proxy, self.mode)
         self.adopt(fake, proxy)
         return fake
 
     def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
-        """Let the proxy stand for the fake."""
+        """Set the proxy of a fake, and return it."""
         offset = fake.storage_offset() if fake.layout is torch.strided else 0
         if type(offset) is not int:
             offset = size_for_trace(offset)
@@ -149,24 +149,24 @@ class Tensors:
         return proxy
 
     def proxy(self, fake: torch.Tensor) -> TensorProxy:
-        """The proxy of a fake, made and named on first sight."""
+        """Return the proxy of a fake, made and named at its first use."""
         known = self._proxies.get(id(fake))
         return self.adopt(fake, tensor_proxy(self.next_name(), fake)) if known is None else known[1]
 
     def renew(self, fake: torch.Tensor) -> TensorProxy:
-        """Another proxy for a fake that got other metadata in place."""
+        """Return a new proxy for a fake whose metadata was changed in place."""
         return self.adopt(fake, tensor_proxy(self.next_name(), fake))
 
     def note_detached(self, result: torch.Tensor, source: torch.Tensor) -> None:
-        """Note that a tensor is another one detached."""
+        """Record that a tensor is the result of detaching another one."""
         self._detached[id(result)] = (result, source)
 
     def saved_result(self, leaf: Any) -> Any:
-        """The result of an operation that a tensor stands for in a backward pass; anything else as it is.
+        """Return the operation's result that a saved tensor represents in a backward; return other values unchanged.
 
-        An operation whose backward reads its own result saves it detached, and autograd gives the saved tensor the
-        place of the result in its graph when the backward reads it. So a derivative of the backward is one of the
-        result, which the detached tensor would cut off.
+        An operation whose backward reads its own result saves it detached. When the backward reads it, autograd gives
+        the saved tensor the position of the result in its graph. A second derivative must flow to the result, and the
+        detached tensor would stop it.
         """
         source = leaf
         while (link := self._detached.get(id(source))) is not None:
@@ -177,43 +177,43 @@ class Tensors:
         return source if is_saved else leaf
 
     def fakes(self) -> Iterator[torch.Tensor]:
-        """The tensors without data that have a proxy."""
+        """Yield the fakes that have a proxy."""
         return (known[0] for known in self._proxies.values())
 
     def latest(self) -> Iterator[torch.Tensor]:
-        """The tensors without data that have a proxy, those that were made last first."""
+        """Yield the fakes that have a proxy, the latest first."""
         return (known[0] for known in reversed(self._proxies.values()))
 
     def made(self, value: Any) -> Proxy | None:
-        """The proxy of an object that a bound symbol of the program makes; None for any other."""
+        """Return the proxy of an object that a bound symbol of the program makes; None for any other object."""
         return self._made[id(value)][1] if id(value) in self._made else None
 
     def input_names(self) -> frozenset[str]:
-        """The names of the real tensors that were met."""
+        """Return the names of the real tensors that were used."""
         return frozenset(proxy.name for _, proxy in self.inputs.values())
 
     def memory(self) -> set[int]:
-        """The memory that is there, by the identity of its storages."""
+        """Return the identities of all existing storages."""
         return {known[3] for known in self._proxies.values()}
 
     def memory_of_name(self, name: str) -> int | None:
-        """The identity of the storage of the tensor that has, or had, this name."""
+        """Return the identity of the storage of the tensor that has, or had, this name."""
         return self._memories.get(name)
 
     def named(self, name: str) -> torch.Tensor | None:
-        """The tensor of the program whose proxy has that name; None if none has."""
+        """Return the tensor of the program whose proxy has this name, or None."""
         fake_of_name = next((fake for fake, proxy, *_ in self._proxies.values() if proxy.name == name), None)
         return None if fake_of_name is None else self.reals.get(id(fake_of_name), fake_of_name)
 
     def is_named(self, fake: torch.Tensor) -> bool:
-        """Whether the fake has a proxy yet."""
+        """Whether the fake has a proxy."""
         return id(fake) in self._proxies
 
     def describe(self, fake: torch.Tensor) -> Described | None:
-        """A key of what decides of a fake what operations do with it, and its memory; None if its value decides too.
+        """Return a key of all properties of a fake that operations depend on, and its memory; None if values matter.
 
-        A write may have made a tensor require a gradient that did not when it got its proxy. A constant without
-        elements, such as `torch.tensor([])`, has no values.
+        A write may have made a tensor require a gradient after it got its proxy. A constant without elements, such as
+        `torch.tensor([])`, has no values.
         """
         known = self._proxies.get(id(fake))
         if known is None or fake.layout is not torch.strided:
@@ -224,7 +224,7 @@ class Tensors:
         return (*known[2], fake.requires_grad, constant is None), known[3]
 
     def to_fake(self, tree: Any) -> Any:
-        """Nested arguments with fakes in place of real tensors."""
+        """Return nested arguments with real tensors replaced by their fakes."""
         kind = type(tree)
         if kind in ATOMS:
             return tree
@@ -237,7 +237,7 @@ class Tensors:
         return replace_leaves(tree, lambda leaf: self.fake(leaf) if isinstance(leaf, torch.Tensor) else leaf)
 
     def to_real(self, output: Any) -> Any:
-        """A result as the program knows it: a tensor that it holds as another object is that object again."""
+        """Return a result with each fake replaced by the object that the program holds for it."""
         if isinstance(output, torch.Tensor):
             return self._shown.get(id(output), self.reals.get(id(output), output))
         if type(output) in (tuple, list):
@@ -247,19 +247,19 @@ class Tensors:
         return output
 
     def to_proxies(self, tree: Any) -> Any:
-        """Nested arguments or results with proxies in place of fakes, in plain containers, as PyTorch takes them."""
+        """Return nested arguments or results with fakes replaced by proxies, in plain containers, as in PyTorch."""
         kind = type(tree)
         if kind is FakeTensor:
             return self.proxy(tree)
         if kind in ATOMS:
             return tree
-        return replace_leaves_in_plain(tree, self._proxied)
+        return replace_leaves_in_plain(tree, self._proxy_of)
 
     def to_proxies_in_kind(self, tree: Any) -> Any:
-        """Nested arguments with proxies in place of fakes, in containers of their own classes, for Python code."""
-        return replace_leaves(tree, self._proxied)
+        """Return nested arguments with fakes replaced by proxies, in containers of their classes, for Python code."""
+        return replace_leaves(tree, self._proxy_of)
 
-    def _proxied(self, leaf: Any) -> Any:
+    def _proxy_of(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return self.proxy(leaf)
         if isinstance(leaf, torch.Generator):
@@ -269,11 +269,11 @@ class Tensors:
 
 @cache
 def overrides_methods(kind: type) -> bool:
-    """Whether a subclass of Tensor has methods or attributes of its own in place of Tensor's."""
+    """Whether a subclass of Tensor overrides methods or attributes of Tensor."""
     own = [vars(base).keys() for base in kind.__mro__[: kind.__mro__.index(torch.Tensor)]]
     return kind not in PLAIN_CLASSES and not TENSOR_NAMES.isdisjoint(set().union(*own))
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """Each tensor of a tree, once, in order."""
+    """Return the tensors of a tree, without duplicates, in order."""
     return list({id(leaf): leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)}.values())

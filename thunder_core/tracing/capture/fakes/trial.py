@@ -1,7 +1,7 @@
-"""Trying an operation that failed without data on real tensors, to hear what eager PyTorch says of it.
+"""Try an operation that failed on fake tensors on real ones, to get the exact error of eager PyTorch.
 
-Metadata functions in PyTorch are often written anew in Python: they refuse what the operation refuses, in other words
-and sometimes with another exception.
+PyTorch's meta functions are often separate implementations in Python: they refuse what the operation refuses, but with
+other words and sometimes with another exception.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-LARGEST = 1 << 26  # bytes of all tensors: what is larger is not worth an error's exact words
+LARGEST = 1 << 26  # bytes of all tensors; larger ones are not worth the exact error message
 
 
 def eager_error(
     function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors, *, valued: bool
 ) -> Exception | None:
-    """The error that the operation raises on copies of real tensors; None if it raises nothing, or cannot be tried.
+    """Return the error that the operation raises on copies of real tensors; None without an error or without a trial.
 
-    Fakes that stand for no real tensor become zeros; with `valued` nothing is tried then, for the error may depend on
-    values.
+    Fakes without a real tensor become zeros. With `valued`, the operation is not tried then, because the error may
+    depend on values.
     """
     fakes = tensors_in((args, kwargs))
     args, kwargs = tensors.in_call((args, kwargs))
@@ -55,7 +55,7 @@ def eager_error(
 
 
 def _can_be_tried(tensors_taken: Iterable[torch.Tensor], tree: Any, tensors: Tensors) -> bool:
-    """Whether nothing but memory of moderate size is needed."""
+    """Whether the trial needs only CPU memory of moderate size."""
     plain = all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) or leaf is ... for leaf in leaves(tree))
     here = all(tensor.device.type == "cpu" and tensor.layout is torch.strided for tensor in tensors_taken)
     return (
@@ -67,7 +67,7 @@ def _can_be_tried(tensors_taken: Iterable[torch.Tensor], tree: Any, tensors: Ten
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Away from the recording, leaving no trace in warnings or in the random number generator."""
+    """Run the block outside of the recording, without effects on warnings and the random number generator."""
     with (
         out_of_inference_mode(),
         _disable_current_modes(),
@@ -85,7 +85,7 @@ def apart() -> Iterator[None]:
 
 @contextmanager
 def out_of_inference_mode() -> Iterator[None]:
-    """With autograd off in place of inference mode, whose tensors do not tell whether they were written to."""
+    """Run the block with grad mode off instead of inference mode, whose tensors have no versions."""
     if not torch.is_inference_mode_enabled():
         yield
         return
@@ -94,7 +94,7 @@ def out_of_inference_mode() -> Iterator[None]:
 
 
 def _copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, tensors: Tensors) -> torch.Tensor:
-    """A tensor with the values of the real one, or zeros; the failed attempt may have changed the fake's own shape."""
+    """Return a copy of the real tensor, or zeros; uses the proxy, because the failed call may have changed the fake."""
     source = fake if real is None else real
     size, offset = tensors.in_call((source.untyped_storage().nbytes(), source.storage_offset()))
     memory = torch.zeros(size, dtype=torch.uint8).untyped_storage()

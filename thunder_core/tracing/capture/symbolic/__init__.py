@@ -1,1 +1,1 @@
-"""Symbolic sizes and numbers of a recording."""
+"""Symbolic sizes and numbers in a recording."""

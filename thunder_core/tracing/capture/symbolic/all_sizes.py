@@ -1,7 +1,7 @@
-"""Rewrites of calls of PyTorch's functions in C++ that branch on sizes of one, as calls that are right for all sizes.
+"""Rewrites of calls of PyTorch's C++ functions that branch on sizes of one, as calls that are right for all sizes.
 
-Such a branch would be a needless constraint: the results for that size are the same, or differ only in strides of
-dimensions of one element. A call that cannot be rewritten so is left as it is.
+Such a branch would be a needless constraint: the results for this size are the same, or differ only in the strides of
+dimensions with one element. A call that cannot be rewritten is left unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from thunder_core.tracing.ir.tree import leaves
 Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 Rewrite = Callable[[Sequence[Any], Mapping[str, Any]], Call | None]
 REWRITES: dict[Callable[..., Any], Rewrite] = {}
-ALWAYS_REWRITTEN: set[Callable[..., Any]] = set()  # functions that are rewritten outside of `size_oblivious`, too
+ALWAYS_REWRITTEN: set[Callable[..., Any]] = set()  # functions that are also rewritten outside of `size_oblivious`
 MATRIX = 2  # the number of a matrix's own dimensions, after those of its batch
 CHANNELS = 2  # the number of dimensions before those of an image: of the batch and of its channels
 LINEAR = ("input", "weight", "bias")  # the parameters of `linear`
@@ -41,9 +41,9 @@ FLATTEN = ("input", "start_dim", "end_dim")  # the parameters of `flatten`
 
 
 def for_all_sizes(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    """Return a call that is right for all symbolic sizes, or the given one where no replacement applies.
+    """Return a call that is right for all symbolic sizes, or the given call if no rewrite applies.
 
-    Outside of `size_oblivious`, functions in `ALWAYS_REWRITTEN` alone are replaced.
+    Outside of `size_oblivious`, only functions in `ALWAYS_REWRITTEN` are rewritten.
     """
     rewrite = REWRITES.get(function) if is_size_oblivious() or function in ALWAYS_REWRITTEN else None
     if rewrite is None or not any(map(has_symbols, leaves((tuple(args), dict(kwargs))))):
@@ -52,31 +52,31 @@ def for_all_sizes(function: Callable[..., Any], args: Sequence[Any], kwargs: Map
 
 
 class CallsForAllSizes(TorchFunctionMode):
-    """While this lasts, each call of a function of PyTorch is rewritten to be right for all sizes, where possible."""
+    """A mode that rewrites each call of a PyTorch function to be right for all sizes, if possible."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Make the call that replaces a given one."""
+        """Make the call that replaces the given one."""
         function, arguments, named = for_all_sizes(func, args, kwargs or {})
         return function(*arguments, **named)
 
 
 def size_oblivious() -> AbstractContextManager[Any]:
-    """While this lasts, PyTorch's functions for metadata do not ask whether a symbolic size is zero or one.
+    """Keep PyTorch's meta functions from deciding whether a symbolic size is zero or one during the block.
 
-    They take the branch that is right for all sizes, where there is one.
+    They take the branch that is right for all sizes, if there is one.
     """
     patch: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
     return patch
 
 
 def every_size_asked() -> AbstractContextManager[Any]:
-    """While this lasts, PyTorch's functions for metadata ask whether symbolic sizes are one, which constrains them."""
+    """Let PyTorch's meta functions decide whether symbolic sizes are one, which constrains them, during the block."""
     patch: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=False)  # type: ignore[attr-defined]
     return patch
 
 
 def is_size_oblivious() -> bool:
-    """Whether PyTorch's functions for metadata do not ask now whether a symbolic size is zero or one."""
+    """Whether PyTorch's meta functions do not decide whether a symbolic size is zero or one."""
     return bool(_config.backed_size_oblivious)
 
 
@@ -86,7 +86,7 @@ def has_symbols(leaf: Any) -> bool:
 
 
 def rewrites(*functions: Callable[..., Any], always: bool = False) -> Callable[[Rewrite], Rewrite]:
-    """Register a rewrite of the calls of functions; with `always`, it is used outside of `size_oblivious`, too."""
+    """Register a rewrite of the calls of functions; with `always`, it also applies outside of `size_oblivious`."""
 
     def register(rewrite: Rewrite) -> Rewrite:
         REWRITES.update(dict.fromkeys(functions, rewrite))
@@ -98,7 +98,7 @@ def rewrites(*functions: Callable[..., Any], always: bool = False) -> Callable[[
 
 @rewrites(torch.Tensor.contiguous)
 def contiguous(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    """Rewrite `contiguous` as the tensor itself where it is contiguous for all sizes, and else as a copy."""
+    """Rewrite `contiguous` as the tensor itself if it is contiguous for all sizes, and as a copy otherwise."""
     memory_format = kwargs.get("memory_format", args[1] if len(args) > 1 else torch.contiguous_format)
     if is_contiguous_for_memory_format_or_false(args[0], memory_format=memory_format):
         return itself, args[:1], {}
@@ -112,19 +112,19 @@ def itself(tensor: torch.Tensor) -> torch.Tensor:
 
 @rewrites(torch.Tensor.is_contiguous)
 def is_contiguous(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    """Rewrite `is_contiguous` to ask whether sizes are one where that decides the answer for the call."""
+    """Rewrite `is_contiguous` so that it decides whether sizes are one only if the answer depends on that."""
     return decided_contiguity, args, kwargs
 
 
 def decided_contiguity(tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
-    """Whether a tensor is contiguous; where that depends on sizes being one, these are constrained."""
+    """Whether a tensor is contiguous; if that depends on sizes being one, the sizes are constrained."""
     with every_size_asked():
         return bool(is_contiguous_for_memory_format(tensor, memory_format=memory_format))
 
 
 @rewrites(torch.Tensor.reshape, torch.reshape)
 def reshape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Rewrite `reshape` as a view if there is one for all sizes, else as a view of a copy; None if sizes do not fit."""
+    """Rewrite `reshape` as a view if one exists for all sizes, else as a copy; None if the sizes do not fit."""
     tensor, *rest = (kwargs["input"], *args) if "input" in kwargs else args
     shape_asked = kwargs.get("shape", rest)
     try:
@@ -135,7 +135,7 @@ def reshape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def reshaped(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
-    """Return a tensor in another shape: a view if there is one for all sizes, and else a view of a copy."""
+    """Return a tensor in another shape: a view if one exists for all sizes, and a view of a copy otherwise."""
     strides = _compute_stride(tensor.shape, tensor.stride(), shape, size_oblivious=True)
     if is_contiguous_or_false(tensor) or strides is not None:
         return tensor.view(shape)
@@ -163,9 +163,9 @@ def flatten(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def upsample(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Rewrite an interpolation to use PyTorch's decompositions, since the function in C++ takes no symbolic sizes.
+    """Rewrite an interpolation to use PyTorch's decompositions, because its C++ code takes no symbolic sizes.
 
-    None for an image without pixels, which the decompositions do not refuse.
+    Return None for an image without pixels, which the decompositions would not refuse.
     """
     image = args[0] if args else kwargs.get("input")
     if isinstance(image, torch.Tensor) and not all(size > 0 for size in image.shape[CHANNELS:]):
@@ -179,14 +179,14 @@ for function in (torch.nn.functional.interpolate, *UPSAMPLING):
 
 
 def with_python_kernels(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function whose operations run as PyTorch's decompositions in Python."""
+    """Call a function with its operations run as PyTorch's decompositions in Python."""
     with enable_python_dispatcher():
         return function(*args, **kwargs)
 
 
 @rewrites(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 def matmul(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Rewrite `matmul` of two batches of equal sizes as one `bmm`; None where one is broadcast, or is no batch."""
+    """Rewrite `matmul` of two batches of equal sizes as one `bmm`; None if one is broadcast, or is not a batch."""
     if len(args) != 2 or kwargs or not all(isinstance(arg, torch.Tensor) and arg.dim() > MATRIX for arg in args):
         return None
     constrain_batches(args)
@@ -196,7 +196,7 @@ def matmul(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def matmul_of_batches(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Return the products of matrices, as `matmul` computes them: with all batch dimensions joined into one."""
+    """Return the products of matrices as `matmul` computes them: with all batch dimensions joined."""
     count, shape = math.prod(one.shape[:-MATRIX]), (*one.shape[:-1], other.shape[-1])
     batches = [reshaped(tensor, (count, *tensor.shape[-MATRIX:])) for tensor in (one, other)]
     product: torch.Tensor = torch.ops.aten._unsafe_view(torch.bmm(*batches), shape)
@@ -205,16 +205,17 @@ def matmul_of_batches(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 @rewrites(torch.nn.functional.linear)
 def linear(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Rewrite `linear` of a batch of matrices as that of one matrix with all of their rows."""
+    """Rewrite `linear` of a batch of matrices as `linear` of one matrix with all of their rows."""
     arguments = dict(zip(LINEAR, args, strict=False)) | dict(kwargs)
-    dimensions = [one.dim() if isinstance(one, torch.Tensor) else 0 for one in map(arguments.get, LINEAR[:2])]
+    factors = map(arguments.get, LINEAR[:2])
+    dimensions = [factor.dim() if isinstance(factor, torch.Tensor) else 0 for factor in factors]
     if arguments.keys() - set(LINEAR) or dimensions[0] <= MATRIX or dimensions[1] != MATRIX:
         return None
     return linear_of_rows, (), arguments
 
 
 def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:  # noqa: A002 - PyTorch's name
-    """Return the result of `linear`, which is contiguous whatever the strides of its input are."""
+    """Return the result of `linear`, which is contiguous for all strides of its input."""
     rows = reshaped(input, (math.prod(input.shape[:-1]), input.shape[-1]))
     product = torch.nn.functional.linear(rows, weight, bias)
     result: torch.Tensor = torch.ops.aten._unsafe_view(product, (*input.shape[:-1], weight.shape[0]))
@@ -225,7 +226,7 @@ def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
 def attention(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """Rewrite attention with batches constrained to be equal; a mask of batch size one is expanded to all of them.
 
-    Tensors without elements have an operation of their own, since the kernels for the others divide by sizes.
+    Tensors without elements have a separate operation, because the kernels for other tensors divide by sizes.
     """
     tensors = [arg for arg in (*args[:3], *map(kwargs.get, ("query", "key", "value"))) if isinstance(arg, torch.Tensor)]
     if not all(size > 0 for tensor in tensors for size in tensor.shape):
@@ -246,13 +247,13 @@ def attention(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def attention_of_nothing(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """Return attention where some tensors have no elements; its operation is that of the sizes of the call."""
+    """Return attention of tensors without elements; its operation depends on the sizes of the call."""
     with every_size_asked():
         return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
 
 
 def constrain_batches(tensors: Sequence[torch.Tensor]) -> None:
-    """Constrain the batch sizes of matrices to be equal where they are, so that none has to be one or not one."""
+    """Constrain the batch sizes of matrices to be equal if they are, so that none must be one or not one."""
     for first, second in itertools.combinations(tensors, 2):
         batches: list[tuple[Any, ...]] = [tensor.shape[-MATRIX - 1 :: -1] for tensor in (first, second)]
         for one, other in zip(*batches, strict=False):

@@ -1,4 +1,4 @@
-"""Calls with a symbolic integer that PyTorch would make for its value: an index, steps, classes, items of a tensor."""
+"""Calls with a symbolic integer that PyTorch would read: an index, steps, classes, items of a tensor."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from thunder_core.tracing.ir.tree import leaves
 
 BASIC_INDEX = frozenset({int, slice, NoneType, EllipsisType})
 OPTIONS = frozenset({"dtype", "device"})
-# Of these the metadata alone is computed so: what they do, they do as they stand.
+# For these functions, only the metadata is computed by the rewrite; the program runs the function itself.
 OPAQUE: frozenset[Callable[..., Any]] = frozenset({torch.linspace, torch._C._nn.one_hot})
 
 
 def has_symbolic_integer(tree: Any) -> bool:
-    """Whether there is a symbolic integer among arguments."""
+    """Whether arguments contain a symbolic integer."""
     return any(isinstance(leaf, torch.SymInt) for leaf in leaves(tree))
 
 
@@ -28,25 +28,25 @@ def has_symbolic_integer(tree: Any) -> bool:
 
 @rewrites(torch.Tensor.__getitem__, always=True)
 def get_item(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """`x[n]` is `x.select(0, n)`."""
+    """Rewrite `x[n]` as `x.select(0, n)`."""
     return (selected, args, kwargs) if is_basic(args[1]) else None
 
 
 @rewrites(torch.Tensor.__setitem__, always=True)
 def set_item(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """`x[n] = value` writes to `x.select(0, n)`, and `x[:, index] = value` is `index_put_`."""
+    """Rewrite `x[n] = value` as a write to `x.select(0, n)`, and `x[:, index] = value` as `index_put_`."""
     if is_basic(args[1]):
         return store_selected, args, kwargs
     return (store_by_index, args, kwargs) if is_broadcast_by_index(*args) else None
 
 
 def entries_of(index: Any) -> tuple[Any, ...]:
-    """The entries of an index, one for each dimension but for an ellipsis and None."""
+    """Return the entries of an index: one for each dimension, besides an ellipsis and None."""
     return index if type(index) is tuple else (index,)
 
 
 def is_basic(index: Any) -> bool:
-    """Whether symbolic integers are among the entries of an index that gives a view."""
+    """Whether an index has symbolic integers and gives a view."""
     symbolic = [isinstance(entry, torch.SymInt) for entry in entries_of(index)]
     return any(symbolic) and all(
         known or type(entry) in BASIC_INDEX for known, entry in zip(symbolic, entries_of(index), strict=True)
@@ -54,7 +54,7 @@ def is_basic(index: Any) -> bool:
 
 
 def selected(tensor: torch.Tensor, index: Any) -> torch.Tensor:
-    """The view at an index: first for the other entries, then one dimension after the other for symbolic integers."""
+    """Return the view at an index: first index with the other entries, and then select at each symbolic integer."""
     entries = entries_of(index)
     consumed = sum(entry is not None and entry is not Ellipsis for entry in entries)
     plain: list[Any] = []
@@ -77,24 +77,24 @@ def store_selected(tensor: torch.Tensor, index: Any, value: Any) -> None:
 
 
 def is_broadcast_by_index(tensor: torch.Tensor, index: Any, value: Any) -> bool:
-    """Whether a value fits what slices and tensors of integers index, without a leading dimension of one to drop."""
+    """Whether a value can be written at an index of slices and integer tensors without dropping a leading dimension."""
     entries = entries_of(index)
     indices = [entry for entry in entries if isinstance(entry, torch.Tensor)]
     if not indices or not isinstance(value, torch.Tensor):
         return False
-    if not all(type(entry) is slice or one_of_integers(entry) for entry in entries) or len(entries) > tensor.dim():
+    if not all(type(entry) is slice or is_integer_tensor(entry) for entry in entries) or len(entries) > tensor.dim():
         return False
-    dimensions = tensor.dim() - len(indices) + max(one.dim() for one in indices)
+    dimensions = tensor.dim() - len(indices) + max(tensor_index.dim() for tensor_index in indices)
     return (value.dtype, value.device) == (tensor.dtype, tensor.device) and value.dim() <= dimensions
 
 
-def one_of_integers(entry: Any) -> bool:
-    """Whether an entry of an index is a tensor of integers, which names elements of one dimension."""
+def is_integer_tensor(entry: Any) -> bool:
+    """Whether an entry of an index is a tensor of integers, which selects elements of one dimension."""
     return isinstance(entry, torch.Tensor) and entry.dtype in (torch.int64, torch.int32)
 
 
 def store_by_index(tensor: torch.Tensor, index: Any, value: torch.Tensor) -> None:
-    """Write to the elements at an index of slices and tensors, of which C++ asks whether the value's sizes are one."""
+    """Write to the elements at an index of slices and tensors without C++ code that decides whether sizes are one."""
     entries = entries_of(index)
     indices = [entry if isinstance(entry, torch.Tensor) else None for entry in entries]
     view = tensor[tuple(slice(None) if isinstance(entry, torch.Tensor) else entry for entry in entries)]
@@ -106,7 +106,7 @@ def store_by_index(tensor: torch.Tensor, index: Any, value: torch.Tensor) -> Non
 
 @rewrites(torch.tensor, torch.as_tensor, always=True)
 def tensor_of_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """`torch.tensor(n)` is `torch.full((), n)`, and of a list the stack of these."""
+    """Rewrite `torch.tensor(n)` as `torch.full((), n)`, and the tensor of a list as a stack."""
     numbers = list(leaves(tuple(args[:1])))
     symbolic = [isinstance(number, torch.SymInt | torch.SymFloat) for number in numbers]
     plain = all(known or type(number) in (int, float, bool) for known, number in zip(symbolic, numbers, strict=True))
@@ -116,7 +116,7 @@ def tensor_of_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | 
 
 
 def filled(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
-    """A tensor of the numbers of nested lists."""
+    """Return a tensor of the numbers in nested lists."""
     if dtype is None:
         dtype = (
             torch.get_default_dtype()
@@ -133,7 +133,7 @@ def filled(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> t
 
 @rewrites(torch.linspace, always=True)
 def linspace(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """`torch.linspace(0, 1, n)`: so many floats."""
+    """Rewrite `torch.linspace(0, 1, n)` as an empty tensor of `n` floats, for its metadata."""
     arguments = dict(zip(("start", "end", "steps"), args, strict=False)) | dict(kwargs)
     ends = (arguments.get("start"), arguments.get("end"))
     plain = all(type(end) in (int, float) or isinstance(end, torch.SymInt) for end in ends)
@@ -148,7 +148,7 @@ def linspace(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 @rewrites(torch._C._nn.one_hot, always=True)
 def one_hot(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """`one_hot(x, n)`: so many integers for each of `x`."""
+    """Rewrite `one_hot(x, n)` as an empty tensor with `n` integers for each item of `x`, for its metadata."""
     classes = args[1] if len(args) > 1 else kwargs.get("num_classes")
     if not isinstance(classes, torch.SymInt) or args[0].dtype is not torch.int64 or not classes > 0:
         return None
@@ -156,7 +156,7 @@ def one_hot(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def triangle(reference: Callable[..., Any]) -> Callable[[Sequence[Any], Mapping[str, Any]], Call]:
-    """The indices of a triangle, by PyTorch's Python for them."""
+    """Return a rewrite that computes the indices of a triangle with PyTorch's Python reference."""
     return lambda args, kwargs: (reference, args, kwargs)
 
 

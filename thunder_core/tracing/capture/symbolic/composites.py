@@ -1,8 +1,8 @@
-"""Functions in Python that stand for those of PyTorch that are composed in C++ and ask for sizes as plain integers.
+"""Python functions that replace composite C++ functions of PyTorch that read sizes as plain integers.
 
-With symbolic sizes they give the metadata of a function's result, and its derivative; the program runs the function
+With symbolic sizes, they compute the metadata and the derivative of a function's result; the program runs the function
 itself. Most formulas are PyTorch's (LinearAlgebra.cpp, Correlation.cpp, SpectralOps.cpp, its references in Python).
-Each has the parameters of the function that it stands for.
+Each has the parameters of the function that it replaces.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ BEFORE = frozenset(REWRITES)
 
 
 def stands_for(*functions: Callable[..., Any]) -> Callable[[Python], Python]:
-    """Register a function in Python that stands for some of PyTorch's where sizes are symbolic.
+    """Register a Python function that replaces functions of PyTorch if sizes are symbolic.
 
-    Calls that do not fit its parameters are left as they are, and those for which it is None.
+    Calls that do not fit its parameters are left unchanged.
     """
 
     def register(python: Python) -> Python:
@@ -48,11 +48,11 @@ def stands_for(*functions: Callable[..., Any]) -> Callable[[Python], Python]:
     return register
 
 
-# ---- transforms of Fourier's, of so many points ---------------------------------------------------------------
+# ---- Fourier transforms with a given number of points ----
 
 
 def resized(tensor: Tensor, dim: int, size: Any) -> Tensor:
-    """The first elements of a dimension, with zeros behind them where there are not so many; `size` may be symbolic."""
+    """Return the first `size` elements of a dimension, padded with zeros; `size` may be symbolic."""
     if comparison_keys((tensor.shape[dim],)) == comparison_keys((size,)):
         return tensor
     shape = [*tensor.shape]
@@ -61,12 +61,12 @@ def resized(tensor: Tensor, dim: int, size: Any) -> Tensor:
 
 
 def points_of(name: str, size: Any) -> Any:
-    """The size that the last dimension of a transform's input needs for so many points of the result."""
+    """Return the size of the last dimension of a transform's input for `size` points in the result."""
     return size // 2 + 1 if name.startswith(COMPLEX_TO_REAL) else size
 
 
 def transform_of_one(function: Callable[..., Any]) -> Python:
-    """A transform along one dimension, in Python."""
+    """Return a transform along one dimension, in Python."""
 
     def transform(input: Tensor, n: Any = None, dim: int = -1, norm: Any = None) -> Any:  # noqa: A002
         if n is not None and n >= 1 and -input.dim() <= dim < input.dim():
@@ -77,7 +77,7 @@ def transform_of_one(function: Callable[..., Any]) -> Python:
 
 
 def transform_of_some(function: Callable[..., Any]) -> Python:
-    """A transform along some dimensions, in Python."""
+    """Return a transform along several dimensions, in Python."""
 
     def transform(input: Tensor, s: Any = None, dim: Any = None, norm: Any = None) -> Any:  # noqa: A002
         if dim is None and function.__name__.endswith("2"):
@@ -91,7 +91,7 @@ def transform_of_some(function: Callable[..., Any]) -> Python:
 
 
 def resized_in_all(name: str, tensor: Tensor, sizes: Sequence[Any], dims: Sequence[int]) -> Tensor:
-    """The input of a transform along some dimensions, with so many elements in each as it takes of it."""
+    """Return the input of a transform along several dimensions, resized to the elements that it uses."""
     for place, (size, dim) in enumerate(zip(sizes, dims, strict=False)):
         if size >= 1 and -tensor.dim() <= dim < tensor.dim():
             tensor = resized(tensor, dim, points_of(name, size) if place == len(sizes) - 1 else size)
@@ -112,7 +112,7 @@ stands_for(torch.istft)(_refs.istft)
 
 @stands_for(torch.kron, torch.Tensor.kron)
 def kron(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
-    """The product of Kronecker: each element of one tensor times the other tensor."""
+    """Return the Kronecker product: each element of one tensor times the other tensor."""
     dims = max(input.dim(), other.dim())
     ours, theirs = ([1] * (dims - tensor.dim()) + [*tensor.shape] for tensor in (input, other))
     product = input.reshape(interleaved(ours, [1] * dims)) * other.reshape(interleaved([1] * dims, theirs))
@@ -120,20 +120,20 @@ def kron(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
 
 
 def interleaved(evens: Sequence[Any], odds: Sequence[Any]) -> list[Any]:
-    """The first of the one, the first of the other, the second of the one, and so on."""
+    """Return the items of two sequences in alternation."""
     return [size for pair in zip(evens, odds, strict=True) for size in pair]
 
 
 @rewrites(torch.linalg.multi_dot, torch.chain_matmul)
 def multi_dot(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """The product of two or three matrices; of more, the order is one for each sizes."""
+    """Rewrite the product of two or three matrices; for more matrices, the best order depends on the sizes."""
     tensors = args[0] if len(args) == 1 and type(args[0]) in (tuple, list) else args
     matrices = all(isinstance(tensor, Tensor) and tensor.dim() == MATRIX for tensor in tensors)
     return (product_of_chain, tuple(tensors), {}) if matrices and len(tensors) in (PAIR, THREE) and not kwargs else None
 
 
 def product_of_chain(first: Tensor, *others: Tensor) -> Tensor:
-    """The product of two or three matrices in the order that takes fewer multiplications."""
+    """Return the product of two or three matrices in the order with fewer multiplications."""
     if len(others) == 1:
         return first.mm(others[0])
     second, third = others
@@ -144,7 +144,7 @@ def product_of_chain(first: Tensor, *others: Tensor) -> Tensor:
 
 @stands_for(torch.bilinear, torch.nn.functional.bilinear)
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The form in two vectors for each matrix of the weight."""
+    """Return the bilinear form of two vectors for each matrix of the weight."""
     outputs, ours, theirs = weight.shape
     left = input1.reshape(-1, ours) @ weight.permute(1, 0, 2).reshape(ours, outputs * theirs)
     products = (left.view(-1, outputs, theirs) * input2.reshape(-1, 1, theirs)).sum(-1)
@@ -157,7 +157,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 
 @rewrites(torch.cov, torch.Tensor.cov)
 def cov(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """The covariances of variables that are observed equally often; None for weights."""
+    """Rewrite the covariances of equally weighted observations; None for weights."""
     if kwargs.keys() - {"correction"} or len(args) != 1 or not 1 <= args[0].dim() <= MATRIX:
         return None
     observations = args[0].shape[-1]
@@ -165,7 +165,7 @@ def cov(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def covariances(observed: Tensor, correction: Any = 1) -> Tensor:
-    """The covariance matrix of variables, whose observations are the columns."""
+    """Return the covariance matrix of variables whose observations are the columns."""
     rows = observed.reshape(1, -1) if observed.dim() == 1 else observed
     rows = rows if rows.is_floating_point() or rows.is_complex() else rows.to(torch.get_default_dtype())
     centered = rows - rows.mean(1, keepdim=True)
@@ -175,7 +175,7 @@ def covariances(observed: Tensor, correction: Any = 1) -> Tensor:
 
 @stands_for(torch.corrcoef, torch.Tensor.corrcoef)
 def corrcoef(input: Tensor) -> Tensor:  # noqa: A002
-    """The correlations of variables, whose observations are the columns."""
+    """Return the correlations of variables whose observations are the columns."""
     matrix = covariances(input)
     if not matrix.dim():
         return matrix / matrix
@@ -186,35 +186,35 @@ def corrcoef(input: Tensor) -> Tensor:  # noqa: A002
     return torch.complex(matrix.real.clip(-1, 1), matrix.imag.clip(-1, 1))
 
 
-# ---- derivatives that C++ computes by plain sizes ------------------------------------------------------------
+# ---- derivatives that C++ computes from plain sizes ----
 
 
 class CumulativeSum(torch.autograd.Function):
-    """The sums of the first elements, whose derivative does not ask whether there is but one."""
+    """The cumulative sum, with a derivative that does not decide whether there is only one element."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-        """The sums along a dimension."""
+        """Return the sums along a dimension."""
         ctx.dim, ctx.dtype = dim, tensor.dtype
         return torch.cumsum(tensor, dim, dtype=dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        """The gradient of the tensor, added in its dtype."""
+        """Return the gradient of the tensor, summed in its dtype."""
         return gradient.to(ctx.dtype).flip(ctx.dim).cumsum(ctx.dim).flip(ctx.dim), None, None
 
 
 class CumulativeProduct(torch.autograd.Function):
-    """The products of the first elements, whose derivative holds for all sizes, and where elements are zero.
+    """The cumulative product, with a derivative for all sizes and for elements that are zero.
 
-    The derivative of the product up to `k` by the element `i` is the product of all others up to `k`: a matrix, whose
-    rows are cumulative products with one in the place of `i`. The result is saved as by PyTorch's own derivative, which
-    refuses a result that was written to.
+    The derivative of the product up to `k` by element `i` is the product of all other elements up to `k`. These form a
+    matrix whose rows are cumulative products with one at position `i`. The result is saved as in PyTorch's own
+    derivative, which refuses a result that was written to.
     """
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-        """The products along a dimension."""
+        """Return the products along a dimension."""
         ctx.dim = dim
         result = torch.cumprod(tensor, dim, dtype=dtype)
         ctx.save_for_backward(tensor, result)
@@ -222,7 +222,7 @@ class CumulativeProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        """The gradient of the tensor."""
+        """Return the gradient of the tensor."""
         tensor, _ = ctx.saved_tensors
         factors = tensor.to(gradient.dtype).movedim(ctx.dim, -1).unsqueeze(-2)
         size = factors.shape[-1]
@@ -230,12 +230,12 @@ class CumulativeProduct(torch.autograd.Function):
         is_itself, is_before = itself[:, None] == itself, itself[:, None] > itself
         others = torch.where(is_itself, torch.ones_like(factors), factors).cumprod(-1)
         partial = torch.where(is_before, torch.zeros_like(others), others).conj()
-        found = (gradient.movedim(ctx.dim, -1).unsqueeze(-2) * partial).sum(-1)
-        return found.movedim(-1, ctx.dim).to(tensor.dtype), None, None
+        result = (gradient.movedim(ctx.dim, -1).unsqueeze(-2) * partial).sum(-1)
+        return result.movedim(-1, ctx.dim).to(tensor.dtype), None, None
 
 
 def cumulative(plain: Python, function: type[torch.autograd.Function]) -> Python:
-    """A cumulative sum or product, with this derivative where the numbers are real."""
+    """Return a cumulative sum or product, with the derivative of `function` for real numbers."""
 
     def python(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:  # noqa: A002
         if not input.dim() or not input.is_floating_point():
@@ -252,7 +252,7 @@ stands_for(torch.cumprod, torch.Tensor.cumprod)(cumulative_product)
 
 @stands_for(torch.linalg.vander)
 def vander(x: Tensor, *, N: Any = None) -> Tensor:  # noqa: N803 (PyTorch's name for it)
-    """The powers of the elements, beginning at zero."""
+    """Return the powers of the elements, beginning with the power zero."""
     count = x.shape[-1] if N is None else N
     if not count > 1:
         raise RuntimeError("N must be greater than 1.")
@@ -262,14 +262,14 @@ def vander(x: Tensor, *, N: Any = None) -> Tensor:  # noqa: N803 (PyTorch's name
 
 @rewrites(torch.sgn, torch.Tensor.sgn)
 def sgn(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """The sign of real numbers; None for complex ones."""
+    """Rewrite the sign of real numbers; None for complex numbers."""
     tensor = args[0] if args else kwargs["input"]
     return None if kwargs.keys() - {"input"} or tensor.is_complex() else (torch.sign, (tensor,), {})
 
 
 @rewrites(torch.hash_tensor, torch.Tensor.hash_tensor)
 def hash_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """One number for each part of a tensor; `any` has as many."""
+    """Rewrite the hashes of parts of a tensor: `any` returns the same number of elements."""
     arguments = dict(zip(("input", "dim"), args, strict=False)) | dict(kwargs)
     if arguments.keys() - {"input", "dim", "keepdim"} or arguments.get("input") is None:
         return None
@@ -277,16 +277,16 @@ def hash_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def hashes(tensor: Tensor, dim: Any, keepdim: bool) -> Tensor:
-    """A tensor of the shape and dtype that hashes have."""
+    """Return a tensor with the shape and dtype of the hashes."""
     return torch.any(tensor, dim, keepdim).to(torch.uint64)
 
 
-# ---- places --------------------------------------------------------------------------------------------------
+# ---- indices ----
 
 
 @stands_for(torch.take_along_dim, torch.Tensor.take_along_dim)
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:  # noqa: A002
-    """The elements at places along a dimension, where both are broadcast in all others."""
+    """Return the elements at indices along a dimension; both tensors are broadcast in the other dimensions."""
     if dim is None:
         return input.reshape(-1).gather(0, indices.reshape(-1))
     dim = dim % max(input.dim(), 1)
@@ -299,15 +299,16 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
 
 def _with(shape: Sequence[Any], dim: int, size: Any) -> list[Any]:
-    """A shape with another size in one dimension."""
+    """Return a shape with another size in one dimension."""
     return [*shape[:dim], size, *shape[dim + 1 :]]
 
 
 @rewrites(torch.block_diag)
 def block_diag(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Matrices of one dtype along the diagonal of one; None for several, for which the kernel has rules of its own.
+    """Rewrite the block-diagonal matrix of matrices of one dtype; None for several dtypes, which the kernel promotes.
 
-    So it has where a vector has no elements: PyTorch's derivative takes the gradients of the others from other rows.
+    Return None also if a vector without elements may need a gradient: PyTorch's derivative then takes the gradients of
+    the other matrices from other rows.
     """
     dtypes = {getattr(matrix, "dtype", None) for matrix in args}
     if kwargs or len(dtypes) > 1:
@@ -318,7 +319,7 @@ def block_diag(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 @rewrites(torch.combinations)
 def combinations(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """The single elements of a vector, or its pairs; None for more, whose number has no simple formula."""
+    """Rewrite the single elements of a vector, or its pairs; None for more elements, which have no simple formula."""
     arguments = dict(zip(("input", "r", "with_replacement"), args, strict=False)) | dict(kwargs)
     if arguments.get("input") is None or arguments["input"].dim() != 1 or arguments.get("r", PAIR) not in (1, PAIR):
         return None
@@ -326,7 +327,7 @@ def combinations(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def chosen(tensor: Tensor, count: int, repeated: bool) -> Tensor:
-    """The single elements of a vector, or its pairs, with themselves or without."""
+    """Return the single elements of a vector, or its pairs, with or without repetition."""
     if count == 1:
         return tensor.clone().unsqueeze(1)
     size = tensor.shape[0]
@@ -336,7 +337,7 @@ def chosen(tensor: Tensor, count: int, repeated: bool) -> Tensor:
 
 @rewrites(torch.gradient)
 def gradient(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Estimated derivatives of samples at equal distances; None where distances or coordinates are given."""
+    """Rewrite the estimated derivatives of samples at equal distances; None if distances or coordinates are given."""
     arguments = dict(zip(("input",), args, strict=False)) | dict(kwargs)
     unusual = arguments.get("spacing") is not None or arguments.keys() - {"input", "spacing", "dim", "edge_order"}
     if unusual or len(args) > 1 or arguments.get("edge_order", 1) != 1:
@@ -345,13 +346,13 @@ def gradient(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def differences(tensor: Tensor, dims: Any) -> tuple[Tensor, ...]:
-    """Half the differences of both neighbours, along each dimension, and at its ends those to the only one."""
+    """Return half the difference of both neighbours along each dimension; one-sided differences at its ends."""
     chosen_dims = range(tensor.dim()) if dims is None else (dims,) if isinstance(dims, int) else dims
     return tuple(differences_along(tensor, dim) for dim in chosen_dims)
 
 
 def differences_along(tensor: Tensor, dim: int) -> Tensor:
-    """Half the differences of both neighbours along a dimension, and at its ends those to the only one."""
+    """Return half the difference of both neighbours along a dimension; one-sided differences at its ends."""
     size = tensor.shape[dim]
     if not size > 1:
         raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
@@ -361,4 +362,4 @@ def differences_along(tensor: Tensor, dim: int) -> Tensor:
     return torch.cat([first, inner, last], dim)
 
 
-COMPOSITES = frozenset(REWRITES) - BEFORE  # what runs is the function itself
+COMPOSITES = frozenset(REWRITES) - BEFORE  # the program runs the functions themselves

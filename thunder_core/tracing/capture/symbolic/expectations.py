@@ -1,4 +1,4 @@
-"""Bound symbols that check, at each call, that another one gives what the recording was made with."""
+"""Bound symbols that check, at each call, that another bound symbol returns the value from recording."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.tracing.library.objects import expect_items, expect_layout, ex
 
 
 def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> Iterator[BoundSymbol]:
-    """The bound symbol, and those that end a call for which it gives something else."""
+    """Yield the bound symbol, and checks that end a call for which its result differs."""
     if type(output) in (tuple, list):
         all_values = Proxy(next_name())
         yield replace(bsym, output=all_values)
@@ -30,17 +30,17 @@ def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> It
 
 
 def counted(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
-    """The bound symbols that end a call for which another one gives other sizes than the prologue has counted."""
+    """Yield checks that end a call for which a bound symbol returns other sizes than the prologue has counted."""
     for proxy in bsym.outputs:
         if isinstance(proxy, TensorProxy):
             yield _check(bsym, expect_shape, proxy, replace_leaves(tuple(proxy.shape), number_of))
 
 
 def foreseen(bsym: BoundSymbol, proxy: Proxy, value: Any) -> BoundSymbol:
-    """The bound symbol, at the place of another, that ends a call in which a number is not what it is now."""
+    """Return a bound symbol, at the place of `bsym`, that ends a call in which a number has another value."""
     return _check(bsym, expect_value, proxy, value)
 
 
 def _check(bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: Any = None) -> BoundSymbol:
-    """A bound symbol, at the place of another, that checks what that one gave."""
+    """Return a bound symbol, at the place of `bsym`, that checks its result."""
     return BoundSymbol(symbol_of(check), args, {}, output, (), bsym.source, bsym.module, ordered=True)

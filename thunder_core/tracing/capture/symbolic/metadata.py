@@ -1,8 +1,8 @@
-"""Metadata of operations on tensors with symbolic sizes, where PyTorch's functions for it are not right for all sizes.
+"""Metadata of operations with symbolic sizes for which PyTorch's meta functions are not right for all sizes.
 
-While they are asked to take one way for all sizes, those functions do not look whether a size is one that `squeeze`
-drops, whether a length is -1, which stands for another one, or whether a place is counted from the end or there at all.
-That is decided before, and constrains the symbols.
+In the mode for all sizes, these meta functions ignore three conditions: whether `squeeze` drops a size of one, whether
+a length is -1 and has to be inferred, and whether an index is negative or out of range. These conditions are decided
+before the meta function runs, which constrains the symbols.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ LENGTHS = frozenset({"size", "shape", "sizes"})  # arguments that are lengths of
 
 
 def decide(operation: Any, args: Any, kwargs: Any) -> None:
-    """Decide by the symbols that an operation is given what its function for metadata takes for granted."""
+    """Decide the conditions on symbols that an operation's meta function assumes."""
     if operation.overloadpacket in DECISIONS:
         DECISIONS[operation.overloadpacket](*args)
     if operation.overloadpacket in VIEWS:
         decide_viewed(*args)
     schema = operation._schema.arguments
-    for argument, value in (*zip(schema, args, strict=False), *((one, kwargs.get(one.name)) for one in schema)):
+    keywords = ((argument, kwargs.get(argument.name)) for argument in schema)
+    for argument, value in (*zip(schema, args, strict=False), *keywords):
         if argument.name in LENGTHS and isinstance(value, tuple | list):
             decide_lengths(value)
 
 
 def decide_lengths(lengths: tuple[Any, ...] | list[Any]) -> None:
-    """Decide whether lengths are negative; one that is has its value: it stands for another one, or is an error."""
+    """Decide whether lengths are negative; a negative length is read, because it is -1 or an error."""
     for length in lengths:
         if isinstance(length, torch.SymInt) and length < 0:
             int(length)
 
 
 def decide_viewed(tensor: torch.Tensor, shape: Any) -> None:
-    """Decide that all sizes are one where a tensor is viewed without dimensions: PyTorch drops those it knows."""
+    """Decide that all sizes are one if a tensor is viewed without dimensions, because PyTorch drops known ones."""
     if isinstance(shape, tuple | list) and not shape:
         for size in tensor.shape:
             bool(size == 1)
@@ -57,7 +58,7 @@ def decide_squeezed(tensor: torch.Tensor, dims: Any = None) -> None:
 
 
 def decide_selected(tensor: torch.Tensor, dim: int, index: Any) -> None:
-    """Decide whether a place is counted from the end, and that there is an element at it."""
+    """Decide whether an index is negative, and that it is in range."""
     if isinstance(index, torch.SymInt) and -tensor.dim() <= dim < tensor.dim():
         bool(index >= 0)
         bool(-tensor.shape[dim] <= index)
@@ -65,7 +66,7 @@ def decide_selected(tensor: torch.Tensor, dim: int, index: Any) -> None:
 
 
 def decide_selected_of_second(tensor: torch.Tensor, source: torch.Tensor, dim: int, index: Any) -> None:
-    """Decide likewise for a place that another tensor is written to."""
+    """Decide the same for an index into a tensor that another tensor is written to."""
     decide_selected(tensor, dim, index)
 
 
@@ -83,10 +84,10 @@ VIEWS = frozenset({aten.view, aten._unsafe_view})
 
 
 def deciding(operation: Any) -> AbstractContextManager[Any]:
-    """While this lasts, the function for metadata of an operation asks what was decided beforehand, and no more.
+    """Let an operation's meta function use the decisions, and make no others, during the block.
 
-    It would not ask, as long as sizes are not looked at (`size_oblivious`), for a size that is an expression; that of a
-    convolution would ask more.
+    In the mode for all sizes (`size_oblivious`), it would not use decisions about a size that is an expression. The
+    meta function of a convolution would decide more.
     """
     if operation.overloadpacket in CONVOLUTIONS:
         return convolutions_for_all_sizes()
@@ -97,12 +98,12 @@ def deciding(operation: Any) -> AbstractContextManager[Any]:
 
 
 def is_between_symbols(args: Any, kwargs: Any) -> bool:
-    """Whether a call of `aten.slice` begins or ends at a symbolic place."""
+    """Whether a call of `aten.slice` has a symbolic start or end."""
     return any(isinstance(place, torch.SymInt) for place in (*args[2:4], kwargs.get("start"), kwargs.get("end")))
 
 
 def sliced(tensor: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> torch.Tensor:
-    """The part of a tensor between two places, whose size is an expression of these."""
+    """Return the part of a tensor between two indices, whose size is an expression of them."""
     shape, strides = list(tensor.shape), list(tensor.stride())
     size = shape[dim]
     first = 0 if start is None else _place(start, size)
@@ -114,7 +115,7 @@ def sliced(tensor: torch.Tensor, dim: int = 0, start: Any = None, end: Any = Non
 
 
 def _place(place: Any, size: Any) -> Any:
-    """A place within a dimension, counted from its beginning: places outside of it are at its ends."""
+    """Return an index as a position from the beginning of a dimension, clamped to its ends."""
     if type(place) is int and place == sys.maxsize:
         return size
     if place < 0:

@@ -1,4 +1,4 @@
-"""Proxies moved out of their environment of symbols: to another one, where what is decided by sizes is noted apart."""
+"""Proxies moved to another shape environment, in which decisions about sizes are recorded separately."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Sizing(Protocol):
     """The environment in which sizes are compared."""
 
     def simplified(self, size: Any) -> Any:
-        """A size or a number as something to compare it by."""
+        """Return a size or a number in a form that can be compared."""
 
 
 class AtHints:
-    """In place of an environment: each size is the value that it had while tracing."""
+    """A replacement for an environment, in which each size has its value at tracing."""
 
     def simplified(self, size: Any) -> Any:
-        """The value of a size or a number."""
+        """Return the value of a size or a number at tracing."""
         return size.node.hint if isinstance(size, torch.SymInt | torch.SymFloat) else size
 
 
@@ -35,7 +35,7 @@ AT_HINTS = AtHints()
 
 
 def at_hints(tree: Any) -> Any:
-    """Nested arguments with the values that sizes and numbers had while tracing in place of symbolic ones."""
+    """Return nested arguments with symbolic sizes and numbers replaced by their values at tracing."""
     return replace_leaves(tree, _at_hints)
 
 
@@ -46,13 +46,13 @@ def _at_hints(leaf: Any) -> Any:
 
 @dataclass(frozen=True)
 class Move:
-    """The way of sizes into an environment, in which `symbols` of the other one have other names."""
+    """A mapping of sizes to an environment, in which `symbols` of the other environment have other names."""
 
     environment: TraceShapeEnv
     symbols: Mapping[sympy.Symbol, sympy.Symbol] = field(default_factory=dict)
 
     def size(self, size: Any) -> Any:
-        """A size or a number, or the same expression in the other environment."""
+        """Return a size or a number with the same expression in the other environment."""
         if not isinstance(size, torch.SymInt | torch.SymFloat):
             return size
         expression = size.node.expr.xreplace(self.symbols)
@@ -61,10 +61,10 @@ class Move:
         return size_for_trace(self.environment.create_symintnode(expression, hint=hint_of(size)))
 
     def leaf(self, leaf: Any) -> Any:
-        """A proxy with its sizes in the other environment; all else as it is."""
+        """Return a proxy with its sizes in the other environment; other leaves are returned unchanged."""
         return with_sizes(leaf, self.size)
 
     def operation(self, operation: BoundSymbol) -> BoundSymbol:
-        """An operation on proxies in the other environment."""
+        """Return an operation on proxies in the other environment."""
         args, kwargs, output = replace_leaves((operation.args, dict(operation.kwargs), operation.output), self.leaf)
         return replace(operation, args=args, kwargs=kwargs, output=output)

@@ -1,4 +1,4 @@
-"""Symbolic numbers: those from outside that differ from call to call, and the values of tensors."""
+"""Symbolic numbers: numbers from outside that differ between calls, and the values of tensors."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ STRUCTURE = frozenset(
 class SymbolicNumber:
     """A number whose value is known only when the trace runs; arithmetic with it is recorded as bound symbols.
 
-    Where the program branches on a comparison of such numbers, a check in the trace or a guard requires the same
-    outcome at each call. `concretize()` returns the number's value in this call and has it guarded, or raises.
+    If the program branches on a comparison of such numbers, a check in the trace or a guard requires the same outcome
+    at each call. `concretize()` returns the number's value in this call and has it guarded, or raises an error.
 
-    A number that comes from outside, or is computed from such numbers alone, has a `source`, the path by which the
-    prologue gets it. Arithmetic with such numbers is done in the prologue, and outcomes are guarded there. `size` is
-    its `torch.SymInt` where it is an expression in symbols. A `drawn` number is another one at each call.
+    A number that comes from outside, or is computed only from such numbers, has a `source`, the path with which the
+    prologue gets it. The prologue does the arithmetic with such numbers, and guards the outcomes. `size` is its
+    `torch.SymInt` if it is an expression in symbols. A `drawn` number has a new value at each call.
     """
 
     proxy: Proxy
@@ -43,44 +43,44 @@ class SymbolicNumber:
 
 
 class Sources(Protocol):
-    """The sources of numbers from outside; a source is a path to one, or to what is computed from such numbers."""
+    """The sources of numbers from outside; a source is a path to a number, or to a value computed from such numbers."""
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Any:
         """Return the source of a function's result for sources and constants; `value` is the result in this call."""
 
     def guard(self, source: Any) -> None:
-        """Guard the number or condition at a source: at each call it has to be what it is in this one."""
+        """Guard the number or condition at a source: it must have the same value at each call."""
 
     def name(self, source: Any) -> str:
         """Return the name of the number at a source as an input of the trace."""
 
 
 class SymbolicFloat(SymbolicNumber, torch.SymFloat):
-    """A symbolic float, of the class that PyTorch has for these, which its operations take as a number."""
+    """A symbolic float, a subclass of PyTorch's symbolic floats, which its operations accept as numbers."""
 
     kind = float
 
     def __init__(self, proxy: Proxy, numbers: Numbers, concretize: Callable[[], float]) -> None:
-        torch.SymFloat.__init__(self, self)  # type: ignore[no-untyped-call]  # C++ asks the node: `guard_float`
+        torch.SymFloat.__init__(self, self)  # type: ignore[no-untyped-call]  # C++ calls `guard_float`
         self.proxy, self.numbers, self.concretize = proxy, numbers, concretize
 
     def guard_float(self, file: str, line: int) -> float:  # noqa: ARG002
-        """Return the value, which is guarded, to code in C++."""
+        """Return the value to C++ code, and guard it."""
         value: float = self.concretize()
         return value
 
 
 class SymbolicInteger(SymbolicNumber, torch.SymInt):
-    """A symbolic integer, of the class that PyTorch has for these, which its operations take as a number."""
+    """A symbolic integer, a subclass of PyTorch's symbolic integers, which its operations accept as numbers."""
 
     kind = int
 
     def __init__(self, proxy: Proxy, numbers: Numbers, concretize: Callable[[], int]) -> None:
-        torch.SymInt.__init__(self, self)  # type: ignore[no-untyped-call]  # C++ asks the node: `guard_int`
+        torch.SymInt.__init__(self, self)  # type: ignore[no-untyped-call]  # C++ calls `guard_int`
         self.proxy, self.numbers, self.concretize = proxy, numbers, concretize
 
     def guard_int(self, file: str, line: int) -> int:  # noqa: ARG002
-        """Return the value, which is guarded, to code in C++."""
+        """Return the value to C++ code, and guard it."""
         value: int = self.concretize()
         return value
 
@@ -94,11 +94,11 @@ RESULT_CLASSES: dict[Callable[..., Any], type] = {
     **dict.fromkeys((math.sqrt, math.exp, math.expm1, math.log, math.log2, math.log10, math.log1p), float),
     **dict.fromkeys((math.sin, math.cos, math.tan, math.tanh, math.fabs), float),
 }
-MAY_RAISE = frozenset({*RESULT_CLASSES, operator.pow})  # by the numbers that they are given, division apart
+MAY_RAISE = frozenset({*RESULT_CLASSES, operator.pow})  # depending on their arguments, besides divisions
 PREDICATES: tuple[Callable[..., bool], ...] = (math.isnan, math.isinf, math.isfinite)
 SYMBOLIC_CLASSES: dict[type, type[Any]] = {float: SymbolicFloat, int: SymbolicInteger}
 PLAIN = (int, float, bool)
-SCALARS = (int, float, complex)  # and classes derived from these, such as those of NumPy's numbers
+SCALARS = (int, float, complex)  # and subclasses, such as NumPy's numbers
 
 
 def _binary_method(
@@ -149,7 +149,7 @@ def _rounded(self: SymbolicNumber, digits: Any = None) -> Any:
 
 
 def _hash(self: SymbolicNumber) -> int:
-    """Return the hash, by which a container looks a number up; its value is guarded unless that is settled already."""
+    """Return the hash for a container lookup; the value is guarded unless the outcome of the lookup is known."""
     numbers = self.numbers
     if numbers.looked_up is not self:
         return hash(self.concretize())
@@ -158,7 +158,7 @@ def _hash(self: SymbolicNumber) -> int:
 
 
 def _is_integer(self: SymbolicFloat) -> bool:
-    """Whether a float has no fraction, which is an outcome that is guarded."""
+    """Whether a float has no fraction; the outcome is guarded."""
     fraction: Any = operator.mod(self, 1)
     return bool(fraction == 0)
 
@@ -183,7 +183,7 @@ def _bitwise_and(self: SymbolicInteger, other: Any) -> Any:
     return rest if other >= 0 else self - rest
 
 
-# Of integers and constants these are arithmetic.
+# For integers and constants, these operators can be expressed as arithmetic.
 BITWISE: dict[str, Callable[..., Any]] = {
     "__lshift__": _shifted_left,
     "__rshift__": _shifted_right,
@@ -217,10 +217,10 @@ for _name, _method in BITWISE.items():
 class Numbers:
     """The symbolic numbers of one recording.
 
-    `emit` appends the bound symbols that compute them. `measure(proxy)` returns the value that a bound symbol has in
-    this call and has it guarded, or raises. Numbers from outside are not measured: `from_outside` has them by name, and
-    `outside_values` their values in this call. `looked_up` is the number that a container is about to be asked for,
-    which is known to be none of its keys.
+    `emit` appends the bound symbols that compute them. `measure(proxy)` returns the value of a bound symbol in this
+    call and has it guarded, or raises an error. Numbers from outside are not measured: `from_outside` has them by name,
+    and `outside_values` their values in this call. `looked_up` is the number that a container is about to look up, and
+    that is known not to be one of its keys.
     """
 
     def __init__(
@@ -241,12 +241,12 @@ class Numbers:
         self._next_name = next_name
         self._emit = emit
         self._measure = measure
-        self.are_values_needed: Callable[[], bool] = lambda: False  # at the present line, by what is computed
+        self.are_values_needed: Callable[[], bool] = lambda: False  # at the present line, by the computations there
 
     def at_source(self, source: Any, value: Any, *, drawn: bool = False) -> SymbolicNumber:
-        """Return the symbolic number at a source; where the program asks for its value, that is guarded there.
+        """Return the symbolic number at a source; if the program reads its value, the value is guarded.
 
-        An integer is an expression in symbols where sizes are, unless it is drawn at each call.
+        An integer is an expression in symbols if sizes are, unless it is drawn at each call.
         """
         assert self.sources is not None
         if self.sizes is not None and type(value) is int and not drawn:
@@ -266,7 +266,7 @@ class Numbers:
         return number
 
     def unknown_float(self, name: str) -> SymbolicNumber:
-        """Return a float of that name of which nothing is known; asking for its value raises `TypeError`."""
+        """Return a float of unknown value with this name; reading its value raises `TypeError`."""
         self.any_symbolic = True
 
         def refuse() -> float:
@@ -275,7 +275,7 @@ class Numbers:
         return SymbolicFloat(Proxy(name), self, refuse)
 
     def new(self, kind: type) -> SymbolicNumber:
-        """Return a new symbolic number, as the result of a bound symbol to be recorded."""
+        """Return a new symbolic number for the result of a bound symbol to be recorded."""
         self.any_symbolic = True
         proxy = Proxy(self._next_name())
 
@@ -290,7 +290,7 @@ class Numbers:
         return self.sizes is not None and self.sizes.is_expression(function, operands)
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """Return the result of a function of numbers; it is computed in the prologue if all come from outside."""
+        """Return the result of a function of numbers; the prologue computes it if all numbers come from outside."""
         operands = self.simplified(operands)
         if self.is_expression(function, operands):
             return self.sizes.compute(function, operands, self)
@@ -307,7 +307,7 @@ class Numbers:
         return self._computed[key]
 
     def decide(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
-        """Return the outcome of a condition on numbers, which has to be the same at each call."""
+        """Return the outcome of a condition on numbers, which must be the same at each call."""
         operands = self.simplified(operands)
         if not numbers_in(operands):
             return bool(function(*operands))
@@ -328,14 +328,14 @@ class Numbers:
         return outcome
 
     def _decide_ahead(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
-        """Return the outcome of a condition on numbers from outside, which is guarded."""
+        """Return the outcome of a condition on numbers from outside, and guard it."""
         assert self.sources is not None
         outcome = bool(function(*self._values(operands)))
         self.sources.guard(self.sources.compute(function, _sources(operands), outcome))
         return outcome
 
     def _compute_ahead(self, key: Hashable, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """Return the result of a function of numbers from outside; where it raises, their values are guarded."""
+        """Return the result of a function of numbers from outside; if it raises an error, guard their values."""
         assert self.sources is not None
         try:
             value = function(*self._values(operands))
@@ -359,7 +359,7 @@ class Numbers:
         return self._concrete[name]
 
     def simplified(self, tree: Any) -> Any:
-        """Return nested values with each symbolic number whose value is guarded already replaced by that value."""
+        """Return nested values with each symbolic number whose value is already guarded replaced by the value."""
 
         def value(leaf: Any) -> Any:
             if not isinstance(leaf, SymbolicNumber):
@@ -370,14 +370,14 @@ class Numbers:
 
 
 def value_of(leaf: Any, outside_values: Mapping[str, Any]) -> Any:
-    """Return the value that a number from outside has in this call; anything else as it is."""
+    """Return the value of a number from outside in this call; return other values unchanged."""
     if not isinstance(leaf, SymbolicNumber):
         return leaf
     return outside_values[leaf.proxy.name] if leaf.size is None else leaf.size.node.hint
 
 
 def kind_of(function: Callable[..., Any], operands: tuple[Any, ...]) -> type | None:
-    """Return the class of a function's result for numbers of these classes; None where it depends on their values."""
+    """Return the class of a function's result for these operands; None if it depends on their values."""
     if not numbers_in(operands):
         return None
     if function in RESULT_CLASSES and len(operands) == 1:
@@ -390,7 +390,7 @@ def kind_of(function: Callable[..., Any], operands: tuple[Any, ...]) -> type | N
 
 
 def are_from_outside(operands: tuple[Any, ...]) -> bool:
-    """Whether all symbolic numbers among these operands, which have one at least, come from outside."""
+    """Whether all symbolic numbers among these operands come from outside."""
     return all(number.source is not None for number in numbers_in(operands))
 
 
@@ -413,14 +413,14 @@ def _bound_symbol(function: Callable[..., Any], args: tuple[Any, ...], output: P
 
 
 def scalar_kind(fake: torch.Tensor) -> type | None:
-    """Return float or int for a fake of one element of that kind whose value is unknown, and else None."""
+    """Return float or int for a fake with one element of this kind and an unknown value, and None otherwise."""
     if fake.numel() != 1 or getattr(fake, "constant", None) is not None or fake.is_complex():
         return None
     return float if fake.is_floating_point() else int if fake.dtype is not torch.bool else None
 
 
 def numbers_in(tree: Any) -> list[Any]:
-    """Return each symbolic number among nested values, once, in order."""
+    """Return the symbolic numbers among nested values, without duplicates, in order."""
     return list({id(leaf): leaf for leaf in leaves(tree) if isinstance(leaf, SymbolicNumber)}.values())
 
 

@@ -1,12 +1,12 @@
-"""Floats from outside in operations whose C++ takes plain ones: found again by two values that stand for each.
+"""Floats from outside in operations whose C++ code takes plain floats: they are identified by two stand-in values.
 
-An operation, or its derivative, runs twice on tensors without data, with two values that nobody writes in place of each
-float. Wherever both runs have a value and its twin, or what one function makes of both (`1 - x`, `1 / x`), that is the
-float, or the function of it. Where they differ in anything else, this is not possible.
+An operation, or its derivative, runs twice on fakes, with two unusual values in place of each float. If the two runs
+have a value and its twin at the same position, or a function of both (`1 - x`, `1 / x`), the value is the float, or the
+function of the float. If the runs differ in any other way, the float cannot be symbolic.
 
-PyTorch's formulas take other ways for some values: a power of zero, a norm of one, of less than one, or of more than
-two. So the values that stand for a float lie between the same two of `LANDMARKS` as the float does, and so do all
-floats that a program serves. Floats between the same two keep their order, and equal ones stay equal, since C++ may
+PyTorch's formulas have special cases: a power of zero, a norm of one, of less than one, or of more than two. So the
+stand-in values of a float are between the same two `LANDMARKS` as the float, and so are all floats that a program
+serves. Floats between the same two landmarks keep their order, and equal floats stay equal, because C++ code may
 compare them.
 """
 
@@ -24,35 +24,35 @@ from torch.utils._sympy.functions import OpaqueUnaryFn_log, OpaqueUnaryFn_sqrt
 
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 
-LARGEST = 1e300  # of the floats that something stands for: infinity takes ways of its own
+LARGEST = 1e300  # of the floats with stand-ins, because infinity has special cases
 LANDMARKS = (-LARGEST, 0.0, 1.0, 2.0, LARGEST)
-SPAN = 4.0  # of what stands for floats beyond the last landmark
-STEP = 0.6180339887498949  # whose multiples have fractions that no simple function takes to one another
+SPAN = 4.0  # of the stand-ins for floats beyond the last landmark
+STEP = 0.6180339887498949  # multiples of it have fractions that no simple function maps to each other
 TWINS = (1, 2)
 MARGIN = 1.0
-BETWEEN = 0.7316888  # at which functions that are not the same differ
-SINGLE = 1 << 20  # stand-ins are multiples of its inverse, which single precision has, too
+BETWEEN = 0.7316888  # the argument at which different functions are distinguished
+SINGLE = 1 << 20  # stand-ins are multiples of its inverse, so that single precision represents them
 Pair = tuple[Any, Any]
 
 
 def square_root(x: Any) -> Any:
-    """The square root of a float, NaN for one below zero."""
+    """Return the square root of a float; NaN below zero."""
     return transcendental(OpaqueUnaryFn_sqrt, math.sqrt, x)
 
 
 def logarithm(x: Any) -> Any:
-    """The natural logarithm of a float, NaN for one below zero."""
+    """Return the natural logarithm of a float; NaN below zero."""
     return transcendental(OpaqueUnaryFn_log, math.log, x)
 
 
 def transcendental(symbolic: Any, function: Callable[[float], float], x: Any) -> Any:
-    """A function of a positive float, as an expression for a symbolic one, and NaN for another."""
+    """Return a function of a positive float, as an expression for a symbolic float; NaN for other floats."""
     if isinstance(x, torch.SymFloat):
         return float_of(symbolic(x.node.expr), x.node.shape_env)
     return function(x) if x > 0 else math.nan
 
 
-# What PyTorch's C++ makes of a float before it gives it to an operation.
+# The functions that PyTorch's C++ code applies to a float before it passes the float to an operation.
 FUNCTIONS: tuple[Callable[[Any], Any], ...] = (
     lambda x: x,
     operator.neg,
@@ -76,27 +76,28 @@ FUNCTIONS: tuple[Callable[[Any], Any], ...] = (
 
 
 class AmbiguousFloats(ValueError):
-    """Two functions of floats have the same values for what stands for these, so that neither can be told."""
+    """The error for two functions of floats with the same stand-in values, which cannot be distinguished."""
 
 
 class FloatAsked(BaseException):
-    """Code in C++ asks for the value of a float that is to stay a symbol."""
+    """The error for C++ code that reads the value of a float that must stay a symbol."""
 
 
 def may_be_symbol(value: float) -> bool:
-    """Whether a float can have a symbol: SymPy has no order for NaN, takes infinity apart, and knows no signed zero."""
+    """Whether a float can have a symbol: SymPy does not order NaN, splits infinity, and has no signed zero."""
     return math.isfinite(value) and (value != 0 or math.copysign(1, value) > 0)
 
 
 def landmarks_around(value: float) -> tuple[float, float] | None:
-    """The landmarks that a float lies between; None for one that is a landmark, or no number."""
+    """Return the landmarks around a float; None for a landmark or NaN."""
     return next((ends for ends in itertools.pairwise(LANDMARKS) if ends[0] < value < ends[1]), None)
 
 
 def stand_ins(numbers: Sequence[Any]) -> list[Pair] | None:
-    """Two values for each symbolic float, between the same landmarks, in the same order; None where one is a landmark.
+    """Return two stand-in values for each symbolic float, in the same order; None if a float is a landmark.
 
-    Floats of equal values have the same pair: `restrict` sees to it that they are equal in every call.
+    The values are between the same landmarks as the float. Equal floats have the same pair: `restrict` ensures that
+    they are equal in every call.
     """
     values = [float(number.node.hint) for number in numbers]
     around = [landmarks_around(value) for value in values]
@@ -107,26 +108,27 @@ def stand_ins(numbers: Sequence[Any]) -> list[Pair] | None:
             return None
         low, high = _finite(*ends)
         places = [ranks[value] + (len(TWINS) * ranks[value] + twin) * STEP % 1 for twin in TWINS]
-        one, other = (low + round((high - low) * place / (len(ranks) + MARGIN) * SINGLE) / SINGLE for place in places)
-        pairs.append((one, other))
+        steps = (round((high - low) * place / (len(ranks) + MARGIN) * SINGLE) / SINGLE for place in places)
+        first, second = (low + step for step in steps)
+        pairs.append((first, second))
     return pairs
 
 
 def _finite(low: float, high: float) -> tuple[float, float]:
-    """The ends between which values stand for floats that lie between two landmarks."""
+    """Return the range of stand-ins for floats between two landmarks."""
     return (high - SPAN if low == -LARGEST else low), (low + SPAN if high == LARGEST else high)
 
 
 def with_stand_ins_alone(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that stand for symbolic floats, which are restricted to such ones; landmarks stay what they are."""
+    """Return stand-in values for symbolic floats, and restrict the floats to them; landmarks are unchanged."""
     between = {name: number for name, number in numbers.items() if landmarks_around(float(number.node.hint))}
     pairs = stand_ins(list(between.values())) or []
     restrict(list(between.values()))
-    return {**numbers, **{name: one for name, (one, _) in zip(between, pairs, strict=True)}}
+    return {**numbers, **{name: first for name, (first, _) in zip(between, pairs, strict=True)}}
 
 
 def restrict(numbers: Sequence[Any]) -> None:
-    """Constrain symbolic floats to the landmarks they lie between now, and to the order that they have there."""
+    """Constrain symbolic floats to their present landmarks and their present order."""
     ordered = sorted(numbers, key=lambda number: float(number.node.hint))
     for number in ordered:
         value = float(number.node.hint)
@@ -141,9 +143,9 @@ def restrict(numbers: Sequence[Any]) -> None:
 
 
 class Named(Mapping[Pair, Proxy]):
-    """The proxies of floats, and of what C++ makes of them, by the pairs of values that stand for these.
+    """The proxies of floats, and of the functions that C++ code applies to them, by pairs of stand-in values.
 
-    `numbers` are symbolic floats, each with the pair that stands for it; `proxy_of` gives the proxy of an expression.
+    `numbers` are symbolic floats with their pairs; `proxy_of` returns the proxy of an expression.
     """
 
     def __init__(self, numbers: Sequence[tuple[Any, Pair]], proxy_of: Callable[[Any], Any]) -> None:
@@ -155,12 +157,12 @@ class Named(Mapping[Pair, Proxy]):
                 self._claim((function(pair[0]), function(pair[1])), number, function)
 
     def _claim(self, place: Pair, number: Any, function: Callable[[Any], Any]) -> None:
-        """Note what a pair of values stands for; raises `AmbiguousFloats` where that is something else already."""
+        """Record the meaning of a pair of values; raise `AmbiguousFloats` if the pair has another meaning already."""
         if any(map(math.isnan, place)):
             return
         known, before = self._places.get(place, (number, function))
         if known.node.hint != number.node.hint or not math.isclose(before(BETWEEN), function(BETWEEN)):
-            raise AmbiguousFloats(f"{place} stands for two functions of floats")
+            raise AmbiguousFloats(f"{place} represents two functions of floats")
         self._places[place] = (number, function)
 
     def __getitem__(self, pair: Pair) -> Proxy:
@@ -169,7 +171,7 @@ class Named(Mapping[Pair, Proxy]):
         return proxy
 
     def common(self, one: NumberProxy, other: NumberProxy) -> Proxy | None:
-        """The number that two are the values of, which differ in what stands for floats; None where there is none."""
+        """Return the number that two values represent, which differ only in stand-ins; None if there is none."""
         expression, twin = one.value.node.expr, other.value.node.expr
         for pair, (number, function) in self._places.items():
             values = [sympy.Float(value) for value in pair]
@@ -189,6 +191,6 @@ class Named(Mapping[Pair, Proxy]):
 
 
 def float_of(expression: sympy.Basic, environment: Any) -> Any:
-    """The symbolic float that an expression is in an environment, with the value that it has by its hints."""
+    """Return an expression as a symbolic float in an environment, with the value given by its hints."""
     hint = float(expression.xreplace(environment.backed_var_to_val))
     return environment.create_symfloatnode(expression, hint=hint, source=None)

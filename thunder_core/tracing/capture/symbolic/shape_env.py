@@ -1,7 +1,7 @@
-"""The environment of PyTorch's in which the symbols of one recording live, and what is decided by them.
+"""PyTorch's shape environment of one recording: its symbols, and the decisions about them.
 
-PyTorch's functions for metadata compute with its expressions. Whatever decides by one, in the program, in PyTorch or in
-a pass of the compiler, adds a guard, which is a constraint under which the traces hold.
+PyTorch's meta functions compute with expressions of the environment. Each decision about an expression, in the program,
+in PyTorch or in a pass of the compiler, adds a guard, which is a constraint of the traces.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from thunder_core.tracing.ir.check import REPORT
 from thunder_core.tracing.ir.proxy import NumberProxy
 from thunder_core.tracing.ir.sizes import size_for_trace
 
-Origin = SourceLine | str | None  # of a constraint: the user's line, who needed it in words, or None for a pass
-CONTAINERS = (dict, list, set, OrderedSet)  # of PyTorch's environments; each has a `copy`
+Origin = SourceLine | str | None  # of a constraint: the user's line, a reason in words, or None for a pass
+CONTAINERS = (dict, list, set, OrderedSet)  # of PyTorch's shape environments; each has a `copy`
 
 
 @dataclass(frozen=True)
 class NamedSource(Source):
-    """The source of a symbol, which PyTorch asks for its name alone."""
+    """The source of a symbol, of which PyTorch reads only the name."""
 
     text: str
 
     @property
     def name(self) -> str:
-        """The name of the number as its user would write it."""
+        """The name of the number in the user's terms."""
         return self.text
 
 
 class ConstraintAfterPrologue(Bug):
-    """A constraint on a size that arises after the prologue was made, which therefore does not check it."""
+    """A constraint on a size after the prologue was made, so that the prologue does not check it."""
 
     def __init__(self, condition: object) -> None:
         super().__init__(f"{condition} is decided after the prologue was made, so no guard checks it", fix=REPORT)
 
 
 class Guards(list[ShapeGuard]):
-    """The guards of an environment; a guard that comes after they are checked raises `ConstraintAfterPrologue`.
+    """The guards of an environment; a guard after the prologue was made raises `ConstraintAfterPrologue`.
 
-    `require` is called with the condition of each guard, and may raise.
+    `require` is called with the condition of each guard, and may raise an error.
     """
 
     closed = False
@@ -66,10 +66,10 @@ class Guards(list[ShapeGuard]):
 
 
 class TraceShapeEnv(ShapeEnv):
-    """PyTorch's environment of symbols, which numbers them in their order and notes who needed a guard.
+    """PyTorch's shape environment, which numbers its symbols in order and records the origin of each guard.
 
-    `where()` is the program's line, or who decides now; `numbers` are the proxies that traces have for expressions.
-    Where it `decides_ones`, each size that an operation gives is decided to be one or not.
+    `where()` is the program's line, or the pass that decides now. `numbers` are the proxies of expressions in traces.
+    With `decides_ones`, each size of a result is decided to be one or not.
     """
 
     decides_ones = False
@@ -94,32 +94,33 @@ class TraceShapeEnv(ShapeEnv):
         self.guards.require = require  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        """Let no guard come from now on, for the prologue has been made; raises `ConstraintAfterPrologue` for one."""
+        """Allow no guards from now on, because the prologue has been made; they raise `ConstraintAfterPrologue`."""
         self.guards.closed = True  # type: ignore[attr-defined]
 
     def proxy_of(self, number: torch.SymInt | torch.SymFloat) -> NumberProxy | int | float:
-        """The proxy of an expression: one for each, named by its symbol where it is one; or the only value it has."""
+        """Return the proxy of an expression, named by its symbol if it is a symbol; or its value if it is constant."""
         expression = number.node.expr
         if expression.is_number:
             return int(expression) if isinstance(number, torch.SymInt) else float(expression)
         if expression not in self.numbers:
-            name = str(expression) if expression.is_Symbol else f"n{sum(not one.is_Symbol for one in self.numbers)}"
+            compound = sum(not each.is_Symbol for each in self.numbers)
+            name = str(expression) if expression.is_Symbol else f"n{compound}"
             self.numbers[expression] = NumberProxy(name, size_for_trace(number))
         return self.numbers[expression]
 
     def require_nonempty(self, size: torch.SymInt) -> None:
-        """Constrain a size to be above zero: PyTorch takes that for granted of symbols, so that it is not asked."""
+        """Constrain a size to be above zero: PyTorch assumes that of symbols, so it adds no guard itself."""
         expression = size.node.expr
         if expression.is_Symbol and expression.is_positive:
             self.guards.append(ShapeGuard(sympy.Ge(expression, 1, evaluate=False), self.where(), False))  # type: ignore[arg-type]
 
     def restrict(self, symbol: sympy.Symbol, lower: int | None, upper: int | None) -> None:
-        """Let a symbol be within bounds, so that what they imply is decided without a guard."""
+        """Restrict a symbol to bounds, so that conditions that follow from them are decided without a guard."""
         self.constrain_symbol_range(symbol, -int_oo if lower is None else lower, int_oo if upper is None else upper)
 
     @contextmanager
     def deciding_for(self, who: str) -> Iterator[None]:
-        """While this lasts, guards are noted as needed by somebody, in words."""
+        """Record guards with a reason in words during the block."""
         before, self.where = self.where, lambda: who
         try:
             yield
@@ -127,7 +128,7 @@ class TraceShapeEnv(ShapeEnv):
             self.where = before
 
     def forked(self) -> TraceShapeEnv:
-        """An environment in which all holds that was decided here, while what is decided there is not decided here."""
+        """Return a copy of the environment with all its decisions; later decisions in the copy do not affect it."""
         fork: TraceShapeEnv = object.__new__(type(self))
         fields = vars(self).items()
         vars(fork).update({name: value.copy() if isinstance(value, CONTAINERS) else value for name, value in fields})
@@ -135,17 +136,17 @@ class TraceShapeEnv(ShapeEnv):
         return fork
 
     def decided_since(self, other: TraceShapeEnv) -> tuple[sympy.Basic, ...]:
-        """The conditions that were decided in this environment since it was forked from another."""
+        """Return the conditions that were decided in this environment since it was forked from another."""
         guards: Any = self.guards[len(other.guards) :]
         return tuple(guard.expr for guard in guards)
 
     def require(self, conditions: Iterable[sympy.Basic]) -> None:
-        """Constrain the symbols by conditions that hold for the values which they had while tracing."""
+        """Constrain the symbols by conditions that hold for their values at tracing."""
         for condition in conditions:
             self.evaluate_expr(condition)
 
     def simplified(self, size: Any) -> Any:
-        """A size or a number of this environment, or one that it was forked from, as something to compare it by."""
+        """Return a size or a number of this environment or its fork in a form that can be compared."""
         if not isinstance(size, torch.SymInt | torch.SymFloat):
             return size
         expression: sympy.Basic = self.simplify(size.node.expr)
@@ -155,7 +156,7 @@ class TraceShapeEnv(ShapeEnv):
 
     @contextmanager
     def withholding_floats(self) -> Iterator[None]:
-        """While this lasts, code in C++ that asks for the value of a float gets `FloatAsked` in place of it."""
+        """Raise `FloatAsked` during the block if C++ code reads the value of a float."""
         before, self._withholds_floats = self._withholds_floats, True
         try:
             yield
@@ -164,7 +165,7 @@ class TraceShapeEnv(ShapeEnv):
 
     @contextmanager
     def answering_for_all_sizes(self) -> Iterator[None]:
-        """While this lasts, sizes count as equal only where they are for all values, and nothing is decided by that."""
+        """Treat sizes as equal only if they are for all values, without a decision, during the block."""
         before, self._answers_for_all_sizes = self._answers_for_all_sizes, True
         try:
             yield
@@ -172,7 +173,7 @@ class TraceShapeEnv(ShapeEnv):
             self._answers_for_all_sizes = before
 
     def evaluate_sym_node(self, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
-        """The value of a symbolic number, which is guarded from now on."""
+        """Return the value of a symbolic number, and guard it."""
         if self._answers_for_all_sizes and isinstance(sym_node.expr, sympy.Eq | sympy.Ne):
             known = self._maybe_evaluate_static(sym_node.expr)
             return isinstance(sym_node.expr, sympy.Ne) if known is None else bool(known)
@@ -181,9 +182,9 @@ class TraceShapeEnv(ShapeEnv):
         return super().evaluate_sym_node(sym_node, *args, **kwargs)
 
     def evaluate_expr(self, orig_expr: Any, *args: Any, **kwargs: Any) -> Any:
-        """The value of an expression, which is guarded from now on.
+        """Return the value of an expression, and guard it.
 
-        Raises `ConstraintAfterPrologue` before anything is taken for granted by which later questions are answered.
+        Raises `ConstraintAfterPrologue` before the environment caches anything for later queries.
         """
         is_closed = isinstance(self.guards, Guards) and self.guards.closed and not self._suppress_guards_tls()
         if is_closed and isinstance(orig_expr, sympy.Basic) and self._maybe_evaluate_static(orig_expr) is None:
@@ -192,7 +193,7 @@ class TraceShapeEnv(ShapeEnv):
 
     @contextmanager
     def counting(self, size: torch.SymInt) -> Iterator[None]:
-        """While this lasts, an operation may have a result with as many elements as values say, which are so many."""
+        """Allow an operation whose result has `size` elements, a count that depends on values, during the block."""
         self.is_counting, self._count = True, size
         try:
             yield
@@ -201,11 +202,11 @@ class TraceShapeEnv(ShapeEnv):
 
     @property
     def allow_dynamic_output_shape_ops(self) -> bool:
-        """Whether operations may have results with as many elements as values say: where their count has a symbol."""
+        """Whether operations may have results whose size depends on values: only while their count has a symbol."""
         return self.is_counting
 
     def create_unbacked_symint(self, source: Source | None = None) -> torch.SymInt:  # noqa: ARG002
-        """The symbol of the count that an operation asks for; every other size would be one that nothing computes."""
+        """Return the symbol of the count that an operation needs; refuse other sizes, which no prologue computes."""
         count, self._count = self._count, None
         if count is None:
             raise DynamicOutputShapeException(torch.ops.aten.nonzero.default)
@@ -220,5 +221,5 @@ class TraceShapeEnv(ShapeEnv):
 
 
 def number_of(leaf: Any) -> Any:
-    """The proxy that stands for a symbolic number in traces, or its value where there is but one; all else as it is."""
+    """Return the proxy of a symbolic number in traces, or its value if it is constant; return others unchanged."""
     return leaf.node.shape_env.proxy_of(leaf) if isinstance(leaf, torch.SymInt | torch.SymFloat) else leaf

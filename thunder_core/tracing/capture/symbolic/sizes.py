@@ -1,8 +1,8 @@
-"""Symbolic integers of one recording: sizes and other integers from outside, in an environment of PyTorch's.
+"""Symbolic integers of one recording: sizes and other integers from outside, in a shape environment of PyTorch.
 
-A size or an integer from outside is a symbol. What the program computes from symbols are expressions, with which the
-functions of PyTorch for metadata compute as well. Whatever decides by one, in the program, in PyTorch or in a pass of
-the compiler, adds a constraint under which the traces hold.
+A size or an integer from outside is a symbol. The program computes expressions from symbols, and PyTorch's meta
+functions compute with the expressions too. Each decision about an expression, in the program, in PyTorch or in a pass
+of the compiler, adds a constraint of the traces.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_BOUNDS: Bounds = (None, None)
 
 
 class ExpressionInteger(SymbolicInteger):
-    """A symbolic integer as the program has it: one of Python's integers, as far as it can tell."""
+    """A symbolic integer that the program holds, with the interface of Python's integers."""
 
     size: torch.SymInt
 
@@ -41,7 +41,7 @@ class ExpressionInteger(SymbolicInteger):
 
     @property
     def proxy(self) -> Any:  # type: ignore[override]
-        """The name that stands for it in traces."""
+        """The name of the integer in traces."""
         return number_of(self.size)
 
     @property
@@ -57,18 +57,18 @@ SYMBOLIC_FUNCTIONS: frozenset[Callable[..., Any]] = frozenset(
         *(operator.pow, operator.neg, operator.pos, abs, max, min),
     }
 )
-CONSTANT_SOURCE = object()  # the source of a number that constraints leave but one value
+CONSTANT_SOURCE = object()  # the source of a number that has only one possible value
 
 
 def greater(one: Any, other: Any) -> Any:
-    """The greater of two integers: one of them where that is known for all values, and else an expression."""
+    """Return the greater of two integers: one of them if it is always greater, and an expression otherwise."""
     if is_known(one >= other) or is_known(other >= one):
         return one if is_known(one >= other) else other
     return torch.sym_max(one, other)  # type: ignore[no-untyped-call]
 
 
 def lesser(one: Any, other: Any) -> Any:
-    """The lesser of two integers: one of them where that is known for all values, and else an expression."""
+    """Return the lesser of two integers: one of them if it is always less, and an expression otherwise."""
     if is_known(one <= other) or is_known(other <= one):
         return one if is_known(one <= other) else other
     return torch.sym_min(one, other)  # type: ignore[no-untyped-call]
@@ -79,12 +79,12 @@ DIVISIONS = (operator.floordiv, operator.mod)
 
 
 def is_quotient(size: Any) -> bool:
-    """Whether a size is a quotient itself: PyTorch makes one of `n // 2 // m`, which is right for an `m` above zero."""
+    """Whether a size is a quotient: PyTorch simplifies `n // 2 // m`, which is only right if `m` is positive."""
     return isinstance(size, torch.SymInt) and isinstance(size.node.expr, FloorDiv)
 
 
 class DecidesAgainstCall(BaseException):
-    """A program has decided by the hint of a size what does not hold for the size of the call: `violated` names it."""
+    """The error for a decision by the hint of a size that does not hold for the size of the call, in `violated`."""
 
     def __init__(self, violated: frozenset[str]) -> None:
         super().__init__(f"{', '.join(sorted(violated))}: the program decides otherwise in this call")
@@ -94,13 +94,14 @@ class DecidesAgainstCall(BaseException):
 class SymbolicSizes:
     """The symbols of one recording, and the numbers that are expressions in them.
 
-    `where()` is the line of the user's program that runs now. `places_of(tensor)` maps the symbolic dimensions of a
-    real tensor to the sources of their sizes, `strides_of(tensor)` likewise to those of strides that no sizes make, and
-    `expression(expression, sources, value)` makes the source of what the prologue computes from symbols. With
-    `avoid_one_hints`, a size of one gets another hint (`GENERIC_HINT` or more), as if the call had that size, unless
-    its source is named in `real_hints_for`; the traces may then turn out not to serve the call, which `violated` tells.
-    Sizes of one group (`group_of`) that are equal are one symbol. With `decides_ones`, it is decided of each size
-    whether it is one.
+    `where()` is the present line of the user's program. `places_of(tensor)` maps the symbolic dimensions of a real
+    tensor to the sources of their sizes. `strides_of(tensor)` maps dimensions to the sources of strides that do not
+    follow from sizes. `expression(expression, sources, value)` returns the source of a value that the prologue computes
+    from symbols.
+
+    With `avoid_one_hints`, a size of one gets another hint (`GENERIC_HINT` or more), as if the call had that size,
+    unless its source is named in `real_hints_for`. The traces may then not serve the call, which `violated` shows.
+    Equal sizes of one group (`group_of`) share a symbol. With `decides_ones`, each size is decided to be one or not.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class SymbolicSizes:
     ) -> None:
         self.environment = TraceShapeEnv(where)
         self.environment.decides_ones = decides_ones
-        self.asks_strides = False  # whether the program asks for strides of what it computes, which are others for ones
+        self.asks_strides = False  # whether the program reads strides of its results, which differ for sizes of one
         self.avoid_one_hints = avoid_one_hints
         self.real_hints_for = real_hints_for
         self.sources: dict[sympy.Symbol, Any] = {}
@@ -138,7 +139,7 @@ class SymbolicSizes:
     # ---- symbols --------------------------------------------------------------------------------------------
 
     def shape_of(self, tensor: torch.Tensor) -> tuple[Any, ...] | None:
-        """The shape of a real tensor with its symbols; None where all of its sizes are constants."""
+        """Return the shape of a real tensor with its symbols; None if all its sizes are constant."""
         if tensor.layout is not torch.strided:
             return None
         places = self._places_of(tensor)
@@ -147,9 +148,9 @@ class SymbolicSizes:
         return tuple(shape) if any(isinstance(size, torch.SymInt) for size in shape) else None
 
     def layout_of(self, tensor: torch.Tensor) -> tuple[Sequence[Any], Sequence[Any]] | None:
-        """The sizes and strides of a real tensor with their symbols; None where all of its sizes are constants.
+        """Return the sizes and strides of a real tensor with their symbols; None if all its sizes are constant.
 
-        A stride that no sizes make, because elements are left out, is a symbol where it differs from call to call.
+        A stride that does not follow from sizes, because elements are skipped, is a symbol if it differs between calls.
         """
         shape = self.shape_of(tensor)
         if shape is None:
@@ -162,13 +163,13 @@ class SymbolicSizes:
         return shape, symbolic_dense_strides(tensor.stride(), tensor.shape, shape, wider)
 
     def _stride(self, source: Any, value: int, least: Any) -> torch.SymInt:
-        """The symbol of a stride that is at least so much, so that elements do not overlap."""
+        """Return the symbol of a stride that is at least `least`, so that elements do not overlap."""
         stride = self.symbol(source, value, least=1, hint=max(value, hint_of(least)))
         bool(stride >= least)
         return stride
 
     def _size(self, source: Any, place: int, size: int) -> torch.SymInt | int:
-        """The symbol of a size; zero is a constant, since to PyTorch's environment symbols of sizes are positive."""
+        """Return the symbol of a size; zero is constant, because PyTorch assumes that symbols of sizes are positive."""
         if not size:
             return size
         special = self.avoid_one_hints and size == 1 and str(source) not in self.real_hints_for
@@ -178,10 +179,10 @@ class SymbolicSizes:
         return symbol
 
     def symbol(self, source: Any, value: int, *, least: int | None = None, hint: int | None = None) -> torch.SymInt:
-        """The symbol of a number from outside, made when it is met for the first time.
+        """Return the symbol of a number from outside, made at its first use.
 
-        `least` is the least that it can be, and `hint` what is decided by in place of its value, as far as the range
-        goes that the source was given.
+        `least` is its least possible value. Decisions use `hint` instead of its value, limited by the given range of
+        the source.
         """
         if source not in self._symbols:
             environment, named = self.environment, NamedSource(str(source))
@@ -200,7 +201,7 @@ class SymbolicSizes:
         return existing
 
     def _shared(self, source: Any, value: int, size: torch.SymInt) -> torch.SymInt:
-        """The symbol of the first size of the group that has this value, which the others are constrained to equal."""
+        """Return the symbol of the group's first size with this value; equal sizes are constrained to equal it."""
         group = self._group_of(source)
         if group is None:
             return size
@@ -208,7 +209,7 @@ class SymbolicSizes:
         return first if first is size or bool(first == size) else size
 
     def with_float_symbols(self, tree: Any, known: Mapping[str, float]) -> Any:
-        """Nested arguments with symbols for floats from outside, with which a backward may compute."""
+        """Return nested arguments with symbols for floats from outside, with which a backward may compute."""
 
         def symbol(leaf: Any) -> Any:
             return self.float_symbol(leaf, known[leaf.proxy.name]) if isinstance(leaf, SymbolicFloat) else leaf
@@ -216,7 +217,7 @@ class SymbolicSizes:
         return replace_leaves(tree, symbol)
 
     def float_symbol(self, number: SymbolicNumber, value: float) -> torch.SymFloat:
-        """The symbol of a float from outside, made when an operation first takes it."""
+        """Return the symbol of a float from outside, made when an operation first takes it."""
         if number.source not in self._symbols:
             named = NamedSource(str(number.source))
             symbol = self.environment.create_unspecified_symbol(value, named, DimDynamic.DYNAMIC)
@@ -228,15 +229,15 @@ class SymbolicSizes:
         return existing
 
     def range_of(self, symbol: sympy.Symbol) -> Bounds:
-        """The least and the greatest value of a symbol: what was given, else one or more for a size, None for any."""
+        """Return the bounds of a symbol: the given range, or else one or more for a size, and no bounds for others."""
         return self._ranges[symbol]
 
     def has_given_range(self, symbol: sympy.Symbol) -> bool:
-        """Whether the range of a symbol was given by the user."""
+        """Whether the user gave the range of a symbol."""
         return self._range_of(self.sources[symbol]) != NO_BOUNDS
 
     def source_of(self, size: torch.SymInt) -> Any:
-        """The source of a symbol, or of what the prologue computes from symbols."""
+        """Return the source of a symbol, or of an expression that the prologue computes from symbols."""
         expression = size.node.expr
         if expression in self.sources or expression.is_number:
             return self.sources.get(expression, CONSTANT_SOURCE)
@@ -248,28 +249,29 @@ class SymbolicSizes:
     # ---- constraints ----------------------------------------------------------------------------------------
 
     def guards(self) -> Iterator[tuple[sympy.Basic, Origin]]:
-        """The conditions that were decided by symbols, each with the program's line, or who needed it behind that."""
+        """Yield the conditions that were decided, each with the program's line or another reason."""
         guards: Any = self.environment.guards
         yield from ((guard.expr, guard.sloc) for guard in guards)
 
     def violated(self) -> frozenset[str]:
-        """The names of symbols for which the call is not what was decided: of one alone, where there is such a one."""
+        """Return the names of symbols in conditions that fail in the call; prefer conditions on a single symbol."""
         failing = [condition for condition, _ in self.guards() if self._value_of(condition) != sympy.true]
         failing += [number for number in self.environment.numbers if self._value_of(number) is None]
         alone = [condition for condition in failing if len(condition.free_symbols) == 1]
-        return frozenset(str(self.sources[symbol]) for one in alone or failing for symbol in one.free_symbols)
+        conditions = alone or failing
+        return frozenset(str(self.sources[symbol]) for condition in conditions for symbol in condition.free_symbols)
 
     def _require_for_call(self, condition: sympy.Basic) -> None:
         """Raise `DecidesAgainstCall` for a condition on one size that does not hold for the call.
 
-        A recording that goes on would be made, and perhaps compiled, in vain.
+        Otherwise the recording would be completed, and perhaps compiled, in vain.
         """
         symbols = condition.free_symbols
         if len(symbols) == 1 and symbols <= self.values.keys() and self._value_of(condition) == sympy.false:
             raise DecidesAgainstCall(frozenset(str(self.sources[symbol]) for symbol in symbols))
 
     def _value_of(self, expression: sympy.Basic) -> sympy.Basic | None:
-        """The value of an expression in the call; None where it has none, which Python says of a division by zero."""
+        """Return the value of an expression in the call; None if it has no value, as after a division by zero."""
         try:
             value = expression.xreplace(self.values)
         except ZeroDivisionError:
@@ -277,9 +279,9 @@ class SymbolicSizes:
         return None if value.has(sympy.zoo, sympy.nan) else value
 
     def in_call(self, number: torch.SymInt | torch.SymFloat) -> int | float:
-        """The value that a size, or another number, has in the call that is traced, whatever its hint is.
+        """Return the value of a size or another number in the traced call, which may differ from its hint.
 
-        Raises `ZeroDivisionError` where it has none.
+        Raises `ZeroDivisionError` if it has no value.
         """
         value = self._value_of(number.node.expr)
         if value is None:
@@ -287,14 +289,14 @@ class SymbolicSizes:
         return float(value) if isinstance(number, torch.SymFloat) else int(value)
 
     def leave_program(self) -> None:
-        """The program has been run through: what is decided from now on is decided by passes of the compiler."""
+        """Attribute later decisions to passes of the compiler, because the program has ended."""
         self.environment.where = lambda: None
         self.environment.call_with_conditions(lambda condition: None)
 
-    # ---- what the program sees ------------------------------------------------------------------------------
+    # ---- values that the program sees ----
 
     def to_program(self, output: Any, numbers: Numbers) -> Any:
-        """A result of PyTorch as the program sees it, with an `ExpressionInteger` in place of each `SymInt`."""
+        """Return a result of PyTorch with each `SymInt` replaced by an `ExpressionInteger`, for the program."""
         if isinstance(output, torch.SymInt) and not isinstance(output, SymbolicInteger):
             expression = output.node.expr
             if expression.is_number:
@@ -308,56 +310,56 @@ class SymbolicSizes:
         return output
 
     def to_symints(self, tree: Any) -> Any:
-        """Nested arguments as PyTorch takes them, with a `SymInt` in place of each `ExpressionInteger`."""
+        """Return nested arguments with each `ExpressionInteger` replaced by a `SymInt`, for PyTorch."""
         return replace_leaves(tree, lambda leaf: leaf.size if isinstance(leaf, ExpressionInteger) else leaf)
 
     # ---- arithmetic -----------------------------------------------------------------------------------------
 
     def simplified(self, number: ExpressionInteger) -> Any:
-        """A number, or its value where constraints allow no other."""
+        """Return a number, or its value if constraints allow no other."""
         expression = number.size.node.expr
         return int(expression) if expression.is_number else number
 
     def are_integers(self, operands: tuple[Any, ...]) -> bool:
-        """Whether operands are integers of which the symbolic ones are expressions in symbols."""
-        return all(type(one) in (int, bool) or isinstance(one, ExpressionInteger) for one in operands)
+        """Whether operands are integers, and the symbolic ones are expressions in symbols."""
+        return all(type(operand) in (int, bool) or isinstance(operand, ExpressionInteger) for operand in operands)
 
     def is_expression(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """Whether the result of a function of numbers is an expression in symbols."""
         if (
             function not in SYMBOLIC_FUNCTIONS
             or not self.are_integers(operands)
-            or all(type(one) is int for one in operands)
+            or all(type(operand) is int for operand in operands)
         ):
             return False
         if function in EXTREMES:
-            return len(operands) > 1 and all(type(one) is not bool for one in operands)
+            return len(operands) > 1 and all(type(operand) is not bool for operand in operands)
         if function is operator.pow:
             return type(operands[1]) is int and operands[1] >= 0
         return function not in DIVISIONS or bool(self._value(operands[1]))
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], numbers: Numbers) -> Any:
-        """The expression that a function gives for integers."""
+        """Return the expression of a function's result for integers."""
         integers = self._integers(operands)
-        if function in DIVISIONS and not integers[1] != 0:  # a constraint, for the quotient may not tell: `n // n` is 1
+        if function in DIVISIONS and not integers[1] != 0:  # a constraint; the quotient may not show it: `n // n` is 1
             raise ZeroDivisionError
         if function is operator.floordiv and is_quotient(integers[0]) and not integers[1] > 0:
-            integers = [-integers[0], -int(integers[1])]  # its value: of a symbol SymPy would cancel the signs
+            integers = [-integers[0], -int(integers[1])]  # the value, because SymPy would cancel the signs of a symbol
         computed = functools.reduce(EXTREMES[function], integers) if function in EXTREMES else function(*integers)
         return self.to_program(computed, numbers)
 
     def decide(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
-        """The outcome of a condition on integers, which is a constraint from now on."""
+        """Return the outcome of a condition on integers, which becomes a constraint."""
         integers = self._integers(operands)
         return bool(integers[0] != 0 if function is bool else function(*integers))
 
     def _integers(self, operands: tuple[Any, ...]) -> list[Any]:
-        return [one.size if isinstance(one, ExpressionInteger) else int(one) for one in operands]
+        return [operand.size if isinstance(operand, ExpressionInteger) else int(operand) for operand in operands]
 
     def _value(self, operand: Any) -> int:
         return int(operand.size.node.hint) if isinstance(operand, ExpressionInteger) else int(operand)
 
 
 def without_sizes(output: Any) -> Any:
-    """A result without the symbolic integers in it, which are known before the trace runs."""
+    """Return a result without its symbolic integers, which are known before the trace runs."""
     return replace_leaves(output, lambda leaf: None if isinstance(leaf, torch.SymInt) else leaf)

@@ -1,1 +1,1 @@
-"""Facts about PyTorch's operations and state, which do not depend on a recording."""
+"""Facts about PyTorch's operations and state that do not depend on a recording."""

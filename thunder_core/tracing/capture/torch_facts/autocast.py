@@ -1,4 +1,4 @@
-"""Autocast's state as bound symbols of a trace: operations mean something else where it is on."""
+"""Autocast's state as bound symbols of a trace, because it changes the meaning of operations."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-AUTOCAST_DEVICES = ("cpu", "cuda")  # the kinds of devices that programs run on; PyTorch has autocast for more
+AUTOCAST_DEVICES = ("cpu", "cuda")  # the devices that programs run on; PyTorch supports autocast on more
 State = tuple[tuple[bool, torch.dtype], ...]
 
 
 def autocast_devices(*, elsewhere: bool = False) -> tuple[str, ...]:
-    """The kinds of devices for which autocast matters to a program that runs here, or on a machine elsewhere."""
+    """Return the device types whose autocast state matters to a program on this machine, or on one `elsewhere`."""
     return AUTOCAST_DEVICES if elsewhere or torch.cuda.is_available() else ("cpu",)
 
 
@@ -24,12 +24,12 @@ is_enabled, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
 
 
 def autocast_state() -> State:
-    """Whether autocast is on and in which dtype, for each kind of device."""
+    """Return for each device type whether autocast is on, and its dtype."""
     return tuple([(is_enabled(kind), dtype_of(kind)) for kind in DEVICES])
 
 
 def changes(before: State, after: State) -> Iterator[BoundSymbol]:
-    """The bound symbols that lead from one state to another; what was cast in the first is not used in the second."""
+    """Yield the bound symbols that change one state to another; they also clear the cache of cast tensors."""
     for kind, old, new in zip(DEVICES, before, after, strict=True):
         if old[0] != new[0]:
             yield _call(torch.set_autocast_enabled, kind, new[0])

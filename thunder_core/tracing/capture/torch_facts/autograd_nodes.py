@@ -1,4 +1,4 @@
-"""Nodes of autograd's graph: those at which tracing stops, and the way to one from a tensor without data."""
+"""Nodes of autograd's graph: nodes where tracing stops, and paths from a fake tensor to a node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 
 class _Opaque(torch.autograd.Function):
-    """The identity in place, with a backward that never runs: a tensor that it returns may be written to."""
+    """The in-place identity, whose backward never runs; its results may be written to."""
 
     @staticmethod
     def forward(ctx: Any, source: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
@@ -25,25 +25,25 @@ class _Opaque(torch.autograd.Function):
 
 
 class _FromOutside(_Opaque):
-    """The node behind a tensor that was made before the program began."""
+    """The node of a tensor that was made before the program ran."""
 
 
 class _FromCall(_Opaque):
-    """The node behind a tensor that a called compiled function made."""
+    """The node of a tensor that a called compiled function made."""
 
 
 FROM_OUTSIDE: type = _FromOutside._backward_cls
 FROM_CALL: type = _FromCall._backward_cls
-Steps = tuple[int, ...]  # from a node to another: the position of an edge at each node on the way
+Steps = tuple[int, ...]  # a path between two nodes: a position in `next_functions` at each node
 
 
 def followed_from_outside(fake: torch.Tensor) -> torch.Tensor:
-    """A fake as autograd's result of something outside of the program."""
+    """Return a fake as the result of a node outside of the program."""
     return _behind(_FromOutside, fake)
 
 
 def followed_from_call(fake: torch.Tensor) -> torch.Tensor:
-    """A fake as autograd's result of a compiled function that the program calls, beneath the levels that it is in."""
+    """Return a fake as the result of a compiled function that the program calls, beneath all active levels."""
     with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
         return _behind(_FromCall, fake)
 
@@ -56,23 +56,23 @@ def _behind(node: type[_Opaque], fake: torch.Tensor) -> torch.Tensor:
 
 
 def place_of_node(node: Node, tensors: Callable[[], Iterable[torch.Tensor]]) -> tuple[torch.Tensor, Steps] | None:
-    """The first tensor whose making a node belongs to, with the steps from its `grad_fn` on; None where none has it.
+    """Return the first tensor whose computation contains a node, with the steps from its `grad_fn`, or None.
 
-    So what makes a hooked node is known by a tensor that it makes, which no pass over the trace gives to another one.
+    A hooked node is identified by a tensor of the trace, and no pass over the trace assigns the node to another tensor.
     """
     with torch._C.DisableTorchFunction():
-        found = next((tensor for tensor in tensors() if tensor.grad_fn is node), None)
-        if found is not None:
-            return found, ()
+        direct = next((tensor for tensor in tensors() if tensor.grad_fn is node), None)
+        if direct is not None:
+            return direct, ()
         made = [(tensor, maker) for tensor in tensors() if (maker := tensor.grad_fn) is not None]
-        makers = {id(maker): maker for _, maker in made}  # which keeps them, and their identities
+        makers = {id(maker): maker for _, maker in made}  # keeps the nodes alive, and so their identities valid
         return next(((tensor, steps) for tensor, maker in made for steps in _steps_to(node, maker, makers)), None)
 
 
 def _steps_to(node: Node, start: Node, makers: Mapping[int, Node]) -> Iterator[Steps]:
-    """Yield the steps that lead from one node to another, past the nodes that make other tensors.
+    """Yield the paths from one node to another that do not pass nodes of other tensors.
 
-    Nodes that stand for a graph from elsewhere lead on to nothing.
+    Nodes that represent a graph from outside have no further edges.
     """
     met: dict[int, Node] = {}
     pending: list[tuple[Node, Steps]] = [(start, ())]
@@ -84,5 +84,5 @@ def _steps_to(node: Node, start: Node, makers: Mapping[int, Node]) -> Iterator[S
         if is_other or id(current) in met or isinstance(current, FROM_OUTSIDE | FROM_CALL):
             continue
         met[id(current)] = current
-        following = ((place, one) for place, (one, _) in enumerate(current.next_functions) if one is not None)
-        pending += [(one, (*steps, place)) for place, one in following]
+        edges = ((place, following) for place, (following, _) in enumerate(current.next_functions))
+        pending += [(following, (*steps, place)) for place, following in edges if following is not None]

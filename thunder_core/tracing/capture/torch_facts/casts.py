@@ -1,6 +1,6 @@
-"""In-place operations that eager PyTorch refuses, since it does not cast a result to a lesser kind (float to int).
+"""In-place operations that eager PyTorch refuses, because it does not cast floats to integers, for example.
 
-Fakes let some of them pass, and a compiled kernel would write a rounded number.
+Fakes accept some of them, and a compiled kernel would write a rounded number.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from thunder_core.tracing.ir.tree import leaves
 
 
 def require_castable(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise `RuntimeError` where the result of an element-wise update cannot be cast to the dtype of its tensor.
+    """Raise `RuntimeError` if the result of an element-wise update cannot be cast to the dtype of its tensor.
 
-    The dtype of the result is that of the out-of-place operator, which runs on fakes only where the dtype may be of
-    another kind than that of the tensor.
+    The result's dtype is computed by running the out-of-place operator on fakes, but only if the dtype may be of
+    another kind than the tensor's.
     """
     plain = _operator_without_write(operator)
     if plain is None:
@@ -35,7 +35,7 @@ def require_castable(operator: torch._ops.OpOverload, args: Sequence[Any], kwarg
 
 @cache
 def _operator_without_write(operator: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
-    """Return the operator without a write for an element-wise update of a tensor or of a list of tensors; else None."""
+    """Return the operator without a write of an element-wise update of a tensor or a list of tensors, or None."""
     if not operator._schema.is_mutable:
         return None
     is_elementwise = torch.Tag.pointwise in operator.tags or operator._schema.name.startswith("aten::_foreach_")
@@ -49,7 +49,7 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 def _may_lose_a_kind(into: torch.Tensor, value: Any) -> bool:
     """Whether an update may compute numbers of a kind that its tensor cannot hold.
 
-    For a tensor of integers these may be any numbers, and for one of floats complex numbers.
+    For an integer tensor these may be any numbers, and for a float tensor complex numbers.
     """
     if not into.is_floating_point():
         return not into.is_complex()

@@ -1,4 +1,4 @@
-"""A bound symbol that calls a compiled function: what it gives is checked against what it was recorded with."""
+"""A bound symbol that calls a compiled function, and checks its result against the recorded one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.objects import UnexpectedValue
 
-BESIDE = "beside"  # the keyword for tensors that the function reads or writes past its arguments
+BESIDE = "beside"  # the keyword for tensors that the function reads or writes besides its arguments
 WHY_RECORDED = "it calls a compiled function that has its own backward"
 
 
 class CompiledPrograms(Protocol):
-    """The programs of a compiled function."""
+    """The compiled programs of a function."""
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function."""
@@ -29,7 +29,7 @@ class CompiledPrograms(Protocol):
 
 @dataclass(frozen=True)
 class Same:
-    """A part of a result that the caller has already: an argument, or an object from outside; `kind` is its class."""
+    """A part of a result that the caller already has: an argument, or an outside object; `kind` is its class."""
 
     kind: type
 
@@ -54,10 +54,10 @@ Part = TensorProxy | Same | Constant | NumberOf
 
 @dataclass(eq=False)
 class CompiledCall:
-    """A compiled function as a bound symbol calls it: its result has a structure (`spec`) and these `parts`.
+    """A compiled function that a bound symbol calls: its result has a structure (`spec`) and these `parts`.
 
-    One that is `valued` decides by values of tensors, so that another call may give something else; one that `acts`
-    has effects that cannot be taken back.
+    If `valued` is True, its control flow depends on tensor values, so another call may return another structure. If
+    `acts` is True, it has effects that cannot be undone.
     """
 
     name: str
@@ -73,14 +73,14 @@ class CompiledCall:
 
     @property
     def output(self) -> Any:
-        """The names that the bound symbol gives to parts of the result: one alone, or a tuple."""
+        """The proxies that the bound symbol returns for parts of the result: a single proxy, or a tuple."""
         names = tuple(name for part in self.parts if (name := named(part)) is not None)
         return names[0] if len(names) == 1 else names
 
     def __call__(self, *args: Any, beside: tuple[Any, ...] = (), **kwargs: Any) -> Any:  # noqa: ARG002
-        """Call it, and return the parts that have names.
+        """Call the function, and return the parts that have proxies.
 
-        `beside` are tensors that it reads or writes by itself: they are named for the order of the bound symbols alone.
+        `beside` are tensors that the function reads or writes by itself; they only keep the bound symbols in order.
         """
         result = self.compiled.call(args, kwargs)
         leaves, spec = tree_flatten(result)
@@ -92,8 +92,8 @@ class CompiledCall:
     def _mismatch(self, leaves: list[Any], spec: TreeSpec) -> Exception:
         pairs = zip(self.parts, leaves, strict=True) if spec == self.spec else ()
         differing = next(((part, leaf) for part, leaf in pairs if not fits(part, leaf)), None)
-        wanted = f"{self.spec}" if differing is None else told(differing[0])
-        received = f"{spec}" if differing is None else told(part_like(differing[1]))
+        wanted = f"{self.spec}" if differing is None else describe(differing[0])
+        received = f"{spec}" if differing is None else describe(part_like(differing[1]))
         if self.valued and not self.acts:
             return UnexpectedValue(wanted, received)
         return CannotReplay(
@@ -106,14 +106,14 @@ class CompiledCall:
 
 
 def named(part: Part) -> Proxy | None:
-    """The name that a bound symbol gives to a part of its result, if it gives one."""
+    """Return the proxy of a part of a result, or None."""
     if isinstance(part, NumberOf):
         return part.proxy
     return part if isinstance(part, TensorProxy) else None
 
 
 def fits(part: Part, leaf: Any) -> bool:
-    """Whether a part of a result is what it was when it was recorded."""
+    """Whether a part of a result equals the recorded part."""
     if isinstance(part, TensorProxy):
         return isinstance(leaf, torch.Tensor) and (
             (leaf.dtype, tuple(leaf.shape), leaf.stride(), leaf.device, leaf.is_conj(), leaf.is_neg())
@@ -127,43 +127,43 @@ def fits(part: Part, leaf: Any) -> bool:
 
 
 def part_like(leaf: Any) -> Part:
-    """A part of a result as it was found."""
+    """Return the part that describes a leaf of a result."""
     if isinstance(leaf, torch.Tensor):
         facts = (tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.device)
         return TensorProxy("", *facts, is_conj=leaf.is_conj(), is_neg=leaf.is_neg())
     return Constant(leaf)
 
 
-def told(part: Part) -> str:
-    """A part of a result in words."""
+def describe(part: Part) -> str:
+    """Describe a part of a result in words."""
     if isinstance(part, TensorProxy):
         return f"{part.described} with strides {part.stride}"
     return f"{part.value!r:.60}" if isinstance(part, Constant) else f"a {part.kind.__name__}"
 
 
 def call_of(bsym: BoundSymbol) -> CompiledCall | None:
-    """The compiled function that a bound symbol calls, if it calls one."""
+    """Return the compiled function that a bound symbol calls, or None."""
     return bsym.symbol.target if isinstance(bsym.symbol.target, CompiledCall) else None
 
 
 def is_repeatable(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol calls a compiled function that, run on copies of what it is given, leaves no mark."""
+    """Whether a bound symbol calls a compiled function that has no effects when it runs on copies of its inputs."""
     call, beside = call_of(bsym), {proxy.name for proxy in bsym.kwargs.get(BESIDE, ())}
     return call is not None and not call.acts and beside.isdisjoint(bsym.mutates)
 
 
 def is_followed_call(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol calls a compiled function that autograd follows."""
+    """Whether a bound symbol calls a compiled function whose call autograd tracks."""
     return call_of(bsym) is not None and has_gradients(bsym)
 
 
 def acts_before(bsyms: Iterable[BoundSymbol]) -> str | None:
-    """The name of a compiled function with effects that one of the bound symbols calls, if one does."""
+    """Return the name of a compiled function with effects that one of the bound symbols calls, or None."""
     return next((call.name for bsym in bsyms if (call := call_of(bsym)) is not None and call.acts), None)
 
 
 def require_taken_apart(nodes: Iterable[object]) -> None:
-    """Raise `NotDifferentiable` where nodes of autograd's graph lead into a compiled function that is called."""
+    """Raise `NotDifferentiable` if nodes of autograd's graph belong to a compiled function that is called."""
     if any(isinstance(node, FROM_CALL) for node in nodes):
         raise NotDifferentiable(
             "the program calls backward() through a compiled function with its own settings, or through a branch or "

@@ -1,4 +1,4 @@
-"""Tensors without data in certain sizes, in place of ones with symbolic sizes."""
+"""Fake tensors with concrete sizes, in place of fakes with symbolic sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
 
 
 def example_of(leaf: Any, mode: FakeTensorMode, value_of: Callable[[Any], int]) -> Any:
-    """A value with numbers in place of symbolic ones: a tensor without data of such a size, or the number."""
+    """Return a value with numbers in place of symbolic ones: a fake with concrete sizes, or the number."""
     if isinstance(leaf, torch.SymInt):
         return value_of(leaf)
     if not isinstance(leaf, FakeTensor) or not is_symbolic(leaf):

@@ -1,4 +1,4 @@
-"""The graph of autograd behind fakes: its nodes, which of them a pass goes through, and what its leaves need."""
+"""The autograd graph of fakes: its nodes, the nodes that a pass executes, and the leaves that it reaches."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Node = Any
 
 
 def memory_of(fake: torch.Tensor) -> int:
-    """The identity of a tensor's storage, which it has in common with its views."""
+    """Return the identity of a tensor's storage, which it shares with its views."""
     if fake.layout is not torch.strided:  # sparse tensors have no storage
         return id(fake)
     return int(fake.untyped_storage()._cdata)
 
 
 def has_own_memory(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> bool:
-    """Whether tensors that an operation made share memory neither with what it was given nor with each other."""
+    """Whether an operation's outputs share no memory with its inputs and with each other."""
     if any(tensor.layout is not torch.strided for tensor in (*outputs, *inputs)):
         return False
     memories = {memory_of(tensor) for tensor in outputs}
@@ -27,7 +27,7 @@ def has_own_memory(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tenso
 
 
 def graph_of(roots: Sequence[torch.Tensor]) -> list[Node]:
-    """Every node of autograd behind some tensors; those that accumulate for leaves are among them."""
+    """Return all autograd nodes of some tensors, including the accumulation nodes of leaves."""
     nodes: dict[int, Node] = {}
     waiting = [root.grad_fn for root in roots]
     while waiting:
@@ -39,14 +39,14 @@ def graph_of(roots: Sequence[torch.Tensor]) -> list[Node]:
 
 
 def leaves_of(roots: Sequence[torch.Tensor], graph: Sequence[Node]) -> list[torch.Tensor]:
-    """The leaves that a pass from the roots reaches, each once."""
+    """Return the leaves that a pass from the roots reaches, without duplicates."""
     leaves = [root for root in roots if root.requires_grad and root.grad_fn is None]
     leaves += [node.variable for node in graph if hasattr(node, "variable")]
     return list({id(leaf): leaf for leaf in leaves}.values())
 
 
 def executed(graph: Sequence[Node], inputs: Sequence[torch.Tensor]) -> list[Node]:
-    """The nodes that a pass to these inputs goes through."""
+    """Return the nodes that a pass to these inputs executes."""
     before: dict[int, list[Node]] = {}
     for node in graph:
         for following, _ in node.next_functions:
@@ -64,20 +64,20 @@ def executed(graph: Sequence[Node], inputs: Sequence[torch.Tensor]) -> list[Node
 
 
 def shared_memory(grads: Sequence[torch.Tensor | None], held: Collection[int]) -> set[int]:
-    """The memory of gradients that something else holds: one of `held`, or another gradient."""
+    """Return the memory of gradients that is in `held`, or that several gradients share."""
     places = [memory_of(grad) for grad in grads if grad is not None]
     return {place for place in places if place in held or places.count(place) > 1}
 
 
 def has_layout_of(grad: torch.Tensor, leaf: torch.Tensor) -> bool:
-    """Whether a gradient lies in memory as the engine wants it: like its leaf, or contiguous."""
+    """Whether a gradient has the layout that the engine wants: like its leaf, or contiguous."""
     if is_non_overlapping_and_dense_or_false(leaf):
         return all(size == 1 or a == b for size, a, b in zip(leaf.shape, grad.stride(), leaf.stride(), strict=True))
     return grad.is_contiguous()
 
 
 def copied(grad: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
-    """A copy of a gradient that lies in memory as the engine wants it."""
+    """Return a copy of a gradient with the layout that the engine wants."""
     if leaf.is_contiguous() or not is_non_overlapping_and_dense_or_false(leaf):
         return grad.clone(memory_format=torch.contiguous_format)
     return grad.new_empty_strided(leaf.shape, leaf.stride()).copy_(grad)

@@ -1,7 +1,7 @@
-"""The strides of what is indexed by tensors, where PyTorch's function for metadata does not look at the indices.
+"""The strides of results of tensor indexing; PyTorch's meta function ignores the indices.
 
-The way is that of PyTorch's kernels (TensorAdvancedIndexing.cpp): what is indexed is seen with strides of zero in the
-dimensions that are indexed, and TensorIterator orders the result by this and by the indices.
+The computation follows PyTorch's kernels (TensorAdvancedIndexing.cpp). The indexed tensor has strides of zero in the
+indexed dimensions, and TensorIterator orders the result by this tensor and the indices.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torch.utils._mode_utils import no_dispatch
 from thunder_core.tracing.capture.torch_facts.layouts import iterated
 from thunder_core.tracing.capture.torch_facts.strides import Strides
 
-MASKS = frozenset({torch.bool, torch.uint8})  # there are as many results as values say, so that kernels have been run
+MASKS = frozenset({torch.bool, torch.uint8})  # the number of results depends on values, so the kernels have already run
 
 
 def indexed(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of a tensor that is indexed by others."""
-    tensor, given = args
+    """Return the strides of a tensor that is indexed by others."""
+    tensor, given_indices = args
     with no_dispatch():
-        indices = with_columns(given, result)
+        indices = with_columns(given_indices, result)
         if indices is None:
             return None
         bare = [index if index is None else _bare(index) for index in indices]
@@ -30,33 +30,33 @@ def indexed(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 
 
 def with_columns(indices: Sequence[torch.Tensor | None], result: torch.Tensor) -> Sequence[torch.Tensor | None] | None:
-    """Indices with a vector for each dimension of a mask, as kernels replace it; None where it is not the only one."""
-    there = [index for index in indices if index is not None]
-    if not any(index.dtype in MASKS for index in there):
+    """Return indices with a vector for each dimension of a mask, as in kernels; None if there are further indices."""
+    present = [index for index in indices if index is not None]
+    if not any(index.dtype in MASKS for index in present):
         return indices
-    if len(there) > 1 or not there[0].dim():
+    if len(present) > 1 or not present[0].dim():
         return None
     place = next(place for place, index in enumerate(indices) if index is not None)
     column = torch.empty_strided((result.shape[place],), (1,), dtype=torch.int64, device="meta")
-    return [*indices[:place], *[column] * there[0].dim(), *indices[place + 1 :]]
+    return [*indices[:place], *[column] * present[0].dim(), *indices[place + 1 :]]
 
 
 def read_by_index(
-    tensor: torch.Tensor, given: Sequence[torch.Tensor | None], *, on_gpu: bool = False
+    tensor: torch.Tensor, given_indices: Sequence[torch.Tensor | None], *, on_gpu: bool = False
 ) -> list[torch.Tensor]:
-    """A tensor and its indices in the shape of the result, the tensor with strides of zero where it is indexed.
+    """Return a tensor and its indices in the shape of the result, with strides of zero where it is indexed.
 
-    Kernels for the GPU have indices that are laid out alike.
+    Kernels for the GPU need indices with equal layouts.
     """
-    there = [place for place, index in enumerate(given) if index is not None]
-    indices = torch.broadcast_tensors(*(given[place] for place in there))  # type: ignore[no-untyped-call]
-    if there != list(range(there[0], there[-1] + 1)):
-        tensor = tensor.permute([*there, *(place for place in range(tensor.dim()) if place not in there)])
-        there = list(range(len(there)))
-    before, after = there[0], tensor.dim() - there[-1] - 1
+    places = [place for place, index in enumerate(given_indices) if index is not None]
+    indices = torch.broadcast_tensors(*(given_indices[place] for place in places))  # type: ignore[no-untyped-call]
+    if places != list(range(places[0], places[-1] + 1)):
+        tensor = tensor.permute([*places, *(place for place in range(tensor.dim()) if place not in places)])
+        places = list(range(len(places)))
+    before, after = places[0], tensor.dim() - places[-1] - 1
     shape, strides = list(tensor.shape), list(tensor.stride())
-    shape[there[0] : there[-1] + 1] = indices[0].shape
-    strides[there[0] : there[-1] + 1] = [0] * indices[0].dim()
+    shape[places[0] : places[-1] + 1] = indices[0].shape
+    strides[places[0] : places[-1] + 1] = [0] * indices[0].dim()
     placed = [index.reshape([1] * before + list(index.shape) + [1] * after) for index in indices]
     if on_gpu and len({index.stride() for index in placed}) > 1:
         placed = [index.contiguous() for index in placed]

@@ -1,11 +1,11 @@
-"""The strides of kernels' results, where PyTorch's functions for metadata give other ones.
+"""The strides of kernels' results where PyTorch's meta functions return other strides.
 
-A derivative is chosen by the strides of what it reads, kernels take their ways by them, and a program may ask for them.
-So tensors without data are laid out as the real ones will be, in dimensions of size one too: `suggest_memory_format`
-looks at these, and a kernel that is given a layout which it does not expect may give wrong numbers.
+The strides of inputs determine which derivative and which kernel is used, and a program may read them. So fakes get the
+strides of the future real tensors, also in dimensions of size one: `suggest_memory_format` reads these, and a kernel
+with an unexpected layout may compute wrong numbers.
 
-The rules are those of PyTorch's source (TensorIterator.cpp, TensorFactories.cpp, the kernels' own allocations), and are
-held against the kernels by tests.
+The rules follow PyTorch's source (TensorIterator.cpp, TensorFactories.cpp, the kernels' own allocations). Tests compare
+them with the kernels.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from thunder_core.tracing.capture.torch_facts.strides import (
 from thunder_core.tracing.ir.tree import leaves
 
 aten = torch.ops.aten
-Rule = Callable[[Any, Any, torch.Tensor], Strides | None]  # of the arguments and a result; None where that is right
+Rule = Callable[[Any, Any, torch.Tensor], Strides | None]  # of the arguments and a result; None if the result is right
 RULES: dict[object, Rule] = {}
 NUMBERS = (bool, int, float, complex)
 
 
 def is_symbolic(tensor: torch.Tensor) -> bool:
-    """Whether a tensor without data has a symbolic size, stride or offset."""
+    """Whether a fake tensor has a symbolic size, stride or offset."""
     return bool(tensor._has_symbolic_sizes_strides)
 
 
 def lay_out(tensor: torch.Tensor, strides: Strides | None) -> None:
-    """Give a tensor without data other strides, in the same memory."""
+    """Give a fake tensor other strides, in the same memory."""
     if strides is not None and strides != tensor.stride():
         with no_dispatch():
             tensor.as_strided_(tensor.shape, strides)
 
 
 def rule_of(func: Any, args: Sequence[Any]) -> Rule | None:
-    """The rule for the strides of an operation's results; None where PyTorch's own metadata is right."""
+    """Return the rule for the strides of an operation's results; None if PyTorch's own metadata is right."""
     registered = RULES.get(func)
     if registered is not None or not isinstance(func, torch._ops.OpOverload) or torch.Tag.pointwise not in func.tags:
         return registered
@@ -55,7 +55,7 @@ def rule_of(func: Any, args: Sequence[Any]) -> Rule | None:
 
 
 def takes_number(func: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
-    """Whether one operand of an operation that goes element by element is a number, and not only a parameter of it."""
+    """Whether an operand of a pointwise operation is a number, apart from its parameters."""
     if func in PARAMETERS:
         return False
     name = func._overloadname
@@ -74,13 +74,13 @@ def rule(*operators: object) -> Callable[[Rule], Rule]:
 
 
 def tensors_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """The tensors among arguments, in their order."""
+    """Return the tensors among arguments, in order."""
     return [leaf for leaf in leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)]
 
 
-# ---- operations that go element by element ------------------------------------------------------------------------
+# ---- pointwise operations ----
 
-PARAMETERS = frozenset({aten.pow.Tensor_Scalar, aten.lerp.Scalar})  # their numbers are no operands
+PARAMETERS = frozenset({aten.pow.Tensor_Scalar, aten.lerp.Scalar})  # their numbers are not operands
 AS_PYTORCH_SAYS = frozenset({aten.mvlgamma.default})
 
 
@@ -95,36 +95,36 @@ AS_PYTORCH_SAYS = frozenset({aten.mvlgamma.default})
     aten.mish_backward.default,
 )
 def pointwise(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of what TensorIterator makes of its operands."""
+    """Return the strides of TensorIterator's result for the operands."""
     return iterated(tensors_of(args, kwargs), result.shape)
 
 
 def with_number(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of TensorIterator's result where one operand is a number."""
+    """Return the strides of TensorIterator's result if an operand is a number."""
     return iterated(tensors_of(args, kwargs), result.shape, numbers=True)
 
 
 @rule(aten.threshold_backward.default, aten.leaky_relu_backward.default)
 def input_first(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of the gradient of kernels that take the input before the gradient."""
+    """Return the strides of the gradient of kernels that take the input before the gradient."""
     return iterated([args[1], args[0]], result.shape)
 
 
 @rule(aten._prelu_kernel_backward.default)
 def prelu_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of the gradient of a kernel that takes the gradient last."""
+    """Return the strides of the gradient of a kernel that takes the gradient last."""
     return iterated([args[1], args[2], args[0]], result.shape)
 
 
 @rule(aten.glu.default)
 def glu(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of `glu`, whose operands are the halves of its input."""
+    """Return the strides of `glu`, whose operands are the halves of its input."""
     tensor = args[0]
     return iterated([tensor.as_strided(result.shape, tensor.stride())] * 2, result.shape)
 
 
 def iterated(operands: Sequence[torch.Tensor], shape: Sequence[int], *, numbers: bool = False) -> Strides | None:
-    """The strides of TensorIterator's result of that shape; None where the operands do not broadcast to it."""
+    """Return the strides of TensorIterator's result with this shape; None if the operands do not broadcast to it."""
     if not operands or tuple(_broadcast_shape(operands)) != tuple(shape):
         return None
     if not numbers and all(operand.shape == shape for operand in operands):
@@ -150,7 +150,7 @@ def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
     return (0,) * missing + tuple(0 if size == 1 and wanted != 1 else stride for size, stride, wanted in own)
 
 
-# ---- results that are like a tensor -------------------------------------------------------------------------------
+# ---- results with the layout of an input ----
 
 
 @rule(
@@ -179,7 +179,7 @@ def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
     aten._scaled_dot_product_flash_attention_for_cpu.default,
 )
 def preserved(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of `torch.empty_like` of the first tensor, where no other memory format is asked for."""
+    """Return the strides of `torch.empty_like` of the first tensor, unless another memory format is requested."""
     tensor = args[0]
     if tensor.shape != result.shape or kwargs.get("memory_format") not in (None, torch.preserve_format):
         return None
@@ -190,7 +190,7 @@ def preserved(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 
 @rule(aten.native_dropout.default)
 def dropout(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The mask is like the input, and the result that of a product of both."""
+    """Return strides like the input's for the mask, and those of the product of both for the result."""
     tensor = args[0]
     mask = preserved((tensor,), {}, tensor)
     if result.dtype == torch.bool or mask is None:
@@ -205,8 +205,8 @@ def dropout(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     aten.replication_pad3d.default,
 )
 def suggested(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides in the memory format that the input suggests, where the result has all of its dimensions."""
-    return _formatted(args[0], suggests_channels_last(args[0]), result)
+    """Return strides in the memory format that the input suggests, if the result has as many dimensions."""
+    return _strides_in_format(args[0], suggests_channels_last(args[0]), result)
 
 
 @rule(
@@ -217,8 +217,8 @@ def suggested(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     aten.replication_pad3d_backward.default,
 )
 def suggested_by_input(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of an input's gradient in the memory format that the input suggests, which follows the gradient."""
-    return _formatted(args[1], suggests_channels_last(args[1]), result)
+    """Return strides of an input's gradient in the memory format that the input suggests."""
+    return _strides_in_format(args[1], suggests_channels_last(args[1]), result)
 
 
 @rule(
@@ -228,28 +228,30 @@ def suggested_by_input(args: Any, kwargs: Any, result: torch.Tensor) -> Strides 
     aten._native_batch_norm_legit_no_training.default,
 )
 def batch_norm(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides in the input's memory format: by what is contiguous if all operands are, else by what it suggests."""
+    """Return strides in the input's memory format: the contiguous format of all operands, or the suggested one."""
     tensor, *others = tensors_of(args, kwargs)
     plain = contiguous_format(tensor) is not None and all(other.is_contiguous() for other in others)
-    return _formatted(tensor, contiguous_format(tensor) if plain else suggests_channels_last(tensor), result)
+    return _strides_in_format(tensor, contiguous_format(tensor) if plain else suggests_channels_last(tensor), result)
 
 
 @rule(aten.native_batch_norm_backward.default)
 def batch_norm_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of a norm's input gradient in the format that gradient and input agree on, else the input's."""
+    """Return strides of a norm's input gradient in the common format of gradient and input, or the input's."""
     gradient, tensor = args[0], args[1]
     plain = None not in (contiguous_format(gradient), contiguous_format(tensor))
     same = suggests_channels_last(gradient) == suggests_channels_last(tensor)
-    return _formatted(tensor, contiguous_format(tensor) if plain and same else suggests_channels_last(tensor), result)
+    return _strides_in_format(
+        tensor, contiguous_format(tensor) if plain and same else suggests_channels_last(tensor), result
+    )
 
 
 def suggests_channels_last(tensor: torch.Tensor) -> bool:
-    """Whether `suggest_memory_format` gives channels_last, or channels_last_3d."""
+    """Whether `suggest_memory_format` returns channels_last or channels_last_3d."""
     return is_channels_last(tensor.shape, tensor.stride())
 
 
 def contiguous_format(tensor: torch.Tensor) -> bool | None:
-    """Whether a tensor is contiguous in channels_last; None where it is in no format."""
+    """Whether a tensor is contiguous in channels_last; None if it is contiguous in no format."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     if tensor.is_contiguous():
         return False
@@ -257,7 +259,7 @@ def contiguous_format(tensor: torch.Tensor) -> bool | None:
     return True if last else None
 
 
-def _formatted(tensor: torch.Tensor, last: bool | None, result: torch.Tensor) -> Strides | None:
+def _strides_in_format(tensor: torch.Tensor, last: bool | None, result: torch.Tensor) -> Strides | None:
     if tensor.device.type != "cpu" or tensor.dim() != result.dim():
         return None
     return dense_strides(result.shape, CHANNELS_LAST[result.dim()] if last else None)
@@ -281,14 +283,14 @@ def _formatted(tensor: torch.Tensor, last: bool | None, result: torch.Tensor) ->
     aten.huber_loss_backward.default,
 )
 def contiguous(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of a contiguous tensor on the CPU; None elsewhere, where PyTorch's own metadata is right."""
+    """Return the strides of a contiguous tensor on the CPU; None elsewhere, where PyTorch's own metadata is right."""
     on_cpu = all(tensor.device.type == "cpu" for tensor in tensors_of(args, kwargs))
     return dense_strides(result.shape) if on_cpu else None
 
 
 @rule(aten.view.default, aten._unsafe_view.default)
 def viewed(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of a view, by PyTorch's own function, which looks at no data."""
+    """Return the strides of a view from PyTorch's own function, which reads no data."""
     tensor = args[0]
     with no_dispatch():
         bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
@@ -297,7 +299,7 @@ def viewed(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 
 @rule(aten.roll.default)
 def rolled(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of what the two parts are joined to, along one dimension after the other."""
+    """Return the strides after joining the two parts along each dimension in turn."""
     tensor, shifts, dims = args[0], args[1], args[2] if len(args) > 2 else kwargs.get("dims", ())
     if tensor.device.type != "cpu" or not dims:
         return None
@@ -317,24 +319,24 @@ GROUP_BY_GROUP = frozenset(f"{kind}{dims}d" for kind in ("Slow", "SlowDilated", 
 
 @rule(aten.convolution.default)
 def convolution(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of what the groups' results are joined to, where a kernel computes group by group."""
+    """Return the strides of the joined results of groups, if a kernel computes group by group."""
     memory_format = format_of_groups(args[0], args[1], args[3:]) if len(args) == 9 else None
-    return None if memory_format is None else _joined(result.shape, 1, args[8], memory_format)
+    return None if memory_format is None else _joined_strides(result.shape, 1, args[8], memory_format)
 
 
 @rule(aten.convolution_backward.default)
 def convolution_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of a convolution's gradients: the input's joined from its groups, the weight's like the weight."""
+    """Return the strides of a convolution's gradients: joined from groups for the input, or like the weight."""
     memory_format = format_of_groups(args[1], args[2], args[4:10]) if len(args) == 11 else None
     if memory_format is None or result.dim() != args[1].dim():
         return None
     if result.shape == args[1].shape:
-        return _joined(result.shape, 1, args[9], memory_format)
+        return _joined_strides(result.shape, 1, args[9], memory_format)
     return _like_weight(args[2], args[9], memory_format)
 
 
 def format_of_groups(tensor: Any, weight: Any, numbers: Sequence[Any]) -> torch.memory_format | None:
-    """The memory format of a convolution that is computed group by group; None where it is not."""
+    """Return the memory format of a convolution that is computed group by group, or None for others."""
     if tensor.dim() not in CHANNELS_LAST or tensor.device.type != "cpu":
         return None
     settings = dict(zip(NUMBERS_OF_CONVOLUTION, numbers, strict=True))
@@ -347,13 +349,13 @@ def format_of_groups(tensor: Any, weight: Any, numbers: Sequence[Any]) -> torch.
 def is_reordered_by_groups(
     tensor: torch.Tensor, weight: torch.Tensor, groups: int, transposed: bool, memory_format: torch.memory_format
 ) -> bool:
-    """Whether results or gradients that are joined from those of groups are not in the memory format themselves."""
+    """Whether results or gradients that are joined from groups differ from the memory format."""
     order = CHANNELS_LAST.get(tensor.dim())
     if order is None:
         return True
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
     shapes = [(tensor.shape[0], count, *tensor.shape[2:]) for count in (tensor.shape[1], channels)]
-    layouts = [(shape, _joined(shape, 1, groups, memory_format)) for shape in shapes]
+    layouts = [(shape, _joined_strides(shape, 1, groups, memory_format)) for shape in shapes]
     layouts.append((tuple(weight.shape), _like_weight(weight, groups, memory_format)))
     return any(
         size > 1 and stride != usual
@@ -362,7 +364,7 @@ def is_reordered_by_groups(
     )
 
 
-def _joined(shape: Sequence[int], dim: int, groups: int, memory_format: torch.memory_format) -> Strides:
+def _joined_strides(shape: Sequence[int], dim: int, groups: int, memory_format: torch.memory_format) -> Strides:
     sizes = [size // groups if place == dim else size for place, size in enumerate(shape)]
     with no_dispatch():
         part = torch.empty(sizes, device="meta", memory_format=memory_format)
@@ -380,5 +382,5 @@ def _like_weight(weight: torch.Tensor, groups: int, memory_format: torch.memory_
         return tuple((gradient if groups == 1 else torch.cat([gradient] * groups, 0)).stride())
 
 
-# The rules that hold of tensors without elements, too.
+# The rules that also apply to tensors without elements.
 OF_NOTHING = frozenset({pointwise, with_number, preserved, contiguous})

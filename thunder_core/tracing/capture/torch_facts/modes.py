@@ -1,4 +1,4 @@
-"""The modes by which PyTorch hands over its functions, and the aten operations beneath them."""
+"""The modes with which PyTorch passes its functions, and their aten operations, to handlers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ Handler = Callable[..., Any]
 
 
 class FunctionMode(TorchFunctionMode):
-    """Hands each torch function of the program to a handler.
+    """A mode that passes each torch function of the program to a handler.
 
-    It gets the function, its arguments, its keywords and the subclasses of Tensor among them that have a say in it.
+    The handler receives the function, its arguments, its keywords, and the tensor subclasses that define
+    `__torch_function__`.
     """
 
     def __init__(self, handle: Handler) -> None:
@@ -34,15 +35,15 @@ class FunctionMode(TorchFunctionMode):
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Hands each aten operation beneath to a handler: the operation, its arguments, its keywords.
+    """A mode that passes each aten operation to a handler: the operation, its arguments, its keywords.
 
-    What the handler does itself is nobody's torch function: some operations come from no function that a mode sees
+    Operations of the handler itself belong to no torch function, like some other operations that no function mode sees
     (those of the legacy constructors, such as `torch.IntTensor`).
     """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Dynamo takes no part here; its guard around each dispatch would cost an import and 20 us a call."""
+        """Return False: Dynamo is not involved, and its guard around each dispatch would cost an import and 20 us."""
         return False
 
     def __init__(self, handle: Handler) -> None:
@@ -55,7 +56,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def is_recording() -> bool:
-    """Whether the torch functions of this thread, or the operations beneath them, are handed over to a handler."""
+    """Whether a handler receives the torch functions of this thread, or their aten operations."""
     count = torch._C._len_torch_function_stack()
     functions = (torch._C._get_function_stack_at(place) for place in range(count))
     return any(isinstance(mode, FunctionMode) for mode in functions) or any(
@@ -65,7 +66,7 @@ def is_recording() -> bool:
 
 @contextmanager
 def without_functions() -> Iterator[None]:
-    """While this lasts, torch functions are not seen, but the operations beneath them are."""
+    """Hide torch functions from modes during the block; the aten operations are still visible."""
     with ExitStack() as stack:
         for _ in range(torch._C._len_torch_function_stack()):
             stack.enter_context(_pop_mode_temporarily())
@@ -74,7 +75,7 @@ def without_functions() -> Iterator[None]:
 
 @contextmanager
 def without_our_functions() -> Iterator[None]:
-    """While this lasts, torch functions are not handed over; the user's own modes for them stay as they are."""
+    """Remove Thunder's modes for torch functions during the block; the user's own modes stay."""
     stack = [pop_mode() for _ in range(torch._C._len_torch_function_stack())][::-1]
     users = [mode for mode in stack if not isinstance(mode, FunctionMode)]
     for mode in users:
@@ -90,6 +91,6 @@ def without_our_functions() -> Iterator[None]:
 
 @contextmanager
 def without_recording() -> Iterator[None]:
-    """While this lasts, nothing is recorded, and another recording can begin."""
+    """Record nothing during the block, so that another recording can begin."""
     with without_our_functions(), _disable_current_modes(), torch._C._EnableTorchFunction():
         yield

@@ -1,4 +1,4 @@
-"""Attempts to run operations on tensors without data are quiet: what PyTorch logs of one that fails is not told."""
+"""Silent attempts to run operations on fakes: PyTorch's log messages about failures are dropped."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ LOGGERS = (
 
 
 class NotOfThisThread(logging.Filter):
-    """Lets pass what other threads log."""
+    """A filter that keeps the log records of other threads."""
 
     def __init__(self) -> None:
         super().__init__()
         self._thread = threading.get_ident()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is of another thread."""
+        """Whether a record is from another thread."""
         return record.thread != self._thread
 
 
 @contextmanager
 def quiet_attempt() -> Iterator[None]:
-    """While this lasts, PyTorch's functions for metadata and for symbolic sizes log nothing in this thread."""
+    """Drop the log messages of PyTorch's meta functions and symbolic sizes in this thread during the block."""
     loggers, dropped = [logging.getLogger(name) for name in LOGGERS], NotOfThisThread()
     for logger in loggers:
         logger.addFilter(dropped)

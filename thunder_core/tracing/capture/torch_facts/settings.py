@@ -1,4 +1,4 @@
-"""PyTorch's settings of the process: what sets each of them, what tells it, and how it is put back."""
+"""PyTorch's process-wide settings: their setters, their getters, and how they are restored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ C: Any = torch._C
 BACKENDS = ("cuda", "mkldnn")
 PRECISIONS = (("generic", "all"), *((backend, op) for backend in BACKENDS for op in ("all", "matmul", "conv", "rnn")))
 LEGACY_PRECISIONS = ("float32_matmul_precision", "cublas_allow_tf32", "cudnn_allow_tf32", "onednn_allow_tf32")
-# Settings with a value of their own: `torch._C._set_<name>(value)` sets it, and `torch._C._get_<name>()` tells it.
+# Settings with a single value: `torch._C._set_<name>(value)` sets it, and `torch._C._get_<name>()` returns it.
 VALUED = (
     "blas_preferred_backend",
     "cpu_allow_fp16_reduced_precision_reduction",
@@ -50,13 +50,14 @@ ATTENTION = ("cudnn", "fa3", "flash", "math", "mem_efficient", "overrideable")
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting, or several that hang together.
+    """One setting, or several that depend on each other.
 
-    `keep()` gives what puts it back as it is now. One that is `decisive` decides what operations give (their dtype, or
-    whether they raise), and not only how fast or how precisely they compute it: bound symbols that run under it mean
-    something else elsewhere. One that `chooses_attention` decides which operations attention consists of. One with
-    `answers` is not changed while a program is traced, since that would change the tracing, or be for good: they give
-    what the getters would tell once the setter was called with such arguments.
+    `keep()` returns a function that restores the present value. A `decisive` setting affects the results of operations
+    (their dtype, or whether they raise), and not only their speed or precision: bound symbols that run under it have
+    another meaning elsewhere. A setting that `chooses_attention` decides which operations attention consists of.
+
+    A setting with `answers` is not changed at tracing, because the change would affect tracing, or could not be undone.
+    `answers` returns the values of the getters after a call of the setter with the given arguments.
     """
 
     setters: tuple[Callable[..., Any], ...]
@@ -74,7 +75,7 @@ def _pair(
     decisive: bool = False,
     chooses_attention: bool = False,
 ) -> tuple[Setting, ...]:
-    """The setting of one value; none where this version of PyTorch does not have it."""
+    """Return the setting of one value; empty if this version of PyTorch does not have it."""
     if setter is None or getter is None:
         return ()
     sets, tells = setter, getter
@@ -115,7 +116,7 @@ def _keep_default_dtype() -> Restore:
 
 
 def flushes_denormals() -> bool:
-    """Whether this thread takes denormal numbers for zero; PyTorch can set that, but not tell."""
+    """Whether this thread treats denormal numbers as zero, which PyTorch can set but not query."""
     return sys.float_info.min * 0.5 == 0.0
 
 
@@ -125,7 +126,7 @@ def _keep_device() -> Restore:
 
 
 def _legacy_precision(name: str) -> Any:
-    """The value of a setting of PyTorch's older kind; None where newer ones contradict it, so that it does not tell."""
+    """Return the value of a legacy setting; None if newer settings contradict it, so that its getter raises."""
     try:
         return getattr(C, f"_get_{name}")()
     except RuntimeError:
@@ -133,7 +134,7 @@ def _legacy_precision(name: str) -> Any:
 
 
 def _keep_precision() -> Restore:
-    """The settings of precision change each other: they are put back until each is as it was."""
+    """Return a function that restores the precision settings, which affect each other, in several steps."""
     legacy = {name: _legacy_precision(name) for name in LEGACY_PRECISIONS}
     values = {place: C._get_fp32_precision_getter(*place) for place in PRECISIONS}
 
@@ -197,17 +198,17 @@ SETTINGS: tuple[Setting, ...] = (
     *(setting for name in ATTENTION for setting in _attention(f"_set_sdp_use_{name}", f"_get_{name}_sdp_enabled")),
     *_attention("_set_sdp_priority_order", "_get_sdp_priority_order"),
 )
-SETTERS: dict[Callable[..., Any], Setting] = {setter: one for one in SETTINGS for setter in one.setters}
-GETTERS: dict[Callable[..., Any], Setting] = {getter: one for one in SETTINGS for getter in one.getters}
+SETTERS: dict[Callable[..., Any], Setting] = {setter: each for each in SETTINGS for setter in each.setters}
+GETTERS: dict[Callable[..., Any], Setting] = {getter: each for each in SETTINGS for getter in each.getters}
 
 
 def setting_of(bsym: BoundSymbol) -> Setting | None:
-    """The setting that a bound symbol changes, if any."""
+    """Return the setting that a bound symbol changes, or None."""
     return SETTERS.get(bsym.symbol.target) if bsym.ordered else None
 
 
 def is_decisive(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes what the bound symbols after it give."""
+    """Whether a bound symbol changes the results of later bound symbols."""
     setting = setting_of(bsym)
     return setting is not None and setting.decisive
 
@@ -219,13 +220,13 @@ def chooses_attention(bsym: BoundSymbol) -> bool:
 
 
 def device_contexts() -> dict[int, DeviceContext]:
-    """The torch function modes that stand for a default device, by their place; the last one decides."""
+    """Return the torch function modes for a default device, by position; the last one is in effect."""
     modes = (torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack()))
     return {place: mode for place, mode in enumerate(modes) if isinstance(mode, DeviceContext)}
 
 
 def placed(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The keywords of a call with the default device among them, where it decides where the call makes a tensor."""
+    """Return the keywords of a call, with the default device if it determines where the call makes a tensor."""
     contexts = device_contexts() if torch._C._len_torch_function_stack() else None
     if not contexts or kwargs.get("device") is not None or function not in _device_constructors():
         return kwargs
@@ -233,6 +234,6 @@ def placed(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Mapping[s
 
 
 def settings_of(bsyms: Iterable[BoundSymbol]) -> tuple[Setting, ...]:
-    """The settings that bound symbols change, each once."""
+    """Return the settings that bound symbols change, without duplicates."""
     settings = {id(setting): setting for bsym in bsyms if (setting := setting_of(bsym)) is not None}
     return tuple(settings.values())

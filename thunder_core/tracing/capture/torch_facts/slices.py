@@ -1,9 +1,8 @@
-"""Backward slices of a recording: the bound symbols that have to run, so that some names have their values.
+"""Backward slices of a recording: the bound symbols that must run to compute the values of some names.
 
-Where a program asks for a tensor's value while it is traced, the bound symbols that the value depends on are run on
-real inputs: not all that were recorded so far, but the backward slice of the value, found by reaching definitions as in
-a compiler. What a bound symbol defines and uses are resources: names, memory (a write defines it), random numbers, and
-states of the process.
+If a program reads a tensor's value at tracing, the bound symbols that the value depends on run on real inputs. These
+are not all recorded ones, but the backward slice of the value, computed from reaching definitions as in a compiler.
+Bound symbols define and use resources: names, memory (a write defines it), random numbers, and states of the process.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.backward_hooks import NAMES_OF_REGISTERING
 
-# Calls that tell autograd something about one tensor. They do not matter to values: autograd records no evaluation.
+# Calls that only change autograd's state of one tensor. They do not affect values, because evaluation runs without
+# autograd.
 OF_ONE_TENSOR = frozenset(
     {
         "torch.Tensor.requires_grad.__set__",
@@ -33,20 +33,20 @@ OF_ONE_TENSOR = frozenset(
 )
 INFERENCE_MODE = frozenset(f"torch.autograd.grad_mode.inference_mode.__{name}__" for name in ("enter", "exit"))
 IRRELEVANT_TO_VALUES = OF_ONE_TENSOR | INFERENCE_MODE | {"torch._C._set_grad_enabled"}
-SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # they change what is drawn next
+SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # they change the next random numbers
 
 
-Resource = tuple[str, Any]  # its kind, and which one it is: a name, the memory of a tensor, or a state
+Resource = tuple[str, Any]  # its kind, and its identity: a name, the memory of a tensor, or a state
 RANDOM: Resource = ("random numbers", None)
 STATE: Resource = ("state", None)
 
 
 class Slices:
-    """The backward slices of a recording that grows, by an index that each bound symbol enters once.
+    """The backward slices of a growing recording, with an index of each bound symbol.
 
-    `memory(name)` is the identity of a tensor's memory, or None. A slice has the bound symbols that make the names or
-    write to their memory, and those that change a state before them. Random numbers come from one stream: of the bound
-    symbols that draw some, it has all before the last one that it needs.
+    `memory(name)` returns the identity of a tensor's memory, or None. A slice has the bound symbols that make the names
+    or write to their memory, and earlier ones that change a state. Random numbers come from one stream, so a slice has
+    all bound symbols that draw before the last one that it needs.
     """
 
     def __init__(self, bsyms: Sequence[BoundSymbol], memory: Callable[[str], int | None]) -> None:
@@ -55,7 +55,7 @@ class Slices:
         self.forget()
 
     def forget(self) -> None:
-        """Forget the index, since bound symbols of the recording were replaced."""
+        """Forget the index, because bound symbols of the recording were replaced."""
         self._indexed = 0
         self._first_effect: str | None = None
         self._of_one_tensor: list[BoundSymbol] = []
@@ -63,11 +63,11 @@ class Slices:
         self._definitions: dict[Resource, list[int]] = defaultdict(list)
 
     def slice_of(self, proxies: Iterable[Proxy], done: Container[int] = ()) -> tuple[list[int], set[int]]:
-        """Return the backward slice of proxies: the places, in order, of its bound symbols that are not `done` yet.
+        """Return the backward slice of proxies: the positions, in order, of its bound symbols that are not `done` yet.
 
-        Also the places, done ones among them, whose sub-symbols make something that the slice needs: these have to run
-        decomposed. The places that are done must be a union of whole slices, since the search ends at them; so its cost
-        is that of the new places, and not of the recording.
+        Also return the positions, including done ones, whose subsymbols make a value that the slice needs: these must
+        run decomposed. The done positions must be a union of whole slices, because the search ends at them. So the
+        search takes time for the new positions only.
         """
         self._index()
         places, decomposed, waiting = set[int](), set[int](), list[int]()
@@ -89,22 +89,22 @@ class Slices:
         return sliced[::-1], decomposed
 
     def changing_autograd(self, inputs: Container[str]) -> BoundSymbol | None:
-        """Return a bound symbol that changes what autograd does with an input, if there is one: it cannot be undone."""
+        """Return a bound symbol that changes autograd's state of an input, which cannot be undone, or None."""
         self._index()
         bsyms = self._of_one_tensor
         return next((bsym for bsym in bsyms if any(proxy.name in inputs for proxy in bsym.inputs)), None)
 
     def first_effect(self) -> str | None:
-        """Return the name of the first compiled function with effects that is called, if one is."""
+        """Return the name of the first called compiled function with effects, or None."""
         self._index()
         return self._first_effect
 
     def memory_of(self, names: Iterable[str]) -> set[int | None]:
-        """Return the memory of tensors with these names; with None among it where that of one is unknown."""
+        """Return the memory of tensors with these names; None is included if the memory of one is unknown."""
         return {self._memory(name) for name in names}
 
     def _index(self) -> None:
-        """Enter the new bound symbols into the index."""
+        """Add the new bound symbols to the index."""
         for place in range(self._indexed, len(self._bsyms)):
             bsym = self._bsyms[place]
             for resource in self._defined(bsym):
@@ -118,7 +118,7 @@ class Slices:
         self._indexed = len(self._bsyms)
 
     def _reaching_definition(self, resource: Resource, before: int) -> Sequence[int]:
-        """Return the place of the definition of a resource that reaches another place: the last before it, if any."""
+        """Return the last definition of a resource before a position, as a list of at most one position."""
         places = self._definitions.get(resource, [])
         number = bisect_left(places, before)
         return places[max(number - 1, 0) : number]
@@ -129,24 +129,24 @@ class Slices:
         return [("name", name) for name in names] + self._memories(names)
 
     def _defined(self, bsym: BoundSymbol) -> list[Resource]:
-        """Return the resources that a bound symbol defines: its outputs, the memory that it writes to, and states."""
+        """Return the resources that a bound symbol defines: its outputs, the memory that it writes, and states."""
         changed: list[Resource] = [("name", name) for name in {proxy.name for proxy in bsym.outputs}]
         states = ((RANDOM, is_drawing(bsym)), (STATE, bsym.ordered and is_state(bsym)))
         unknown: list[Resource] = [("name", name) for name in bsym.mutates if self._memory(name) is None]
         return changed + unknown + self._memories(bsym.mutates) + [state for state, changes in states if changes]
 
     def _memories(self, names: Iterable[str]) -> list[Resource]:
-        """Return the memory of tensors, as far as it is known, as resources."""
+        """Return the known memory of tensors as resources."""
         return [("memory", memory) for memory in self.memory_of(names) - {None}]
 
 
 def is_drawing(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol draws random numbers, or changes what the next ones are."""
+    """Whether a bound symbol draws random numbers, or changes the next ones."""
     return bsym.ordered and not _is_thunders(bsym) and (bool(bsym.outputs) or _sets_seed(bsym))
 
 
 def is_state(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes how others compute, random numbers apart."""
+    """Whether a bound symbol changes how others compute, apart from random numbers."""
     setting = setting_of(bsym)
     is_decisive = setting is None or setting.decisive
     if bsym.symbol.name in IRRELEVANT_TO_VALUES or _is_thunders(bsym) or not is_decisive:

@@ -1,4 +1,4 @@
-"""Calls that give or take what a tensor's memory is: legacy `new` with a size, and storages, which lie on a device."""
+"""Calls that involve a tensor's memory: legacy `new` with a size, and storages, which have a device."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def with_named_size(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
-    """The arguments of a call, those of `Tensor.new` with the size by its name.
+    """Return the arguments of a call, with the size of `Tensor.new` as a keyword.
 
-    Traces write a `torch.Size` as a tuple, which `Tensor.new` would take for the data of the new tensor.
+    Traces contain a `torch.Size` as a tuple, which `Tensor.new` would take for the data of the new tensor.
     """
     if function is not torch.Tensor.new or len(args) != 2 or type(args[1]) is not torch.Size:
         return args, kwargs
@@ -22,19 +22,19 @@ def with_named_size(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def mark_device(storage: Any, device: torch.device) -> None:
-    """Note on which device the storage of a tensor without data is taken to be."""
+    """Record the device that the storage of a fake tensor represents."""
     untyped = storage._untyped_storage if isinstance(storage, TypedStorage) else storage
     if isinstance(untyped, torch.UntypedStorage) and untyped.device.type == "meta":
         untyped._fake_device = device
 
 
 def shown_device(owner: Any, name: str) -> torch.device | None:
-    """The device that the program is shown as a storage's attribute `name`; None for every other attribute."""
+    """Return the device that the program sees as a storage's attribute `name`; None for other attributes."""
     return owner._fake_device if name == "device" and isinstance(owner, torch.UntypedStorage) else None
 
 
 def storage_class(tensor: torch.Tensor) -> type | None:
-    """The class that `Tensor.storage_type` gives: that of PyTorch's older storages for a dtype on a device, if any."""
+    """Return the result of `Tensor.storage_type`: PyTorch's legacy storage class for a dtype and device, or None."""
     module = torch if tensor.device.type == "cpu" else getattr(torch, tensor.device.type, None)
     name = _dtype_to_storage_type_map().get(tensor.dtype, "")
     return getattr(module, name, None)

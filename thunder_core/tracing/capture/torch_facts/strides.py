@@ -1,4 +1,4 @@
-"""Strides of dense tensors: contiguous ones, those of channels_last, and those that TensorIterator chooses."""
+"""Strides of dense tensors: contiguous strides, channels_last strides, and TensorIterator's strides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Strides = tuple[int, ...]
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements fill a stretch of memory, each place once (`is_non_overlapping_and_dense`)."""
+    """Whether elements fill a range of memory without gaps or overlap (`is_non_overlapping_and_dense`)."""
     expected = 1
     for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1):
         if stride != expected:
@@ -18,10 +18,10 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None, *, least: int = 1) -> Strides:
-    """The strides of a dense tensor whose dimensions lie in memory in this order, the slowest first.
+    """Return the strides of a dense tensor whose dimensions are in this order in memory, slowest first.
 
-    A dimension takes the room of so many elements at the `least`: of one where PyTorch calls a tensor contiguous, and
-    of none where TensorIterator lays out a tensor without elements in an order of its own.
+    A dimension counts as at least `least` elements: one for tensors that PyTorch calls contiguous, and zero if
+    TensorIterator lays out a tensor without elements in its own order.
     """
     strides = [0] * len(shape)
     step = 1
@@ -35,7 +35,7 @@ CHANNELS_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 
 
 def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether strides are in the order of channels_last (`is_channels_last_strides`), in dimensions of size one too."""
+    """Whether strides are in channels_last order (`is_channels_last_strides`), also in dimensions of size one."""
     order = CHANNELS_LAST.get(len(shape))
     if order is None or not strides[1]:
         return False
@@ -48,15 +48,15 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def order_in_memory(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]:
-    """The dimensions as TensorIterator orders them (`reorder_dimensions`), the slowest first.
+    """Return the dimensions in TensorIterator's order (`reorder_dimensions`), slowest first.
 
-    The operands' strides are those of the broadcast shape: zero where they are expanded.
+    The operands' strides are for the broadcast shape: zero in expanded dimensions.
     """
     order = list(range(len(shape)))[::-1]
     for place in range(1, len(order)):
         at = place
         for before in reversed(range(place)):
-            compared = _compared(order[before], order[at], shape, operands)
+            compared = _compare(order[before], order[at], shape, operands)
             if compared < 0:
                 break
             if compared > 0:
@@ -65,8 +65,8 @@ def order_in_memory(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> 
     return order[::-1]
 
 
-def _compared(first: int, second: int, shape: Sequence[int], operands: Sequence[Sequence[int]]) -> int:
-    """1 where the first dimension is the slower one, -1 where the second is, 0 where no operand tells."""
+def _compare(first: int, second: int, shape: Sequence[int], operands: Sequence[Sequence[int]]) -> int:
+    """Return 1 if the first dimension is slower, -1 if the second is, and 0 if no operand decides."""
     for strides in operands:
         if not strides[first] or not strides[second]:
             continue

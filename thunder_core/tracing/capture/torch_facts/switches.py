@@ -1,4 +1,4 @@
-"""Switches: the calls that change what autograd, autocast and inference mode do to the operations after them."""
+"""Switches: calls that change the effect of autograd, autocast and inference mode on later operations."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def switches_autocast(bsym: BoundSymbol) -> bool:
 
 
 def switches_inference_mode(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol makes, enters or leaves a context of inference mode."""
+    """Whether a bound symbol creates, enters or leaves a context of inference mode."""
     return bsym.symbol.target in INFERENCE_MODE
 
 
 def switches_mode(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes the grad mode, autocast's state or inference mode, which programs put back."""
+    """Whether a bound symbol changes the grad mode, autocast's state or inference mode, which programs restore."""
     return bsym.symbol.target == SET_GRAD or switches_autocast(bsym) or switches_inference_mode(bsym)

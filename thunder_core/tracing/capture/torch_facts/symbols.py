@@ -1,4 +1,4 @@
-"""From PyTorch's functions to symbols: their printed names, and what kind of thing calling them is."""
+"""Symbols of PyTorch's functions: their printed names, and the kinds of their effects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ORDERED_NAMES = frozenset(
 )
 
 
-# Questions whose answer lies in more of a tensor than the metadata that calls are remembered by.
+# Queries whose answers depend on more than the metadata in the call cache's keys.
 QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
     {
         torch.Tensor._is_view,
@@ -60,7 +60,7 @@ QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
     }
 )
 VERSION = torch.Tensor._version.__get__  # type: ignore[attr-defined]
-# Those, and others, that a tensor from outside answers for itself: how to ask again at each call.
+# Queries that an outside tensor answers itself, and the expression that repeats the query at each call.
 FACTS: dict[Callable[..., Any], str] = {
     torch.Tensor._is_view: "_is_view()",
     torch.Tensor.is_inference: "is_inference()",
@@ -70,27 +70,27 @@ FACTS: dict[Callable[..., Any], str] = {
 }
 LASTING = frozenset({"_is_view()", "is_inference()"})  # no operation changes these
 
-# What gives a tensor the memory of another one behind the back of everything that was made of it.
+# Functions that give a tensor the memory of another tensor without notice to its views.
 REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
 
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
-VARIABLE_FUNCTIONS = "_VariableFunctionsClass"  # what `torch` has of functions such as `torch._foreach_add`
+VARIABLE_FUNCTIONS = "_VariableFunctionsClass"  # the class in `torch` of functions such as `torch._foreach_add`
 VALUE_READERS = frozenset(
     {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr, torch.Tensor.__dlpack__}
 )
 
 
 SPARSE_AXES = ("crow", "col", "ccol", "row")
-# Functions that return parts of a sparse tensor, which a fake does not have.
+# Functions that return parts of a sparse tensor, which fakes do not have.
 SPARSE_PARTS = frozenset(
     getattr(torch.Tensor, name)
-    for name in ("values", "indices", "_values", "_indices", "_nnz", *(f"{one}_indices" for one in SPARSE_AXES))
+    for name in ("values", "indices", "_values", "_indices", "_nnz", *(f"{axis}_indices" for axis in SPARSE_AXES))
 )
 
 
 @cache
 def symbol_of(function: Callable[..., Any]) -> Symbol:
-    """The symbol of a torch function, method, property accessor or aten operator."""
+    """Return the symbol of a torch function, method, property accessor or aten operator."""
     if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return Symbol(f"torch.ops.{function}", function)
     name = resolve_name(function) or _dotted(function)
@@ -98,7 +98,7 @@ def symbol_of(function: Callable[..., Any]) -> Symbol:
 
 
 def _dotted(function: Callable[..., Any]) -> str:
-    """The name by which a function is reached from its module, or the one that it gives itself."""
+    """Return the dotted name that leads from a function's module to the function, or its qualified name."""
     module, name = getattr(function, "__module__", ""), getattr(function, "__name__", "")
     reached = f"{module}.{name}"
     return reached if followed(reached) is function else f"{module}.{getattr(function, '__qualname__', name)}"
@@ -118,7 +118,7 @@ SET_REQUIRES_GRAD = torch.Tensor.requires_grad.__set__  # type: ignore[attr-defi
 
 
 def is_same_data(tensor: torch.Tensor, data: torch.Tensor) -> bool:
-    """Whether a tensor that gets the data of another one has it already: `module.to(dtype)` sets what it found."""
+    """Whether a tensor already has the data that is assigned to it, as when `module.to(dtype)` changes nothing."""
     if tensor is data or torch.strided != tensor.layout or data.layout != tensor.layout:
         return tensor is data
     return _memory(tensor) == _memory(data)
@@ -129,7 +129,7 @@ def _memory(tensor: torch.Tensor) -> tuple[object, ...]:
     return (storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
 
 
-# What sets a state, and whether that is what the state already is.
+# Setters of a state, and the check whether the state already has the value.
 IDLE: dict[Callable[..., Any], Callable[..., bool]] = {
     SET_GRAD: lambda enabled: bool(enabled == torch.is_grad_enabled()),
     torch.Tensor.requires_grad_: lambda tensor, required=True: bool(tensor.requires_grad == required),
@@ -139,13 +139,13 @@ IDLE: dict[Callable[..., Any], Callable[..., bool]] = {
 
 
 def is_idle(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether this call sets a state to what the state already is."""
+    """Whether this call sets a state to its present value."""
     return function in IDLE and IDLE[function](*args, **kwargs)
 
 
 @cache
 def _randomness(operator: torch._ops.OpOverload) -> tuple[bool, int | None]:
-    """Whether the operator may draw random numbers, and the position of its dropout probability if it has one."""
+    """Return whether the operator may draw random numbers, and the position of its dropout probability or None."""
     names = [argument.name for argument in operator._schema.arguments]
     return torch.Tag.nondeterministic_seeded in operator.tags, names.index(
         "dropout_p"
@@ -153,7 +153,7 @@ def _randomness(operator: torch._ops.OpOverload) -> tuple[bool, int | None]:
 
 
 def is_random(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether this call draws random numbers; attention without dropout does not, though it might."""
+    """Whether this call draws random numbers; attention without dropout does not."""
     seeded, position = _randomness(operator)
     if not seeded or position is None:
         return seeded
@@ -161,7 +161,7 @@ def is_random(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapp
 
 
 def as_bound_symbol(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
-    """An aten operation of a bound symbol as a bound symbol of its own."""
+    """Return an aten operation of a bound symbol as a separate bound symbol."""
     target, args, kwargs = part.symbol.target, part.args, part.kwargs
     if not isinstance(target, torch._ops.OpOverload):
         return replace(part, source=whole.source, module=whole.module)
@@ -176,10 +176,10 @@ def as_bound_symbol(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
 
 
 def parts_of(function: Callable[..., Any], parts: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
-    """The operations that a call consists of, of those that were dispatched beneath it.
+    """Return the operations of a call, given the dispatched ones.
 
-    PyTorch dispatches `.data` as `detach`, whose result has the version counter of what it is made of, which that of
-    `.data` has not.
+    PyTorch dispatches `.data` as `detach`. The result of `detach` shares the version counter of its input, and the
+    result of `.data` does not.
     """
     if function not in GETS_DATA:
         return tuple(parts)
@@ -188,15 +188,15 @@ def parts_of(function: Callable[..., Any], parts: Sequence[BoundSymbol]) -> tupl
 
 @cache
 def is_of_process_group(operator: torch._ops.OpOverload) -> bool:
-    """Whether an operator is a method of a process group, which returns a work: a trace cannot hold it."""
+    """Whether an operator is a method of a process group, which returns a work that a trace cannot hold."""
     return operator._schema.name.startswith("c10d::")
 
 
 @cache
 def operations() -> frozenset[Callable[..., Any]]:
-    """Every Python-level function of PyTorch that a torch function mode sees as one operation.
+    """Return every Python-level function of PyTorch that a torch function mode sees as one operation.
 
-    Those of `torch.distributed` are not: they call a process group, whose methods are recorded.
+    Functions of `torch.distributed` are excluded: they call a process group, whose methods are recorded.
     """
     return frozenset(
         function

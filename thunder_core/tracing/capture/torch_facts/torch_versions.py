@@ -1,6 +1,6 @@
-"""The names of PyTorch whose kind differs between versions, each with the one way in which Thunder uses the name.
+"""Names of PyTorch whose kind differs between versions, each with the way in which Thunder uses the name.
 
-The code asks PyTorch for the kind of a name, never for its version.
+The code checks the kind of a name, never PyTorch's version.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Triton kernels that code of the user's launches while it runs on tensors without data: each launch is noted.
+"""Triton kernels that user code launches while it runs on fakes: each launch is recorded.
 
-A program's own launches are traced. Those of a `torch.autograd.Function` or an operator that runs natively come here.
+A program's own launches are traced. Launches in a `torch.autograd.Function` or an operator that runs natively are
+handled here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from thunder_core.tracing.capture.torch_facts.triton_writes import written_place
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_core.tracing.library.triton_kernels import grids_of, launch
 
-# The classes of Triton's kernels, with what wraps them: by the name, since Triton is not there everywhere.
+# The classes of Triton's kernels and their wrappers, by name, because Triton may not be installed.
 CLASSES = (
     ("triton.runtime.jit", "JITFunction"),
     ("triton.runtime.interpreter", "InterpretedFunction"),
@@ -29,21 +30,21 @@ CLASSES = (
 )
 RUNS = frozenset((module, f"{name}.run") for module, name in CLASSES)
 
-_noted: set[type] = set()
+_recording_kinds: set[type] = set()
 _lock = threading.Lock()
-_attempts = [0]  # how many are under way in this process
+_attempts = [0]  # the number of active attempts in this process
 
 
 @contextmanager
 def attempt_without_data() -> Iterator[None]:
-    """While this lasts, code runs on tensors without data: launches are noted, and failures are not logged.
+    """Run code on fakes during the block: record launches, and log no failures.
 
-    The classes of kernels keep the method that notes launches, since programs are guarded by it.
+    The kernel classes keep the method that records launches, because programs guard the method.
     """
     with _lock:
         for kind in _classes():
-            kind.run = _noting(kind.run)  # type: ignore[attr-defined]
-            _noted.add(kind)
+            kind.run = _recording(kind.run)  # type: ignore[attr-defined]
+            _recording_kinds.add(kind)
         _attempts[0] += 1
     try:
         with quiet_attempt():
@@ -54,30 +55,30 @@ def attempt_without_data() -> Iterator[None]:
 
 
 def _classes() -> Iterator[type]:
-    """The classes of kernels that do not note launches yet."""
+    """Yield the kernel classes that do not record launches yet."""
     for module, name in CLASSES:
         kind = getattr(sys.modules.get(module), name, None)
-        if isinstance(kind, type) and kind not in _noted and "run" in kind.__dict__:
+        if isinstance(kind, type) and kind not in _recording_kinds and "run" in kind.__dict__:
             yield kind
 
 
-def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        given = (args, kwargs)
-        if not _attempts[0] or not any(isinstance(leaf, FakeTensor) for leaf in leaves(given)):
+        arguments = (args, kwargs)
+        if not _attempts[0] or not any(isinstance(leaf, FakeTensor) for leaf in leaves(arguments)):
             return original(kernel, *args, **kwargs)
-        return _note(kernel, *args, **kwargs)
+        return _record_launch(kernel, *args, **kwargs)
 
     return run
 
 
-def _note(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
+def _record_launch(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
     args, kwargs = replace_leaves((args, kwargs), plain_number)
     grids = grids_of(kernel, grid, args, kwargs, lambda function, meta: function(meta))
     launch(kernel, grids, args, kwargs, written_places(kernel, args, kwargs))
 
 
 def plain_number(leaf: Any) -> Any:
-    """The value of a symbolic number, which is guarded: kernels are launched with numbers."""
+    """Return the value of a symbolic number, which is guarded, because kernels are launched with numbers."""
     return int(leaf) if isinstance(leaf, torch.SymInt) else float(leaf) if isinstance(leaf, torch.SymFloat) else leaf

@@ -1,7 +1,7 @@
-"""The tensors that a Triton kernel may write to, read from its source.
+"""The tensors that a Triton kernel may write to, determined from its source.
 
-A pointer is only read where it, and each name that is computed from it, stands in nothing but loads and such
-computations. Every other use of it may be a write.
+A pointer is only read if the pointer, and each name that is computed from it, is only used in loads and in such
+computations. Every other use may be a write.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 import torch
 
 LOAD, POINTER = "load", "pointer"
-METADATA = ("dtype", "type")  # attributes of a pointer that are no pointers
+METADATA = ("dtype", "type")  # attributes of a pointer that are not pointers
 ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Subscript)
 PARTS_OF_ARITHMETIC = (ast.operator, ast.unaryop, ast.expr_context)
 
 
 class Role(IntEnum):
-    """The use that an expression makes of a name: none, a computation of another value, or any other."""
+    """The use that an expression makes of a name: none, a computation of another value, or any other use."""
 
     UNUSED, COMPUTED, ESCAPES = range(3)
 
 
 def written_places(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
-    """The places of the tensors that a kernel may write to, among all of its tensors."""
+    """Return the positions of the tensors that a kernel may write to, among all its tensors."""
     names = [*kernel.arg_names[: len(args)], *kwargs]
     values = (*args, *kwargs.values())
     tensors = [name for name, value in zip(names, values, strict=True) if isinstance(value, torch.Tensor)]
@@ -37,7 +37,7 @@ def written_places(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def only_read(kernel: Any) -> frozenset[str]:
-    """The parameters of a kernel that it writes to in no way; none where its source is not to be had."""
+    """Return the parameters that a kernel never writes to; empty if its source is not available."""
     function = kernel
     while not inspect.isfunction(function):
         function = function.fn
@@ -51,11 +51,11 @@ def only_read(kernel: Any) -> frozenset[str]:
 
 
 def _escapes(definition: ast.FunctionDef, name: str) -> bool:
-    """Whether a name, or one that is computed from it, stands anywhere but in loads and such computations."""
+    """Whether a name, or a name computed from it, is used anywhere except in loads and such computations."""
     computed, waiting = {name}, [name]
     while waiting:
-        one = waiting.pop()
-        for target in (target for statement in definition.body for target in _made_of(statement, one)):
+        current = waiting.pop()
+        for target in (target for statement in definition.body for target in _names_computed_from(statement, current)):
             if target is None:
                 return True
             if target not in computed:
@@ -64,8 +64,8 @@ def _escapes(definition: ast.FunctionDef, name: str) -> bool:
     return False
 
 
-def _made_of(statement: ast.stmt, name: str) -> Iterator[str | None]:
-    """The names that a statement, and those within it, compute from a name; None for each use of another kind."""
+def _names_computed_from(statement: ast.stmt, name: str) -> Iterator[str | None]:
+    """Yield the names that a statement, and nested statements, compute from a name; None for each other use."""
     if isinstance(statement, ast.Assign | ast.AugAssign):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         role = _role(statement.value, name)
@@ -77,13 +77,13 @@ def _made_of(statement: ast.stmt, name: str) -> Iterator[str | None]:
         return
     for child in ast.iter_child_nodes(statement):
         if isinstance(child, ast.stmt):
-            yield from _made_of(child, name)
+            yield from _names_computed_from(child, name)
         elif _role(child, name):
             yield None
 
 
 def _role(node: ast.AST, name: str) -> Role:
-    """The use that an expression makes of a name."""
+    """Return the use that an expression makes of a name."""
     if isinstance(node, ast.Name):
         return Role.COMPUTED if node.id == name else Role.UNUSED
     if isinstance(node, ast.Attribute) and node.attr in METADATA:

@@ -1,4 +1,4 @@
-"""Wrapper subclasses: tensors that hold others and say by `__torch_dispatch__` what operations do with these."""
+"""Wrapper subclasses: tensors that hold other tensors, and define operations with `__torch_dispatch__`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from thunder_core.tracing.ir.tree import leaves
 
 
 class Wrapped(OperationFailed):
-    """A tensor that no fake stands for: the program is to run through what it does."""
+    """The error for a tensor without a fake; the tracer then traces the operations of the tensor instead."""
 
 
 def is_wrapper(value: Any) -> bool:
-    """Whether a value is a tensor that says what it consists of, and runs operations on that."""
+    """Whether a value is a tensor that exposes its inner tensors, and runs operations on them."""
     if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor | NestedTensor):
         return False
     decides = type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
@@ -26,12 +26,12 @@ def is_wrapper(value: Any) -> bool:
 
 
 def wrappers_in(tree: Any) -> list[torch.Tensor]:
-    """The tensors of wrapper subclasses among the arguments of a call."""
+    """Return the tensors of wrapper subclasses among the arguments of a call."""
     return [leaf for leaf in leaves(tree) if is_wrapper(leaf)]
 
 
 def parts_of_wrapper(tensor: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that a wrapper holds, by the names of the attributes."""
+    """Return the tensors that a wrapper holds, with the names of their attributes."""
     with torch._C.DisableTorchFunction():
         names, _ = tensor.__tensor_flatten__()
     return ((name, getattr(tensor, name)) for name in names)
@@ -44,9 +44,9 @@ FIXES = {
 
 
 def run_through(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Run a function on tensors of which some are wrappers: what these do is recorded, and not the function.
+    """Run a function on tensors of which some are wrappers: their inner operations are recorded, and not the function.
 
-    What autograd would record is the function, so there must be nothing for it to record.
+    Autograd would record the function itself, so no argument may require a gradient.
     """
     tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     with torch._C.DisableTorchFunction():

@@ -1,4 +1,4 @@
-"""Writes: the arguments that a call of an operator writes to, and operators that compute the same without writing."""
+"""Writes: the arguments that a call of an operator writes to, and equivalent operators without writes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 SEEDED = torch.Tag.nondeterministic_seeded
-OUT = "out"  # the keyword by which operators are given the tensor that they write to
+OUT = "out"  # the keyword for a tensor that receives the result
 
-# Operators that write to running statistics although their schemas do not say so: always, or in training.
+# Operators that write to running statistics without declaring it in their schemas: always, or only in training.
 STATISTICS = ("running_mean", "running_var")
 UPDATES_STATISTICS: dict[str, str | None] = {
     "aten::native_batch_norm": "training",
@@ -22,13 +22,13 @@ UPDATES_STATISTICS: dict[str, str | None] = {
     "aten::batch_norm_update_stats": None,
 }
 
-# Operators whose kernels write to lists of tensors without a trace of it in their versions.
+# Operators whose kernels write to lists of tensors without changing their versions.
 UNVERSIONED = ("aten::_fused_", "aten::_amp_")
 
 
 @cache
 def written_arguments(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
-    """(position, name) of each argument that the operator writes to, by its schema."""
+    """Return (position, name) of each argument that the operator writes to, by its schema."""
     return tuple(
         (position, argument.name)
         for position, argument in enumerate(operator._schema.arguments)
@@ -37,7 +37,7 @@ def written_arguments(operator: torch._ops.OpOverload) -> tuple[tuple[int, str],
 
 
 def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """The arguments that a call of the operator writes to."""
+    """Yield the arguments that a call of the operator writes to."""
     for position, name in written_arguments(operator):
         yield args[position] if position < len(args) else kwargs.get(name)
     if operator._schema.name in UPDATES_STATISTICS:
@@ -50,9 +50,10 @@ def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs:
 
 @cache
 def versioned_lists(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
-    """(position, name) of each list of tensors that the operator writes to, one by one, so that their versions go up.
+    """Return (position, name) of each list of tensors that the operator writes to, so that their versions increase.
 
-    Kernels for metadata write to nothing, and so leave the versions; for single tensors PyTorch raises them elsewhere.
+    Meta functions write nothing, and so keep the versions; for single tensors, PyTorch increases the versions
+    elsewhere.
     """
     if operator._schema.name.startswith(UNVERSIONED):
         return ()
@@ -61,31 +62,31 @@ def versioned_lists(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], .
 
 
 def updates_statistics(target: object) -> bool:
-    """Whether what a bound symbol calls is an operator that may write to running statistics unseen."""
+    """Whether a target is an operator that may write to running statistics without declaring it."""
     return isinstance(target, torch._ops.OpOverload) and target._schema.name in UPDATES_STATISTICS
 
 
 @cache
 def is_reshaping(operator: torch._ops.OpOverload) -> bool:
-    """Whether an operator gives a tensor other metadata in place."""
+    """Whether an operator changes a tensor's metadata in place."""
     return torch.Tag.inplace_view in operator.tags
 
 
 @cache
 def has_out_argument(operator: torch._ops.OpOverload) -> bool:
-    """Whether an operator writes its results to tensors given for them (`out=`), which get the results' shapes."""
+    """Whether an operator writes its results to given tensors (`out=`), which get the results' shapes."""
     return any(argument.is_out for argument in operator._schema.arguments)
 
 
 def may_write(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call writes to what it is given, by PyTorch's names for what does."""
+    """Whether a call writes to its arguments, judging by PyTorch's naming conventions."""
     name = getattr(function, "__name__", "")
     return "out" in kwargs or bool(kwargs.get("inplace")) or name.startswith("__i") or name.rstrip("_") + "_" == name
 
 
 @cache
 def out_of_place(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
-    """The operator that makes a new tensor of what an in-place one (`mul_`) writes over its first operand, if any."""
+    """Return the operator that returns a new tensor instead of overwriting its first operand (`mul_`), or None."""
     name = target._schema.name.removeprefix("aten::")
     if not name.endswith("_") or name.endswith("__"):
         return None
@@ -94,13 +95,13 @@ def out_of_place(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
 
 @cache
 def without_write(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
-    """The operator that computes the same without writing, for one that writes its result over one tensor.
+    """Return the operator that computes the same without writing, if the target writes its result to one tensor.
 
-    That is its first operand (`mul_`), or comes as `out`.
+    That tensor is the first operand (`mul_`), or is passed as `out`.
     """
     schema = target._schema
     namespace, _, name = schema.name.partition("::")
-    written = [place for place, one in enumerate(schema.arguments) if one.alias_info is not None]
+    written = [place for place, argument in enumerate(schema.arguments) if argument.alias_info is not None]
     if namespace != "aten" or len(written) != 1:
         return None
     if written == [0] and (other := out_of_place(target)) is not None:
@@ -111,16 +112,17 @@ def without_write(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None
 
 
 def _overload_like(name: str, first: str, words: list[tuple[str, str]]) -> torch._ops.OpOverload | None:
-    """The overload that takes such arguments: that of the same name (`first`), or another one.
+    """Return the overload that takes such arguments: the overload with the name `first`, or another one.
 
-    `pow_.Scalar` is `pow.Tensor_Scalar`. Random operators are differentiated otherwise under another name.
+    `pow_.Scalar` is `pow.Tensor_Scalar`. Random operators have other derivatives under other names.
     """
     packet = getattr(torch.ops.aten, name, None)
     overloads = packet.overloads() if packet is not None else ()
-    every = [getattr(packet, overload) for overload in sorted(overloads, key=lambda one: one != (first or "default"))]
-    fitting = [one for one in every if _words(one._schema) == words]
-    return next((one for one in fitting if one._overloadname == first or SEEDED not in one.tags), None)
+    names = sorted(overloads, key=lambda overload: overload != (first or "default"))
+    every = [getattr(packet, overload) for overload in names]
+    fitting = [operator for operator in every if _words(operator._schema) == words]
+    return next((each for each in fitting if each._overloadname == first or SEEDED not in each.tags), None)
 
 
 def _words(schema: Any) -> list[tuple[str, str]]:
-    return [(one.name, str(one.type)) for one in schema.arguments]
+    return [(argument.name, str(argument.type)) for argument in schema.arguments]
