@@ -1,4 +1,4 @@
-"""Sizes and ages as people write them on the command line."""
+"""Sizes and ages in the notation of the command line."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LONGEST = 36_525 * SECONDS["d"]  # a century
 
 
 def bytes_of(option: str, text: str) -> int:
-    """The bytes in a size such as `500M` or `1.5GiB`; raises `BadOption`."""
+    """Return the number of bytes for a size such as `500M` or `1.5GiB`; raise `BadOption`."""
     number, factor = _parsed(text, BYTES) or _refuse(option, text, "a size", "500M, 2G, 1.5GiB or a number of bytes")
     return int(number * factor)
 
 
 def age_of(option: str, text: str) -> timedelta:
-    """The time in an age such as `30d` or `12h`; raises `BadOption`."""
+    """Return the time for an age such as `30d` or `12h`; raise `BadOption`."""
     accepted = "45m, 12h, 30d or 2w"
     number, factor = _parsed(text, SECONDS) or _refuse(option, text, "an age", accepted)
     if number * factor > LONGEST:

@@ -13,11 +13,11 @@ from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import UsageError
 
 DISTRIBUTION = "thunder-optimize"
-FIRST = "optimize"  # the main job leads the list, the others follow by name
+FIRST = "optimize"  # the main command is the first of the list; the others are sorted by name
 
 
 def version() -> str:
-    """The version of the installed distribution, or `0+source` for a checkout that was not installed."""
+    """Return the version of the installed distribution, or `0+source` for a checkout that was not installed."""
     try:
         return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -25,7 +25,7 @@ def version() -> str:
 
 
 def build_app() -> typer.Typer:
-    """The application with all its commands."""
+    """Return the application with all its commands."""
     app = typer.Typer(
         name="thunder",
         cls=HelpfulGroup,
@@ -41,7 +41,7 @@ def build_app() -> typer.Typer:
 
 
 def _add(app: typer.Typer, name: str) -> None:
-    """Add the command of one file: a function of the file's name, or a `typer.Typer` with commands of its own."""
+    """Add the command of one file: a function with the file's name, or a `typer.Typer` with its own commands."""
     command = getattr(plugins.load("commands", name), name.replace("-", "_"))
     if isinstance(command, typer.Typer):
         for inner in command.registered_commands:
@@ -68,5 +68,5 @@ def thunder(
 ) -> None:
     """Optimize PyTorch models with recipes, into validated and benchmarked artifacts."""
     if context.invoked_subcommand is None:
-        context.get_help()  # which prints it
+        context.get_help()  # prints the help
         raise typer.Exit(UsageError.status)

@@ -1,4 +1,4 @@
-"""The request of a command that loads a model: checked, with notices of what it fetches and whose code it runs."""
+"""The request of a command that loads a model, with its checks, and notices about downloads and trusted code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def checked_request(settings: Settings, told: Console) -> Request:
-    """The request of settings; raises what names, sizes and paths tell of it, before PyTorch is imported."""
+    """Return the request of settings; raise errors that names, sizes and paths show before PyTorch is imported."""
     request = settings.request()
     check_request(request)
     print_hub_notice(told, request.model)

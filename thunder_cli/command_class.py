@@ -1,4 +1,4 @@
-"""The class of all commands: help without blanks at the ends of lines, and each option given once."""
+"""The class of all commands: help without spaces at the ends of lines, and each option at most once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HelpfulGroup(TyperGroup):
 
 
 class OnceCommand(TyperCommand):
-    """A command whose help can be piped, and whose options are given once, but for flags and those that repeat."""
+    """A command whose help can be piped, and whose options may be given once, except flags and repeatable options."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""
@@ -31,7 +31,7 @@ class OnceCommand(TyperCommand):
             super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, with results alone on stdout; raises an error where others' code would end the process."""
+        """Run the command with only results on stdout; raise an error if other code would end the process."""
         with results_alone():
             try:
                 return super().invoke(ctx)
@@ -41,7 +41,7 @@ class OnceCommand(TyperCommand):
                 refuse_to_end(end)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments that are left; raises `BadOption` for a value that another one of the same option hides."""
+        """Return the remaining arguments; raise `BadOption` if an option is given several times."""
         if not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for option, times in Counter(order).items():
@@ -52,7 +52,7 @@ class OnceCommand(TyperCommand):
 
 
 def refuse_to_end(end: SystemExit) -> NoReturn:
-    """Raise the error for a `sys.exit` in code that a command runs, which would be taken for its own status."""
+    """Raise the error for a `sys.exit` in code that a command runs, whose status would become the command's."""
     raise authors_error(end) or Bug(
         f"a library would have ended the process: sys.exit({end.code!r:.80})",
         fix="this is a bug: please report it with what `--debug` and `thunder doctor --json` print",

@@ -1,7 +1,7 @@
 """Consoles: data goes to stdout, progress and errors to stderr.
 
-Everything that a command prints passes through here, and nothing of it is obeyed by the terminal but our own colours:
-names, messages and traces come from models and artifacts that others wrote.
+All output of commands goes through this module, which escapes all control characters except our own colours: names,
+messages and traces come from models and artifacts that others wrote.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from rich.segment import Segment
 
 from thunder_core.foundation.printable import printable, printable_json
 
-PIPE_WIDTH = 240  # wide enough that a table which is piped is never cut
+PIPE_WIDTH = 240  # wide enough for all tables, so that piped tables are not cut
 
-ENDS = re.compile(r"(?: |\x1b\[[0-9;]*m)+(?=\n)")  # blanks before the end of a line, and colours between them
+ENDS = re.compile(r"(?: |\x1b\[[0-9;]*m)+(?=\n)")  # spaces before the end of a line, and colours between them
 
 Json = Mapping[str, object]
 
 
 class Trimmed:
-    """A stream that gets its lines without the blanks by which tables and panels are filled up."""
+    """A stream that removes spaces at the ends of lines, with which tables and panels are padded."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write without the blanks at the ends of lines; the number of characters that were given."""
+        """Write text without spaces at the ends of lines; return the number of characters of the text."""
         self.stream.write(ENDS.sub(lambda end: end[0].replace(" ", ""), text))
         return len(text)
 
@@ -42,41 +42,41 @@ class Trimmed:
 
 
 def trimmed(stream: IO[str]) -> IO[str]:
-    """The stream itself if it is a terminal; else one that gets no blanks at the ends of lines."""
+    """Return the stream itself if it is a terminal; else a stream that removes spaces at the ends of lines."""
     return stream if stream.isatty() else cast(IO[str], Trimmed(stream))
 
 
 @contextmanager
 def trimmed_stdout() -> Iterator[None]:
-    """While the block runs, what others print to stdout has no blanks at the ends of lines, but on a terminal."""
+    """While the block runs, remove spaces at the ends of lines on stdout, except on a terminal."""
     with redirect_stdout(trimmed(sys.stdout)):
         yield
 
 
 class PrintableConsole(Console):
-    """A console that shows control characters as escapes, and takes no text for markup or the name of an emoji."""
+    """A console that shows control characters as escapes, and does not interpret markup or names of emojis."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of something to print; those that move the cursor are rich's own."""
+        """Yield the segments of a renderable; control segments are rich's own."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else printable(segment.text)
             yield segment if text is segment.text else Segment(text, segment.style)
 
 
 class ResultStream:
-    """The stream for results, while a command runs; what others print then goes to stderr."""
+    """The stream for results while a command runs; other output then goes to stderr."""
 
     stream: IO[str] | None = None
 
 
 def results() -> IO[str]:
-    """The stream for results: stdout, to which nothing else is written while a command runs."""
+    """Return the stream for results: stdout, to which nothing else is written while a command runs."""
     return ResultStream.stream or sys.stdout
 
 
 @contextmanager
 def results_alone() -> Iterator[None]:
-    """While the block runs, stdout has results alone, and what models, recipes and libraries print goes to stderr."""
+    """While the block runs, only results go to stdout; output of models, recipes and libraries goes to stderr."""
     before, ResultStream.stream = ResultStream.stream, results()
     try:
         with redirect_stdout(sys.stderr):
@@ -86,44 +86,44 @@ def results_alone() -> Iterator[None]:
 
 
 def stdout() -> Console:
-    """The console for results."""
+    """Return the console for results."""
     return console(width=None if results().isatty() or "COLUMNS" in os.environ else PIPE_WIDTH)
 
 
 def stderr(*, quiet: bool = False) -> Console:
-    """The console for plans, progress and errors."""
+    """Return the console for plans, progress and errors."""
     return console(stderr=True, quiet=quiet, soft_wrap=not sys.stderr.isatty())
 
 
 def console(*, stderr: bool = False, **options: Any) -> PrintableConsole:
-    """A console that prints text as it stands."""
+    """Return a console that prints text unchanged."""
     file = trimmed(sys.stderr if stderr else results())
     return PrintableConsole(file=file, stderr=stderr, highlight=False, markup=False, emoji=False, **options)
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print a text to stdout, unwrapped and without colours."""
+    """Print a text to stdout, without wrapping and colours."""
     print(printable(text), end=end, file=results())
 
 
 def print_document(document: str) -> None:
-    """Print a text in JSON to stdout."""
+    """Print a JSON document to stdout."""
     print(printable_json(document), file=results())
 
 
 class WritableAsJson(Protocol):
-    """Plain data that can write itself as JSON, infinities and NaN as words."""
+    """Plain data that can be written as JSON, with infinities and NaN as strings."""
 
     def model_dump_json(self) -> str:
-        """The data as JSON."""
+        """Return the data as JSON."""
 
 
 def plain(facts: WritableAsJson) -> Any:
-    """Facts as what JSON can hold."""
+    """Return facts as JSON-compatible data."""
     return json.loads(facts.model_dump_json())
 
 
 def print_json(schema: str, content: Json) -> None:
-    """Print one JSON document to stdout; `schema` is a name and a version: `thunder.recipes/1`."""
+    """Print one JSON document to stdout; `schema` is a name and a version, such as `recipes/1`."""
     document = {"schema": f"thunder.{schema}", **content}
     print_document(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))

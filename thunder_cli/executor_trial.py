@@ -1,4 +1,4 @@
-"""A trial of an executor: a small program of what executors take, run by it and compared with eager PyTorch."""
+"""A trial of an executor: a small program with typical operations, compared with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TOLERANCE = 1e-4  # float32, in which some kernels multiply with TF32
 SIZES = (2, 4, 32, 64)  # batch, heads, sequence, features of a head
 
 
-def written_out(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:  # noqa: A002 - as PyTorch has it
-    """SiLU by its definition, which an executor that checks others compares with eager PyTorch's."""
+def written_out(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:  # noqa: A002 - PyTorch's name
+    """Compute SiLU by its definition, so that an executor that checks others can compare it with eager PyTorch's."""
     return input * torch.sigmoid(input)
 
 
@@ -29,7 +29,7 @@ WRITTEN_OUT = Operator(functional.silu, written_out)
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of trying an executor on a device: how many operations it ran, or the problem."""
+    """The result of trying an executor on a device: the number of operations that it ran, or the problem."""
 
     device: str
     operations: int = 0
@@ -39,14 +39,14 @@ class Trial:
 def block(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: torch.Tensor, projection: torch.Tensor
 ) -> torch.Tensor:
-    """Attention, a norm, a linear layer and a gate: something for each executor that ships."""
+    """Compute attention, a norm, a linear layer and a gate: operations for each included executor."""
     attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
     normed = functional.rms_norm(attended, (SIZES[-1],), scale, 1e-6)
     return functional.silu(functional.linear(normed, projection)) * attended + 1
 
 
 def trials(executor: Executor) -> Iterator[Trial]:
-    """A trial on each device that the executor says it can be had for."""
+    """Yield a trial on each device on which the executor is available."""
     devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
     for device in devices:
         if executor.missing_on(torch.device(device)) is None:
@@ -54,7 +54,7 @@ def trials(executor: Executor) -> Iterator[Trial]:
 
 
 def run_trial(executor: Executor, device: str) -> Trial:
-    """One trial; whatever is raised, a wrong result, and what it refused, is the problem."""
+    """Run one trial; an error, a wrong result or a refusal is the problem."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(SIZES, generator=generator).to(device) for _ in range(3))
     width = SIZES[-1]
@@ -65,7 +65,7 @@ def run_trial(executor: Executor, device: str) -> Trial:
             others = (WRITTEN_OUT,) if is_checker(executor) else ()
             compiled = jit(block, executors=(*others, executor.without_measuring(), "torch"))
             result, expected = compiled(*inputs), block(*inputs)
-    except Exception as error:  # whatever it is, it is what users of the executor would meet
+    except Exception as error:  # users of the executor would get the same error
         return Trial(device, problem=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
     trace = last_program(compiled).last("computation")
     worst = float((result - expected).abs().max())
@@ -77,11 +77,11 @@ def run_trial(executor: Executor, device: str) -> Trial:
 
 
 def is_checker(executor: Executor) -> bool:
-    """Whether an executor checks what others run, and runs nothing itself."""
+    """Whether an executor checks other executors, and runs nothing itself."""
     return type(executor).check_claimed is not Executor.check_claimed
 
 
 def judge_trial(name: str, device: str, trace: Trace) -> Trial:
-    """A trial whose result is right, by what the executor runs of the trace, and what it refused."""
+    """Return a trial with a right result: the operations that the executor ran, and the reasons for refusals."""
     refused = "; ".join(dict.fromkeys(one.reason for one in trace.refused if one.executor == name))
     return Trial(device, claims_by_executor(trace).get(name, 0), refused)

@@ -1,4 +1,4 @@
-"""Errors as a user sees them, and the status that the command exits with."""
+"""Errors as users see them, and the exit status of a command."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from thunder_core.tracing.extension.authorship import authors_error
 from thunder_core.workflow.models.memory.memory_limits import is_refused_memory, process_limits
 
 INTERNAL = 70
-CONTINUED = "\n      "  # lines of a message stand further in, so that none can be taken for another part
+CONTINUED = "\n      "  # the lines of a message are indented, so that they differ from the other parts
 
 
 @dataclass(frozen=True)
 class Audience:
-    """The form in which a command's errors are told: as JSON on stdout, and with a traceback."""
+    """The form in which a command's errors are reported: as JSON on stdout, and with a traceback."""
 
     json: bool = False
     debug: bool = False
 
 
 def report_error(error: BaseException, audience: Audience) -> int:
-    """Report an error and return the exit status that belongs to it."""
+    """Report an error, and return its exit status."""
     known = known_error(error)
     if audience.debug:
         stderr().print("".join(traceback.format_exception(error)), end="")
     if not (audience.json and printed_as_json(known)):
-        with suppress(OSError, ValueError):  # a stream that is full, or closed: the status is left
+        with suppress(OSError, ValueError):  # the stream is full or closed; the exit status still reports the error
             stderr().print(error_text(known), soft_wrap=True)
             sys.stderr.flush()
     return known.status
 
 
 def known_error(error: BaseException) -> ThunderError:
-    """The error of ours that an exception stands for: itself, what the machine lacks, a plug-in's error, or a bug."""
+    """Return the ThunderError for an exception: itself, an error about the machine, a plug-in's error, or a bug."""
     if isinstance(error, ThunderError):
         return error
     if isinstance(error, KeyboardInterrupt):
@@ -52,14 +52,14 @@ def known_error(error: BaseException) -> ThunderError:
 
 
 def interrupted(error: BaseException | None) -> ThunderError:
-    """The error for Ctrl-C."""
+    """Return the error for Ctrl-C."""
     stopped = Interrupted("interrupted; nothing was written", fix="run the command again when you are ready")
     stopped.__cause__ = error
     return stopped
 
 
 def printed_as_json(error: ThunderError) -> bool:
-    """Print an error to stdout, and return whether that could be written."""
+    """Print an error to stdout, and return whether it was written."""
     try:
         print_json("error/1", {"error": {**error.as_dict(), **findings_of(error)}})
         flush_results()
@@ -69,7 +69,7 @@ def printed_as_json(error: ThunderError) -> bool:
 
 
 def findings_of(error: ThunderError) -> dict[str, object]:
-    """The measurements before the error was raised, as plain data, where there are any."""
+    """Return the measurements before the error as plain data, if there are any."""
     found: dict[str, object] = {}
     for name in ("report", "rows"):
         value = getattr(error, name, None)
@@ -80,13 +80,13 @@ def findings_of(error: ThunderError) -> dict[str, object]:
 
 
 def full_disk_of(error: BaseException) -> OutOfDisk | None:
-    """The error for a file system that takes no more, wherever that was met; None for any other."""
+    """Return the error for a full file system, from any part of the run; None for any other error."""
     full = fullness(error)
     return OutOfDisk(full.what, fix=full.fix) if full else None
 
 
 def out_of_memory_of(error: BaseException) -> OutOfMemory | None:
-    """The error for memory that a limit refuses, wherever that was met, imports included; None for any other."""
+    """Return the error for memory that a limit refuses, from any part of the run; None for any other error."""
     if not is_refused_memory(error):
         return None
     limits = [f"{left / 2**30:.1f} GiB" for left in process_limits()]
@@ -98,7 +98,7 @@ def out_of_memory_of(error: BaseException) -> OutOfMemory | None:
 
 
 def bug_of(error: BaseException) -> Bug:
-    """The error for something that nobody foresaw: ours, whatever it is."""
+    """Return the error for an unexpected exception, which is a bug."""
     message = str(error).strip().partition("\n")[0]
     return Bug(
         f"{type(error).__name__}: {message}" if message else type(error).__name__,
@@ -107,7 +107,7 @@ def bug_of(error: BaseException) -> Bug:
 
 
 def error_text(error: ThunderError) -> Text:
-    """The error as text: what, where, what to do, and where to read more."""
+    """Return the error as text: the problem, the place, the fix, and the command that explains it."""
     what, fix = (part.replace("\n", CONTINUED) for part in (error.what, error.fix))
     text = Text.assemble(("error", "bold red"), (f" {error.code} ", "red"), what)
     if error.where is not None:

@@ -25,7 +25,7 @@ from thunder_core.frontend.interpreter.versions import require_supported
 from thunder_core.tracing.extension.requirement import CxxCompiler, cxx_name, problem_of_cxx
 
 State = Literal["ok", "optional", "degraded", "missing"]
-SPARE_DISK = 2 << 30  # bytes; an artifact of a small model with its kernels, and the cache of a compiler
+SPARE_DISK = 2 << 30  # bytes: for an artifact of a small model with its kernels, and a compiler's cache
 STRANGERS = ("thunder", "lightning-thunder")
 NEEDED = ("transformers", "safetensors", "huggingface_hub", "pydantic", "typer", "rich", "scipy")
 
@@ -43,7 +43,7 @@ class Check:
     fix: str = ""
 
     def as_data(self) -> dict[str, str]:
-        """The check as plain data."""
+        """Return the check as plain data."""
         return asdict(self)
 
 
@@ -52,18 +52,18 @@ EXAMINATIONS: list[Examination] = []
 
 
 def examination(function: Examination) -> Examination:
-    """Enter a function into the table."""
+    """Add a function to the table."""
     EXAMINATIONS.append(function)
     return function
 
 
 def examine() -> Iterator[Check]:
-    """Every check, in the order of this file, as soon as it is made."""
+    """Yield every check as soon as it is complete, in the order of this file."""
     return (check for function in EXAMINATIONS for check in function())
 
 
 def verdict(name: str, holds: bool, found: str, fix: str, otherwise: State = "missing") -> Check:
-    """A check that holds, or else the state and the fix."""
+    """Return a passed check, or a check with this state and fix."""
     return Check(name, "ok", found) if holds else Check(name, otherwise, found, fix)
 
 
@@ -80,7 +80,7 @@ def python() -> Iterator[Check]:
 
 @examination
 def pytorch() -> Iterator[Check]:
-    """The release of PyTorch, and what becomes of a release that the tests were never run on."""
+    """Check that this release of PyTorch has been tested with Thunder."""
     version = str(torch.__version__)
     if is_tested("torch", version):
         yield Check("torch", "ok", version)
@@ -100,7 +100,7 @@ def packages() -> Iterator[Check]:
 
 
 def told_version(name: str, version: str) -> str:
-    """A version, and the releases that the tests were run on where this is none of these."""
+    """Return a version, with the tested releases if this version is none of them."""
     if name not in TESTED or is_tested(name, version):
         return version
     return f"{version}, which was never tested; the tests were run on {TESTED[name]}"
@@ -108,7 +108,7 @@ def told_version(name: str, version: str) -> str:
 
 @examination
 def accelerator() -> Iterator[Check]:
-    """The GPUs that PyTorch sees."""
+    """Report the GPUs that PyTorch finds."""
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             major, minor = torch.cuda.get_device_capability(index)
@@ -154,7 +154,7 @@ def executor(listed: plugins.Listed) -> Check:
 
 
 def tested(name: str, results: Sequence[Trial], more: str) -> Check:
-    """The check of an available executor, by its trials."""
+    """Return the check of an available executor, by its trials."""
     problems = "; ".join(f"on {one.device}: {one.problem}" for one in results if one.problem)
     if problems:
         return Check(name, "degraded", f"fails a trial {problems}", more)
@@ -166,7 +166,7 @@ def tested(name: str, results: Sequence[Trial], more: str) -> Check:
 
 @examination
 def hub() -> Iterator[Check]:
-    """The Hub's model cache, and whether downloads are allowed."""
+    """Report the Hub's model cache, and whether downloads are allowed."""
     folder = Path(constants.HF_HUB_CACHE)
     models = len(list(folder.glob("models--*"))) if folder.is_dir() else 0
     network = "offline" if constants.is_offline_mode() else "downloads allowed"
@@ -187,7 +187,7 @@ def folders() -> Iterator[Check]:
 
 
 def unwritable(folder: Path) -> str | None:
-    """The reason why a file cannot be made in a folder, or None."""
+    """Return the reason why a file cannot be created in a folder, or None."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return None

@@ -9,6 +9,6 @@ from thunder_core.workflow.pipeline.request.request_checks import asks_the_hub
 
 
 def print_hub_notice(console: Console, model: ModelRequest) -> None:
-    """Print a notice if the Hub will be asked for the model."""
+    """Print a notice if the model will be looked up on the Hub."""
     if asks_the_hub(model):
         console.print(f"looking up {model.model} on the Hugging Face Hub")

@@ -15,9 +15,9 @@ WORD = "importing PyTorch"
 
 @contextmanager
 def importing(console: Console) -> Iterator[None]:
-    """Show a line or a spinner while the block imports PyTorch, unless PyTorch is imported already.
+    """Show a line or a spinner while the block imports PyTorch, unless PyTorch is already imported.
 
-    Output of the imported libraries goes to stderr, so that stdout holds only results.
+    Output of the imported libraries goes to stderr, so that stdout has only results.
     """
     with redirect_stdout(sys.stderr):
         if "torch" in sys.modules or console.quiet:
@@ -32,7 +32,7 @@ def importing(console: Console) -> Iterator[None]:
 
 @contextmanager
 def importing_tested(console: Console) -> Iterator[None]:
-    """Do as `importing` does, for a command that compiles or runs programs; raises `TorchNotTested`."""
+    """Do the same as `importing` for a command that compiles or runs programs; raise `TorchNotTested`."""
     require_tested_torch()
     with importing(console):
         yield

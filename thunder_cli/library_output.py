@@ -1,4 +1,4 @@
-"""Keeping the libraries that we use from talking over us, and saying what we warn of."""
+"""Silencing the output of libraries, and printing Thunder's own warnings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ TALKERS = ("transformers", "huggingface_hub", "torch", "torchao", "matplotlib")
 
 @contextmanager
 def quiet_libraries(*, debug: bool) -> Iterator[None]:
-    """Without warnings and logs of libraries while the block runs, unless somebody is debugging.
+    """Suppress warnings and logs of libraries while the block runs, unless `debug` is set.
 
-    A library that sets its level when it is imported, which may be within the block, does not undo that.
+    A library that sets its log level when it is imported, possibly within the block, does not undo this.
     """
     if debug:
         yield
@@ -31,13 +31,13 @@ def quiet_libraries(*, debug: bool) -> Iterator[None]:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UnsignedWarning)
-        warnings.showwarning = tell_warning  # type: ignore[assignment]  # of which it takes the first argument
+        warnings.showwarning = tell_warning  # type: ignore[assignment]  # it uses only the first argument
         yield
 
 
 @contextmanager
 def silenced(logger: logging.Logger) -> Iterator[None]:
-    """Without what a logger and those below it have to say, at a level that nobody sets while the block runs."""
+    """Silence a logger and its children while the block runs; attempts to set its level are ignored."""
     level, own = logger.level, vars(logger).get("setLevel")
     logging.Logger.setLevel(logger, logging.CRITICAL)
     logger.setLevel = ignored  # type: ignore[method-assign]
@@ -50,9 +50,9 @@ def silenced(logger: logging.Logger) -> Iterator[None]:
 
 
 def ignored(level: int | str) -> None:
-    """Stand where a library would set its level."""
+    """Ignore a library's attempt to set its log level."""
 
 
 def tell_warning(message: Warning | str, *_: Any) -> None:
-    """Say a warning of ours on stderr."""
+    """Print a warning of Thunder on stderr."""
     stderr().print(Text.assemble(("warning", "bold yellow"), f" {message}"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The entry point: run a command, and turn whatever it raises into a message and an exit status."""
+"""The entry point: runs a command, and turns errors into messages and an exit status."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from thunder_cli.streams import flush_results, is_closed_pipe, open_closed_strea
 from thunder_core.foundation.errors import BadOption, Interrupted, OutOfMemory
 from thunder_core.foundation.plugins import meant
 
-# Read by huggingface_hub and transformers when they are imported: nothing is sent anywhere for statistics. And by
-# PyTorch's profiler, which counts memory for `bench`: it writes on stderr when it begins and ends, and its allocator
-# when memory is freed that was there before.
+# The first two disable telemetry in huggingface_hub and transformers. The others silence PyTorch's profiler, which
+# counts memory for `bench`: it prints when it begins and ends, and its allocator prints when memory is freed that was
+# allocated before.
 ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DISABLE_TELEMETRY": "1",
@@ -29,25 +29,25 @@ ENVIRONMENT = {
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 INTERRUPTED = Interrupted.status
-RESERVE = 16 << 20  # bytes of addresses for the report of an error, where nothing else is left within a limit
+RESERVE = 16 << 20  # bytes of addresses for the report of an error, if a memory limit is reached
 
 
 class ArgumentError(Protocol):
-    """An error that typer raises about arguments: it has a message for users."""
+    """An error of typer about arguments, with a message for users."""
 
     def format_message(self) -> str:
-        """The message, with the nearest names where there are some."""
+        """Return the message, with the nearest names if there are any."""
 
 
-# The base of all that typer raises about arguments; it has no public name in every version of typer.
+# The base class of typer's errors about arguments, which has no public name in every version of typer.
 ARGUMENT_ERROR = cast(type[Exception], typer.BadParameter.__base__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `thunder` with the arguments (default: those of the process) and return its exit status."""
+    """Run `thunder` with the arguments (default: the process's arguments), and return the exit status."""
     try:
         status = run(arguments)
-    except MemoryError:  # where there is not even memory to say so
+    except MemoryError:  # not even the error report has enough memory
         with suppress(OSError):
             os.write(2, b"error TH0702 out of memory\n  fix allow the process more memory (`ulimit -v`)\n")
         status = OutOfMemory.status
@@ -56,10 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(arguments: Sequence[str] | None) -> int:
-    """Run a command, and report what it raises; returns the exit status."""
+    """Run a command, and report its error; return the exit status."""
     if arguments is None:
         open_closed_streams()
-        atexit.register(gc.freeze)  # else Python looks once more at each object of PyTorch's, for a second and longer
+        atexit.register(gc.freeze)  # otherwise, Python visits each object of PyTorch again, for a second or longer
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = list(takewhile(lambda argument: argument != "--", given))
     audience = Audience(json=asks_for_json(options), debug="--debug" in options)
@@ -88,12 +88,12 @@ def run(arguments: Sequence[str] | None) -> int:
 
 
 def asks_for_json(options: Sequence[str]) -> bool:
-    """Whether results are to be JSON, so that errors are as well."""
+    """Whether the result, and therefore an error, is printed as JSON."""
     return "--json" in options or "--format=json" in options or ("--format", "json") in pairwise(options)
 
 
 def usage_error(error: ArgumentError, given: Sequence[str]) -> BadOption:
-    """The error for arguments that typer refused."""
+    """Return the error for arguments that typer rejected."""
     command = next((argument for argument in given if not argument.startswith("-")), "")
     known = hasattr(error, "ctx") and error.ctx is not None and error.ctx.command_path
     what, near = error.format_message(), ""
@@ -105,7 +105,7 @@ def usage_error(error: ArgumentError, given: Sequence[str]) -> BadOption:
 
 
 def meant_option(option: str, error: ArgumentError) -> str:
-    """The question whether an option with a similar name was meant; empty where none is similar."""
+    """Return the question whether a similar option was meant; empty if there is none."""
     context = getattr(error, "ctx", None)
     known = [name for one in (context.command.get_params(context) if context else ()) for name in one.opts]
     return meant(option.lstrip("-"), [name.lstrip("-") for name in known if name.startswith("--")], dashes="--")

@@ -1,4 +1,4 @@
-"""Options in groups: one parameter of a command, many options of the command line."""
+"""Options in groups: one parameter of a command function for many options of the command line."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Given = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Group:
-    """The options that one parameter of a command stands for, and what is built of those that were given."""
+    """The options for one parameter of a command function, and the function that builds its value."""
 
     options: Sequence[Option]
     build: Callable[[Given], object]
 
     def taken_from(self, arguments: dict[str, Any]) -> object:
-        """The parameter's value; its options are taken out of the arguments."""
+        """Return the parameter's value, and remove its options from the arguments."""
         values = {one.name: arguments.pop(one.name.replace("-", "_")) for one in self.options}
         return self.build({name: value for name, value in values.items() if is_given(value)})
 
 
 def is_given(value: Any) -> bool:
-    """Whether an option was given: 0 is a value, and a flag that is off is none."""
+    """Whether an option was specified: 0 counts as a value, and a flag that is off does not."""
     return value is not None and value is not False and value != []
 
 
 def group_of(annotation: Any) -> Group | None:
-    """The group that a parameter's annotation stands for; None for a parameter that is one option.
+    """Return the group for a parameter's annotation; None for a parameter that is one option.
 
-    A dataclass whose fields are options is built of them; `Annotated[Settings, NAMES]` of the settings with these
-    names.
+    A dataclass whose fields are options is built from them. `Annotated[Settings, NAMES]` is built from the settings
+    with these names.
     """
     if annotation is Settings or (get_origin(annotation) is not None and get_args(annotation)[0] is Settings):
         (names,) = get_args(annotation)[1:]
@@ -53,7 +53,7 @@ def group_of(annotation: Any) -> Group | None:
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer wants it: each parameter that stands for a group is spelled as the group's options."""
+    """Return the command for typer: each parameter with a group is replaced by the group's options."""
     signature = inspect.signature(command, eval_str=True)
     found = {name: group_of(one.annotation) for name, one in signature.parameters.items()}
     groups = {name: group for name, group in found.items() if group is not None}

@@ -1,4 +1,4 @@
-"""Options as typer takes them, made of those that requests state, and those that several commands share."""
+"""Options for typer, from the options that requests define, and options that several commands share."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ STYLES = ("table", "csv", "markdown")
 
 
 def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
-    """The recipes whose names begin so, each with what it is, for the shell's completion."""
+    """Return the recipes whose names begin with a text, with their summaries, for the shell's completion."""
     return [(r.name, r.summary) for r in plugins.listing("recipes") if r.name.startswith(incomplete)]
 
 
 def complete_executor(incomplete: str) -> list[tuple[str, str]]:
-    """The executors whose names begin so, each with what it is, for the shell's completion."""
+    """Return the executors whose names begin with a text, with their summaries, for the shell's completion."""
     return [(e.name, e.summary) for e in plugins.listing("executors") if e.name.startswith(incomplete)]
 
 
 def complete_task(incomplete: str) -> list[str]:
-    """The tasks whose names begin so, for the shell's completion."""
+    """Return the tasks whose names begin with a text, for the shell's completion."""
     return sorted(name for name in (*TASKS, *HUB_TASKS) if name.startswith(incomplete))
 
 
 def complete_contender(incomplete: str) -> list[str]:
-    """The contenders whose names begin so; those that were named before a comma are kept."""
+    """Return the contenders whose names begin with a text; names before a comma are kept."""
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in GENERATION_AGAINST if name.startswith(last)]
 
 
 def complete_style(incomplete: str) -> list[str]:
-    """The forms of a result whose names begin so."""
+    """Return the output formats whose names begin with a text."""
     return [name for name in STYLES if name.startswith(incomplete)]
 
 
@@ -60,13 +60,13 @@ COMPLETIONS: dict[str, Callable[[str], Any]] = {
 
 
 def allow_untested_torch(given: bool) -> bool:
-    """Allow, for this process and the processes that it starts, releases of PyTorch that were never tried."""
+    """Allow releases of PyTorch that were never tested, for this process and its child processes."""
     if given:
         os.environ[ALLOW] = "1"
     return given
 
 
-FLAG = " "  # for the metavar of a flag: typer writes the type there, which says nothing
+FLAG = " "  # the metavar of a flag, in place of the type that typer would print
 TRUST = "Trust"
 OUTPUT = "Output"
 
@@ -125,12 +125,12 @@ EVERY_SETTING = tuple(dict.fromkeys((*MODEL_SETTINGS, *(name for name in SETTING
 
 
 def help_of(stated: Option) -> str:
-    """The help of an option: what it is for, and its default."""
+    """Return the help of an option: its purpose, and its default."""
     return f"{stated.help.removesuffix('.')} [default: {stated.default_text}]" if stated.default_text else stated.help
 
 
 def parameter_of(stated: Option) -> inspect.Parameter:
-    """An option as a parameter of a command, of which typer makes one of the command line."""
+    """Return an option as a parameter of a command function, from which typer makes a command-line option."""
     is_flag = stated.kind is bool
     spelled = [stated.flag, *([f"-{stated.short}"] if stated.short else [])]
     made = typer.Option(
@@ -173,12 +173,12 @@ class TrustOptions:
     )
 
     def consent(self, *, trust_remote_code: bool) -> Consent:
-        """The consent that the user gives."""
+        """Return the user's consent."""
         keys = None if self.key is None else tuple(path.expanduser() for path in self.key)
         return Consent(trust_remote_code, self.trust_module, keys, self.require_signature)
 
     def refuse(self) -> None:
-        """Raise `BadOption` where one of them was given and there is no artifact."""
+        """Raise `BadOption` if one of these options was specified without an artifact."""
         given = [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value]
         if given:
             raise BadOption(

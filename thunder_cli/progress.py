@@ -1,4 +1,4 @@
-"""The progress of a run on stderr: a bar for each stage on a terminal, or else a line for each."""
+"""The progress of a run on stderr: a bar for each stage on a terminal, otherwise a line for each."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WIDTH = max(map(len, STAGES))
 
 
 class Elapsed(ProgressColumn):
-    """The time that a stage has taken."""
+    """The elapsed time of a stage."""
 
     def render(self, task: Task) -> Text:
-        """The time, dim while it runs."""
+        """Return the time, dim while the stage runs."""
         elapsed = task.fields.get("seconds") or task.elapsed or 0.0
         return Text(seconds(elapsed).rjust(8), "cyan" if task.finished else "dim")
 
@@ -37,12 +37,12 @@ class Bars:
         self.current = self.bars.add_task(stage.ljust(WIDTH), total=None)
 
     def advance(self, done: int, total: int) -> None:
-        """Fill the bar so far."""
+        """Update the bar."""
         if self.current is not None:
             self.bars.update(self.current, completed=done, total=total)
 
     def end(self, stage: str, seconds: float) -> None:
-        """Fill the bar, and write the stage's time beside it."""
+        """Fill the bar, and write the stage's time next to it."""
         if self.current is not None:
             name = stage.ljust(WIDTH)
             self.bars.update(self.current, description=name, completed=1, total=1, seconds=seconds)
@@ -50,7 +50,7 @@ class Bars:
 
 
 class Lines:
-    """A line for each stage that has ended."""
+    """A line for each completed stage."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

@@ -1,4 +1,4 @@
-"""Settings for a run, in a file or on the command line: the same names, checked in one place."""
+"""Settings of a run from a file or the command line: the same names, checked in one place."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from thunder_core.workflow.pipeline.request.request import Request
 
 Value = str | bool | int | float
 MOST_LETTERS = 1 << 20
-MOST_BYTES = 4 * MOST_LETTERS  # a letter has up to four bytes
-MOST_DOTS = 200  # of a line: each part of a dotted key costs as much as all before it
+MOST_BYTES = 4 * MOST_LETTERS  # a character has up to four bytes
+MOST_DOTS = 200  # of a line: each part of a dotted key costs as much as all previous parts
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that were given, by the names of their long options; the others are left at their defaults."""
+    """The specified settings, by the names of their long options; all others have their defaults."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def get(self, name: str) -> Any:
-        """The value of a setting; None where it was not given."""
+        """Return the value of a setting; None if it was not specified."""
         return self.values.get(name)
 
     def naming(self, model: str | None) -> Settings:
-        """These settings, and the model where one is named."""
+        """Return these settings with a model, if one is named."""
         return self if model is None else Settings({**self.values, "model": model})
 
     def over(self, other: Settings) -> Settings:
-        """These settings, and the other's where these say nothing; those of many values are merged one by one."""
+        """Return these settings with the other settings for all names that are not specified; mappings are merged."""
         merged = {**other.values, **self.values}
         for name in merged:
             if SETTINGS[name].kind is dict:
@@ -47,7 +47,7 @@ class Settings:
         return Settings(merged)
 
     def request(self) -> Request:
-        """The request that these settings make."""
+        """Return the request for these settings."""
         return Request(model=ModelRequest(**self._fields_of(ModelRequest)), **self._fields_of(Request))
 
     def _fields_of(self, request: type) -> dict[str, Any]:
@@ -57,10 +57,10 @@ class Settings:
 
 
 class Unsuitable(Exception):
-    """A value that a setting does not take, and which it takes."""
+    """A value that a setting does not accept, and a description of the accepted values."""
 
     def __init__(self, value: object, taken: str) -> None:
-        """Say which value it is, and what is taken."""
+        """Store the value, and the description of accepted values."""
         super().__init__(taken)
         self.value, self.taken = value, taken
 
@@ -76,7 +76,7 @@ KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
 
 
 def require_kind(stated: Option, value: object) -> None:
-    """Raise `Unsuitable` for a value of another kind than the option's, or out of its bounds."""
+    """Raise `Unsuitable` for a value of another type than the option's, or outside its bounds."""
     types, taken = KINDS[stated.kind]
     if stated.repeats and isinstance(value, list | tuple):
         for one in value:
@@ -104,7 +104,7 @@ def _bounds(stated: Option) -> Iterator[tuple[float, str, Callable[[Any], bool]]
 
 
 def read_settings(path: Path) -> Settings:
-    """The settings in a TOML file; raises `BadConfigFile`."""
+    """Read the settings in a TOML file; raise `BadConfigFile`."""
     try:
         content = tomllib.loads(bounded_text(read_plain(path, MOST_BYTES).decode("utf-8-sig")))
     except OSError as error:
@@ -117,7 +117,10 @@ def read_settings(path: Path) -> Settings:
 
 
 def bounded_text(text: str) -> str:
-    """A text that TOML's reader can be given; ValueError for keys of so many parts that it would take all memory."""
+    """Return a text that is safe for the TOML parser; raise ValueError for keys with too many parts.
+
+    Long dotted keys would use all memory.
+    """
     if len(text) > MOST_LETTERS:
         raise ValueError(f"the file has {len(text)} characters, which is too many for a configuration")
     for number, line in enumerate(text.splitlines(), 1):
@@ -127,7 +130,7 @@ def bounded_text(text: str) -> str:
 
 
 def require_artifacts_own(settings: Settings, artifact: Path, but: Set[str] = frozenset()) -> None:
-    """Raise `BadOption` for settings of a model, which an artifact has already."""
+    """Raise `BadOption` for settings of a model, because an artifact has its own."""
     given = [f"--{name}" for name in settings.values if name not in {"model", *but}]
     if given:
         raise BadOption(
@@ -137,14 +140,14 @@ def require_artifacts_own(settings: Settings, artifact: Path, but: Set[str] = fr
 
 
 def settings_of(given: Mapping[str, object]) -> Settings:
-    """The settings that were given as options; raises `BadOption`."""
+    """Return the settings that were passed as options; raise `BadOption`."""
     several = {name: value for name, value in given.items() if isinstance(value, list) and SETTINGS[name].kind is dict}
     parsed = {name: parse_assignments(SETTINGS[name], value) for name, value in several.items()}
     return _checked({**given, **parsed}, BadOption, "--")
 
 
 def _checked(given: Mapping[str, object], kind: type[ThunderError], before: str) -> Settings:
-    """The settings of these names and values; raises an error of the kind for one that cannot be."""
+    """Return the settings with these names and values; raise an error of this class for an invalid setting."""
     values = {name.replace("_", "-"): value for name, value in given.items()}
     for name, value in values.items():
         if name not in SETTINGS:
@@ -159,17 +162,17 @@ def _checked(given: Mapping[str, object], kind: type[ThunderError], before: str)
 
 
 def _shown(value: object) -> str:
-    """A value in short, however deep or long it is."""
+    """Return a short form of a value, even if it is deep or long."""
     if isinstance(value, str):
         return f"{value!r:.80}"
     try:
         return reprlib.repr(value)
-    except ValueError:  # Python prints no number of more than some thousand digits
+    except ValueError:  # Python refuses to print numbers with more than a few thousand digits
         return "a number of many digits"
 
 
 def parse_assignments(stated: Option, assignments: list[str]) -> dict[str, Value]:
-    """The values of an option that is given as `key=value` texts; raises `BadOption`."""
+    """Return the values of an option with `key=value` arguments; raise `BadOption`."""
     parsed: dict[str, Value] = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")

@@ -1,4 +1,4 @@
-"""The streams of the process: closed ones, full ones, and those whose reader has gone."""
+"""The standard streams of the process: closed streams, full disks, and closed pipes."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ MODES = {INPUT: "r", OUTPUT: "w", ERROR: "w"}
 
 
 def open_closed_streams() -> None:
-    """Open the null device in the place of each standard stream that is closed, as in `thunder ... >&-`.
+    """Open the null device for each standard stream that is closed, as in `thunder ... >&-`.
 
-    Else the next file that is opened would take its number, and get what libraries print.
+    Otherwise, the next opened file would get the stream's number, and the output of libraries.
     """
     for number, name in NAMES.items():
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, MODES[number], encoding="utf-8", closefd=False))
 
 
 def flush_results() -> None:
-    """Write what was printed to stdout; raises OSError where that cannot be, as on a full disk."""
+    """Write the buffered output to stdout; raise OSError if it cannot be written, for example on a full disk."""
     if sys.stdout is not None and not sys.stdout.closed:
         sys.stdout.flush()
 
 
 def settle_streams() -> None:
-    """Flush the streams, and discard what one of them does not take, which the exit status has told already.
+    """Flush the streams, and discard output that cannot be written; the exit status already reports the error.
 
-    Python flushes them once more when it ends. Where that fails, the status of the process is 120.
+    Python flushes the streams again at the end. If that failed, the exit status would be 120.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -54,7 +54,7 @@ def is_closed_pipe(end: SystemExit) -> bool:
 
 
 def require_text(arguments: Sequence[str]) -> None:
-    """Raise `BadOption` for an argument that is no text in UTF-8, which no report and no manifest can hold."""
+    """Raise `BadOption` for an argument that is not UTF-8 text, because reports and manifests cannot contain it."""
     for argument in arguments:
         try:
             argument.encode()
@@ -64,11 +64,11 @@ def require_text(arguments: Sequence[str]) -> None:
 
 
 def gone_folder_of(error: BaseException) -> OutputNotWritable | None:
-    """The error for a working folder that was deleted; None for any other error."""
+    """Return the error for a deleted working folder; None for any other error."""
     if not isinstance(error, FileNotFoundError):
         return None
     try:
-        os.getcwd()  # noqa: PTH109 - which `Path.cwd` calls
+        os.getcwd()  # noqa: PTH109 - `Path.cwd` calls it
     except FileNotFoundError:
         return OutputNotWritable("the working folder has been deleted", fix="`cd` into a folder that exists")
     return None

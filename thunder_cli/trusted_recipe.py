@@ -1,4 +1,4 @@
-"""The recipe that a model's folder ships, shown before any of it is run."""
+"""The recipe in a model's folder, printed before it runs."""
 
 from __future__ import annotations
 

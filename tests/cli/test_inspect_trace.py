@@ -313,7 +313,7 @@ def test_a_model_is_traced_as_in_training_if_that_is_asked_for(thunder, loaded, 
     assert backward.status == 0, backward.err
     assert "# ---- backward of model.layers." in backward.out
     assert re.search(r"# of t\d+ = torch\.nn\.functional\.silu\(t\d+", backward.out)
-    assert "a backward takes what the computation returns" in backward.out
+    assert "a backward takes values from the computation" in backward.out
     assert thunder(*given, "--trace", "prologue", "--output", "prologue.py").status == 0
     done = run_file(here / "prologue.py")
     assert "every guard holds" in done.stdout, done.stderr

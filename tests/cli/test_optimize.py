@@ -46,7 +46,7 @@ def test_an_artifact_that_serves_a_range(thunder, here, llama, width, monkeypatc
     assert "seq 2 to 24, batch 1 to 2; validated and measured at 1 x 8" in " ".join(done.err.split())
     assert max(map(len, done.out.splitlines())) <= max(width, len(str(here)) + 30)
     listed = thunder("inspect-trace", "result", "--list")
-    assert "2 <= s1 <= 24" in listed.out or "from the given ranges" in listed.out
+    assert "2 <= s1 <= 24" in listed.out or "from the specified ranges" in listed.out
     assert thunder("bench", "result", "--runs", 2, "--warmup", 0, "--seq", "5,24").status == 0
     refused = thunder("bench", "result", "--runs", 2, "--warmup", 0, "--seq", "25")
     assert (refused.status, "outside the range seq=2:24" in refused.err) == (2, True)
@@ -161,7 +161,7 @@ def test_plan_of_a_config_alone_says_that_weights_are_lacking(thunder, damaged):
         assert done.status == 0, done.err
         words = " ".join(done.out.split())
         assert "lacking" in words
-        assert "holds none, as a run needs (add them, or give --random-weights)" in words
+        assert "has none, but a run needs weights (add weights, or use --random-weights)" in words
     targeted = thunder("optimize", damaged, "--dry-run", "--target", "sm_90")
     assert targeted.status == 0
     assert "lacking" not in targeted.out

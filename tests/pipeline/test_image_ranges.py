@@ -69,7 +69,7 @@ def test_a_model_that_takes_one_size_alone_is_refused(tmp_path: Path, monkeypatc
         return forward(self, pixel_values)
 
     monkeypatch.setattr(ViTForImageClassification, "forward", rigid)
-    told = r"this ViTForImageClassification takes no images of {} pixels: Input image size .* doesn't match"
+    told = r"this ViTForImageClassification does not accept images of {} pixels: Input image size .* doesn't match"
     with pytest.raises(BadOption, match=told.format("16 x 32")):
         optimize(quick(tmp_path / "a", Eager, "vit", dynamic={"height": (16, 64)}))
     with pytest.raises(BadOption, match=told.format("40 x 40")):
@@ -78,7 +78,7 @@ def test_a_model_that_takes_one_size_alone_is_refused(tmp_path: Path, monkeypatc
 
 
 def test_a_size_that_is_too_small_for_the_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match="takes no images of 1 x 32 pixels"):
+    with pytest.raises(BadOption, match="does not accept images of 1 x 32 pixels"):
         optimize(quick(tmp_path / "a", Eager, "vit", dynamic={"height": (1, 64)}))
 
 

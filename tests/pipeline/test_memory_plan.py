@@ -102,7 +102,7 @@ def test_narrow_dtype_without_instructions_has_its_cost_in_the_plan(tmp_path, mo
     monkeypatch.setattr(requirement, "instruction_sets", lambda: frozenset({"avx2"}))
     for dtype in (None, "float16"):
         (cost,) = [text for matter, text in plans[dtype].rows() if matter == "dtype"]
-        assert "377 MiB of weights in memory of their own in place of 189 MiB" in cost
+        assert "loads 377 MiB of weights into memory instead of 189 MiB" in cost
         assert f"so {dtype or 'bfloat16'} is converted to float32 in each product" in cost
     assert "dtype" not in dict(plans["float32"].rows())
     for flags in ({"avx512_bf16", "avx512_fp16"}, {"amx_bf16", "amx_fp16"}, {"bf16", "asimdhp"}, set()):

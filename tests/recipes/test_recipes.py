@@ -164,7 +164,7 @@ def test_dimensions_may_be_named_where_a_model_is_compiled(family: str, monkeypa
 
 
 def test_a_dimension_that_a_model_has_not_is_refused() -> None:
-    with pytest.raises(BadSymbolicArgument, match="takes no input for seq of the recipe default"):
+    with pytest.raises(BadSymbolicArgument, match="has no input for seq of the recipe default"):
         thunder.compile(torch.nn.Linear(2, 2), symbolic=["seq"])
     with pytest.raises(BadSymbolicArgument, match="no argument is named 'length'"):
         thunder.compile(torch.nn.Linear(2, 2), symbolic=["length"])

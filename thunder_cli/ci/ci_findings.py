@@ -1,4 +1,4 @@
-"""The findings of a command as checks for continuous integration."""
+"""The results of a command as checks for continuous integration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.workflow.validation.report import GenerationReport, Validation
 
 
 def note_report(checks: CiReport, report: Report) -> None:
-    """Note the outputs, the wrong lines and the speed of an optimization; its report in Markdown is the summary."""
+    """Add the outputs, the prompts and the speed of an optimization; the summary is its report in Markdown."""
     for found in (report.validation, report.generation):
         if found is not None:
             note_validation(checks, found)
@@ -23,7 +23,7 @@ def note_report(checks: CiReport, report: Report) -> None:
 
 
 def note_validation(checks: CiReport, found: ValidationReport | GenerationReport) -> None:
-    """Note each output that was compared with eager PyTorch or, of generation, the prompts of each size."""
+    """Add each output that was compared with eager PyTorch, or the prompts of each size for generation."""
     if isinstance(found, GenerationReport):
         compared = [(f"prompts {one.size}", one.failures) for one in found.prompts]
     else:
@@ -33,14 +33,14 @@ def note_validation(checks: CiReport, found: ValidationReport | GenerationReport
 
 
 def note_suite(checks: CiReport, suite: BenchmarkSuite) -> None:
-    """Note each measurement of a benchmark; its tables in Markdown are the summary."""
+    """Add each measurement of a benchmark; the summary is its tables in Markdown."""
     for report in suite.reports:
         _note_speed(checks, report)
     checks.summarize = partial(render_benchmark_markdown, suite)
 
 
 def note_diagnosis(checks: CiReport, diagnosis: Diagnosis) -> None:
-    """Note each wrong line, and each line at which a number first is not finite; one passed check where none is."""
+    """Add each wrong line, and each line that first computes a non-finite number; or one passed check."""
     for fault in diagnosis.faults:
         checks.note(fault.line, [f"{fault.difference}; {fault.reason}"])
     for line in diagnosis.non_finite:
@@ -50,6 +50,6 @@ def note_diagnosis(checks: CiReport, diagnosis: Diagnosis) -> None:
 
 
 def _note_speed(checks: CiReport, report: BenchmarkReport) -> None:
-    """Note that a candidate was measured, with the verdict in the name: a slow one fails only where a gate asks."""
+    """Add a measurement with its verdict in the name; a slow candidate fails only with a gate."""
     for candidate in report.candidates[1:]:
         checks.note(f"{size_prefix(report)}{candidate.name} was measured: {report.told(candidate)}")

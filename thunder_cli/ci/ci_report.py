@@ -23,7 +23,7 @@ from thunder_core.workflow.report import markdown
 
 SUMMARY = "GITHUB_STEP_SUMMARY"  # the environment variable in which GitHub Actions names the file of the step's summary
 GATES = (1, 4, 5, 6)  # the exit statuses of a check that failed; all others are errors
-# Of a workflow command of GitHub Actions: characters that end its message, and characters that end a property.
+# Characters that would end the message, or a property, of a workflow command of GitHub Actions.
 MESSAGE_ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 PROPERTY_ESCAPES = {**MESSAGE_ESCAPES, ":": "%3A", ",": "%2C"}
 
@@ -40,14 +40,14 @@ class Check:
 
     @property
     def as_markdown(self) -> str:
-        """The verdict, the name and the failure, in a line of Markdown."""
+        """The verdict, the name and the failure as a line of Markdown."""
         texts = [markdown.code(printable(text)) for text in (self.name, self.failure) if text]
         return " ".join(("**failed**:" if self.failure else "passed:", *texts))
 
 
 @dataclass
 class CiReport:
-    """The checks of a command, and the function that makes its summary in Markdown, where it has one."""
+    """The checks of a command, and the function that makes its summary in Markdown, if there is one."""
 
     command: str
     checks: list[Check] = field(default_factory=list)
@@ -55,21 +55,21 @@ class CiReport:
     began: float = field(default_factory=perf_counter)
 
     def note(self, name: str, failures: Sequence[str] = (), fix: str = "") -> None:
-        """Note a check, which failed if there are failures."""
+        """Add a check, which failed if there are failures."""
         self.checks.append(Check(name, "; ".join(failures), fix, status=1 if failures else 0))
 
     def note_error(self, error: BaseException) -> None:
-        """Note the error that ended the command."""
+        """Add the error that ended the command."""
         known = known_error(error)
         self.checks.append(Check(self.command, known.what, known.fix, known.code, known.status))
 
     @property
     def failed(self) -> list[Check]:
-        """The checks that failed."""
+        """The failed checks."""
         return [check for check in self.checks if check.failure]
 
     def write_junit(self, file: Path) -> None:
-        """Write the checks in JUnit's format, each a test case; raises `OutputNotWritable`."""
+        """Write the checks in JUnit's format, one test case for each; raise `OutputNotWritable`."""
         suite = TestSuite(f"thunder {self.command}")
         seconds = perf_counter() - self.began
         for check in self.checks or [Check(self.command)]:
@@ -93,9 +93,9 @@ class CiReport:
         return case
 
     def write_github(self, summary: Path) -> None:
-        """Print an annotation for each failure, and append the summary to the step's; raises `OutputNotWritable`.
+        """Print an annotation for each failure, and append the summary to the step's; raise `OutputNotWritable`.
 
-        Annotations go to stderr, from which the runner reads them too, so that stdout holds the result alone.
+        Annotations go to stderr, which the runner also reads, so that stdout has only the result.
         """
         for check in self.failed:
             title = " ".join(filter(None, (f"thunder {self.command}", check.code)))
@@ -109,17 +109,17 @@ class CiReport:
             raise OutputNotWritable(what, fix=f"look at {SUMMARY}") from error
 
     def _listing(self) -> str:
-        """The checks as a list in Markdown."""
+        """Return the checks as a Markdown list."""
         rows = [f"- {check.as_markdown}" for check in self.checks or [Check(self.command)]]
         return "\n".join((f"## thunder {self.command}", "", *rows, ""))
 
 
 @contextmanager
 def reporting(options: CiOptions, command: str) -> Iterator[CiReport]:
-    """While the block runs, checks are noted; at its end, and before an error is passed on, they are written.
+    """Collect checks while the block runs, and write them at the end, also before an error is passed on.
 
-    Raises `OutputNotWritable` at once for a file that cannot be made, and `BadOption` for `--github` outside of a step
-    of GitHub Actions.
+    Raises `OutputNotWritable` at once for a file that cannot be created, and `BadOption` for `--github` outside of a
+    step of GitHub Actions.
     """
     require_file(options.junit, None)
     if options.github and not os.environ.get(SUMMARY):
@@ -129,7 +129,7 @@ def reporting(options: CiOptions, command: str) -> Iterator[CiReport]:
     report = CiReport(command)
     try:
         yield report
-    except typer.Exit:  # the command has noted its findings
+    except typer.Exit:  # the command has added its checks
         raise
     except BaseException as error:
         report.note_error(error)
@@ -139,7 +139,7 @@ def reporting(options: CiOptions, command: str) -> Iterator[CiReport]:
 
 
 def write(report: CiReport, options: CiOptions) -> None:
-    """Write the checks in the forms that the options name; raises `OutputNotWritable`."""
+    """Write the checks in the requested forms; raise `OutputNotWritable`."""
     if options.junit is not None:
         report.write_junit(options.junit)
     if options.github:
@@ -147,10 +147,10 @@ def write(report: CiReport, options: CiOptions) -> None:
 
 
 def annotation(title: str, message: str) -> str:
-    """A workflow command of GitHub Actions that shows an error."""
+    """Return a workflow command of GitHub Actions that shows an error."""
     return f"::error title={escaped(title, PROPERTY_ESCAPES)}::{escaped(message, MESSAGE_ESCAPES)}"
 
 
 def escaped(text: str, escapes: Mapping[str, str]) -> str:
-    """A text in which the characters that GitHub Actions reads as part of a command are escaped."""
+    """Return a text with the characters escaped that GitHub Actions would read as part of a command."""
     return "".join(escapes.get(character, character) for character in text)

@@ -1,1 +1,1 @@
-"""The commands, one file each; `thunder_cli.app` finds them by listing this folder."""
+"""The commands, one in each file; `thunder_cli.app` finds them by listing this folder."""

@@ -1,4 +1,4 @@
-"""`thunder bench`: an artifact, or a model and a recipe, measured against eager PyTorch and others, or two compared."""
+"""`thunder bench`: measures an artifact, or a model with a recipe, against eager PyTorch and others; or two of them."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def bench(
 
 
 def generation_told(settings: Settings, bench_request: BenchRequest) -> BenchRequest:
-    """The request, which knows whether it is of `generate`, as the task says.
+    """Return the request with the information whether it measures `generate`, from the task.
 
-    Raises `BadOption` for a step of training that is to generate.
+    Raises `BadOption` for a training step with `generate`.
     """
     generates = is_generation(settings.get("task"))
     if generates and settings.get("train"):
@@ -102,9 +102,9 @@ def generation_told(settings: Settings, bench_request: BenchRequest) -> BenchReq
 def measure_subject(
     settings: Settings, other: str | None, bench_request: BenchRequest, trust: options.TrustOptions, told: Console
 ) -> tuple[BenchmarkSuite, str]:
-    """Measure what MODEL names: an artifact where its folder holds one, a model otherwise; two artifacts together.
+    """Measure the subject: an artifact if the folder is one, a model otherwise, or two artifacts together.
 
-    With it the name of the candidate that is on trial.
+    Also return the name of the tested candidate.
     """
     from thunder_core.workflow.artifact.format.read import is_artifact
 
@@ -122,7 +122,7 @@ def measure_subject(
 def measure_artifacts(
     first: Path, second: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, told: Console
 ) -> BenchmarkSuite:
-    """Measure the second artifact beside the first, of which the device alone may be another."""
+    """Measure the second artifact compared with the first; only the device may be changed."""
     from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
 
@@ -143,7 +143,7 @@ def measure_artifacts(
 def measure_artifact(
     folder: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, told: Console
 ) -> BenchmarkSuite:
-    """Measure an artifact, of which the device alone may be another."""
+    """Measure an artifact; only the device may be changed."""
     from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
 
@@ -160,7 +160,7 @@ def measure_artifact(
 
 
 def device_of_artifact(folder: Path, settings: Settings) -> str | None:
-    """The device that was named for an artifact; raises for what is no artifact of ours, and for any other setting."""
+    """Return the device from the settings; raise an error for a folder without an artifact, and for other settings."""
     from thunder_cli.settings import require_artifacts_own
     from thunder_core.workflow.artifact.format.read import read_manifest
     from thunder_core.workflow.models.request.names import spelled_device
@@ -188,7 +188,7 @@ def measure_model(settings: Settings, bench_request: BenchRequest, told: Console
 
 
 def require_two_artifacts(*folders: Path) -> None:
-    """Raise `BadOption` where what is to be compared is not two artifacts."""
+    """Raise `BadOption` unless both folders are artifacts."""
     from thunder_core.workflow.artifact.format.read import is_artifact
 
     strange = [str(folder) for folder in folders if not is_artifact(folder)]

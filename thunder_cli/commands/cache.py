@@ -1,4 +1,4 @@
-"""`thunder cache`: the compiled kernels that are kept for all processes, listed, verified, pruned and explained."""
+"""`thunder cache`: lists, verifies, prunes and explains the compiled kernels that all processes share."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ DryRun = Annotated[
 
 
 def complete_entry(incomplete: str) -> list[tuple[str, str]]:
-    """The entries whose digests begin so, each with its label, for the shell's completion."""
+    """Return the entries whose digests begin with a text, with their labels, for the shell's completion."""
     from thunder_core.backend.cache import Store
 
     return [(one.digest[:12], printable(one.label)) for one in Store().entries() if one.digest.startswith(incomplete)]
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """The models that entries were built for whose names begin so, for the shell's completion."""
+    """Return the models of entries whose names begin with a text, for the shell's completion."""
     from thunder_core.backend.cache import Store
 
     found = {record.model for record in Store().entries() if record.model.startswith(incomplete)}
@@ -200,7 +200,7 @@ def why(
 
 
 def find_entry(records: list[Record], wanted: str | None) -> Record:
-    """The entry whose digest begins so, or the last that was built under a label; raises `UnknownName`, `BadOption`."""
+    """Return the entry with a digest prefix or a label, the latest for a label; raise `UnknownName` or `BadOption`."""
     from thunder_core.foundation.errors import BadOption, UnknownName
 
     sound = sorted((one for one in records if not one.damage), key=lambda one: one.created)
@@ -217,7 +217,7 @@ def find_entry(records: list[Record], wanted: str | None) -> Record:
 
 
 def show_freed(freed: Freed, *, json: bool, dry_run: bool) -> None:
-    """Print what was removed and what is left."""
+    """Print the removed and the remaining entries."""
     from thunder_cli.views.cache import freed_text, records_view
 
     if json:

@@ -57,7 +57,7 @@ def debug(
 
 
 def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOptions, told: Console) -> Diagnosis:
-    """Examine the artifact that is named, or else the model."""
+    """Check the named artifact, or else the model."""
     from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
     from thunder_cli.settings import require_artifacts_own
@@ -76,7 +76,7 @@ def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOpti
 
 
 def diagnose_model(settings: Settings, debug_request: DebugRequest, told: Console) -> Diagnosis:
-    """Examine a model under a recipe."""
+    """Check a model under a recipe."""
     from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
@@ -89,7 +89,7 @@ def diagnose_model(settings: Settings, debug_request: DebugRequest, told: Consol
 
 
 def show(diagnosis: Diagnosis, *, json: bool) -> None:
-    """Print the findings."""
+    """Print the results."""
     from thunder_cli.views.diagnosis import diagnosis_view
 
     if json:

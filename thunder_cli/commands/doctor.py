@@ -1,4 +1,4 @@
-"""`thunder doctor`: what works on this machine, and what to do about what does not."""
+"""`thunder doctor`: checks the features of this machine, and prints the fix for missing ones."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def doctor(
 
 
 def told(checks: Iterable[Check], console: Console) -> list[Check]:
-    """The checks, each printed as soon as it is made; a terminal says meanwhile that more come."""
+    """Print each check as soon as it is complete, and return all; on a terminal, show a spinner while checks run."""
     found: list[Check] = []
     coming = iter(checks)
     while True:
-        with stderr().status("examining"):
+        with stderr().status("checking"):
             check = next(coming, None)
         if check is None:
             console.print()
@@ -67,7 +67,7 @@ def told(checks: Iterable[Check], console: Console) -> list[Check]:
 
 
 def row(check: Check) -> Table:
-    """A check: its mark, its name, what was found and, beneath, what to do."""
+    """Return a check as a row: its mark, its name, the result and the fix."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=2)
     table.add_column(width=NAME)
@@ -78,7 +78,7 @@ def row(check: Check) -> Table:
 
 
 def verdict(checks: Sequence[Check]) -> Text:
-    """The verdict on all checks, in a sentence."""
+    """Return the verdict on all checks, in a sentence."""
     named = {state: [check.name for check in checks if check.state == state] for state in MARKS}
     if named["missing"]:
         return Text(f"Missing requirements: {', '.join(named['missing'])}.", "bold red")

@@ -1,4 +1,4 @@
-"""`thunder executors`: who can run the operations of a trace on this machine, or why not; or who runs a program."""
+"""`thunder executors`: the available executors, and the reasons for unavailable ones; or an artifact's executors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def executors(
 
 
 def show_artifact(folder: Path, json: bool) -> None:
-    """Print what the report of an artifact says of its executors."""
+    """Print the executors in the report of an artifact."""
     from thunder_cli.views.outcome import choices_view, operations_view, refused_view
     from thunder_core.workflow.artifact.format.read import open_artifact
     from thunder_core.workflow.artifact.format.report import read_report
@@ -72,7 +72,7 @@ def show_artifact(folder: Path, json: bool) -> None:
 
 
 def described(listed: plugins.Listed) -> Row:
-    """One executor as plain data: whether it is available here, the reason if not, and what it claims."""
+    """Return one executor as plain data: whether it is available, the reason if not, and its claims."""
     reason, claims = listed.reason, None
     if reason is None:
         try:
@@ -90,7 +90,7 @@ def described(listed: plugins.Listed) -> Row:
 
 
 def state_of(row: Row) -> Text:
-    """Whether it is available, in a word and a colour."""
+    """Return the availability of an executor as a coloured word, or the reason."""
     return Text("available", "green") if row["available"] else Text(str(row["reason"]), "yellow")
 
 
@@ -106,7 +106,7 @@ def print_all(rows: Iterable[Row]) -> None:
 
 
 def print_one(row: Row) -> None:
-    """Print what is known of one executor."""
+    """Print the facts about one executor."""
     stdout().print(Text.assemble((str(row["name"]), "bold"), "  ", state_of(row), f"\n\n{row['summary']}"))
     if row["claims"]:
         stdout().print(Text.assemble(("claims ", "dim"), str(row["claims"])))

@@ -1,4 +1,4 @@
-"""`thunder explain CODE`: what an error means and what can be done about it."""
+"""`thunder explain CODE`: the meaning of an error, and the fix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Error = type[ThunderError]
 
 
 def complete_code(incomplete: str) -> list[tuple[str, str]]:
-    """The codes that begin so, each with the first line of what it means."""
+    """Return the codes that begin with a text, each with the first line of its meaning."""
     known = ((error.code, meaning(error).partition("\n")[0]) for error in all_errors())
     return [(code, text) for code, text in known if code.startswith(incomplete.upper())]
 
@@ -42,7 +42,7 @@ def explain(
 
 
 def find_error(code: str) -> Error:
-    """The error of that code, in any case, or by its class's name; raises `UnknownName` with the nearest codes."""
+    """Return the error with a code, in any case, or with a class name; raise `UnknownName` with the nearest codes."""
     known = {error.code: error for error in all_errors()}
     by_name = {error.__name__.lower(): error for error in known.values()}
     wanted = code.strip().upper()
@@ -54,12 +54,12 @@ def find_error(code: str) -> Error:
 
 
 def meaning(error: Error) -> str:
-    """The meaning of an error, as its docstring says it."""
+    """Return the meaning of an error, from its docstring."""
     return inspect.cleandoc(error.__doc__ or "")
 
 
 def as_data(error: Error) -> dict[str, object]:
-    """One error as plain data."""
+    """Return one error as plain data."""
     return {"code": error.code, "name": error.__name__, "status": error.status, "meaning": meaning(error)}
 
 
@@ -76,7 +76,7 @@ def list_errors(errors: list[Error]) -> None:
 
 
 def described(error: Error) -> Text:
-    """One error as text: its code, name and exit status, and its meaning."""
+    """Return one error as text: its code, name and exit status, and its meaning."""
     head = Text.assemble(
         (error.code, "bold red"), " ", (error.__name__, "bold"), (f"  exit status {error.status}", "dim")
     )

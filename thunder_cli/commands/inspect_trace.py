@@ -81,7 +81,7 @@ def inspect_trace(
 
 
 def show(view: View, output: Path | None, *, stages: bool, json: bool) -> None:
-    """Print a trace, or the list of `stages`, as JSON or for people; or write it to a file."""
+    """Print a trace, or the list of `stages`, as JSON or as text; or write it to a file."""
     if json:
         print_json("inspect-trace/1", view.listing_data() if stages else view.data())
     elif output is not None:
@@ -91,7 +91,7 @@ def show(view: View, output: Path | None, *, stages: bool, json: bool) -> None:
 
 
 def subject_named(settings: Settings, program: int) -> Subject:
-    """The artifact that is named; or else the model, loaded, compiled and called once."""
+    """Return the named artifact; or else the model, loaded, compiled and called once."""
     from thunder_cli.settings import require_artifacts_own
     from thunder_core.workflow.artifact.format.read import is_artifact, open_artifact
     from thunder_core.workflow.inspect.subject import subject_of
@@ -104,7 +104,7 @@ def subject_named(settings: Settings, program: int) -> Subject:
 
 
 def subject_made(settings: Settings) -> Subject:
-    """The model that is named, loaded, compiled and called once."""
+    """Return the named model, loaded, compiled and called once."""
     from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing_tested
 
@@ -115,7 +115,7 @@ def subject_made(settings: Settings) -> Subject:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text file; raises `OutputNotWritable`."""
+    """Write a text file; raise `OutputNotWritable`."""
     from thunder_core.foundation.errors import OutputNotWritable
 
     try:

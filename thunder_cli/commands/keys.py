@@ -1,4 +1,4 @@
-"""`thunder keys`: keys to sign artifacts with, and the list of those whose artifacts are trusted."""
+"""`thunder keys`: creates keys to sign artifacts with, and manages the list of trusted keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_cli.console import print_json, stdout
 from thunder_cli.options import Debug, Json
 from thunder_core.foundation.storage.absolute import absolute
 
-keys = typer.Typer(help="Make keys, and say whose artifacts are trusted.", invoke_without_command=True)
+keys = typer.Typer(help="Create signing keys, and manage the list of trusted keys.", invoke_without_command=True)
 
 
 @keys.callback()
@@ -81,7 +81,7 @@ def trust(
 
 @keys.command()
 def forget(
-    key: Annotated[str, typer.Argument(help="Fingerprint or label of the key, or the file that holds it.")],
+    key: Annotated[str, typer.Argument(help="Fingerprint or label of the key, or the file with the key.")],
     *,
     json: Json = False,
     debug: Debug = False,

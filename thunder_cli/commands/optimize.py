@@ -1,4 +1,4 @@
-"""`thunder optimize`: the main job, from a model and a recipe to an artifact."""
+"""`thunder optimize`: the main command, from a model and a recipe to an artifact."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def optimize(
         print_hub_notice(told, request.model)
         show_trusted_recipe(stderr(), request)
         printer = PlanPrinter((stderr(quiet=True) if json else stdout()) if dry_run else told)
-        if not dry_run:  # whose stdout holds the whole plan, or nothing after an error
+        if not dry_run:  # stdout of a dry run has the complete plan, or nothing after an error
             printer.begin(request)
         with importing_tested(told):
             from thunder_core.workflow.pipeline import outline, with_memory
@@ -84,7 +84,7 @@ def optimize(
 
 
 def refuse_early(request: Request, *, dry_run: bool = False) -> None:
-    """Raise what names, sizes and paths tell of a request, the cheapest to be known first."""
+    """Raise errors that names, sizes and paths of a request show, the cheapest checks first."""
     from thunder_core.workflow.pipeline.request.request_checks import check_request
 
     check_request(request, dry_run=dry_run)
@@ -95,7 +95,7 @@ def refuse_early(request: Request, *, dry_run: bool = False) -> None:
 
 
 def show_outcome(outcome: Outcome, *, json: bool, quiet: bool) -> None:
-    """Print the result: tables, JSON, or where the artifact is."""
+    """Print the result: tables, JSON, or the path of the artifact."""
     from thunder_cli.views.outcome import outcome_view, places_view
 
     if json:

@@ -1,4 +1,4 @@
-"""`thunder recipes`: which there are, what each does, what several come to, and the start of a new one."""
+"""`thunder recipes`: the list of recipes, the parts of each, the combination of several, and templates for new ones."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def explain(
 
 
 def explanation(recipe: Recipe) -> dict[str, Any]:
-    """The composition of a recipe as plain data: its parts, its steps in their order with the reasons, its settings."""
+    """Return the composition of a recipe as plain data: its parts, its ordered steps with the reasons, its settings."""
     from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS
     from thunder_core.passes.recipe.composition import reasons
     from thunder_core.passes.recipe.settings import WITHOUT
@@ -135,7 +135,7 @@ def explanation(recipe: Recipe) -> dict[str, Any]:
 
 
 def explained_rows(explained: dict[str, Any]) -> list[Text | Table]:
-    """The composition of a recipe as text: a line for each step, with the reasons for its position."""
+    """Return the composition of a recipe as text: a line for each step, with the reasons for its position."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for title in ("", "kind", "step", REASON):
         table.add_column(title, no_wrap=title != REASON)
@@ -175,7 +175,7 @@ def new(
 
 
 def as_data(recipe: Recipe) -> dict[str, Any]:
-    """A recipe with its default options as plain data."""
+    """Return a recipe with its default options as plain data."""
     import inspect
 
     from thunder_core.passes.recipe import order_transforms
@@ -208,7 +208,7 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
 
 
 def differences(recipe: Recipe, default: Recipe) -> list[str]:
-    """The differences of a recipe from `default`; none if it only names its models."""
+    """Return the differences of a recipe from `default`; empty if it only names its models."""
     own, others = (set(map(str, one.all_executors())) for one in (recipe, default))
     found = {
         "executors": [name for name in map(str, recipe.all_executors()) if name in own - others],
@@ -225,14 +225,14 @@ def differences(recipe: Recipe, default: Recipe) -> list[str]:
 
 
 def compared_with_default(shown: dict[str, Any]) -> str:
-    """The differences of a recipe from `default`, in words."""
+    """Return the differences of a recipe from `default`, in words."""
     if shown["beside_default"]:
         return "; ".join(shown["beside_default"])
     return "the same program" + ("; models of other families are refused" if shown["families"] else "")
 
 
 def skipped(shown: dict[str, Any]) -> dict[str, list[str]]:
-    """The executors that this machine lacks, by the reason."""
+    """Return the executors that this machine lacks, by reason."""
     names: dict[str, list[str]] = {}
     for one in shown["executors"]:
         if one["reason"]:
@@ -241,7 +241,7 @@ def skipped(shown: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def missing(shown: dict[str, Any]) -> dict[str, list[str]]:
-    """The parts of the recipe that this machine lacks, by the reason and its fix."""
+    """Return the parts of the recipe that this machine lacks, by reason and fix."""
     names: dict[str, list[str]] = {}
     for part in shown["degraded"]:
         names.setdefault(f"{part['reason']} ({part['fix']})", []).append(part["part"])
@@ -249,7 +249,7 @@ def missing(shown: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def described(shown: dict[str, Any]) -> list[Text | Table]:
-    """A recipe's data as text."""
+    """Return a recipe's data as text."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column()

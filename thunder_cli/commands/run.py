@@ -1,4 +1,4 @@
-"""`thunder run`: an artifact goes on with a prompt, and the text appears as it is computed."""
+"""`thunder run`: generates text from a prompt with an artifact, and prints the text as it is computed."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def run(
 
 
 def prompt_of_stdin() -> str:
-    """The prompt that was piped into the command; raises `BadOption` where there is none or it is no text."""
+    """Return the prompt that was piped into the command; raise `BadOption` if there is none, or if it is not UTF-8."""
     try:
         prompt = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read().rstrip("\n")
-        prompt.encode()  # some locales let bytes through that are no text
+        prompt.encode()  # some locales accept bytes that are not text
     except UnicodeError as error:
         raise BadOption(
             "the prompt on stdin is not UTF-8 text", fix="convert the prompt with `iconv -t utf-8`"
@@ -83,10 +83,10 @@ def prompt_of_stdin() -> str:
 
 
 class ToldTokens:
-    """The tokens that are heard of, and their text, or numbers where there is no tokenizer; printed if `shown`."""
+    """The generated tokens and their text, or their numbers without a tokenizer; printed if `shown` is set."""
 
     def __init__(self, tokenizer: Any, *, shown: bool) -> None:
-        """Without a tokenizer, there is no text."""
+        """Collect the tokens; without a tokenizer, `text` is None."""
         from thunder_core.workflow.pipeline.generation.artifact_generation import TextPieces
 
         self.tokens: list[Token] = []
@@ -96,18 +96,18 @@ class ToldTokens:
 
     @property
     def text(self) -> str | None:
-        """The whole text; None without a tokenizer."""
+        """The complete text; None without a tokenizer."""
         return "".join(self._text) if self._pieces else None
 
     def hear(self, token: Token) -> None:
-        """Note a token, and print what it adds."""
+        """Add a token, and print the text that it adds."""
         self.tokens.append(token)
         number = f"{',' if len(self.tokens) > 1 else ''}{token.id}"
         self._tell(self._pieces.after(token) if self._pieces else number)
 
     @contextmanager
     def line(self) -> Iterator[None]:
-        """Tokens may be heard of; the line that they are printed to is ended after that, also where Ctrl-C ends it."""
+        """Print tokens while the block runs, then end the line, also after Ctrl-C."""
         try:
             yield
             if self._pieces:
@@ -126,7 +126,7 @@ class ToldTokens:
 
 
 def timings(tokens: Sequence[Token]) -> dict[str, object]:
-    """The tokens and what each took, as plain data."""
+    """Return the tokens and their times as plain data."""
     return {
         "tokens": [token.id for token in tokens],
         "ended": tokens[-1].ends,
@@ -137,13 +137,13 @@ def timings(tokens: Sequence[Token]) -> dict[str, object]:
 
 
 def rate(tokens: Sequence[Token]) -> float | None:
-    """The tokens per second behind the first one; None where no other followed."""
+    """Return the tokens per second after the first token; None if there is only one."""
     rest = [token.seconds for token in tokens[1:]]
     return len(rest) / sum(rest) if rest else None
 
 
 def in_words(tokens: Sequence[Token], reading: WeightReading | None = None) -> str:
-    """The summary after the text: the number of tokens, their rate, and the memory bandwidth that they used.
+    """Return the summary after the text: the number of tokens, their rate, and the memory bandwidth that they used.
 
     Each token reads all weights once, so memory bandwidth limits the rate.
     """

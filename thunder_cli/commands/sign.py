@@ -1,4 +1,4 @@
-"""`thunder sign`: a signature for an artifact, by which others know whose it is."""
+"""`thunder sign`: signs an artifact, so that others can verify its origin."""
 
 from __future__ import annotations
 

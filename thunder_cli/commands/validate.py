@@ -1,4 +1,4 @@
-"""`thunder validate`: an artifact beside eager PyTorch, on the machine where it is to run."""
+"""`thunder validate`: compares an artifact with eager PyTorch on the machine that it will run on."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def validate(
 
 
 def show(done: Revalidation, *, json: bool, quiet: bool) -> None:
-    """Print what was measured, and what has become of the artifact."""
+    """Print the results, and the new state of the artifact."""
     from thunder_cli.views.outcome import WIDE, caveats_view, evaluation_view, findings_view, revalidation_view
 
     if json:

@@ -1,4 +1,4 @@
-"""`thunder verify`: whether an artifact is as it was written, and who vouches for it; nothing of it is loaded."""
+"""`thunder verify`: checks that an artifact is unchanged, and its signatures; nothing of the artifact is loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from thunder_core.workflow.artifact.format.read import Artifact
     from thunder_core.workflow.artifact.trust.public_keys import PublicKey
 
-MOST_NAMED = 3  # files, in a message
+MOST_NAMED = 3  # the most files that a message names
 
 
 @expand_options
@@ -79,7 +79,7 @@ def require_nothing_else(opened: Artifact) -> None:
 
 
 def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> dict[str, object]:
-    """The findings as plain data."""
+    """Return the results as plain data."""
     own = {one.raw: one for one in trusted}
     known = [own.get(one.raw, one) for one in signers]
     told = [{"key": one.line, "fingerprint": one.fingerprint, "trusted": one in trusted} for one in known]
@@ -90,7 +90,7 @@ def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
 
 
 def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> Text:
-    """The findings as text, to be printed without wrapping."""
+    """Return the results as text, to be printed without wrapping."""
     from rich.text import Text
 
     from thunder_cli.views.quantity import counted, size

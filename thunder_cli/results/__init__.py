@@ -1,1 +1,1 @@
-"""Printed results of benchmarks, and the statuses that they end with."""
+"""Printed results of benchmarks, and their exit statuses."""

@@ -1,4 +1,4 @@
-"""The uses of a measurement, as options say them, checked before anything is imported or measured."""
+"""The outputs and requirements of a measurement, from options that are checked before anything is measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLOTS = (".svg", ".png", ".pdf", ".html")
 
 @dataclass(frozen=True)
 class BenchOutput:
-    """The options of what is to be done with a measurement."""
+    """The options for the outputs and requirements of a measurement."""
 
     out: Path | None = option(
         None, Path, short="o", metavar="FILE", help="File to write the result to: .json, .csv or .md."
@@ -44,7 +44,7 @@ class BenchOutput:
     quiet: bool = False
 
     def check(self) -> None:
-        """Raise for a form that does not exist, files that cannot be made, and options that lack another."""
+        """Raise an error for an unknown format, files that cannot be written, and options that need another option."""
         if self.style not in (*STYLES, "json"):
             raise unknown_name("format", self.style, STYLES)
         for file in (self.out, self.plot):
@@ -54,7 +54,7 @@ class BenchOutput:
 
 
 def require_file(file: Path | None, suffixes: tuple[str, ...] | None) -> None:
-    """Raise `BadOption` for a suffix that cannot be drawn, `OutputNotWritable` where no file can be made."""
+    """Raise `BadOption` for an unknown suffix of a plot, and `OutputNotWritable` if the file cannot be created."""
     if file is None:
         return
     if suffixes is not None and file.suffix.lower() not in suffixes:

@@ -1,4 +1,4 @@
-"""The result of a measurement: written, drawn, printed, and held against what was required of it."""
+"""The result of a measurement: written, plotted, printed, and compared with the requirements."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from thunder_core.workflow.benchmark import (
 from thunder_core.workflow.report import render_benchmark_markdown, render_csv
 
 TEXTS: Mapping[str, Callable[[BenchmarkSuite], str]] = {"csv": render_csv, "markdown": render_benchmark_markdown}
-SUFFIXES = {".csv": "csv", ".md": "markdown"}  # of --out; all others are JSON
+SUFFIXES = {".csv": "csv", ".md": "markdown"}  # of --out; all other suffixes are JSON
 
 
 def finish_bench(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: BenchOutput, subject: str) -> None:
-    """Write, draw and print a measurement, and hold it against what was required; raises what did not go well, at last.
+    """Write, plot and print a measurement, and check the requirements; raise all errors at the end.
 
-    Where a gate does not hold, `--json` prints the error alone, which holds the measurement; so it does where a file
-    cannot be written.
+    If a requirement is missed, or a file cannot be written, `--json` prints only the error, which contains the
+    measurement.
     """
     rows, slower = compared(suite, earlier, output)
     errors = [
@@ -49,7 +49,7 @@ def finish_bench(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: 
 def compared(
     suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: BenchOutput
 ) -> tuple[Sequence[Comparison], Sequence[ThunderError]]:
-    """The measurement beside the baseline, if there is one, and the error where it is slower or cannot be compared."""
+    """Compare the measurement with the baseline, if there is one; return the rows, and the error if it is slower."""
     if earlier is None:
         return [], []
     try:
@@ -61,7 +61,7 @@ def compared(
 
 
 def raised(step: Callable[[], object]) -> list[ThunderError]:
-    """The error of a step, if it raises one of ours."""
+    """Return the error of a step, if it raises a ThunderError."""
     try:
         step()
     except ThunderError as error:
@@ -70,7 +70,7 @@ def raised(step: Callable[[], object]) -> list[ThunderError]:
 
 
 def joined(errors: Sequence[ThunderError], suite: BenchmarkSuite, rows: Sequence[Comparison]) -> ThunderError:
-    """One error that tells of all, as the first of them does, with the measurement, which is not to be lost."""
+    """Return one error for all, of the class of the first, with the measurement."""
     error = errors[0]
     if len(errors) > 1:
         error = type(error)("; ".join(one.what for one in errors), fix="; ".join(one.fix for one in errors))
@@ -80,13 +80,13 @@ def joined(errors: Sequence[ThunderError], suite: BenchmarkSuite, rows: Sequence
 
 
 def require_shown(suite: BenchmarkSuite, output: BenchOutput, subject: str) -> None:
-    """Raise `SpeedupMissed` for a speed-up that was required and is not shown."""
+    """Raise `SpeedupMissed` if a required speed-up is not shown."""
     if output.require_speedup is not None:
         require_speedup(suite, output.require_speedup, subject)
 
 
 def write_outputs(suite: BenchmarkSuite, output: BenchOutput) -> None:
-    """Write the files that were asked for; raises `OutOfDisk` and `OutputNotWritable`."""
+    """Write the requested files; raise `OutOfDisk` and `OutputNotWritable`."""
     for file, write in ((output.out, write_result), (output.plot, draw_result)):
         if file is None:
             continue
@@ -99,7 +99,7 @@ def write_outputs(suite: BenchmarkSuite, output: BenchOutput) -> None:
 
 
 def write_result(suite: BenchmarkSuite, file: Path) -> None:
-    """Write a measurement in the form that the file's suffix asks for."""
+    """Write a measurement in the format of the file's suffix."""
     style = SUFFIXES.get(file.suffix.lower())
     if style is None:
         write_suite(suite, file)
@@ -108,13 +108,13 @@ def write_result(suite: BenchmarkSuite, file: Path) -> None:
 
 
 def draw_result(suite: BenchmarkSuite, file: Path) -> None:
-    """Draw a measurement into a file."""
+    """Plot a measurement into a file."""
     with replaced_file(file) as new:
         draw_suite(suite, new)
 
 
 def print_suite(suite: BenchmarkSuite, rows: Sequence[Comparison], output: BenchOutput) -> None:
-    """Print the measurements, as JSON that `--baseline` reads, as text or as tables, and the comparisons."""
+    """Print the measurements as JSON for `--baseline`, as text or as tables, and the comparisons."""
     console = stdout()
     if output.style == "json":
         print_document(suite.model_dump_json(indent=2))

@@ -1,4 +1,4 @@
-"""The gates that a measurement is held against, found before anything is measured."""
+"""The requirements for a measurement, checked before the measurement begins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 
 
 def earlier_result(output: BenchOutput, runs: int) -> BenchmarkSuite | None:
-    """The baseline, if there is one; raises for what could not be told of a measurement of so many rounds."""
+    """Return the baseline, if there is one; raise an error for requirements that so few rounds cannot show."""
     if output.require_speedup is not None:
         check_gate(output.require_speedup, runs)
     allowed_loss(output)
@@ -17,5 +17,5 @@ def earlier_result(output: BenchOutput, runs: int) -> BenchmarkSuite | None:
 
 
 def allowed_loss(output: BenchOutput) -> float:
-    """The part of a speed-up that may be lost."""
+    """Return the part of a speed-up that may be lost."""
     return fraction_of(output.fail_above or "5%")

@@ -1,4 +1,4 @@
-"""Two results of `thunder bench`, read and compared; nothing is measured, and PyTorch is not needed."""
+"""The comparison of two results of `thunder bench`; nothing is measured, and PyTorch is not needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.workflow.benchmark.suite_comparison import contrast_suites
 
 
 def compare_files(first: Path, second: Path, output: BenchOutput) -> None:
-    """Print how two results compare; raises `BadOption` for what cannot be compared, or asked of it."""
+    """Print the comparison of two results; raise `BadOption` for incomparable results and for useless options."""
     asked = {
         "--out": output.out,
         "--plot": output.plot,

@@ -1,1 +1,1 @@
-"""Views of what commands print: each turns plain data into something to look at."""
+"""Views of the output of commands: each turns plain data into tables and text."""

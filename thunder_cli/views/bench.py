@@ -18,7 +18,7 @@ from thunder_core.workflow.benchmark.verdict import in_words
 
 
 def suite_view(suite: BenchmarkSuite, *, width: int = WIDE) -> RenderableType:
-    """The verdicts first, then every candidate at every size, for a console of this width."""
+    """Return the verdicts, then every candidate at every size, for a console of this width."""
     lines = [*map(verdict_line, verdicts_of(suite)), Text()]
     if suite.generations:
         return Group(*lines, generation_table(suite.generations, _title(suite), width), *tokens_view(suite.generations))
@@ -26,7 +26,7 @@ def suite_view(suite: BenchmarkSuite, *, width: int = WIDE) -> RenderableType:
 
 
 def verdicts_of(suite: BenchmarkSuite) -> list[tuple[str, Verdict, list[str]]]:
-    """The verdicts on speeds in words, each with all sizes that it holds for."""
+    """Return the verdicts on speed in words, each with its sizes."""
     sizes: dict[tuple[str, Verdict], list[str]] = {}
     calls = [report.call for report in suite.measured]
     for report in sorted(suite.measured, key=lambda one: calls.index(one.call)):
@@ -38,7 +38,7 @@ def verdicts_of(suite: BenchmarkSuite) -> list[tuple[str, Verdict, list[str]]]:
 
 
 def verdict_line(line: tuple[str, Verdict, list[str]]) -> Text:
-    """One verdict, and the sizes that it holds for."""
+    """Return the line of one verdict with its sizes."""
     told, verdict, places = line
     return Text.assemble(("Speed", HEAD), "  ", (told, VERDICTS[verdict]), f"  {', '.join(places)}")
 
@@ -66,17 +66,17 @@ def _table(suite: BenchmarkSuite, width: int) -> RenderableType:
 
 
 def size_of(report: BenchmarkReport) -> str:
-    """The size of the inputs: `1 x 128`."""
+    """Return the size of the inputs: `1 x 128`."""
     return size_in_words(report.configuration)
 
 
 def heading(configurations: Sequence[Mapping[str, str]]) -> str:
-    """The name of the column with the sizes of the inputs."""
+    """Return the name of the column with the sizes of the inputs."""
     return "batch x input" if any("size" in one for one in configurations) else "batch x seq"
 
 
 def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
-    """For each measurement: its speed-up, the baseline's, and the verdict."""
+    """Return a table of each measurement: its speed-up, the baseline's speed-up, and the verdict."""
     table = plain_table(
         heading([row.configuration for row in rows]), "candidate", "speed-up  [95%]", "baseline", "slowdown", "", text=2
     )
@@ -93,7 +93,7 @@ def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
 
 
 def contrast_view(rows: Sequence[Contrast], first: str, second: str) -> RenderableType:
-    """The verdicts on the second of two results, then the speed-ups in both, and their ratio."""
+    """Return the verdicts on the second of two results, then the speed-ups in both, and their ratio."""
     table = plain_table(
         heading([row.configuration for row in rows]), "candidate", first, second, "ratio  [95%]", "verdict", text=2
     )

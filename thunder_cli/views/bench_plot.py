@@ -1,4 +1,4 @@
-"""Measurements as a picture: the median of each candidate at each size, with its quartiles; of tokens, each time."""
+"""Measurements as a plot: the median of each candidate at each size with quartiles, or the time of each token."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport,
 from thunder_core.workflow.report import render_benchmark
 
 COLOURS = ("#8d99ae", "#e07a2f", "#3a6ea5", "#6a994e")
-BAR = 0.8  # share of the room between two sizes that bars take
+BAR = 0.8  # the bars' share of the space between two sizes
 MILLI = 1e3
 
 
 def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
-    """Draw the suite into a file, in the format of its suffix: a page for .html; text stays text in SVG."""
+    """Plot the suite into a file, in the format of its suffix: a page for .html, otherwise an image."""
     if file.suffix.lower() == ".html":
         file.write_text(render_benchmark(suite), encoding="utf-8")
         return
     draw = drawn_tokens if suite.generations else drawn
-    # Text is no formula, since names of folders and models may hold dollar signs, and stays text in SVG.
+    # Names of folders and models may contain dollar signs, which are not formulas. Text stays text in SVG.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "thunder", "text.parse_math": False}):
         draw(suite).savefig(file, dpi=160)
 
 
 def drawn_tokens(suite: BenchmarkSuite) -> Figure:
-    """The time of each token behind the first as lines, a picture for each size of a batch."""
+    """Plot the time of each token after the first as lines, with one plot for each batch size."""
     reports = suite.generations
     figure = Figure(figsize=(5.2 * len(reports) + 0.8, 3.8), layout="constrained")
     for report, axes in zip(reports, figure.subplots(1, len(reports), squeeze=False)[0], strict=True):
@@ -55,7 +55,7 @@ def _title(report: BenchmarkReport) -> str:
 
 
 def drawn(suite: BenchmarkSuite) -> Figure:
-    """The suite as a figure."""
+    """Plot the suite as a figure."""
     names = [candidate.name for candidate in suite.reports[0].candidates]
     figure = Figure(figsize=(max(6.0, 1.6 * len(suite.reports) + 2), 3.8), layout="constrained")
     axes = figure.subplots()
@@ -87,7 +87,7 @@ def drawn(suite: BenchmarkSuite) -> Figure:
 
 
 def _label(report: BenchmarkReport, candidate: BenchmarkCandidate) -> str:
-    """The speed-up; where it is none to rely on, also why."""
+    """Return the speed-up, with the verdict if it is not `faster`."""
     verdict = report.verdict(candidate)
     return f"{candidate.speedup.value:.2f}x{'' if verdict == 'faster' else f'{chr(10)}{verdict}'}"
 

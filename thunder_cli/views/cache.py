@@ -16,15 +16,15 @@ from thunder_cli.views.table import DIM, HEAD, plain_table
 from thunder_core.backend.cache import Freed, Record, Why, by_models
 
 SHORT = 12  # digits of a digest
-WIDE = 100  # columns; below it, it is left out when an entry was built
+WIDE = 100  # columns; narrower consoles omit the time when an entry was built
 DIGEST = re.compile(r"[0-9a-f]{32,}")
 
 
 def records_view(records: Sequence[Record], *, width: int = WIDE) -> RenderableType:
-    """A row for each entry, for a console of this width; the label of a damaged entry is `damaged`."""
+    """Return a row for each entry, for a console of this width; the label of a damaged entry is `damaged`."""
     wide = width >= WIDE
     table = plain_table("entry", "label", "executor", "size", *(("built",) if wide else ()), "used", text=3)
-    table.columns[1].no_wrap = False  # labels give way, so that nothing else is cut
+    table.columns[1].no_wrap = False  # labels are wrapped, so that nothing else is cut
     now = datetime.now(UTC)
     for record in records:
         moments = (record.created, record.used) if wide else (record.used,)
@@ -34,7 +34,7 @@ def records_view(records: Sequence[Record], *, width: int = WIDE) -> RenderableT
 
 
 def models_view(records: Sequence[Record]) -> RenderableType:
-    """A row for each model that entries were built for, the largest first; a dash for entries without a model."""
+    """Return a row for each model with entries, the largest first; a dash for entries without a model."""
     table = plain_table("model", "entries", "size", "used", text=1)
     table.columns[0].no_wrap = False
     now = datetime.now(UTC)
@@ -45,7 +45,7 @@ def models_view(records: Sequence[Record]) -> RenderableType:
 
 
 def damage_view(records: Sequence[Record]) -> RenderableType:
-    """A table of the damage of some entries."""
+    """Return a table of the damage of some entries."""
     table = plain_table("entry", "damage", text=2)
     table.columns[1].no_wrap = False
     for record in records:
@@ -55,7 +55,7 @@ def damage_view(records: Sequence[Record]) -> RenderableType:
 
 
 def freed_text(freed: Freed, *, dry_run: bool) -> Text:
-    """The freed and the remaining space, in words."""
+    """Return the freed and the remaining space, in words."""
     verb = "would free" if dry_run else "freed"
     text = Text.assemble((verb, HEAD), f" {size(freed.size)}: {entries(len(freed.removed))}")
     left = f"; {entries(len(freed.kept))} with {size(freed.kept_size)} remain" if freed.kept else ""
@@ -63,7 +63,7 @@ def freed_text(freed: Freed, *, dry_run: bool) -> Text:
 
 
 def why_view(why: Why) -> RenderableType:
-    """The differences of an entry from the nearest one, as a table of fields, or a sentence if there is none."""
+    """Return the differences of an entry from the nearest entry as a table, or a sentence if there is no such entry."""
     head = Text.assemble((why.label or "no label", HEAD), (f"  {why.executor}, entry {shortened(why.digest)}", DIM))
     return Group(head, Text(), *_reasons(why))
 
@@ -92,17 +92,17 @@ def _differences(why: Why) -> Table:
 
 
 def label_of(record: Record) -> Text:
-    """The label of an entry, or `damaged`."""
+    """Return the label of an entry, or `damaged`."""
     if record.damage:
         return Text("damaged", "red")
     return Text(record.label, HEAD) if record.label else Text("-", DIM)
 
 
 def shortened(text: str) -> str:
-    """The first digits of a digest; any other string unchanged."""
+    """Return the first digits of a digest; any other string unchanged."""
     return text[:SHORT] if DIGEST.fullmatch(text) else text
 
 
 def entries(number: int) -> str:
-    """A number of entries."""
+    """Return a number of entries in words."""
     return counted(number, "entry", "entries")

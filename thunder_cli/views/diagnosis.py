@@ -14,7 +14,7 @@ SHOWN_INPUTS = 8
 
 
 def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
-    """All findings, the first wrong line first."""
+    """Return all results, the first wrong line first."""
     parts = [
         verdict(diagnosis),
         *(fault_view(number, fault) for number, fault in enumerate(diagnosis.faults)),
@@ -25,7 +25,7 @@ def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
 
 
 def verdict(diagnosis: Diagnosis) -> Text:
-    """The number of wrong lines, a summary of the comparison, and the parts that were not compared."""
+    """Return the number of wrong lines, a summary of the comparison, and the parts that were not compared."""
     wrong = len(diagnosis.faults)
     result = (counted(wrong, "wrong line"), BAD) if wrong else ("no wrong line", GOOD)
     name = f"{diagnosis.subject} with {diagnosis.recipe}"
@@ -36,7 +36,7 @@ def verdict(diagnosis: Diagnosis) -> Text:
 
 
 def fault_view(number: int, fault: Fault) -> Text:
-    """A wrong line: its text, module and source line, its inputs, its difference, and the option that leaves it out."""
+    """Return a wrong line: its text, module, source line, inputs and difference, and the option that leaves it out."""
     text = Text.assemble((f"{number + 1}. {fault.reason}", BAD))
     rows = {
         "line": fault.line,
@@ -54,12 +54,12 @@ def fault_view(number: int, fault: Fault) -> Text:
 
 
 def tensor_in_words(tensor: TensorFacts) -> str:
-    """A tensor that a line reads: `t4 float32[1, 8, 64], strides (512, 64, 1)`."""
+    """Return a tensor that a line reads: `t4 float32[1, 8, 64], strides (512, 64, 1)`."""
     return f"{tensor.name} {tensor.dtype}{list(tensor.shape)}, strides {tensor.stride}"
 
 
 def non_finite_view(line: NonFiniteLine) -> Text:
-    """A line that computes NaN or an infinity from finite values."""
+    """Return a line that computes NaN or an infinity from finite values."""
     text = Text.assemble((f"{line.kind} first appears, run by {line.run_by}", BAD), f"\n  line    {line.line}")
     for name, value in (("count", str(line.count)), ("module", line.module), ("source", line.source)):
         if value:
@@ -71,7 +71,7 @@ def non_finite_view(line: NonFiniteLine) -> Text:
 
 
 def reproduction_view(one: ReproductionFacts) -> Text:
-    """The script that reproduces a fault, and its number of operations."""
+    """Return the script that reproduces a fault, and its number of operations."""
     alone = "" if one.reproduces else "; correct when compiled alone, so the error depends on the rest of the region"
     return Text.assemble(
         (f"reproduction of {one.fault + 1}", HEAD),

@@ -17,7 +17,7 @@ Cell = Callable[[BenchmarkCandidate, GenerationBenchmark], str]
 
 
 def generation_table(reports: Sequence[GenerationBenchmark], title: str, width: int) -> RenderableType:
-    """Every contender at every size, for a console of this width; all sizes have the same lengths."""
+    """Return a table of every contender at every size, for a console of this width; all sizes have the same lengths."""
     first = reports[0]
     lengths = first.configuration["size"]
 
@@ -33,13 +33,13 @@ def generation_table(reports: Sequence[GenerationBenchmark], title: str, width: 
 
 
 def columns_of(reports: Sequence[GenerationBenchmark]) -> list[str]:
-    """The columns that are not empty."""
+    """Return the columns that are not empty."""
     filled = [(candidate, report) for report in reports for candidate in report.candidates]
     return [name for name, cell in COLUMNS.items() if any(cell(*one) for one in filled)]
 
 
 def tokens_view(reports: Sequence[GenerationBenchmark]) -> Iterator[RenderableType]:
-    """A line for each contender whose tokens differ from the first contender's."""
+    """Yield a line for each contender whose tokens differ from the first contender's."""
     for report in reports:
         for candidate in report.candidates:
             if difference := report.difference(candidate):
@@ -48,7 +48,7 @@ def tokens_view(reports: Sequence[GenerationBenchmark]) -> Iterator[RenderableTy
 
 
 def _ratio(candidate: BenchmarkCandidate, part: BenchmarkReport | None) -> str:
-    """The speed-up of a candidate in a part of the calls; empty for the first candidate and for a missing part."""
+    """Return the speed-up of a candidate in a part of the calls; empty for the first candidate or a missing part."""
     if part is None or candidate.name == part.first.name:
         return ""
     return speedup(next(one.speedup for one in part.candidates if one.name == candidate.name))

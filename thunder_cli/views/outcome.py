@@ -22,13 +22,13 @@ from thunder_core.workflow.validation.report import Evaluation, GenerationReport
 
 SHOWN_OUTPUTS = 6
 SHOWN_LAYERS = 3
-FIRST = ("loss",)  # shown whatever else there is, with what is the language model's
-WIDE = 100  # columns; below it, mean errors are left out
+FIRST = ("loss",)  # always shown, as are the outputs with a language report
+WIDE = 100  # columns; narrower consoles omit mean errors
 LONGEST_NAME, LONG_NAME = 30, 48
 
 
 def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
-    """A short form of the report, for a console of this width."""
+    """Return a short form of the report, for a console of this width."""
     parts = [
         *_speed(report),
         *_validation(report, width),
@@ -61,7 +61,7 @@ def _validation(report: Report, width: int) -> Iterator[RenderableType]:
 
 
 def caveats_view(caveats: Sequence[str]) -> Iterator[RenderableType]:
-    """The weights that a verdict does not hold for, each in a line."""
+    """Yield a line for each caveat about the weights."""
     yield from (Padding(Text(f"but {one}", "bold yellow"), (0, 0, 0, 2)) for one in caveats)
 
 
@@ -76,17 +76,17 @@ def _comparison(report: Report) -> Iterator[RenderableType]:
 
 
 def findings_view(found: ValidationReport | GenerationReport, *, wide: bool) -> RenderableType:
-    """A validation, of single calls or of generation."""
+    """Return a validation of single calls or of generation."""
     return generation_view(found) if isinstance(found, GenerationReport) else validation_view(found, wide=wide)
 
 
 def allowed(found: ValidationReport | GenerationReport) -> RenderableType:
-    """The tolerance that a validation was held against."""
+    """Return the tolerance of a validation."""
     return Padding(Text(f"tolerance {found.tolerance.in_words}", DIM), (0, 0, 0, 2))
 
 
 def generation_view(generation: GenerationReport) -> RenderableType:
-    """For each prompt size: the tokens that agree with eager's, the divergence of the distributions, the verdict."""
+    """Return a table of each prompt size: the tokens that agree with eager's, the divergence, and the verdict."""
     tokens = counted(generation.new_tokens, "new token")
     detail = f"greedy, {tokens} for each prompt, prompts that were not traced, against eager PyTorch"
     table = plain_table("prompts x tokens", "tokens as in eager", "mean KL, nats", "largest KL", "")
@@ -99,7 +99,7 @@ def generation_view(generation: GenerationReport) -> RenderableType:
 
 
 def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequence[str] = ()) -> RenderableType:
-    """For each output: its errors, eager's own errors, and the verdict; then the notes."""
+    """Return a table of each output: its errors, eager's own errors, and the verdict; then the notes."""
     detail = f"{validation.inputs_in_words}, against {validation.reference_in_words}"
     language = any(output.language for output in validation.outputs)
     spoken = ("KL, nats", "top-1") if language else ()
@@ -131,14 +131,14 @@ def _output(output: OutputReport, language: bool, wide: bool, room: int) -> Iter
 
 
 def _judged(output: OutputReport) -> Text:
-    """The verdict on an output, or a remark on its values."""
+    """Return the verdict on an output, or a remark on its values."""
     if not output.passed:
         return Text("out of tolerance", BAD)
     return Text(output.remark, "bold yellow") if output.remark else Text("ok", GOOD)
 
 
 def quantization_view(found: QuantizationReport) -> RenderableType:
-    """The quantized model compared with the float model: metrics and bounds, size, and the layers that lose most."""
+    """Return the quantized model compared with the float model: metrics, bounds, size, and the worst layers."""
     table = plain_table("metric", "value", "bound")
     table.add_row(f"relative error of {found.output}", magnitude(found.error), f"at most {found.bound.error:g}")
     if found.kl is not None and found.top1 is not None:
@@ -157,7 +157,7 @@ def quantization_view(found: QuantizationReport) -> RenderableType:
 
 
 def evaluation_view(evaluation: Evaluation) -> RenderableType:
-    """A metric on real samples, of eager PyTorch and of the optimized model."""
+    """Return a metric on real samples, for eager PyTorch and the optimized model."""
     table = plain_table("metric", "eager", "thunder", "change")
     change = evaluation.after - evaluation.before
     before, after = (f"{value:.6g}" for value in (evaluation.before, evaluation.after))
@@ -168,7 +168,7 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
 
 
 def _speed(report: Report) -> Iterator[RenderableType]:
-    """The verdict on the recipe's speed, ahead of the tables."""
+    """Yield the verdict on the recipe's speed, above the tables."""
     benchmark = report.speed
     if benchmark is None or len(benchmark.candidates) < 2:
         return
@@ -196,7 +196,7 @@ def _benchmark(report: Report, width: int) -> Iterator[RenderableType]:
 
 
 def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark", width: int = WIDE) -> RenderableType:
-    """Each candidate: its times, its speed-up, and the verdict on it, for a console of this width."""
+    """Return a table of each candidate: its times, its speed-up and the verdict, for a console of this width."""
 
     def table_of(columns: Sequence[str]) -> Table:
         table = plain_table("candidate", *columns)
@@ -209,13 +209,13 @@ def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark", widt
 
 
 def columns_of(reports: Sequence[BenchmarkReport]) -> list[str]:
-    """The columns of the table of candidates; memory only where it was counted."""
+    """Return the columns of the table of candidates; memory only if it was measured."""
     counted = any(candidate.peak_bytes is not None for report in reports for candidate in report.candidates)
     return [name for name in COLUMNS if counted or name != "peak memory"]
 
 
 def _behind(candidate: BenchmarkCandidate, benchmark: BenchmarkReport, text: str, style: str = "") -> Text:
-    """The verdict on every candidate but the one that it is compared with."""
+    """Return a cell for every candidate except the first, with which the others are compared."""
     return Text("" if candidate is benchmark.first else text, style)
 
 
@@ -239,7 +239,7 @@ SPARE = (
 
 
 def operations_view(report: Report) -> Iterator[RenderableType]:
-    """The number of operations that each executor runs, and its share of the time, if measured."""
+    """Yield a table of the number of operations that each executor runs, and its share of the time, if measured."""
     if not report.executors:
         return
     trains = any(share.backward for share in report.executors)
@@ -261,7 +261,7 @@ def _part(share: float | None) -> str:
 
 
 def _backward(report: Report) -> str:
-    """The remark on the backward of a training step."""
+    """Return the remark on the backward of a training step."""
     behind = sum(share.backward for share in report.executors)
     if not report.train:
         return ""
@@ -270,7 +270,7 @@ def _backward(report: Report) -> str:
 
 
 def _memory(report: Report) -> Iterator[RenderableType]:
-    """The peak, and the line of the trace that reaches it."""
+    """Yield the memory peak, and the line of the trace that reaches it."""
     peak = report.memory_peak
     if peak is None:
         return
@@ -280,7 +280,7 @@ def _memory(report: Report) -> Iterator[RenderableType]:
 
 
 def refused_view(report: Report, *, absent: bool = False) -> Iterator[RenderableType]:
-    """A table of the operations that executors refused; with `absent`, also of executors that are not available."""
+    """Yield a table of the operations that executors refused; with `absent`, also of executors that are missing."""
     rows = [one for one in report.refused if absent or one.operations is not None]
     if not rows:
         return
@@ -294,7 +294,7 @@ def refused_view(report: Report, *, absent: bool = False) -> Iterator[Renderable
 
 
 def choices_view(report: Report) -> Iterator[RenderableType]:
-    """A table of the kernels that executors chose by a measurement."""
+    """Yield a table of the kernels that executors chose by a measurement."""
     if not report.choices:
         return
     table = plain_table("executor", "operations", "measured")
@@ -312,12 +312,12 @@ def _remarks(report: Report) -> Iterator[RenderableType]:
 
 
 def listed(title: str, lines: Iterable[Text], style: str) -> RenderableType:
-    """Lines under a title, indented as a whole."""
+    """Return lines under a title, indented as a whole."""
     return Group(Text(title, style), *(Padding(line, (0, 0, 0, 2)) for line in lines))
 
 
 def places_view(report: Report, artifact: Path) -> Text:
-    """The paths of the results, not wrapped so that they can be copied, and the parts that were skipped."""
+    """Return the paths of the results, not wrapped so that they can be copied, and the parts that were skipped."""
     text = Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("report", HEAD), f"    {artifact / 'report.html'}")
     if report.weights_bytes:
         text.append("\nweights", HEAD).append(f"   {size(report.weights_bytes)}, in the artifact")
@@ -335,6 +335,6 @@ STATES = {
 
 
 def revalidation_view(artifact: Path, state: str, *, written: bool) -> Text:
-    """An artifact, and its state after a validation."""
+    """Return an artifact, and its state after a validation."""
     now = "validated; the report and the manifest were updated" if written else STATES[state]
     return Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("state", HEAD), "     ", (now, GOOD))

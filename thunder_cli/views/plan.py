@@ -1,4 +1,4 @@
-"""The plan of an optimization, printed before it runs: row by row, as soon as a row is known."""
+"""The plan of an optimization, printed before it runs; each row is printed as soon as it is known."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from thunder_core.workflow.pipeline.request.request import Request
 STYLES = {"degraded": "yellow", "validation": "yellow", "lacking": "red", "busy": "yellow", "skipped": "dim"}
 
 
-LABEL_WIDTH = 2 + len("transforms")  # of the longest labels, so that rows which are printed apart stand in columns
+LABEL_WIDTH = 2 + len("transforms")  # the width of the longest label, which aligns rows that are printed separately
 
 Row = tuple[str, str]
 
 
 @dataclass
 class PlanPrinter:
-    """Prints the rows of a plan on a console; a row that was printed before is left out."""
+    """Prints the rows of a plan on a console; a row that was already printed is skipped."""
 
     console: Console
     printed: list[Row] = field(default_factory=list)
 
     def begin(self, request: Request) -> None:
-        """Print what is known of a request before PyTorch is imported."""
+        """Print the facts about a request that are known before PyTorch is imported."""
         self.show(first_rows(request.model))
 
     def show(self, rows: Iterable[Row]) -> None:
@@ -41,13 +41,13 @@ class PlanPrinter:
             self.console.print(grid_of(new))
 
     def end(self, rows: Iterable[Row]) -> None:
-        """Print the rest of the rows, and an empty line."""
+        """Print the remaining rows, and an empty line."""
         self.show(rows)
         self.console.print()
 
 
 def grid_of(rows: Iterable[Row]) -> Table:
-    """The rows as a grid, one for each fact; rows about missing parts are coloured."""
+    """Return the rows as a grid, with one row for each fact; rows about missing parts are coloured."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, min_width=LABEL_WIDTH)
     grid.add_column(overflow="fold")

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers formatted for people."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ TIMES = ((60.0, 1 / 60, "min"), (1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "
 
 
 def seconds(value: float) -> str:
-    """A time in the unit that fits: `12.3 ms`."""
+    """Return a time in a suitable unit: `12.3 ms`."""
     _, factor, unit = next(row for row in TIMES if value >= row[0] or row[0] == 0.0)
     return f"{value * factor:.3g} {unit}" if value * factor < 100 else f"{value * factor:.0f} {unit}"
 
 
 def magnitude(value: float) -> str:
-    """An error: `1.2e-07`, and a plain 0."""
+    """Return an error: `1.2e-07`, or `0`."""
     if not math.isfinite(value):
         return str(value)
     return "0" if value == 0 else f"{value:.2g}"
 
 
 def speedup(interval: Interval) -> str:
-    """A speed-up and its confidence interval."""
+    """Return a speed-up with its confidence interval."""
     return f"{interval.value:.2f}x  [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 def rate(value: float) -> str:
-    """A rate per second: `1,532`, or three significant digits below 100."""
+    """Return a rate per second: `1,532`, or three significant digits below 100."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def size(value: int) -> str:
-    """A number of bytes in the unit that fits: `65.4 KiB`."""
+    """Return a number of bytes in a suitable unit: `65.4 KiB`."""
     unit, name = next((row for row in SIZES if value >= row[0]), SIZES[-1])
     return f"{value / unit:.3g} {name}" if value < 100 * unit else f"{value / unit:.0f} {name}"
 
 
 def ago(age: timedelta) -> str:
-    """The time since something, in the unit that fits: `3 h ago`."""
+    """Return the time since an event in a suitable unit: `3 h ago`."""
     elapsed = age.total_seconds()
     return next((f"{elapsed // unit:.0f} {name} ago" for least, unit, name in AGES if elapsed >= least), "just now")
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number of things: `1 entry`, `2 entries`."""
+    """Return a number with its noun: `1 entry`, `2 entries`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def rounds_of(benchmark: BenchmarkReport) -> str:
-    """The number of timed and of warm-up runs, and the machine, in words."""
+    """Return the numbers of timed runs and warm-up runs, and the machine, in words."""
     noun = "run" if benchmark.call == "call" else benchmark.call
     timed, warmup = counted(benchmark.runs, f"interleaved {noun}"), counted(benchmark.warmup, f"warm-up {noun}")
     return f"{timed} after {warmup}, {benchmark.machine}"

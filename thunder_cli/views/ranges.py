@@ -1,4 +1,4 @@
-"""Ranges of sizes as tables: the measured sizes, and the constraints of the programs that serve them."""
+"""Ranges of sizes as tables: the measured sizes, and the constraints of the programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPARE = ("eager's own", "eager", "thunder")  # the columns that narrow consoles 
 
 
 def ranges_view(report: Report, *, width: int) -> Iterator[RenderableType]:
-    """The points and the constraints, where ranges were given."""
+    """Yield the measured sizes and the constraints, if there are ranges."""
     if report.dynamic:
         yield titled("Ranges", served(report), _points(points_of(report), width))
         yield constraints_view(constraints_of(report))
@@ -72,7 +72,7 @@ def _speedup(point: Point) -> Text:
     return Text(speedup(point.candidate.speedup))
 
 
-# Of each column the part of a point that it needs, and its cell.
+# For each column: the part of a point that it needs, and its cell.
 COLUMNS: Mapping[str, tuple[str, Callable[[Point], Text]]] = {
     "max error": ("validation", _error),
     "eager's own": ("validation", _eagers),
@@ -85,7 +85,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Point], Text]]] = {
 
 
 def constraints_view(rows: Sequence[ConstraintRow]) -> RenderableType:
-    """The constraints that a program added, each with its source, and how many constraints repeat the ranges."""
+    """Return the constraints that programs added, each with its source, and the number of those from the ranges."""
     decided = [row for row in rows if not row.is_given]
     table = plain_table("program", "size", "constraint", "needed by", text=2)
     for place in (1, 2, 3):
@@ -93,6 +93,6 @@ def constraints_view(rows: Sequence[ConstraintRow]) -> RenderableType:
     for row in decided:
         table.add_row(row.programs, row.number, row.condition, Text(row.needed, DIM))
     given = len(rows) - len(decided)
-    more = Text(f"and {counted(given, 'constraint')} from the given ranges", DIM)
+    more = Text(f"and {counted(given, 'constraint')} from the specified ranges", DIM)
     body = Group(*([table] if decided else []), *([more] if given else []))
     return titled("Constraints", "the checks of sizes in the programs' prologues", body)

@@ -1,4 +1,4 @@
-"""The one form of our tables, and titles over them."""
+"""The common form of all tables, and their titles."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ VERDICTS: Mapping[Verdict, str] = {
     "unstable": "bold yellow",
     "not distinguishable": "",
 }
-BROAD = 1000  # columns, more than any table takes
+BROAD = 1000  # columns: wider than any table
 
 
 def spaced(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
-    """The parts of an output with an empty line between each two."""
+    """Yield the parts of an output with an empty line between them."""
     for number, part in enumerate(parts):
         if number:
             yield Text()
@@ -31,12 +31,12 @@ def spaced(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
 
 
 def titled(title: str, detail: str, body: RenderableType) -> RenderableType:
-    """A part of the output under its title."""
+    """Return a part of the output under its title."""
     return Group(Text.assemble((title, HEAD), (f"  {detail}" if detail else "", DIM)), body)
 
 
 def fitting(build: Callable[[Sequence[str]], Table], columns: Sequence[str], spare: Sequence[str], width: int) -> Table:
-    """The table of as many columns as a console of this width shows whole; the spare ones go, the first first."""
+    """Return a table with as many columns as fit a console of this width; spare columns are dropped in order."""
     shown = list(columns)
     for column in (*spare, None):
         table = build(shown)
@@ -47,7 +47,7 @@ def fitting(build: Callable[[Sequence[str]], Table], columns: Sequence[str], spa
 
 
 def plain_table(*columns: str, text: int = 1) -> Table:
-    """A table without lines but the one under its header; the first columns hold text, the others numbers."""
+    """Return a table with a line only under its header; the first `text` columns are text, the others numbers."""
     table = Table(box=box.SIMPLE_HEAD, header_style=DIM, pad_edge=False, show_edge=False)
     for number, column in enumerate(columns):
         words = number < text

@@ -1,4 +1,4 @@
-"""Traces on a terminal, in a pipe and as JSON."""
+"""Traces for a terminal, for a pipe and as JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TYPES = r"(?m)(?<=  # )[a-z]+\d+\[.*?\]"
 
 @dataclass(frozen=True)
 class Look:
-    """The look that a user wants to take at a subject."""
+    """The options for the display of a subject."""
 
     trace: str
     stage: str | None
@@ -52,19 +52,19 @@ class Look:
 
 @dataclass(frozen=True)
 class View:
-    """A subject as a user wants to see it."""
+    """A subject with the options for its display."""
 
     subject: Subject
     look: Look
 
     @cached_property
     def stage(self) -> InspectedStage:
-        """The stage that is shown."""
+        """The displayed stage."""
         return self.subject.stage(self.look.trace, self.look.stage)
 
     @cached_property
     def listing(self) -> Listing:
-        """Its lines, or those of one module."""
+        """The lines of the stage, or the lines of one module."""
         listing = self.stage.read()
         if self.look.module is None:
             return listing
@@ -72,29 +72,29 @@ class View:
 
     @cached_property
     def matches(self) -> list[StatementMatch]:
-        """The lines that match."""
+        """The matching lines."""
         return list(matches(self.listing, self.look.grep or "", self.look.level, self.earlier))
 
     @cached_property
     def earlier(self) -> EarlierStages:
-        """The stages that led to the one that is shown."""
+        """The stages before the displayed stage."""
         return EarlierStages(self.subject.before(self.stage))
 
     @property
     def is_empty(self) -> bool:
-        """Whether a search in traces found nothing."""
+        """Whether a search found no line."""
         return self.look.grep is not None and not self.matches
 
     @cached_property
     def diff(self) -> list[str]:
-        """The difference of two stages."""
+        """The differences of two stages."""
         before, after = (self.subject.stage(self.look.trace, name) for name in self.look.diff or ("0", None))
         return unified(before, after, level=self.look.level)
 
     # ---- as text --------------------------------------------------------------------------------------------
 
     def text(self) -> str:
-        """The text that is shown, without colours; where a whole trace is, it runs as a Python file."""
+        """Return the displayed text without colours; a complete trace is a runnable Python file."""
         if self.look.diff is not None:
             return "\n".join([*self.diff, ""])
         if self.look.grep is not None:
@@ -102,7 +102,7 @@ class View:
         return runnable(self.subject, self.stage, self.listing, level=self.look.level)
 
     def tell_where_else(self) -> None:
-        """Say on stderr that nothing matches, and in which earlier stage something does."""
+        """Print on stderr that nothing matches, and the last earlier stage with a match."""
         told = f"no line of {self.stage.title} matches"
         for stage in reversed(self.earlier.stages):
             if any(matches(stage.read(), self.look.grep or "", self.look.level)):
@@ -111,7 +111,7 @@ class View:
         stderr().print(told, style="dim")
 
     def print(self) -> None:
-        """Print what was asked for: in colours on a terminal."""
+        """Print the requested output, with colours on a terminal."""
         if self.look.plain:
             say(self.text(), end="")
             return
@@ -119,18 +119,18 @@ class View:
 
     @property
     def kind(self) -> str:
-        """The kind of look."""
+        """The kind of output."""
         return "diff" if self.look.diff is not None else "grep" if self.look.grep is not None else "trace"
 
     def print_trace(self, console: Console) -> None:
-        """Print a trace or a part of it."""
+        """Print a trace, or a part of it."""
         head = [f"# {self.stage.title}, of {self.subject.name}"]
         head += self.about_module()
         width = console.width if console.is_terminal else None
         coloured(console, layout(self.listing, level=self.look.level, width=width, head=head), "python")
 
     def about_module(self) -> list[str]:
-        """Comments on the module that is shown, and on the regions that hold lines of it."""
+        """Return comments on the displayed module, and on the regions that contain its lines."""
         if self.look.module is None:
             return []
         whole = self.stage.read()
@@ -152,7 +152,7 @@ class View:
         coloured(console, "\n".join(self.diff), "diff")
 
     def print_matches(self, console: Console) -> None:
-        """Print the lines that match."""
+        """Print the matching lines."""
         module = ""
         for match in self.matches:
             if match.module != module:
@@ -200,14 +200,14 @@ class View:
             console.print(Text(f"\nweights: {weights}\nvalidation: {self.subject.validation}"))
 
     def plain_list(self) -> str:
-        """The traces and their stages, a line each, by tabs."""
+        """Return the traces and their stages, one on each line, separated by tabs."""
         rows = ("\t".join((stage.facts.trace, *row(stage))) for stage in self.subject.stages)
         return "".join(f"{text}\n" for text in rows)
 
     # ---- as data --------------------------------------------------------------------------------------------
 
     def listing_data(self) -> dict[str, object]:
-        """The traces and their stages as plain data."""
+        """Return the traces and their stages as plain data."""
         keys = ("trace", "number", "name", "made_by", "lines", "added", "removed", "seconds", "runs", "given")
         stages = [{key: getattr(stage.facts, key) for key in keys} for stage in self.subject.stages]
         told: dict[str, object] = {"subject": self.subject.name, "program": self.subject.program, "stages": stages}
@@ -220,7 +220,7 @@ class View:
         return told
 
     def data(self) -> dict[str, object]:
-        """The answer as plain data."""
+        """Return the result as plain data."""
         if self.look.diff is not None:
             return {"trace": self.look.trace, "stages": list(self.look.diff), "diff": self.diff}
         told = {"trace": self.look.trace, "stage": self.stage.facts.number, "name": self.stage.facts.name}
@@ -237,7 +237,7 @@ PRINTERS: dict[str, Callable[[View, Console], None]] = {
 
 
 def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
-    """A stage as cells: its number, its maker, its lines, the changed lines and its time."""
+    """Return a stage as cells: its number, its step, its lines, the changed lines and its time."""
     facts = stage.facts
     changed = f"+{facts.added} -{facts.removed}" if facts.added or facts.removed else "-"
     time = seconds(facts.seconds) if facts.seconds else "-"
@@ -245,20 +245,20 @@ def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
 
 
 def held(match: StatementMatch) -> str:
-    """The holder of a match, and where it was a call of its own."""
+    """Return the statement around a match, and the stage in which the match was a separate call."""
     own = f"; a separate call in stage {match.stage}" if match.stage else ""
     return f"in {match.inside}{own}" if match.inside else ""
 
 
 def plain_match(match: StatementMatch) -> str:
-    """A match on one line: its number, module, statement, metadata, the user's line, and what holds it."""
+    """Return a match on one line: its number, module, statement, metadata, source line, and the statement around it."""
     told = f"  # {match.told}" if match.told else ""
     where = f"\t{held(match)}" if match.inside else ""
     return f"{match.number}\t{match.module}\t{match.text}{told}\t{match.place}{where}"
 
 
 def coloured(console: Console, text: str, language: str) -> None:
-    """Print source: highlighted on a terminal, as it stands otherwise; long lines are the terminal's to wrap."""
+    """Print source: highlighted on a terminal, otherwise unchanged; the terminal wraps long lines."""
     if not console.is_terminal or not text:
         say(text, end="" if text.endswith("\n") or not text else "\n")
         return

@@ -1,4 +1,4 @@
-"""The memory that PyTorch's allocator for the CPU was asked for while something ran."""
+"""The memory that PyTorch's CPU allocator allocates during a call."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ MEMORY = "[memory]"
 
 
 def peak_allocated(run: Callable[[], object]) -> int:
-    """The most bytes on the CPU that the call had allocated and not yet freed at any time; what was there before it
-    counts as nothing.
+    """Return the most bytes on the CPU that a call had allocated, and not yet freed, at any time.
 
-    Told by the hooks of PyTorch's allocator (`torch.profiler` with `profile_memory`), which see the kernels' own
-    temporaries too. It slows the call down.
+    Memory that was allocated before the call does not count. The numbers come from hooks of PyTorch's allocator
+    (`torch.profiler` with `profile_memory`), which include the kernels' own temporaries and slow the call down.
     """
-    # Without `acc_events` PyTorch 2.11 warns that a next cycle would drop this one's events.
+    # Without `acc_events`, PyTorch 2.11 warns that the next cycle would drop these events.
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
         run()
     results = profiler.profiler.kineto_results if profiler.profiler else None
     events = [event for event in (results.events() if results else ()) if event.name() == MEMORY]
-    held = peak = 0
+    allocated = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
+        allocated += event.nbytes()
+        peak = max(peak, allocated)
     return peak

@@ -1,8 +1,8 @@
-"""A measurement held against an earlier one, for machines that guard a repository.
+"""Comparison of a measurement with an earlier measurement, for continuous integration.
 
-What is compared is each candidate's speed-up over the first candidate (eager), not its seconds: both sides of
-that ratio were measured in one process, so another clock frequency or a busy neighbour cancels out. Other
-hardware does not: a baseline of another machine is refused.
+The speed-up of each candidate over the first candidate (eager) is compared, not its seconds. Both times of this ratio
+were measured in one process, so another clock frequency or a busy machine cancels out. Other hardware does not cancel
+out, so a baseline from another machine is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 
 Key = tuple[tuple[str, str], ...]
 
-MOST_BYTES = 64 << 20  # of a file of measurements
+MOST_BYTES = 64 << 20  # the largest file of measurements
 AGAIN = (
     "measure a new baseline with `thunder bench --out FILE.json` on this machine, with this version and these options"
 )
@@ -35,7 +35,7 @@ class Comparison(BenchmarkFacts):
     speedup: Interval
     baseline: Interval
     slowdown: float
-    """0.05 where the speed-up over eager was 5% greater in the baseline; negative where it has grown."""
+    """0.05 if the speed-up over eager was 5% greater in the baseline; negative if it has grown."""
     too_slow: bool
     within_noise: bool
     """Whether the two confidence intervals overlap."""
@@ -47,20 +47,20 @@ class Comparison(BenchmarkFacts):
 
 
 def fraction_of(text: str) -> float:
-    """0.05 for `5%`. Raises BadOption for what is not a percentage of 0 or more."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
-    if found is None:
+    """Return 0.05 for `5%`; raise BadOption for text that is not a percentage of 0 or more."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if match is None:
         raise BadOption(f"--fail-above is {text!r}, which is not a percentage", fix="write it as --fail-above 5%")
-    return float(found[1]) / 100
+    return float(match[1]) / 100
 
 
 def write_suite(suite: BenchmarkSuite, path: Path) -> None:
-    """Write the file that `read_suite` reads; one that is there is replaced as a whole. Raises OSError."""
+    """Write the file that `read_suite` reads, replacing an existing file as a whole. Raises OSError."""
     write_whole(path, suite.model_dump_json(indent=2) + "\n")
 
 
 def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:
-    """The measurements in a file. Raises BadOption, which says how it was named, if it cannot be read or understood."""
+    """Read the measurements in a file; raise BadOption, with the option's name, if it cannot be read."""
     try:
         return BenchmarkSuite.model_validate_json(read_plain(path, MOST_BYTES).decode("utf-8-sig"))
     except OSError as error:
@@ -80,10 +80,10 @@ def _first(error: Malformed | UnicodeDecodeError) -> str:
 
 
 def compare_with_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fail_above: float) -> list[Comparison]:
-    """Every candidate but the first of each current configuration, beside the baseline's.
+    """Compare every candidate except the first, in each current configuration, with the baseline.
 
-    `fail_above` is a fraction: 0.05 marks as too slow what has lost more than 5% of its speed-up.
-    Raises BadOption if the baseline lacks a configuration or candidate, or was made on another machine.
+    `fail_above` is a fraction: 0.05 marks candidates as too slow that have lost more than 5% of their speed-up. Raises
+    BadOption if the baseline lacks a configuration or candidate, or was measured on another machine.
     """
     earlier = {_key(report.configuration): report for report in baseline.measured}
     return [
@@ -94,13 +94,13 @@ def compare_with_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fai
 
 
 def check_against_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fail_above: float) -> list[Comparison]:
-    """Compare with a baseline; raises SlowerThanBaseline, with all rows as its `rows`, if one is too slow."""
+    """Compare with a baseline; raise SlowerThanBaseline, with all rows as its `rows`, if any row is too slow."""
     rows = compare_with_baseline(current, baseline, fail_above)
     slow = [row for row in rows if row.too_slow]
     if not slow:
         return rows
-    doubt = " All differences may be noise: more --runs narrow the intervals."
-    noise = doubt if all(row.within_noise for row in slow) else ""
+    hint = " All differences may be noise: more --runs narrow the intervals."
+    noise = hint if all(row.within_noise for row in slow) else ""
     error = SlowerThanBaseline(
         f"{len(slow)} of {len(rows)} measurements lost more than {100 * fail_above:g}% of the baseline's speed-up over "
         f"{current.reports[0].first.name}: {'; '.join(map(str, slow))}",
@@ -130,23 +130,23 @@ def _key(configuration: Mapping[str, str]) -> Key:
 
 
 def _counterpart(report: BenchmarkReport, earlier: Mapping[Key, BenchmarkReport]) -> BenchmarkReport:
-    found = earlier.get(_key(report.configuration))
-    if found is None:
+    match = earlier.get(_key(report.configuration))
+    if match is None:
         wanted = " ".join(f"{key}={value}" for key, value in report.configuration.items())
         raise _mismatch(f"has no measurement of {wanted or 'an unnamed configuration'}")
-    if (found.machine, found.device) != (report.machine, report.device):
+    if (match.machine, match.device) != (report.machine, report.device):
         here = f"this machine is {report.machine} ({report.device})"
-        raise _mismatch(f"was measured on {found.machine} ({found.device}), but {here}")
-    if found.first.name != report.first.name:
-        raise _mismatch(f"compares with {found.first.name}, but this measurement compares with {report.first.name}")
-    return found
+        raise _mismatch(f"was measured on {match.machine} ({match.device}), but {here}")
+    if match.first.name != report.first.name:
+        raise _mismatch(f"compares with {match.first.name}, but this measurement compares with {report.first.name}")
+    return match
 
 
 def _same_candidate(candidate: BenchmarkCandidate, report: BenchmarkReport) -> BenchmarkCandidate:
-    found = next((other for other in report.candidates if other.name == candidate.name), None)
-    if found is None:
+    match = next((other for other in report.candidates if other.name == candidate.name), None)
+    if match is None:
         raise _mismatch(f"has no candidate {candidate.name!r}")
-    return found
+    return match
 
 
 def _mismatch(what: str) -> UsageError:

@@ -1,4 +1,4 @@
-"""The gate of `--require-speedup`: a speed-up that has to be shown, not hoped for."""
+"""The gate of `--require-speedup`: a speed-up that the measurement must show with confidence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LARGEST = 1e6
 
 
 def check_gate(least: float, runs: int) -> None:
-    """Raise `BadOption` for what is no factor, and for fewer rounds than a speed-up can be shown by."""
+    """Raise `BadOption` for an invalid factor, and for too few rounds to show a speed-up."""
     if not 0 < least <= LARGEST:
         raise BadOption(f"--require-speedup is {least:g}", fix="use a factor above 0, such as 1.1")
     if runs < MIN_ROUNDS:
@@ -22,17 +22,17 @@ def check_gate(least: float, runs: int) -> None:
 
 
 def require_speedup(measured: BenchmarkReport | BenchmarkSuite, least: float, candidate: str) -> None:
-    """Raise `SpeedupMissed`, with what was measured as its `report`, unless the candidate has that speed-up throughout.
+    """Raise `SpeedupMissed`, with the measurement as its `report`, unless all reports show the candidate's speed-up.
 
-    It has where the whole 95% interval is at or above `least` and the measurement is not unstable: the first candidate
-    is what it is held against.
+    The speed-up is relative to the first candidate. It is shown if the lower end of its 95% interval is at least
+    `least` and the measurement is not unstable.
     """
     reports = measured.reports if isinstance(measured, BenchmarkSuite) else (measured,)
     missed = [
         f"{size_prefix(report)}{miss}"
         for report in reports
-        for one in report.candidates[1:]
-        if one.name == candidate and (miss := shortfall(report, one, least))
+        for measured_candidate in report.candidates[1:]
+        if measured_candidate.name == candidate and (miss := shortfall(report, measured_candidate, least))
     ]
     if not missed:
         return
@@ -46,17 +46,17 @@ def require_speedup(measured: BenchmarkReport | BenchmarkSuite, least: float, ca
 
 
 def shortfall(report: BenchmarkReport, candidate: BenchmarkCandidate, least: float) -> str:
-    """The shortfall of a candidate that misses a speed-up, in words; empty where it does not."""
+    """Return a candidate's missed speed-up in words; empty if it is not missed."""
     speedup, verdict = candidate.speedup, report.verdict(candidate)
     if speedup.low >= least and verdict != "unstable" and len(candidate.seconds) >= MIN_ROUNDS:
         return ""
-    told = f"{candidate.name} is {speedup.value:.3f}x [{speedup.low:.3f}, {speedup.high:.3f}] as fast"
-    return f"{told} as {report.first.name} ({report.told(candidate)})"
+    ratio = f"{candidate.name} is {speedup.value:.3f}x [{speedup.low:.3f}, {speedup.high:.3f}] as fast"
+    return f"{ratio} as {report.first.name} ({report.told(candidate)})"
 
 
 def size_prefix(report: BenchmarkReport) -> str:
-    """The size of a measurement, before what is said of it."""
-    known = report.configuration
-    read = {"": known["size"]} if "size" in known else {"seq": known.get("seq")}
-    sizes = [f"{key} {size}".strip() for key, size in {"batch": known.get("batch"), **read}.items() if size]
+    """Return the size of a measurement as the beginning of a message."""
+    configuration = report.configuration
+    inner = {"": configuration["size"]} if "size" in configuration else {"seq": configuration.get("seq")}
+    sizes = [f"{key} {size}".strip() for key, size in {"batch": configuration.get("batch"), **inner}.items() if size]
     return f"{', '.join(sizes)}: " if sizes else ""

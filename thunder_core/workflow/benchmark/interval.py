@@ -1,4 +1,4 @@
-"""Frozen data of measurements, and an estimate with its confidence interval."""
+"""The base class of measurements, and an estimate with its confidence interval."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class BenchmarkFacts(BaseModel):
-    """Frozen data that refuses unknown keys; infinities and NaN survive JSON.
+    """Frozen data that rejects unknown keys; infinities and NaN are stored in JSON as strings.
 
-    What is computed from the rest is written for readers, and computed anew where it is read.
+    Computed fields are written to JSON for readers, and computed again when the data is read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
@@ -31,5 +31,5 @@ class Interval(BenchmarkFacts):
     high: float
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether the two estimates may be of the same value."""
+        """Whether the two intervals overlap, so that the estimates may have the same value."""
         return self.low <= other.high and other.low <= self.high

@@ -1,4 +1,4 @@
-"""The name of the measuring machine: results of different machines are not held against each other."""
+"""The name of the measuring machine; results of different machines are not compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["machine_name", "processor_name", "threads_in_use", "threads_of"]
 
 @contextmanager
 def threads_in_use(count: int | None) -> Iterator[None]:
-    """While the block runs PyTorch computes on the CPU with so many threads; with None, as it did."""
+    """While the block runs, let PyTorch use `count` CPU threads; None changes nothing."""
     if count is None:
         yield
         return
@@ -27,12 +27,12 @@ def threads_in_use(count: int | None) -> Iterator[None]:
 
 
 def threads_of(device: torch.device) -> int:
-    """The number of threads that compute on the CPU: one, which launches kernels, for a GPU."""
+    """Return the number of threads that compute on the CPU; 1 for a GPU, where one thread launches kernels."""
     return torch.get_num_threads() if device.type == "cpu" else 1
 
 
 def machine_name(device: torch.device) -> str:
-    """The name of what decides about speed on a device: the GPU, or the processor and the number of threads in use."""
+    """Return the name of the hardware that determines speed: the GPU, or the processor and the number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Candidates measured in turn in one process, so that what disturbs the machine disturbs them all."""
+"""Measuring candidates in turn in one process, so that disturbances affect all candidates equally."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SEED = 20
 
 
 def say_nothing(done: int, total: int) -> None:
-    """A progress callback for those who do not watch."""
+    """Do nothing with the progress."""
 
 
 def do_nothing() -> None:
-    """Release nothing, for calls that leave nothing behind."""
+    """Release nothing, for calls that leave no memory allocated."""
 
 
 def measure(
@@ -41,14 +41,14 @@ def measure(
     release: Callable[[], object] = do_nothing,
     seconds: float | None = None,
 ) -> BenchmarkReport:
-    """Time each candidate `runs` times after `warmup` rounds that do not count; the first is the one to compare with.
+    """Time each candidate `runs` times after `warmup` warm-up rounds; the others are compared with the first candidate.
 
-    A round calls every candidate once, in an order that changes from round to round and is the same every time.
-    The garbage collector runs between rounds, never within a call. `progress(done, total)` counts rounds. With
-    `memory` the peak of a call is counted on the CPU too, which takes one more call of each, a slow one. Before that is
-    counted `release` drops what earlier calls left behind and a call would drop itself, such as gradients.
-    With `seconds` there are only as many rounds as fit into that time, by the time of the first.
-    Raises BadOption for fewer than two runs: a confidence interval needs them.
+    A round calls every candidate once, in a reproducible order that changes between rounds. The garbage collector runs
+    between rounds, never during a call. `progress(done, total)` counts rounds. If `memory` is set, the peak memory of a
+    call is also measured on the CPU, which takes another, slow call of each candidate. Before this call, `release`
+    drops memory that earlier calls left and that a call would drop itself, such as gradients. `seconds` limits the
+    number of rounds, estimated from the time of the first round. Raises BadOption for fewer than two runs, because a
+    confidence interval needs two.
     """
     if runs < FEWEST_RUNS:
         raise BadOption(f"--runs is {runs}, but a confidence interval needs {FEWEST_RUNS}", fix="use --runs 20 or more")
@@ -75,14 +75,14 @@ def measure(
         runs=runs,
         warmup=warmup,
         load=load.in_words(threads_of(device)),
-        candidates=tuple(describe_candidate(name, taken, first, peaks[name]) for name, taken in times.items()),
+        candidates=tuple(describe_candidate(name, elapsed, first, peaks[name]) for name, elapsed in times.items()),
     )
 
 
 def affordable_rounds(warmup: int, runs: int, round_seconds: float, seconds: float | None) -> tuple[int, int]:
-    """The rounds that fit into so many seconds, by the time of the first: `warmup`, and those that count.
+    """Return the warm-up rounds and timed rounds that fit into a number of seconds, by the time of the first round.
 
-    The first round does not count where it was one of warm-up. At least two count.
+    At least two rounds are timed.
     """
     if seconds is None or (warmup + runs) * round_seconds <= seconds:
         return warmup, runs

@@ -1,4 +1,4 @@
-"""The bandwidth of a machine's memory, which bounds how fast a model generates: each token reads all weights once."""
+"""The memory bandwidth of a machine, which limits the speed of generation: each token reads all weights once."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 
 import torch
 
-BLOCK = 128 << 20  # bytes: more than any cache holds
-ROUNDS = 4  # the best of which counts; the first one brings the pages in
+BLOCK = 128 << 20  # bytes: larger than any cache
+ROUNDS = 4  # the fastest round counts; the first round loads the pages
 
 
 def memory_bandwidth(device: torch.device) -> float:
-    """Bytes per second that a sum over a block of memory reads, by as many threads as PyTorch uses."""
+    """Return the bytes per second that a sum over a block of memory reads, with PyTorch's number of threads."""
     block = torch.ones(BLOCK // 4, device=device)
     return BLOCK / min(_seconds_of_sum(block) for _ in range(ROUNDS))
 

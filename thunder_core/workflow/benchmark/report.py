@@ -1,4 +1,4 @@
-"""The findings of a benchmark: plain data, alone in a file for later comparison or as part of a report."""
+"""The results of a benchmark: plain data, in a file for later comparison or as part of a report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.workflow.benchmark.interval import BenchmarkFacts, Interval
 from thunder_core.workflow.benchmark.verdict import Verdict, in_words, verdict_of
 
 FIRST_TOKEN, NEXT_TOKEN = "first token", "next token"
-PARTS = (FIRST_TOKEN, NEXT_TOKEN)  # of a call of `generate`
+PARTS = (FIRST_TOKEN, NEXT_TOKEN)  # parts of a call of `generate`
 
 __all__ = [
     "FIRST_TOKEN",
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class BenchmarkCandidate(BenchmarkFacts):
-    """One of the callables that were measured; all times are seconds a call."""
+    """A measured callable; all times are in seconds for one call."""
 
     name: str
     seconds: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = Field(min_length=1)
@@ -39,9 +39,9 @@ class BenchmarkCandidate(BenchmarkFacts):
     minimum: float
     maximum: float
     speedup: Interval
-    """How many times as fast as the first candidate."""
+    """The speed relative to the first candidate; 2 is twice as fast."""
     peak_bytes: int | None
-    """Memory that one call takes beyond what was allocated before; None where it was not counted."""
+    """The peak memory of one call above the memory allocated before; None if it was not measured."""
 
     @property
     def spread(self) -> float:
@@ -51,54 +51,54 @@ class BenchmarkCandidate(BenchmarkFacts):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def p90(self) -> float:
-        """The time that nine calls of ten are done in."""
+        """The 90th percentile of the times."""
         return self.percentile(90)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def p99(self) -> float:
-        """The time that 99 calls of a hundred are done in; of fewer rounds than that, nearly the slowest."""
+        """The 99th percentile of the times; close to the slowest if there are fewer than 100 rounds."""
         return self.percentile(99)
 
     def percentile(self, percent: int) -> float:
-        """A percentile of the times, between two of them where it falls there (Hyndman and Fan, 1996, type 7)."""
+        """Return a percentile of the times, interpolated between two times (Hyndman and Fan, 1996, type 7)."""
         if len(self.seconds) < 2:
             return self.median
         return quantiles(self.seconds, n=100, method="inclusive")[percent - 1]
 
 
-Candidate = BenchmarkCandidate  # the name that it had before, for whoever imports that
+Candidate = BenchmarkCandidate  # the earlier name, for code that imports it
 
 
 class BenchmarkReport(BenchmarkFacts):
-    """Candidates that were measured in turn in one process; the first is what the others are compared with."""
+    """Candidates that were measured in turn in one process; the others are compared with the first candidate."""
 
     machine: str
     device: str
     configuration: dict[str, str]
-    """What was measured: model, recipe, batch, seq, dtype, ... Only equal configurations are comparable."""
+    """The model, recipe, batch, seq, dtype and so on. Only equal configurations are comparable."""
     runs: int
     warmup: int
     load: str = ""
-    """The load of other processes in words, where the threads had to wait for processors; empty where they had not."""
+    """The load of other processes in words if the threads had to wait for processors; otherwise empty."""
     candidates: tuple[BenchmarkCandidate, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def require_equal_rounds(self) -> Self:
-        """Raise ValueError for candidates of other numbers of rounds: they are compared round by round."""
-        rounds = {one.name: len(one.seconds) for one in self.candidates}
+        """Raise ValueError if candidates have different numbers of rounds, because they are compared round by round."""
+        rounds = {candidate.name: len(candidate.seconds) for candidate in self.candidates}
         if len(set(rounds.values())) > 1:
             raise ValueError(f"the candidates have different numbers of rounds: {rounds}")
         return self
 
     @property
     def parts(self) -> tuple[BenchmarkReport, ...]:
-        """The parts of the measured call that are told apart, each with times of its own; none for most calls."""
+        """The separately measured parts of the call; empty for most calls."""
         return ()
 
     @property
     def call(self) -> str:
-        """The name of one measured call: `call`, `training step`, `generation` or what is part of it."""
+        """The name of one measured call: `call`, `training step`, `generation` or a part of a call."""
         return self.configuration.get("call", "call")
 
     @property
@@ -109,38 +109,41 @@ class BenchmarkReport(BenchmarkFacts):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def verdicts(self) -> dict[str, Verdict]:
-        """The verdict on each candidate but the first; `verdict` defines it."""
-        return {one.name: self.verdict(one) for one in self.candidates[1:]}
+        """The verdict on each candidate except the first; `verdict` defines it."""
+        return {candidate.name: self.verdict(candidate) for candidate in self.candidates[1:]}
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def throughput(self) -> dict[str, float]:
-        """Samples a second of each candidate: those of one call, over the median of its time."""
-        return {one.name: self.samples / one.median if one.median else 0.0 for one in self.candidates}
+        """The samples per second of each candidate: the samples of one call divided by its median time."""
+        return {
+            candidate.name: self.samples / candidate.median if candidate.median else 0.0
+            for candidate in self.candidates
+        }
 
     @property
     def samples(self) -> int:
-        """The number of samples that one call is given."""
+        """The number of samples of one call."""
         batch = self.configuration.get("batch", "1")
         return int(batch) if batch.isdecimal() else 1
 
     def verdict(self, candidate: BenchmarkCandidate) -> Verdict:
-        """The verdict that the measurement allows on a candidate."""
+        """Return the verdict on a candidate's speed."""
         return verdict_of(candidate.speedup, len(candidate.seconds), self.first, candidate)
 
     def told(self, candidate: BenchmarkCandidate) -> str:
-        """The verdict on a candidate in words, and the load of other processes for an unstable result."""
+        """Return the verdict on a candidate in words, with the load of other processes for an unstable result."""
         verdict = self.verdict(candidate)
         words = in_words(verdict, self.first.name, len(candidate.seconds))
         return f"{words} ({self.load})" if self.load and verdict == "unstable" else words
 
 
 def candidate_in_words(name: str, configuration: Mapping[str, str]) -> str:
-    """The name of a candidate and, where what was timed is part of a call, of that part: `thunder, first token`."""
+    """Return the name of a candidate, with the part of the call if only a part was timed: `thunder, first token`."""
     call = configuration.get("call", "")
     return f"{name}, {call}" if call in PARTS else name
 
 
 def size_in_words(configuration: Mapping[str, str]) -> str:
-    """The size of the inputs: `1 x 128` for tokens, `1 x 224 x 224 pixels` for images."""
+    """Return the size of the inputs: `1 x 128` for tokens, `1 x 224 x 224 pixels` for images."""
     return f"{configuration.get('batch', '')} x {configuration.get('size', configuration.get('seq', ''))}"

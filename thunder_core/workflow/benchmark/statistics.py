@@ -1,4 +1,4 @@
-"""From raw times to medians, quartiles and a confidence interval of the speed-up."""
+"""Medians, quartiles and the confidence interval of the speed-up, from measured times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXACTLY_ONE = Interval(value=1.0, low=1.0, high=1.0)
 def describe_candidate(
     name: str, seconds: Sequence[float], first: Sequence[float], peak: int | None
 ) -> BenchmarkCandidate:
-    """The figures of one candidate beside those of the first."""
+    """Return the statistics of one candidate, with its speed-up over the first."""
     low, median, high = np.percentile(seconds, [25, 50, 75]).tolist()
     return BenchmarkCandidate(
         name=name,
@@ -34,7 +34,7 @@ def describe_candidate(
 
 
 def speedup(first: Sequence[float], other: Sequence[float]) -> Interval:
-    """Ratio of the medians; the percentile bootstrap draws whole rounds, whose two times belong together."""
+    """Return the ratio of the medians with a percentile bootstrap over rounds; the two times of a round stay paired."""
     before, after = np.asarray(first), np.asarray(other)
     rounds = np.random.default_rng(SEED).integers(0, len(before), (RESAMPLES, len(before)))
     ratios = np.median(before[rounds], axis=-1) / np.median(after[rounds], axis=-1)

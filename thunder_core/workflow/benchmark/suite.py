@@ -14,7 +14,7 @@ SCHEMA_VERSION: Literal[1] = 1
 
 
 def kind_of(report: Any) -> str:
-    """The kind of a report, of plain data as of an object: of `generate`, which alone has texts, or of another call."""
+    """Return the kind of a report, as plain data or as an object: only reports on `generate` have texts."""
     has_texts = "texts" in report if isinstance(report, dict) else isinstance(report, GenerationBenchmark)
     return GENERATION if has_texts else "call"
 
@@ -33,10 +33,10 @@ class BenchmarkSuite(BenchmarkFacts):
 
     @property
     def measured(self) -> tuple[BenchmarkReport, ...]:
-        """All reports, each followed by those of the parts of its call."""
-        return tuple(one for report in self.reports for one in (report, *report.parts))
+        """All reports, each followed by the reports of the parts of its call."""
+        return tuple(measured for report in self.reports for measured in (report, *report.parts))
 
     @property
     def generations(self) -> tuple[GenerationBenchmark, ...]:
-        """The reports that are of `generate`."""
+        """The reports on `generate`."""
         return tuple(report for report in self.reports if isinstance(report, GenerationBenchmark))

@@ -1,8 +1,8 @@
-"""Two results held against each other: how much faster one makes the model than the other does.
+"""Comparison of two results: the ratio of the speed-ups that they measured.
 
-What is compared is each candidate's speed-up over the first candidate, as with a baseline. The two were measured apart,
-so that their rounds are drawn apart: the interval is that of the percentile bootstrap of two independent samples (Efron
-and Tibshirani, 1993, section 8.3), each of them of whole rounds.
+The speed-up of each candidate over the first candidate is compared, as with a baseline. The two results were measured
+separately, so their rounds are resampled separately: the interval is from the percentile bootstrap of two independent
+samples (Efron and Tibshirani, 1993, section 8.3), each of whole rounds.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from thunder_core.workflow.benchmark.statistics import CONFIDENCE, RESAMPLES, SE
 from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 from thunder_core.workflow.benchmark.verdict import Verdict, verdict_of
 
-NOT_OF_THE_TASK = frozenset({"model", "recipe"})  # which are what two results may differ in
+NOT_OF_THE_TASK = frozenset({"model", "recipe"})  # two results may differ in these
 
 
 class Contrast(BenchmarkFacts):
     """One candidate at one size, in two results."""
 
     configuration: dict[str, str]
-    """What the two have in common: the size and the dtype."""
+    """The common configuration of both results: the size and the dtype."""
     candidate: str
     first: Interval
-    """Its speed-up in the first result."""
+    """The speed-up in the first result."""
     second: Interval
     ratio: Interval
-    """How many times as great the speed-up is in the second as in the first."""
+    """The speed-up in the second result divided by the speed-up in the first."""
     verdict: Verdict
-    """What that allows to be said of the second: `faster` or `slower` than the first, or neither."""
+    """The verdict on the second result: `faster` or `slower` than the first, or neither."""
     rounds: int
-    """How many the smaller of the two has."""
+    """The smaller number of rounds of the two results."""
 
 
 def contrast_suites(first: BenchmarkSuite, second: BenchmarkSuite) -> list[Contrast]:
-    """Every candidate but the one that is compared with, at every size, that is in both.
+    """Compare every candidate except the first, at every size, that is in both results.
 
-    Raises BadOption for results of different machines, or that have nothing in common.
+    Raises BadOption for results of different machines, or without common measurements.
     """
     others = {_task(report): report for report in second.measured}
     pairs = [(report, others[_task(report)]) for report in first.measured if _task(report) in others]
     rows = [row for pair in pairs for row in _contrasts(*pair)]
     if not rows:
         raise BadOption(
-            f"the two results have nothing in common: the first has {_told(first)}, the second {_told(second)}",
+            f"the two results have nothing in common: the first has {_tasks(first)}, the second {_tasks(second)}",
             fix="measure both at the same sizes and dtype, against the same contender",
         )
     return rows
@@ -64,7 +64,7 @@ def _common(configuration: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in configuration.items() if key not in NOT_OF_THE_TASK}
 
 
-def _told(suite: BenchmarkSuite) -> str:
+def _tasks(suite: BenchmarkSuite) -> str:
     return "; ".join(" ".join(f"{key}={value}" for key, value in _task(report)) for report in suite.reports)
 
 
@@ -100,19 +100,19 @@ def _contrast(
 def _ratio(
     first: tuple[BenchmarkCandidate, BenchmarkCandidate], second: tuple[BenchmarkCandidate, BenchmarkCandidate]
 ) -> Interval:
-    """The second speed-up over the first, with its interval."""
+    """Return the second speed-up divided by the first, with its interval."""
     generator = np.random.default_rng(SEED)
-    drawn = _speedups(second, generator) / _speedups(first, generator)
+    ratios = _speedups(second, generator) / _speedups(first, generator)
     tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(drawn, [tail, 100 - tail]).tolist()
+    low, high = np.percentile(ratios, [tail, 100 - tail]).tolist()
     return Interval(value=second[1].speedup.value / first[1].speedup.value, low=low, high=high)
 
 
 def _speedups(
     pair: tuple[BenchmarkCandidate, BenchmarkCandidate], generator: np.random.Generator
 ) -> NDArray[np.float64]:
-    """The speed-up of the second of the pair over the first, in resamples of whole rounds."""
-    times = np.asarray([one.seconds for one in pair])
+    """Return the speed-up of the second of the pair over the first, in resamples of whole rounds."""
+    times = np.asarray([candidate.seconds for candidate in pair])
     rounds = generator.integers(0, times.shape[1], (RESAMPLES, times.shape[1]))
-    eager, other = np.median(times[:, rounds], axis=-1)
-    return np.asarray(eager / other)
+    eager, candidate_median = np.median(times[:, rounds], axis=-1)
+    return np.asarray(eager / candidate_median)

@@ -1,4 +1,4 @@
-"""The shares of executors in time: a computation run one bound symbol at a time with a clock, added up by executor."""
+"""The executors' shares of the time: a computation runs one bound symbol at a time with a clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TICK = "tick_of_the_clock"
 
 
 class ExecutorClock:
-    """Adds the time since the bound symbol before to the executor of the one that is done."""
+    """Adds the time of each bound symbol to its executor."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -30,7 +30,7 @@ class ExecutorClock:
         self._before = time.perf_counter()
 
     def __call__(self, executor: str) -> None:
-        """Note that a bound symbol of this executor is done."""
+        """Record that a bound symbol of this executor has run."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         now = time.perf_counter()
@@ -40,25 +40,28 @@ class ExecutorClock:
 
 @dataclass(frozen=True)
 class Timed:
-    """A trace whose time is to be shared out; `inputs` are made anew for each run, since a backward empties them."""
+    """A trace whose time is divided among executors; `inputs` makes new inputs for each run.
+
+    A backward empties its list of inputs.
+    """
 
     trace: Trace
     inputs: Callable[[], Sequence[object]]
 
 
 def time_shares(*parts: Timed, device: torch.device) -> list[dict[str, float]]:
-    """Each executor's part of the time of all parts together, 0 to 1, part by part; medians of a few runs.
+    """Return each executor's share of the total time of all parts, 0 to 1, for each part; medians of a few runs.
 
-    On CUDA each bound symbol is waited for. Those of no executor, which free memory, count for the one before them;
-    those that unpack, at the begin of a backward, for the first.
+    On CUDA, each bound symbol is synchronized. Bound symbols without an executor, which free memory, count for the
+    previous executor; unpacking at the beginning of a backward counts for the first executor.
     """
-    found = [_medians(part, device) for part in parts]
-    total = sum(sum(one.values()) for one in found) or 1.0
-    return [{name: seconds / total for name, seconds in one.items()} for one in found]
+    medians = [_medians(part, device) for part in parts]
+    total = sum(sum(seconds_by_name.values()) for seconds_by_name in medians) or 1.0
+    return [{name: seconds / total for name, seconds in seconds_by_name.items()} for seconds_by_name in medians]
 
 
 def _medians(part: Timed, device: torch.device) -> dict[str, float]:
-    first = _run(part.trace, part.inputs(), device)  # which warms up, and is enough where it takes long
+    first = _run(part.trace, part.inputs(), device)  # warms up, and is enough if it is slow
     if sum(first.values()) > SLOW:
         return first
     runs = [_run(part.trace, part.inputs(), device) for _ in range(RUNS)]

@@ -1,4 +1,4 @@
-"""The time of one call on a device, and the memory that it takes there."""
+"""The time of one call on a device, and the memory that it allocates there."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from thunder_core.workflow.benchmark.allocations import peak_allocated
 
 Call = Callable[[], object]
 
-# Seconds, below which nothing is told apart, and no time is none: of Python's clock, and of CUDA's events ("around 0.5
+# The resolution in seconds, which is also the shortest time: of Python's clock, and of CUDA's events ("around 0.5
 # microseconds", cudaEventElapsedTime).
 HOST_RESOLUTION, CUDA_RESOLUTION = time.get_clock_info("perf_counter").resolution, 0.5e-6
 
 
 def timer_for(device: torch.device) -> Callable[[Call], float]:
-    """A function that runs a call to its end on the device and gives its seconds."""
+    """Return a function that runs a call on the device until it is complete, and returns its seconds."""
     timer = TIMERS.get(device.type, _time_on_host)
     return lambda call: timer(call, device)
 
@@ -29,7 +29,7 @@ def _time_on_host(call: Call, _: torch.device) -> float:
 
 
 def _time_on_cuda(call: Call, device: torch.device) -> float:
-    """The time between two events on the GPU that computes, which need not be the current one."""
+    """Return the time between two events on the GPU that computes, which may differ from the current GPU."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     stream = torch.cuda.current_stream(device)
     torch.cuda.synchronize(device)
@@ -44,10 +44,10 @@ TIMERS: dict[str, Callable[[Call, torch.device], float]] = {"cuda": _time_on_cud
 
 
 def peak_of(call: Call, device: torch.device, *, on_host: bool = False) -> int | None:
-    """Bytes that a call takes at its peak beyond what was allocated before; None where nobody counts.
+    """Return the peak bytes of a call above the memory allocated before; None if they are not measured.
 
-    CUDA's allocator counts anyway. On a CPU the resident set of the process says little (the allocator keeps what
-    earlier calls have freed), so that PyTorch's profiler has to be asked, where `on_host` says so.
+    CUDA's allocator always counts. On a CPU, the resident set size of the process is not meaningful, because the
+    allocator keeps memory that earlier calls have freed. PyTorch's profiler measures it if `on_host` is set.
     """
     if device.type == "cpu" and on_host:
         return peak_allocated(call)

@@ -1,20 +1,20 @@
-"""The verdict on a speed that a measurement allows: faster, slower, not distinguishable, or unstable.
+"""The verdict on a measured speed-up: faster, slower, not distinguishable, or unstable.
 
-The speed-up of a candidate is the ratio of the medians, the first candidate's over its own. Its 95% interval is that of
-the percentile bootstrap over whole rounds (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3),
-for rounds within one process, which are taken as independent: what differs from process to process is not in it. Each
-verdict stands alone, without a correction for several candidates.
+The speed-up of a candidate is the ratio of the medians, the first candidate's divided by its own. The 95% interval is
+from the percentile bootstrap over whole rounds (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section
+13.3). The rounds within one process are assumed to be independent; differences between processes are not included. Each
+verdict is separate, without a correction for several candidates.
 
-| verdict | where |
+| verdict | condition |
 |---|---|
-| `unstable` | 6 rounds or more, and the interval's upper end is more than 2 times its lower one, or the interquartile range of either candidate's times is wider than half of their median; also where one is clearly ahead, for so scattered a figure is not worth keeping |
-| `faster` | 6 rounds or more, not unstable, and the whole interval lies above 1 |
-| `slower` | the same, and the whole interval lies below 1 |
-| `not distinguishable` | all else: the interval holds 1, or there were fewer than 6 rounds |
+| `unstable` | 6 rounds or more, and the interval's upper end is more than 2 times its lower one, or the interquartile range of either candidate's times is wider than half of their median; also if one is clearly ahead, because so scattered a figure is not useful |
+| `faster` | 6 rounds or more, not unstable, and the whole interval is above 1 |
+| `slower` | 6 rounds or more, not unstable, and the whole interval is below 1 |
+| `not distinguishable` | otherwise: the interval contains 1, or there were fewer than 6 rounds |
 
-Six is a necessary condition alone, for the interval is approximate where rounds are few: with n rounds even the clearest
-sign, the same candidate ahead in each, comes about by chance with a probability of 2 / 2**n (the sign test of Dixon and
-Mood, 1946), which is below 5% from six on.
+Six rounds are only a necessary condition, because the interval is approximate for few rounds. With n rounds, even the
+clearest result, the same candidate ahead in each round, has a probability of 2 / 2**n by chance (the sign test of Dixon
+and Mood, 1946), which is below 5% from six rounds on.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WORDS: dict[Verdict, Callable[[str], str]] = {
 
 
 class Times(Protocol):
-    """The times of one candidate, as far as a verdict looks at them."""
+    """The times of one candidate, as far as a verdict uses them."""
 
     @property
     def median(self) -> float:
@@ -51,10 +51,10 @@ class Times(Protocol):
 
 
 def verdict_of(speedup: Interval, rounds: int, *candidates: Times) -> Verdict:
-    """The verdict on a speed-up, by the module's table.
+    """Return the verdict on a speed-up, by the module's table.
 
-    `speedup` is the ratio of the medians, the first candidate's over the other's, with its 95% interval; `candidates`
-    are all whose times enter it.
+    `speedup` is the ratio of the medians, the first candidate's divided by the other's, with its 95% interval.
+    `candidates` are all candidates whose times enter the ratio.
     """
     if rounds < MIN_ROUNDS:
         return "not distinguishable"
@@ -71,6 +71,6 @@ def is_scattered(times: Times) -> bool:
 
 
 def in_words(verdict: Verdict, first: str, rounds: int) -> str:
-    """The verdict in words, with the name of the first candidate."""
+    """Return the verdict in words, with the name of the first candidate."""
     few = f": {rounds} round{' is' if rounds == 1 else 's are'} too few for a verdict" if rounds < MIN_ROUNDS else ""
     return f"{WORDS[verdict](first)}{few}"

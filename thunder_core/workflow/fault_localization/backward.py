@@ -137,7 +137,7 @@ def backward_inputs(
     taken = {proxy.name for trace in kept_for for proxy in trace.inputs}
     kept = {*taken, *chosen} if kept_for else None
     plain = record(forward, inputs, states, kept=kept).final
-    drew = not RandomStates.now(inputs).equal(states)  # the random numbers of another dtype are others
+    drew = not RandomStates.now(inputs).equal(states)  # another dtype has other random numbers
     cotangents = random_cotangents(plain, chosen, seed)
     named = {f"grad_{name}": cotangent for name, cotangent in cotangents.items()}
     wide = {name: in_float64(cotangent) for name, cotangent in named.items()}

@@ -168,7 +168,7 @@ class ErrorSums:
             setattr(self, name, max(getattr(self, name), float(values.max())))
             self.squares[name] += float(values.square().sum())
         self.excess = max(self.excess, float((errors["mistake"] - self.units * errors["magnitude"]).max()))
-        is_nearer = exact.isfinite() & ((ours - exact).abs() <= NEARER * exact.abs())  # where eager PyTorch overflows
+        is_nearer = exact.isfinite() & ((ours - exact).abs() <= NEARER * exact.abs())  # if eager PyTorch overflows
         same = (ours == theirs) | (ours.isnan() & theirs.isnan()) | finite | is_nearer
         self.same_non_finite = self.same_non_finite and bool(same.all())
         self.count += exact.numel()

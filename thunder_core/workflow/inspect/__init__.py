@@ -1,4 +1,5 @@
-"""Looking at traces: which there are, what each step changed, and any of them as text, from a process or from disk.
+"""Inspecting traces: the list of traces, the changes of each step, and any trace as text, from memory or disk.
 
-Only `live` and `plain` need PyTorch; the rest reads listings, so that an artifact can be inspected without it.
+Only the module `in_process` needs PyTorch. The other modules read listings, so that an artifact can be inspected
+without PyTorch.
 """

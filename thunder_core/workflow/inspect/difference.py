@@ -1,4 +1,4 @@
-"""Two stages of a trace, line by line."""
+"""The difference of two stages of a trace, line by line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTEXT = 3
 def unified(
     before: InspectedStage, after: InspectedStage, *, level: str = "torch", width: int | None = None
 ) -> list[str]:
-    """The unified diff of two stages, without line ends; empty where they are the same."""
+    """Return the unified diff of two stages, without line ends; empty if the stages are equal."""
     old, new = (layout(stage.read(), level=level, width=width, head=()).splitlines() for stage in (before, after))
     lines = difflib.unified_diff(old, new, before.title, after.title, lineterm="", n=CONTEXT)
-    return [line.rstrip() for line in lines]  # an empty line that both have is a blank in a diff
+    return [line.rstrip() for line in lines]  # a diff writes a common empty line as a space

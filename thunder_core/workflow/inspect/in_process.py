@@ -1,4 +1,4 @@
-"""Traces that exist in this process: of a model that is compiled for the purpose, or of anything that was called."""
+"""Traces in this process: of a model that is compiled for the inspection, or of anything that was called."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from thunder_core.workflow.validation.generation import generated
 
 NOTHING: Mapping[str, object] = {}
 NO_SIZES: Mapping[str, int] = {}
-SMALL = 256  # elements of a tensor that is written out as a literal
+SMALL = 256  # the most elements of a tensor that is written as a literal
 
 
 def traced_model(request: Request) -> Subject:
-    """The traces of a model by a recipe: loaded, compiled and called once on seeded inputs; nothing is written.
+    """Load a model, compile it by a recipe and call it once on seeded inputs; return its traces. Nothing is written.
 
-    For training, a step is called, so that there is a backward. For generation it is `generate` that is called, and the
-    traces are those of the last token: of the prompt, where it has to give a single one.
+    For training, a training step is called, so that there is a backward. For generation, `generate` is called, and the
+    traces are those of the last token, or of the prompt if only one token is generated.
 
-    Raises what `thunder optimize` raises for the same request until it has traced.
+    Raises the errors of `thunder optimize` for the same request, up to tracing.
     """
     prepared = prepare(request)
     if request.generates:
@@ -52,7 +52,7 @@ def traced_model(request: Request) -> Subject:
 
 
 def traced_generation(prepared: Prepared, request: Request) -> Subject:
-    """The traces of the last token that `generate` of a model gives; a single prompt unless a batch is named."""
+    """Return the traces of the last token that a model's `generate` generates; the default batch is one prompt."""
     lengths = lengths_of(prepared.loading.config, request)
     session = open_model(prepared, Purpose())
     require_generation(session.loaded)
@@ -63,7 +63,7 @@ def traced_generation(prepared: Prepared, request: Request) -> Subject:
 
 
 def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapping[str, int] = NO_SIZES) -> Subject:
-    """The traces of the latest call of what `jit` or `compile` returned; `WrongInputs` before the first."""
+    """Return the traces of the latest call of a result of `jit` or `compile`; raise `WrongInputs` if there is none."""
     subject = specializations_of(compiled).subject
     program = last_program(compiled)
     if program.derivative is not None:
@@ -94,7 +94,7 @@ def _given(listing: Listing) -> Callable[[], Listing]:
 
 
 def literals_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """The small tensors as Python expressions."""
+    """Return the small tensors as Python expressions."""
     return {
         name: f"torch.tensor({tensor.tolist()!r}, dtype={tensor.dtype}, device={str(tensor.device)!r})"
         for name, tensor in tensors.items()

@@ -1,4 +1,4 @@
-"""A trace as a Python file that runs: constants resolved, inputs fetched from the model, outputs printed."""
+"""A trace as a Python file that runs: constants are resolved, inputs come from the model, and outputs are printed."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from thunder_core.workflow.inspect.subject import InspectedStage, Subject
 ROOTS = frozenset({"module", "args", "kwargs"})
 REPLAY = "thunder_core.workflow.artifact.replay"
 ARTIFACT = "ARTIFACT"
-GIVEN = "given"  # the list that a region takes
-SAVED = "saved"  # the list that a backward takes and empties
+GIVEN = "given"  # the list parameter of a region
+SAVED = "saved"  # the list parameter of a backward, which empties it
 BEHIND_FORWARD = ("tail", "backward")
 
 
 def runnable(subject: Subject, stage: InspectedStage, listing: Listing, *, level: str = "torch") -> str:
-    """The text of a Python file that defines a trace's function and, when it is run, calls it as the model would.
+    """Return the text of a Python file that defines a trace's function and calls it as the model would.
 
-    `listing` may be a part of the stage, which is then defined and not called. Raises `CannotReplay` where a constant
-    is only to be had from an artifact and there is none.
+    If `listing` is only a part of the stage, the function is defined and not called. Raises `CannotReplay` if a
+    constant is only available from an artifact and there is no artifact.
     """
     head = [f"# {stage.title}, of {subject.name}", "# Run this file, or import the function and call it yourself."]
-    whole = listing.lines == stage.read().lines
-    main = list(main_block(subject, stage, listing)) if whole else []
+    is_complete = listing.lines == stage.read().lines
+    main = list(main_block(subject, stage, listing)) if is_complete else []
     text = layout(listing, level=level, head=head, preamble=list(preamble(subject, stage, listing)))
     block = ["", "", 'if __name__ == "__main__":', *(INDENT + line if line else "" for line in main)] if main else []
     return "\n".join([text.rstrip("\n"), *block, ""])
@@ -37,9 +37,9 @@ def runnable(subject: Subject, stage: InspectedStage, listing: Listing, *, level
 
 
 def preamble(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
-    """The lines that give the trace's constants their names."""
+    """Yield the lines that define the trace's constants."""
     facts = {name: stage.facts.constants[name] for name in listing.constants if is_used(name, listing)}
-    lines = [line for name, kept in facts.items() for line in RESOLVED[kept.kind](subject, stage, name, kept)]
+    lines = [line for name, fact in facts.items() for line in RESOLVED[fact.kind](subject, stage, name, fact)]
     imports = {line for line in lines if line.startswith(("import ", "from "))}
     yield from sorted(imports.difference(map(import_line, listing.imports)))
     if subject.folder is not None:
@@ -50,11 +50,11 @@ def preamble(subject: Subject, stage: InspectedStage, listing: Listing) -> Itera
 
 
 def regions(listing: Listing) -> Iterator[str]:
-    """Functions for the regions that a trace calls: the lines of the program that their machine code stands for."""
+    """Yield functions for the regions that a trace calls, with the lines that their machine code replaces."""
     first = {line.symbol: line for line in reversed(listing.lines) if line.parts and line.symbol in listing.constants}
     for name, line in first.items():
         results, names = ", ".join(value.name for value in line.makes), ", ".join(line.reads)
-        listed = f"{name}([" in line.text  # it takes a list, which is written in the call; elsewhere it has a name
+        listed = f"{name}([" in line.text  # the region takes a list, which is written in the call
         yield from ("", "", f"def {name}({GIVEN if listed else names}):")
         yield from ([f"{INDENT}[{names}] = {GIVEN}"] if listed else [])
         yield from (INDENT + part.text for part in line.parts)
@@ -62,7 +62,7 @@ def regions(listing: Listing) -> Iterator[str]:
 
 
 def is_used(name: str, listing: Listing) -> bool:
-    """Whether a constant's name stands in the text of a line, at any level."""
+    """Whether a constant's name is in the text of a line, at any level."""
     texts = (part.text for line in listing.lines for part in (line, *line.parts))
     return name in listing.returns or any(name in text for text in texts)
 
@@ -99,7 +99,7 @@ def _lost(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFac
 
 
 def _region(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
-    return []  # `regions` defines it, as lines that a person can read and change
+    return []  # `regions` defines the function, as lines that people can read and change
 
 
 def _from_artifact(subject: Subject, stage: InspectedStage, name: str) -> list[str]:
@@ -121,37 +121,38 @@ RESOLVED = {
 
 
 def main_block(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
-    """The block that runs when the file does."""
+    """Yield the lines that run if the file is executed."""
     problem = obstacle(subject, listing)
     if problem:
         yield f"raise SystemExit({problem!r})"
         return
     yield "import torch"
     yield from model_and_inputs(subject)
-    ways = [name for name, kept in stage.facts.constants.items() if kept.kind == "way" and name in listing.constants]
+    constants = stage.facts.constants
+    ways = [name for name, fact in constants.items() if fact.kind == "way" and name in listing.constants]
     if ways:
         yield f"from {REPLAY} import follow"
         yield ""
     for name in ways:
-        yield f"{name} = follow(module, {stage.facts.constants[name].steps!r})"
+        yield f"{name} = follow(module, {constants[name].steps!r})"
     yield from CALLS[listing.name](subject, stage, listing)
 
 
 def obstacle(subject: Subject, listing: Listing) -> str:
-    """The reason why a trace cannot be called from a file of its own; empty where it can."""
+    """Return the reason why a trace cannot be called from a separate file; empty if it can."""
     if not subject.source:
         return "the origin of the model is not known: import the function and call it yourself"
     if not subject.example and not subject.drawn:
         return "there are no example inputs: import the function and call it yourself"
     if listing.name in BEHIND_FORWARD and subject.folder is None:
-        return f"a {listing.name} takes what the computation returns: import both functions and call them yourself"
+        return f"a {listing.name} takes values from the computation: import both functions and call them yourself"
     origins = [value.origin for value in listing.inputs] if listing.name == "computation" else []
     hard = [origin for origin in origins if not is_expression(origin)]
     return f"these values cannot be reached from the model and its inputs: {', '.join(hard)}" if hard else ""
 
 
 def is_expression(origin: str) -> bool:
-    """Whether an origin is a Python expression over the model and its arguments."""
+    """Whether an origin is a Python expression of the model and its arguments."""
     try:
         tree = ast.parse(origin, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -160,12 +161,12 @@ def is_expression(origin: str) -> bool:
 
 
 def model_and_inputs(subject: Subject) -> Iterator[str]:
-    """The lines that make `module`, `args` and `kwargs`."""
-    drawn = "" if subject.example else ", example_inputs"
-    if drawn:
+    """Yield the lines that define `module`, `args` and `kwargs`."""
+    makes_inputs = not subject.example
+    if makes_inputs:
         yield "from thunder_core.workflow.models.inputs.inputs import example_inputs"
     yield "from thunder_core.workflow.models.loading.load import rebuild_model"
-    if not drawn:
+    if not makes_inputs:
         yield f"from {REPLAY} import example_of"
     yield ""
     first, *rest = literal_lines(subject.source)
@@ -173,12 +174,12 @@ def model_and_inputs(subject: Subject) -> Iterator[str]:
     yield f"loaded = rebuild_model(source{', '.join(['', *options_of(subject)])})"
     sizes = ", ".join(f"{name}={size}" for name, size in subject.drawn.items())
     labels = ", labels=True" if subject.train else ""
-    inputs = f"example_inputs(loaded, {sizes}{labels})" if drawn else f"example_of({ARTIFACT})"
+    inputs = f"example_inputs(loaded, {sizes}{labels})" if makes_inputs else f"example_of({ARTIFACT})"
     yield f"module, args, kwargs = loaded.model, (), {inputs}"
 
 
 def options_of(subject: Subject) -> Iterator[str]:
-    """The keyword arguments with which a subject's model is rebuilt."""
+    """Yield the keyword arguments for rebuilding a subject's model."""
     if subject.train:
         yield "train=True"
     if subject.has_code:
@@ -186,7 +187,7 @@ def options_of(subject: Subject) -> Iterator[str]:
 
 
 def literal_lines(value: Mapping[str, object], indent: str = INDENT) -> Iterator[str]:
-    """Plain data as a Python literal, an entry a line."""
+    """Yield plain data as a Python literal with one entry on each line."""
     yield "{"
     for key, item in value.items():
         if isinstance(item, Mapping) and item:
@@ -208,7 +209,7 @@ def _call_computation(subject: Subject, stage: InspectedStage, listing: Listing)
 
 
 def _call_behind_forward(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
-    """A tail and a backward take what the computation returns."""
+    """Yield the call of a tail or a backward, which takes values from the computation."""
     yield f"from {REPLAY} import given_to"
     yield ""
     place = f"{ARTIFACT}, {subject.program}, {listing.name!r}, {stage.facts.given!r}"
@@ -216,8 +217,8 @@ def _call_behind_forward(subject: Subject, stage: InspectedStage, listing: Listi
     yield "with torch.no_grad():"
     packed = [value.name for value in listing.inputs] == [SAVED]
     yield f"{INDENT}outputs = {listing.name}({'given' if packed else '*given'})"
-    told = {value.name: value.origin for value in listing.results}
-    yield from _print_outputs([told.get(name) or name for name in returned(listing)])
+    origins = {value.name: value.origin for value in listing.results}
+    yield from _print_outputs([origins.get(name) or name for name in returned(listing)])
 
 
 def _print_outputs(names: Sequence[str]) -> Iterator[str]:
@@ -231,9 +232,9 @@ def _print_outputs(names: Sequence[str]) -> Iterator[str]:
 
 
 def returned(listing: Listing) -> list[str]:
-    """The names at each place of what a trace returns."""
+    """Return the names of a trace's results, in order."""
     tree = ast.parse(listing.returns, mode="eval").body
-    return [ast.unparse(one) for one in tree.elts] if isinstance(tree, ast.Tuple) else []
+    return [ast.unparse(result) for result in tree.elts] if isinstance(tree, ast.Tuple) else []
 
 
 def _call_prologue(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:

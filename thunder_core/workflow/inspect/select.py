@@ -1,4 +1,4 @@
-"""Parts of a listing: the statements of a module, and those that a pattern matches."""
+"""Parts of a listing: the statements of a module, and the statements that match a pattern."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NO_STAGES = EarlierStages()
 
 @dataclass(frozen=True)
 class StatementMatch:
-    """A statement that a pattern matches: its number in the trace (from 1), its text, and whose it is.
+    """A statement that matches a pattern: its number in the trace (from 1), its text, its metadata and its module.
 
-    A statement that runs as part of another has that one's number, `inside` says what holds it, and `stage` where it
-    was a call of its own.
+    A statement inside another statement has the number of the outer statement. `inside` describes the outer statement,
+    and `stage` is the last stage in which the statement was at the top level.
     """
 
     number: int
@@ -35,9 +35,9 @@ class StatementMatch:
 def matches(
     listing: Listing, pattern: str, level: str = "torch", earlier: EarlierStages = NO_STAGES
 ) -> Iterator[StatementMatch]:
-    """The statements in whose text, metadata, module or user's line the pattern is found; `BadOption` for a bad one.
+    """Yield the statements whose text, metadata, module or source line matches; raise `BadOption` for a bad pattern.
 
-    Statements that others hold are searched too; in one of the earlier stages they stood by themselves.
+    Statements inside other statements are searched, too; in an earlier stage, they were at the top level.
     """
     try:
         expression = re.compile(pattern)
@@ -52,14 +52,14 @@ def matches(
         for held in held_by(statement, number):
             empty = StatementMatch(number, "", "", held.statement.module, place(held.statement), held.inside)
             for match in matching(held.statement, expression, level, empty):
-                own = earlier.stage_of(held.statement)
-                yield replace(match, stage=own.short if own else "")
+                stage = earlier.stage_of(held.statement)
+                yield replace(match, stage=stage.short if stage else "")
 
 
 def matching(
     statement: Statement, pattern: re.Pattern[str], level: str, match: StatementMatch
 ) -> Iterator[StatementMatch]:
-    """The match of each of the statements that one consists of at a level in which the pattern is found."""
+    """Yield a match for each part of a statement, at a level, that matches the pattern."""
     claimed = any(part.file for part in statement.parts)
     for part in (statement,) if claimed else at_level(statement, level):
         about = () if statement.symbol == DELETE else (match.place, part.derives or statement.derives)
@@ -68,11 +68,10 @@ def matching(
 
 
 def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAGES) -> Listing:
-    """The statements of a module and those below it, as a function of what goes in that returns what comes out.
+    """Return the statements of a module and its submodules as a function from their inputs to their outputs.
 
-    Those that a region holds with some of other modules are shown one by one. `layers.0` stands for `model.layers.0`
-    where no module is called `layers.0` itself. Raises `NoSuchTrace`, which names the last of the earlier stages in
-    which there are such statements.
+    Regions that also contain statements of other modules are opened. `layers.0` means `model.layers.0` if no module has
+    the path `layers.0`. Raises `NoSuchTrace`, which names the last earlier stage with such statements.
     """
     belongs = belonging_to(module, modules(listing))
     shown = opened(listing, belongs)
@@ -85,7 +84,7 @@ def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAG
 
 
 def belonging_to(module: str, paths: Sequence[str]) -> Belongs:
-    """Select the paths of a module and of what is below it; where none is, all that have such a part."""
+    """Return a selector for a module and its submodules; if there are none, for paths that contain the module's."""
     wanted = stripped(module)
     if any(is_within(path, wanted) for path in paths):
         return lambda path: is_within(path, wanted)
@@ -93,20 +92,20 @@ def belonging_to(module: str, paths: Sequence[str]) -> Belongs:
 
 
 def stripped(module: str) -> str:
-    """A module's path as statements have it, without `module.` in front."""
+    """Return a module's path as in statements, without a leading `module.`."""
     return module.removeprefix("module.").strip(".")
 
 
 def modules(listing: Listing) -> list[str]:
-    """The paths of the modules that statements belong to, those that others hold too."""
+    """Return the paths of the modules of all statements, including statements inside other statements."""
     statements = (*listing.lines, *(held.statement for held in all_held(listing)))
     return sorted({statement.module for statement in statements if statement.module})
 
 
 def boundary(listing: Listing, statements: tuple[Statement, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-    """The inputs of some bound symbols that come from elsewhere, and their outputs that are read elsewhere.
+    """Return the inputs of some statements from elsewhere, and their outputs that are read elsewhere.
 
-    They may be some that a statement of the listing holds: what the others in there read and make counts too.
+    The statements may be inside a statement of the listing; the other statements in it also count as elsewhere.
     """
     every = list(spelled_out(listing))
     values = {value.name: value for statement in (*listing.lines, *every) for value in statement.makes}
@@ -117,7 +116,7 @@ def boundary(listing: Listing, statements: tuple[Statement, ...]) -> tuple[tuple
         for statement in statements
         for part in (statement, *(held.statement for held in held_by(statement, 0)))
     }
-    read = [name for statement in statements for name in statement.reads if statement.symbol != DELETE]
+    names_read = [name for statement in statements for name in statement.reads if statement.symbol != DELETE]
     read_outside = {
         name
         for statement in every
@@ -125,13 +124,13 @@ def boundary(listing: Listing, statements: tuple[Statement, ...]) -> tuple[tuple
         for name in statement.reads
     }
     read_outside |= {value.name for value in listing.results}
-    inputs = tuple(values.get(name, Value(name)) for name in dict.fromkeys(read) if name not in outputs)
+    inputs = tuple(values.get(name, Value(name)) for name in dict.fromkeys(names_read) if name not in outputs)
     results = tuple(values[name] for name in values if name in outputs and name in read_outside)
     return inputs, results
 
 
 def spelled_out(listing: Listing) -> Iterator[Statement]:
-    """The statements of a listing, those that one holds in its place, without the lists that such a one takes."""
+    """Yield the statements of a listing with regions replaced by their contents, without the lists of regions."""
     holding = [statement for statement in listing.lines if any(held_by(statement, 0))]
     names_read = {name for statement in holding for name in statement.reads}
     for statement in listing.lines:
@@ -141,7 +140,7 @@ def spelled_out(listing: Listing) -> Iterator[Statement]:
 
 
 def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuchTrace | None:
-    """The error for a module whose statements an earlier stage has; None where none has."""
+    """Return the error for a module whose statements only an earlier stage has; None if no stage has any."""
     for stage in reversed(earlier.stages):
         paths = modules(stage.read())
         if any(map(belonging_to(module, paths), paths)):
@@ -153,7 +152,7 @@ def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuch
 
 
 def no_such_module(listing: Listing, wanted: str) -> NoSuchTrace:
-    """The error for a module that has no statement, naming the nearest that have."""
+    """Return the error for a module without statements, with the most similar module paths."""
     paths = modules(listing)
     near = difflib.get_close_matches(wanted, paths, n=3, cutoff=0.4) or paths[:3]
     return NoSuchTrace(

@@ -13,43 +13,43 @@ from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.workflow.artifact.format.manifest import TRACES, WEIGHTS, StageFacts, in_words
 from thunder_core.workflow.artifact.format.read import Artifact
 
-UNKNOWN = "an earlier version of Thunder made it, which generated none"
+UNKNOWN = "the artifact is from an earlier version of Thunder, which compiled no backward"
 GRAD = "torch.is_grad_enabled(): was True"
 
 
 @dataclass(frozen=True)
 class InspectedStage:
-    """A trace as one step left it; its lines are read when they are asked for."""
+    """A trace after one step; its lines are read when needed."""
 
     facts: StageFacts
     read: Callable[[], Listing] = field(repr=False)
 
     @property
     def title(self) -> str:
-        """For example `computation, stage 2: drop dead code`."""
+        """The title, such as `computation, stage 2: drop dead code`."""
         return f"{self.facts.trace}, stage {self.short}"
 
     @property
     def short(self) -> str:
-        """For example `2: drop dead code`, which tells it from the others of its trace."""
+        """The number and the step, such as `2: drop dead code`."""
         return f"{self.facts.number}: {self.made_by}"
 
     @property
     def made_by(self) -> str:
-        """The step that made it and, of a backward for some results alone, for which."""
+        """The step, with the results that a backward was made for if it is not for all results."""
         some = not all(self.facts.given)
         return f"{self.facts.made_by}, for {in_words(self.facts.given)}" if some else self.facts.made_by
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The stages of one program, and what is needed to run them again.
+    """The stages of one program, and the facts that are needed to run them again.
 
-    `source` tells where the model comes from; `example` are the names of the keyword arguments that were traced, which
-    lie in the artifact's `folder` or, where there is none, are drawn anew with the sizes in `drawn`; `tensors` has
-    small constant tensors as literals. `weights` is the size in bytes of those that the artifact holds, and
-    `validation` its state; `constraints` are what its prologue checks of symbols. `grad` says whether autograd was on,
-    `train` whether the model was put into training, and `recorded` why there is no backward.
+    `source` is the origin of the model. `example` are the names of the traced keyword arguments, which are in the
+    artifact's `folder`; without them, random inputs with the sizes in `drawn` are used. `tensors` has small constant
+    tensors as literals. `weights` is the size in bytes of the weights in the artifact, and `validation` is the
+    artifact's validation state. `constraints` are the prologue's checks of symbols. `grad` says whether autograd was
+    enabled, `train` whether the model is in train mode, and `recorded` is the reason if there is no backward.
     """
 
     name: str
@@ -69,17 +69,17 @@ class Subject:
 
     @property
     def has_code(self) -> bool:
-        """Whether the model brings Python code of its own, which runs when it is built."""
+        """Whether the model has its own Python code, which runs when the model is built."""
         return bool(self.source.get("trust_remote_code"))
 
     @cached_property
     def traces(self) -> dict[str, list[InspectedStage]]:
-        """The stages of each trace that there is."""
+        """The stages of each existing trace."""
         stages_by_trace = {name: [stage for stage in self.stages if stage.facts.trace == name] for name in TRACES}
         return {name: stages for name, stages in stages_by_trace.items() if stages}
 
     def stage(self, trace: str, wanted: str | None = None) -> InspectedStage:
-        """A stage of a trace by its number or name, by default the one that runs; raises `NoSuchTrace`."""
+        """Return a stage of a trace by number or name, by default the stage that runs; raise `NoSuchTrace`."""
         if trace not in self.traces:
             raise self._no_such_trace(trace)
         stages = self.traces[trace]
@@ -96,16 +96,16 @@ class Subject:
         return matching[0]
 
     def before(self, stage: InspectedStage) -> list[InspectedStage]:
-        """The stages of the same trace that led to one, the latest last."""
+        """Return the earlier stages of the same trace that lead to a stage, the latest last."""
         stages = self.traces[stage.facts.trace]
         earlier = stages[: stages.index(stage)]
-        return [one for one in earlier if one.facts.given in ((), stage.facts.given)]
+        return [previous for previous in earlier if previous.facts.given in ((), stage.facts.given)]
 
     def _no_such_trace(self, trace: str) -> NoSuchTrace:
         return NoSuchTrace(self.absent(trace), fix=f"name one of: {', '.join(self.traces)}")
 
     def absent(self, trace: str) -> str:
-        """The reason why there is no trace of that name."""
+        """Return the reason why a trace does not exist."""
         if trace == "tail" and "backward" in self.traces:
             return "there is no tail trace: the program returns no views that autograd needs to know"
         if trace in ("tail", "backward"):
@@ -115,14 +115,14 @@ class Subject:
 
 
 def stages_named(stages: list[InspectedStage], wanted: str) -> list[InspectedStage]:
-    """The stages of exactly that name or, failing that, whose names hold it."""
+    """Return the stages with exactly this name or, if there are none, the stages whose names contain it."""
     plain = "-".join(wanted.lower().replace("_", "-").split())
     exact = [stage for stage in stages if stage.facts.name == plain]
     return exact or [stage for stage in stages if plain in stage.facts.name]
 
 
 def subject_of(artifact: Artifact, program: int = 0) -> Subject:
-    """A program of an artifact; nothing but the lines that are looked at is read."""
+    """Return a program of an artifact; only the requested lines are read."""
     manifest = artifact.manifest
     if not 0 <= program < len(manifest.programs):
         raise NoSuchTrace(
@@ -130,7 +130,7 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
             fix=f"use one of its programs: {', '.join(map(str, range(len(manifest.programs))))}",
         )
     facts = manifest.programs[program]
-    stages = (InspectedStage(one, _reader(artifact, one)) for one in facts.stages)
+    stages = (InspectedStage(stage, _reader(artifact, stage)) for stage in facts.stages)
     return Subject(
         manifest.subject,
         program,

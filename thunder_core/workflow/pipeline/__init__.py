@@ -1,7 +1,7 @@
-"""The whole way from a model and a recipe to an artifact: plan it, carry it out, or only compile.
+"""The complete way from a model and a recipe to an artifact: plan it, carry it out, or only compile.
 
-The names below are loaded when they are first used: a request is made and checked (`request`, `request_checks`) without
-PyTorch; what plans it and carries it out needs PyTorch and transformers.
+The names below are loaded when they are first used. A request is made and checked (`request`, `request_checks`) without
+PyTorch. The modules that plan it and carry it out need PyTorch and transformers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from thunder_core.foundation import plugins
 if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.optimization import Outcome, carry_out, optimize
     from thunder_core.workflow.pipeline.request.request import Request
-    from thunder_core.workflow.pipeline.session.application import compile  # noqa: A004 - the word of the field
+    from thunder_core.workflow.pipeline.session.application import compile  # noqa: A004 - the usual name
     from thunder_core.workflow.pipeline.session.planning import Plan, outline, plan, with_memory
     from thunder_core.workflow.pipeline.session.progress import STAGES, Progress, Unwatched
 

@@ -1,4 +1,4 @@
-"""Measuring a compiled model against its contenders, at every size that was asked for."""
+"""Measuring a compiled model against its contenders, at every requested size."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CONTENDERS: dict[str, Callable[[torch.nn.Module], Callable[..., Any]]] = {
 
 
 def bench_model(request: Request, bench_request: BenchRequest, progress: Progress | None = None) -> BenchmarkSuite:
-    """Measure a model under a recipe; sizes are those of the bench_request, not of the request."""
+    """Measure a model under a recipe; the sizes are from `bench_request`, not from `request`."""
     check_bench_request(bench_request)
     prepared = prepare(request)
     data = real_samples(
@@ -72,7 +72,7 @@ def bench_artifact(
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> BenchmarkSuite:
-    """Measure an artifact against the model that it was made from; `consent` is what `load` takes as well."""
+    """Measure an artifact against the model that it was made from; `consent` is the same as for `load`."""
     check_bench_request(bench_request)
     opener = partial(open_for_bench, authentic(folder, consent), device, consent, bench_request)
     return _bench({OURS: opener}, bench_request, progress)
@@ -87,9 +87,9 @@ def bench_artifacts(
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> BenchmarkSuite:
-    """Measure the second artifact against the first, in turn in one process, and contenders beside both.
+    """Measure the second artifact against the first, in turn in one process, and also the contenders.
 
-    Raises `BadOption` for an artifact of training beside one of inference.
+    Raises `BadOption` if one artifact is for training and the other for inference.
     """
     check_bench_request(bench_request, subjects=2)
     artifacts = [authentic(folder, consent) for folder in (first, second)]
@@ -103,21 +103,21 @@ def bench_artifacts(
 
 
 def distinct_names(first: Path, second: Path) -> tuple[str, str]:
-    """The names of two folders beside each other and contenders, with A and B where they would be taken for another."""
+    """Return the names of two folders, with A and B if they are equal or equal to a contender's name."""
     names = first.absolute().name, second.absolute().name
     clear = names[0] != names[1] and not {*names} & {*CONTENDERS}
     return names if clear else (f"A: {names[0]}", f"B: {names[1]}")
 
 
 def authentic(folder: Path, consent: Consent) -> Artifact:
-    """The artifact in a folder, whose signatures have been looked at."""
+    """Open the artifact in a folder, and check its signatures."""
     artifact = open_artifact(folder)
     require_authentic(artifact, consent)
     return artifact
 
 
 def open_for_bench(artifact: Artifact, device: str | None, consent: Consent, bench_request: BenchRequest) -> Session:
-    """A session of an artifact, on drawn inputs or on those of the file that the request names; it traces nothing."""
+    """Open a session of an artifact, with random inputs or the inputs of the named file; it traces nothing."""
     if artifact.manifest.generation is not None:
         raise BadOption(
             f"{artifact.folder} was made for generation, but this benchmark measures single calls",
@@ -158,9 +158,10 @@ def require_one_device(sessions: Mapping[str, Session]) -> None:
 
 
 def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -> list[InputSize]:
-    """Batches and sequence lengths; a size that nobody named is that of the artifacts, and one that all take.
+    """Return batches and sequence lengths; the default is the artifacts' size, or a size that all accept.
 
-    Of a range that all artifacts serve these are its ends and a size between them, unless inputs are real samples.
+    For a range that all artifacts support, its ends and a size between them are measured, unless inputs are real
+    samples.
     """
     batches, lengths = bench_request.batches, bench_request.seqs
     if None in batches:
@@ -179,9 +180,9 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
 
 
 def traced_beside_tokens(sessions: Mapping[str, Session]) -> dict[str, int]:
-    """The sizes that artifacts have beside samples and tokens: the one that all were made for, or of a range the first.
+    """Return the artifacts' other sizes than samples and tokens: the common size, or the first artifact's in a range.
 
-    Raises `BadOption` for artifacts of which only some have one, or that were made for different ones.
+    Raises `BadOption` if only some artifacts have such a size, or if their sizes differ.
     """
     traced = {subject: session.traced_size for subject, session in sessions.items() if session.traced_size}
     found = {name: size for made in traced.values() for name, size in made.beside_tokens.items()}
@@ -196,7 +197,7 @@ def traced_beside_tokens(sessions: Mapping[str, Session]) -> dict[str, int]:
 
 
 def common_ranges(sessions: Sequence[Session]) -> dict[str, tuple[int, int]]:
-    """The ranges of sizes that all sessions serve, where they are more than one size."""
+    """Return the ranges of sizes that all sessions support, if they have more than one size."""
     found: dict[str, tuple[int, int]] = {}
     for name in sessions[0].ranges:
         ends = [session.ranges[name] for session in sessions if name in session.ranges]
@@ -207,9 +208,9 @@ def common_ranges(sessions: Sequence[Session]) -> dict[str, tuple[int, int]]:
 
 
 def artifacts_own(name: str, sessions: Mapping[str, Session]) -> int | None:
-    """The one size of a dimension that artifacts were made for; None where they say none, or serve a range.
+    """Return the common size of a dimension of all artifacts; None if they record none, or support a range.
 
-    Raises `BadOption` for artifacts that were made for different sizes.
+    Raises `BadOption` for artifacts of different sizes.
     """
     own = {
         subject: getattr(session.traced_size, name)
@@ -226,15 +227,15 @@ def artifacts_own(name: str, sessions: Mapping[str, Session]) -> int | None:
 
 
 def _common_sequence(sessions: Sequence[Session], asked: int | None) -> int:
-    """The length that was asked for or, of drawn inputs, one that all sessions take; of samples, the longest's."""
+    """Return the requested length; otherwise a length that all sessions accept, or the longest sample's length."""
     lengths = [sequence_of(session.loaded.config, asked, (session.purpose.data,)) for session in sessions]
     return max(lengths) if any(session.purpose.data for session in sessions) else min(lengths)
 
 
 def served_size(size: InputSize, sessions: Sequence[Session], named: Mapping[str, bool]) -> InputSize:
-    """The size, brought into the ranges that artifacts serve, as far as nobody has named another.
+    """Return the size limited to the artifacts' ranges, unless it was requested.
 
-    Raises `BadOption` for one that was named and lies outside of a range.
+    Raises `BadOption` for a requested size outside a range.
     """
     for session in sessions:
         changes = {
@@ -245,7 +246,7 @@ def served_size(size: InputSize, sessions: Sequence[Session], named: Mapping[str
 
 
 def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: StageClock) -> None:
-    """Compile for every size at once: other compilers leave hooks in PyTorch that would be traced along."""
+    """Compile for every size first, because other compilers leave hooks in PyTorch that would be traced, too."""
     clock.begin("compile")
     for done, (session, size) in enumerate(product(sessions, sizes), start=1):
         with programs_refusals(session, size):
@@ -255,7 +256,7 @@ def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: Sta
 
 @contextmanager
 def programs_refusals(session: Session, size: InputSize) -> Iterator[None]:
-    """Tell what to do where no program of an artifact takes the inputs: nothing is traced for a benchmark."""
+    """Add a fix to the error if no program of an artifact accepts the inputs; a benchmark traces nothing."""
     try:
         yield
     except WrongInputs as error:
@@ -271,9 +272,9 @@ def programs_refusals(session: Session, size: InputSize) -> Iterator[None]:
 
 
 def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size: InputSize) -> Mapping[str, Call]:
-    """The candidates that are called in turn, by name; the first is the one that the others are compared with.
+    """Return the candidates by name; the others are compared with the first.
 
-    That is the first contender where one session is measured, and the first session where there are two.
+    The first candidate is the first contender for one session, and the first session for two.
     """
     first = next(iter(sessions.values()))
     inputs = {name: session.inputs(size) for name, session in sessions.items()}
@@ -286,9 +287,9 @@ def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size:
 
 
 def model_against(session: Session, contender: str) -> torch.nn.Module:
-    """The model that a contender runs: as it was loaded, or as the recipe's transforms have prepared it.
+    """Return the model for a contender: as loaded, or as the recipe's transforms have prepared it.
 
-    Raises `BadOption` for the prepared one where the two are one, as for a step of training.
+    Raises `BadOption` for the prepared model if both are the same, as in a step of training.
     """
     if contender != PREPARED:
         return session.original
@@ -332,5 +333,5 @@ def _release(sessions: Iterable[Session]) -> None:
 
 
 def joined_names(names: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The names of the models and recipes that are measured; of two, both where they differ."""
+    """Return the names of the measured models and recipes, joined if two differ."""
     return {key: " and ".join(dict.fromkeys(one[key] for one in names)) for key in names[0]}

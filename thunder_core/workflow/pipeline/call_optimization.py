@@ -1,4 +1,4 @@
-"""The optimization of single calls: of inputs of some sizes, or of ranges, in inference or in training."""
+"""The optimization of single calls, for inputs of one size or of ranges, in inference or in training."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from thunder_core.workflow.validation.report import Evaluation
 
 @dataclass(eq=False)
 class CallOptimization:
-    """The optimization of single calls of a model, step by step; `kernels` are those for a GPU that is not there."""
+    """The optimization of single calls of a model, step by step; `kernels` are the kernels for a missing GPU."""
 
     plan: Plan
     session: Session
@@ -62,12 +62,12 @@ class CallOptimization:
         self.session = self._compiled_by(prepared)
 
     def _compiled_by(self, prepared: Prepared) -> Session:
-        """The session with a compiled model of its own."""
+        """Return the session with a newly compiled model."""
         return replace(self.session, compile=partial(apply, prepared, symbolic=self.arguments))
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """The model as it is called, once it is known that there is memory for it, and that it can be judged."""
+        """Put the model into its mode, after checking that there is enough memory and that it can be evaluated."""
         plan, request, session = self.plan, self.plan.request, self.session
         with session.ready(), shortfalls_expected() if request.dynamic else nullcontext():
             session.require_memory_for(plan.largest, runs=not request.target, validate=request.validate)
@@ -78,7 +78,7 @@ class CallOptimization:
             yield
 
     def acquire(self) -> Program:
-        """Compile by the first call; for a target, which need not be here, by a trace alone, whose kernels are kept."""
+        """Compile by the first call; for a target, which may be missing, by only tracing, and keep the kernels."""
         self.example = self.session.inputs(self.plan.size)
         with announcing_stages(self.session.compiled, self.clock, calls_first=calls_first(self.plan.request)):
             self._trace()
@@ -102,9 +102,9 @@ class CallOptimization:
             _, self.kernels = trace_for(compiled, device, (), dict(self.example), target=target)
 
     def compare_executors(self) -> ComparisonFacts | None:
-        """Compare executors with eager PyTorch as they run, at each point, where an executor of the recipe does that.
+        """Compare executors with eager PyTorch during calls, at each size, if an executor of the recipe does this.
 
-        Raises `WrongResult` for the first claim whose result is wrong.
+        Raises `WrongResult` for the first claim with a wrong result.
         """
         if self.plan.comparing is None:
             return None
@@ -116,8 +116,8 @@ class CallOptimization:
         session.release()
         return comparison_facts(session.compiled, comparing_executors(self.plan.comparing)[0])
 
-    def results(self, program: Program) -> Results:  # noqa: ARG002 - later calls may be served by another one
-        """The validation, the evaluation and the measurement, as far as the request asks for them."""
+    def results(self, program: Program) -> Results:  # noqa: ARG002 - later calls may run another program
+        """Return the validation, the evaluation and the measurement that the request asks for."""
         request = self.plan.request
         validation = self._validated() if request.validate else None
         evaluation = self._evaluated()
@@ -157,7 +157,7 @@ class CallOptimization:
         return self.session.evaluation(self.plan.judged_by, self.plan.size, metric, advance=self.clock.advance)
 
     def _measured(self) -> list[BenchmarkReport]:
-        """The measurement at the size that was traced, and at the other points of the ranges, if there are any."""
+        """Return the measurement at the traced size, and at the other sizes of the ranges, if there are any."""
         self.clock.begin("benchmark")
         return [self._measured_at(size) for size in self.plan.points]
 
@@ -177,13 +177,13 @@ class CallOptimization:
         )
 
     def _shares(self) -> TimeShares:
-        """Each executor's part of the time of the program that serves the example now, after other calls."""
+        """Return each executor's share of the time of the program that the example runs now, after other calls."""
         self.session.call(self.example)
         with torch.set_grad_enabled(self.session.purpose.train):
             return program_shares(last_program(self.session.compiled), self.session.model, self.example)
 
     def artifact_facts(self) -> Mapping[str, Any]:
-        """Return the facts that the artifact keeps of the calls that it is for."""
+        """Return the facts about the calls that the artifact stores."""
         session, request = self.session, self.plan.request
         drawn = {**self.plan.size.stated, "seed": session.seed}
         return {

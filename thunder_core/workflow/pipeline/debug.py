@@ -1,4 +1,4 @@
-"""Debugging: the first wrong line of a model under a recipe, or of an artifact, and what reproduces it."""
+"""Debugging: the first wrong line of a model under a recipe, or of an artifact, and its reproduction."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ from thunder_core.workflow.pipeline.validate import size_of
 from thunder_core.workflow.validation.inside import Fault, InsideReport, NonFiniteLine
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
-TOKENS = 2  # of which one goes on with a cache
+TOKENS = 2  # the second token uses the cache
 NO_TRACES, BY_JIT = "the program has no traces", "use a recipe that traces with jit"
 
 
 class ReproductionFacts(ReportFacts):
-    """A folder that reproduces a fault, and the operations that it holds."""
+    """A folder that reproduces a fault, and the number of its operations."""
 
     fault: int
-    """Which of the faults, from 0 on."""
+    """The number of the fault, from 0."""
     folder: Path
     operations: int
     reproduces: bool
-    """Whether the executor computes these operations wrongly when it compiles them alone."""
+    """Whether the executor is also wrong when it compiles only these operations."""
 
 
 class Diagnosis(ReportFacts):
-    """The findings about a model under a recipe, or an artifact, on one input."""
+    """The results of the check of a model under a recipe, or of an artifact, on one input."""
 
     subject: str
     recipe: str
@@ -80,16 +80,16 @@ class Diagnosis(ReportFacts):
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there is no wrong line and no non-finite value."""
         return not (self.faults or self.non_finite)
 
 
 def debug_model(request: Request, debug_request: DebugRequest, progress: Progress | None = None) -> Diagnosis:
-    """Examine a model under a recipe on one input, as long as it takes.
+    """Check a model under a recipe on one input, without a time limit.
 
-    Of ranges of sizes that is the program that serves the input; of generation it is each program that a prompt and two
-    tokens take. Raises the errors of `optimize` for a request that cannot be carried out, and `OutputExists` for a
-    folder that is there already.
+    For ranges of sizes, the program that accepts the input is checked; for generation, each program for a prompt and
+    two tokens. Raises the errors of `optimize` for a request that cannot be carried out, and `OutputExists` if the
+    folder exists.
     """
     check_debug_request(debug_request, generates=request.generates)
     clock = StageClock(progress or Unwatched())
@@ -101,7 +101,7 @@ def debug_model(request: Request, debug_request: DebugRequest, progress: Progres
 
 
 def debug_call(request: Request, debug_request: DebugRequest, clock: StageClock) -> Diagnosis:
-    """Examine a single call of a model under a recipe."""
+    """Check a single call of a model under a recipe."""
     prepared = prepare(request)
     require_dimensions(prepared.recipe, request.dynamic)
     session = open_model(prepared, Purpose(request.train))
@@ -121,7 +121,7 @@ def debug_call(request: Request, debug_request: DebugRequest, clock: StageClock)
 
 
 def debug_generation(request: Request, clock: StageClock) -> Diagnosis:
-    """Examine the computation of each program that `generate` calls for a prompt and two tokens."""
+    """Check the computation of each program that `generate` calls for a prompt and two tokens."""
     planned = plan(request)
     assert planned.generation is not None
     prepared = planned.prepared
@@ -140,9 +140,9 @@ def debug_generation(request: Request, clock: StageClock) -> Diagnosis:
 def debug_artifact(
     folder: Path, debug_request: DebugRequest, *, consent: Consent = NO_CONSENT, progress: Progress | None = None
 ) -> Diagnosis:
-    """Examine an artifact: its model compiled anew as its recipe says, and the stored program beside that.
+    """Check an artifact: its model is compiled again by its recipe, and the stored program is compared with the result.
 
-    Raises what `load` raises, and `WrongInputs` where it does not say which inputs it takes.
+    Raises the errors of `load`, and `WrongInputs` if the artifact does not record its inputs.
     """
     check_debug_request(debug_request)
     clock = StageClock(progress or Unwatched())
@@ -174,7 +174,7 @@ def debug_artifact(
 
 
 def unlike_shown(artifact: Artifact) -> Iterator[Fault]:
-    """A fault for each stage that runs whose lines, as they are shown to people, are not those that run."""
+    """Yield a fault for each running stage whose displayed lines differ from the lines that run."""
     for stage in (one for program in artifact.manifest.programs for one in program.stages if one.runs):
         try:
             artifact.listing(stage)
@@ -183,12 +183,12 @@ def unlike_shown(artifact: Artifact) -> Iterator[Fault]:
 
 
 def recipe_in_words(request: Request) -> str:
-    """The recipes of a request, as `find_recipe` takes them."""
+    """Return the recipes of a request in the notation of `find_recipe`."""
     return " + ".join(map(str, request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)))
 
 
 def compiled_program(session: Session, inputs: Inputs) -> Program:
-    """The program that serves inputs; called twice, as a model may change itself at its first call."""
+    """Return the program for inputs; the model is called twice, because it may change itself at its first call."""
     for _ in range(2):
         session.call(inputs)
         session.release()
@@ -199,7 +199,7 @@ def compiled_program(session: Session, inputs: Inputs) -> Program:
 
 
 def stored_faults(stored: Program, program: Program, session: Session, inputs: Inputs) -> Iterator[Fault]:
-    """The first line of a stored program that is not what the same program is when it is compiled anew."""
+    """Yield the first wrong line of a stored program, compared with the same program compiled now."""
     call = SubjectCall(session.model, (), dict(inputs))
     with outcome_undone(call):
         faults = list(wrong_stored(stored, program, call))
@@ -211,7 +211,7 @@ def stored_faults(stored: Program, program: Program, session: Session, inputs: I
 
 
 def step_by(program: Program, session: Session, inputs: Inputs) -> Callable[[], object]:
-    """A step of training that one program serves."""
+    """Return a step of training that runs one program."""
 
     def forward(**kwargs: object) -> object:
         return program.run(*program.prepare(session.model, (), kwargs))
@@ -228,7 +228,7 @@ def with_details(
     debug_request: DebugRequest,
     recipe: str,
 ) -> Diagnosis:
-    """The diagnosis with lines that make values which are not finite, and folders that reproduce faults, as asked."""
+    """Return the diagnosis with lines that create non-finite values, and reproductions of faults, if requested."""
     found: dict[str, Any] = {}
     if debug_request.nan:
         found["non_finite"] = tuple(first_non_finite(program, session.model, inputs))
@@ -240,7 +240,7 @@ def with_details(
 
 
 def first_non_finite(program: Program, model: torch.nn.Module, inputs: Inputs) -> Iterator[NonFiniteLine]:
-    """The lines that first make NaN or infinities, in eager PyTorch and in what runs."""
+    """Yield the lines that first create NaN or infinities, in eager PyTorch and in the program."""
     call = SubjectCall(model, (), dict(inputs))
     with outcome_undone(call):
         prepared, _ = program.prepare(model, *call.own_arguments())
@@ -262,7 +262,7 @@ def reproduced(
     executors: tuple[Executor, ...],
     recipe: str,
 ) -> Iterator[ReproductionFacts]:
-    """Write a folder for each fault that one can be written for; the first is `out` itself."""
+    """Write a folder for each fault that can be reproduced; a single fault's folder is `out` itself."""
     if out.exists():
         raise OutputExists(f"{out} exists already", fix="name another folder with --out, or remove this one")
     for number, fault in enumerate(faults):

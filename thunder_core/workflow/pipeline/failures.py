@@ -1,4 +1,4 @@
-"""Failures of any stage: Ctrl-C, a full disk, no more memory; each becomes the error that tells of it."""
+"""Failures in any stage, such as Ctrl-C, a full disk and lack of memory, as errors of Thunder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 
 @contextmanager
 def stage_failures(doing: Callable[[], str]) -> Iterator[None]:
-    """Raise `Interrupted`, `OutOfDisk` or `OutOfMemory` for what befalls the block; `doing()` says what it was at.
+    """Raise `Interrupted`, `OutOfDisk` or `OutOfMemory` for such failures in the block; `doing()` names the stage.
 
-    What the code of somebody else raises, of a recipe or a model, becomes the error that names it: `authors_error`.
+    An error in the code of a recipe or a model becomes the error that names its author: `authors_error`.
     """
     try:
         yield
@@ -29,7 +29,7 @@ def stage_failures(doing: Callable[[], str]) -> Iterator[None]:
 
 
 def failure_of(error: BaseException, doing: str) -> ThunderError | None:
-    """The error of ours for such a failure; None for any other."""
+    """Return the ThunderError for such a failure; None for any other error."""
     if isinstance(error, KeyboardInterrupt):
         return Interrupted(f"interrupted at: {doing}; nothing was written", fix="run the command again to start over")
     if full := fullness(error):

@@ -1,4 +1,4 @@
-"""Measuring `generate` of a model or an artifact against its contenders, with prompts in batches of several sizes."""
+"""Measuring `generate` of a model or an artifact against contenders, for several batch sizes of prompts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from thunder_core.workflow.pipeline.session.session import Session, open_model, 
 
 @dataclass(frozen=True)
 class GenerationSizes:
-    """The tokens of a prompt and of what follows it, and the numbers of prompts that are given together."""
+    """The length of prompts, the number of new tokens, and the batch sizes."""
 
     prompt_length: int
     new_tokens: int
@@ -57,7 +57,7 @@ class GenerationSizes:
 
 
 def bench_generation(request: Request, bench_request: BenchRequest, progress: Progress | None = None) -> BenchmarkSuite:
-    """Measure `generate` of a model under a recipe; sizes are those of the bench_request, not of the request."""
+    """Measure `generate` of a model under a recipe; the sizes are from `bench_request`, not from `request`."""
     check_bench_request(bench_request)
     prepared = prepare(request)
     sizes = sizes_for_model(prepared.loading.config, request, bench_request)
@@ -72,9 +72,9 @@ def bench_artifacts_generation(
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> BenchmarkSuite:
-    """Measure `generate` of one artifact against the model that it was made from, or of a second beside the first.
+    """Measure `generate` of one artifact against the model that it was made from, or of a second against the first.
 
-    Only the artifacts' own programs run. Raises `CannotGenerate` for one that has none for it.
+    Only the artifacts' own programs run. Raises `CannotGenerate` for an artifact without programs for generation.
     """
     check_bench_request(bench_request, subjects=len(folders))
     artifacts = [authentic(folder, consent) for folder in folders]
@@ -88,18 +88,18 @@ def bench_artifacts_generation(
 
 
 def sizes_for_model(config: PretrainedConfig, request: Request, asked: BenchRequest) -> GenerationSizes:
-    """The sizes that were asked for, or the usual ones as far as a model has positions for them.
+    """Return the requested sizes, or the defaults within the model's number of positions.
 
-    Raises `SequenceTooLong` for those that it was not built for.
+    Raises `SequenceTooLong` for sizes that exceed the model's positions.
     """
     lengths = lengths_of(config, replace(request, prompt_length=asked.prompt_length, new_tokens=asked.new_tokens))
     return GenerationSizes(lengths.prompt_length, lengths.new_tokens, named_batches(asked) or (1, lengths.batch))
 
 
 def sizes_for_artifact(artifact: Artifact, asked: BenchRequest) -> GenerationSizes:
-    """The sizes that were asked for, or the largest that an artifact serves; single prompts, too.
+    """Return the requested sizes, or the largest sizes of an artifact and single prompts.
 
-    Raises `CannotGenerate` for one that was not made for generation, `WrongInputs` for sizes that it does not serve.
+    Raises `CannotGenerate` for an artifact that was not made for generation, and `WrongInputs` for unsupported sizes.
     """
     folder, generation = artifact.folder, artifact.manifest.generation
     if generation is None:
@@ -118,7 +118,7 @@ def sizes_for_artifact(artifact: Artifact, asked: BenchRequest) -> GenerationSiz
 
 
 def common_sizes(sizes: Sequence[GenerationSizes], asked: BenchRequest) -> GenerationSizes:
-    """The sizes that all artifacts are measured at: where nobody named them, the smaller ones."""
+    """Return the sizes at which all artifacts are measured: the requested or the smallest sizes."""
     batches = tuple(one for one in sizes[0].batches if all(one in other.batches for other in sizes)) or (1,)
     return GenerationSizes(
         min(one.prompt_length for one in sizes), min(one.new_tokens for one in sizes), named_batches(asked) or batches
@@ -126,12 +126,12 @@ def common_sizes(sizes: Sequence[GenerationSizes], asked: BenchRequest) -> Gener
 
 
 def named_batches(asked: BenchRequest) -> tuple[int, ...]:
-    """The numbers of prompts that were asked for."""
+    """Return the requested batch sizes."""
     return tuple(batch for batch in asked.batches if batch is not None)
 
 
 def prompt_of(session: Session, batch: int, length: int) -> Tensors:
-    """The prompts that are measured: drawn, and equally long."""
+    """Return the measured prompts: random, and of equal length."""
     return drawn_prompts(session.loaded, batch=batch, length=length, seed=session.seed)
 
 
@@ -166,7 +166,7 @@ def _bench(
 def _compile(
     sessions: Mapping[str, Session], prompts: Mapping[int, Tensors], new_tokens: int, clock: StageClock
 ) -> None:
-    """Generate with every batch first: other compilers leave hooks in PyTorch that would be traced along."""
+    """Generate with every batch first, because other compilers leave hooks in PyTorch that would be traced, too."""
     clock.begin("compile")
     calls = [(session, prompt) for session in sessions.values() for prompt in prompts.values()]
     for done, (session, prompt) in enumerate(calls, start=1):
@@ -175,7 +175,7 @@ def _compile(
 
 
 def contenders_of(sessions: Mapping[str, Session], bench_request: BenchRequest) -> dict[str, Contender]:
-    """The contenders by name; the first is the one that the others are compared with, as for calls."""
+    """Return the contenders by name; the others are compared with the first, as for calls."""
     first = next(iter(sessions.values()))
     others = {
         name: CONTENDERS[name](cast(PreTrainedModel, model_against(first, name)))

@@ -41,12 +41,12 @@ from thunder_core.workflow.report import ComparisonFacts
 from thunder_core.workflow.validation.inside import InsideReport
 from thunder_core.workflow.validation.report import GenerationReport
 
-ROUNDS, WARMUP = 6, 1  # at most: each is as many samples of a token as there are new ones
+ROUNDS, WARMUP = 6, 1  # at most: each round has one sample for each new token
 
 
 @dataclass(eq=False)
 class GenerationOptimization:
-    """The optimization of generation, step by step: the programs are acquired by running `generate` itself."""
+    """The optimization of generation, step by step: the programs are traced by running `generate` itself."""
 
     plan: Plan
     session: Session
@@ -62,13 +62,13 @@ class GenerationOptimization:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """The model as it is called, once it is known that there is memory for it."""
+        """Put the model into its mode, after checking that there is enough memory."""
         with self.session.ready(), shortfalls_expected(), quiet_transformers():
             self.session.require_memory_for(self.plan.largest)
             yield
 
     def acquire(self) -> Program:
-        """Generate behind prompts of all kinds, which traces; the program that tokens behind the longest take."""
+        """Trace by generating after prompts of all kinds; return the program for tokens after the longest prompts."""
         prepared = self.plan.prepared
         eager = EagerGenerator(self.session.model, prepared.transforms)
         self.arguments = observed_sizes(self.session, prepared.recipe, self.lengths, eager).arguments(self.lengths)
@@ -81,13 +81,13 @@ class GenerationOptimization:
         return program
 
     def _compiled_by(self, prepared: Prepared) -> Session:
-        """The session with a compiled model of its own."""
+        """Return the session with a newly compiled model."""
         return replace(self.session, compile=partial(apply, prepared, symbolic=self.arguments))
 
     def compare_executors(self) -> ComparisonFacts | None:
-        """Compare executors with eager PyTorch as they generate, where an executor of the recipe does that.
+        """Compare executors with eager PyTorch during generation, if an executor of the recipe does this.
 
-        Raises `WrongResult` for the first claim whose result is wrong.
+        Raises `WrongResult` for the first claim with a wrong result.
         """
         if self.plan.comparing is None:
             return None
@@ -97,7 +97,7 @@ class GenerationOptimization:
         return comparison_facts(session.compiled, comparing_executors(self.plan.comparing)[0])
 
     def results(self, program: Program) -> Results:  # noqa: ARG002 - single calls measure it
-        """The validation and the measurement, as far as the request asks for them."""
+        """Return the validation and the measurement that the request asks for."""
         request = self.plan.request
         generation = self._validated() if request.validate else None
         measured = self._measured() if request.benchmark else ()
@@ -124,9 +124,9 @@ class GenerationOptimization:
         return with_inside(found, look, seconds)
 
     def _measured(self) -> tuple[GenerationBenchmark, ...]:
-        """The measurement of the longest prompts, alone and in the largest batch.
+        """Return the measurements of the longest prompts, alone and in the largest batch.
 
-        The profiler that counts memory on the CPU keeps every event, so that it is left out for large models.
+        The profiler that counts memory on the CPU stores every event, so it is not used for large models.
         """
         self.clock.begin("benchmark")
         batches = sorted({1, self.lengths.batch})
@@ -148,12 +148,12 @@ class GenerationOptimization:
         )
 
     def artifact_facts(self) -> Mapping[str, Any]:
-        """Return the facts that the artifact keeps of the generation that it is for."""
+        """Return the facts about generation that the artifact stores."""
         return {"generation": GenerationFacts(lengths=self.lengths, seed=self.session.seed)}
 
 
 def require_kept_methods(plan: Plan, session: Session) -> None:
-    """Raise `CannotGenerate` where another method is in the place of `generate`, and artifacts cannot keep it."""
+    """Raise `CannotGenerate` if a transform replaces `generate` and cannot be saved in an artifact."""
     for transform in plan.prepared.transforms:
         if "generate" in transform.methods(session.model) and part_facts(transform) is None:
             raise CannotGenerate(

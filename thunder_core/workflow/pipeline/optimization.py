@@ -29,7 +29,7 @@ from thunder_core.workflow.report import Report
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of an optimization: its report, the artifact's folder, and the compiled module itself."""
+    """The result of an optimization: its report, the artifact's folder, and the compiled module."""
 
     report: Report
     artifact: Path
@@ -39,7 +39,7 @@ class Outcome:
 def optimize(request: Request, progress: Progress | None = None) -> Outcome:
     """Optimize a model by a recipe, validate and measure it, and write the artifact.
 
-    Raises a `ThunderError` for every problem that a user can fix; nothing is left on the disk then.
+    Raises a `ThunderError` for every problem that a user can fix; nothing remains on the disk in that case.
     """
     return carry_out(plan(request), progress)
 
@@ -47,7 +47,7 @@ def optimize(request: Request, progress: Progress | None = None) -> Outcome:
 def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
     """Carry out a planned optimization, and return its report, its artifact and the compiled module.
 
-    Raises `OutOfMemory` before anything is loaded where the plan does not fit.
+    Raises `OutOfMemory` before anything is loaded if the plan does not fit.
     """
     clock = StageClock(progress or Unwatched())
     if plan.lacking_memory is not None:
@@ -78,7 +78,7 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
         try:
             _write(plan, workflow, report)
             break
-        except OutputExists:  # a run beside this one may have taken the name that was free
+        except OutputExists:  # another run may have used the free name in the meantime
             if request.out is not None:
                 raise
     clock.stop()

@@ -1,4 +1,4 @@
-"""Quantization before a model is compiled: calibration, the comparison with the float model, and layers left out."""
+"""Quantization before a model is compiled: calibration, comparison with the float model, and skipped layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from thunder_core.workflow.pipeline.session.session import Advance, Session, ope
 from thunder_core.workflow.validation.quality import measure_quality
 from thunder_core.workflow.validation.report import QuantizationReport
 
-FIRST_CALIBRATION = 100_000  # the number of the first input that is drawn for calibration, far behind the others
+FIRST_CALIBRATION = 100_000  # the number of the first random input for calibration, far from the numbers of others
 NAMED_LAYERS = 3
 AUTO = "auto"
 
@@ -35,7 +35,7 @@ AUTO = "auto"
 class Quantization:
     """The quantization of a plan's model, step by step; a recipe that quantizes nothing passes through.
 
-    `begin` and `advance` tell of stages and of how much of one is done.
+    `begin` and `advance` report stages and their progress.
     """
 
     plan: Plan
@@ -43,16 +43,16 @@ class Quantization:
     advance: Advance
 
     def opened(self) -> Session:
-        """The session of the model, quantized with what it was calibrated with, where that was asked for."""
+        """Return the session of the model, quantized with calibration if that was requested."""
         request = self.plan.request
         loads = not request.target or request.include_weights
         return open_model(self.plan.prepared, self.plan.purpose, self.begin, self._prepared, loads_weights=loads)
 
     def judged(self, session: Session) -> tuple[Plan, Session, QuantizationReport | None]:
-        """The session, and how far its model is from the float one; the plan says which layers stay as they are.
+        """Return the session, and its model's error compared with the float model; the plan records skipped layers.
 
-        Raises `QualityLost` where that is further than the recipe's bound, and no layers may be left out, or too many
-        would have to be.
+        Raises `QualityLost` if the error exceeds the recipe's bound, and no layers may be skipped, or too many would
+        have to be.
         """
         original = session.loaded.original
         if original is None or not self.plan.request.validate or self.plan.prepared.quantize is None:
@@ -66,7 +66,7 @@ class Quantization:
         return self._with_fewer_layers(session, found)
 
     def _prepared(self, loaded: LoadedModel) -> torch.nn.Module:
-        """The model as the recipe's transforms prepare it."""
+        """Return the model after preparation by the recipe's transforms."""
         transforms = self.plan.prepared.in_order
         if self.plan.request.calibrate:
             self.begin(CALIBRATE)
@@ -77,7 +77,7 @@ class Quantization:
         return prepared_model(loaded.model, transforms)
 
     def _calibration_inputs(self, loaded: LoadedModel) -> Iterator[Inputs]:
-        """The batches of the calibration's file, or as many drawn ones as it names; of the size that is traced."""
+        """Yield the batches of the calibration file, or the requested number of random inputs, of the traced size."""
         size, seed = self.plan.size, self.plan.prepared.model.seed
         data = self.plan.calibration
         purpose = Purpose(data=data, cut=True)
@@ -92,7 +92,7 @@ class Quantization:
             yield purpose.inputs(loaded, **size.stated, seed=seed, number=place)
 
     def _quality(self, session: Session) -> QuantizationReport:
-        """The quality of a session's model on the inputs that the compiled one is validated on."""
+        """Return the quality of a session's model on the inputs of the validation."""
         size, purpose = self.plan.size, self.plan.purpose
         numbers, _ = purpose.numbers_to_validate_on(
             session.loaded, batch=size.batch, seq=size.seq, wanted=self.plan.request.inputs
@@ -119,7 +119,7 @@ class Quantization:
     def _with_fewer_layers(
         self, session: Session, found: QuantizationReport
     ) -> tuple[Plan, Session, QuantizationReport]:
-        """The session with as many float layers as the bound needs, those that lose most; raises `QualityLost`."""
+        """Return the session with the fewest float layers that meet the bound, the worst first; raise `QualityLost`."""
         ranked = [layer.name for layer in found.ranked]
         too_few, enough = 0, 1
         tried: dict[int, tuple[Session, QuantizationReport]] = {}
@@ -144,7 +144,7 @@ class Quantization:
         return plan, session, report.model_copy(update={"skipped": skipped})
 
     def _without(self, session: Session, names: Sequence[str]) -> Session:
-        """The session of a model whose layers of these names are the float ones."""
+        """Return the session of a model in which the layers of these names are float layers."""
         assert session.loaded.original is not None
         model = with_layers_of(session.model, session.loaded.original, names)
         loaded = replace(session.loaded, model=session.loaded.original, original=None)
@@ -157,12 +157,12 @@ def run(model: torch.nn.Module, inputs: Inputs) -> object:
 
 
 def batches_in(loaded: LoadedModel, purpose: Purpose, data: Dataset, batch: int, seq: int) -> int:
-    """The number of batches in a file."""
+    """Return the number of batches in a file."""
     return len(purpose.batches(loaded, data, batch=batch, seq=seq))
 
 
 def with_skipped(prepared: Prepared, names: Sequence[str]) -> Prepared:
-    """The recipe, whose transform leaves out these layers as well."""
+    """Return the recipe with a transform that also skips these layers."""
     in_order = tuple(
         replace(one, skip=(*one.skip, *names)) if isinstance(one, Quantize) else one for one in prepared.in_order
     )
@@ -170,7 +170,7 @@ def with_skipped(prepared: Prepared, names: Sequence[str]) -> Prepared:
 
 
 def lost(found: QuantizationReport, prepared: Prepared) -> QualityLost:
-    """The error for a model that loses more than the bound allows, with the layers that lose most."""
+    """Return the error for a model whose error exceeds the bound, with the worst layers."""
     layers = ", ".join(f"{one.name} ({one.error:.2g})" for one in found.ranked[:NAMED_LAYERS] if one.error is not None)
     error = QualityLost(
         f"the model quantized by {prepared.recipe.name} differs from the float model by more than the bound: "

@@ -1,4 +1,4 @@
-"""Validating an artifact: its stored programs, none of them traced anew, beside eager PyTorch on fresh inputs."""
+"""Validating an artifact: its stored programs, without tracing, are compared with eager PyTorch on new inputs."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from thunder_core.workflow.validation.report import Evaluation, GenerationReport
 
 @dataclass(frozen=True)
 class Revalidation:
-    """The result of a validation, and whether the artifact was changed: it is where it had not been validated yet.
+    """The result of a validation, and whether the artifact was changed, which happens only to unvalidated artifacts.
 
-    Signatures of the earlier state are dropped then. `caveats` are the report's remarks on the model's weights.
+    Signatures of the earlier state are then dropped. `caveats` are the report's remarks on the model's weights.
     """
 
     artifact: Path
@@ -63,18 +63,18 @@ def validate_artifact(
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> Revalidation:
-    """Compare an artifact with the eager model that it was made from, as `optimize` does before it writes one.
+    """Compare an artifact with the eager model that it was made from, as `optimize` does before writing an artifact.
 
-    `seed` is that of the inputs (default: the one that it was made with; the traced input itself is left out). One that
-    was not validated yet becomes so, if `write`; one that was stays as it is, byte for byte. `allow_non_finite` accepts
-    NaN, infinities and nothing but zeros in what eager PyTorch gives. `input` is a file of real inputs, of which so
-    many batches are taken, and `evaluate` one of samples by which the model is judged before and after, by `metric`.
-    `validate_budget` bounds the seconds. The tolerance is the artifact's, within what its recipe allows; `tolerance`
-    has other bounds (`"times_eager=4"`). `consent` is what `load` takes as well. A signature is of what was signed: an
-    artifact that becomes validated has none any more.
+    `seed` is the seed of the inputs (default: the artifact's; the traced input itself is not used). If `write` is set,
+    an artifact that was not validated yet is marked as validated; a validated artifact is not changed.
+    `allow_non_finite` accepts NaN, infinite or all-zero outputs from eager PyTorch. `input` is a file of real inputs,
+    of which `inputs` batches are used. `evaluate` is a file of samples for the `metric` before and after.
+    `validate_budget` limits the seconds. The tolerance is the artifact's, within the limits of its recipe; `tolerance`
+    has other bounds (`"times_eager=4"`). `consent` is the same as for `load`. A signature is not valid for a changed
+    manifest, so an artifact that is marked as validated loses its signatures.
 
-    Raises what `load` raises, `OutOfTolerance`, `NotFinite` and `AllZero` with the report, and `WrongInputs` where the
-    artifact does not say which inputs it takes; nothing is changed then.
+    Raises the errors of `load`, `OutOfTolerance`, `NotFinite` and `AllZero` with the report, and `WrongInputs` if the
+    artifact does not record its inputs; nothing is changed in these cases.
     """
     request = ValidateRequest(
         inputs, seed, write, allow_non_finite, input, evaluate, metric, validate_budget, tolerance
@@ -131,7 +131,7 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
 def _findings(
     session: Session, request: ValidateRequest, size: InputSize, seed: int, judged_by: Dataset | None, clock: StageClock
 ) -> tuple[ValidationReport, Evaluation | None]:
-    """The comparison with eager PyTorch and, where there are samples to judge by, the metric before and after."""
+    """Return the comparison with eager PyTorch and, if there are samples, the metric before and after."""
     if judged_by is not None:
         session.require_judgeable_samples(judged_by, size, request.metric)
     accepts, advance = request.allow_non_finite, clock.advance
@@ -158,7 +158,7 @@ def _findings(
 def _generation_findings(
     session: Session, request: ValidateRequest, generation: GenerationFacts, clock: StageClock
 ) -> GenerationReport:
-    """The comparison with eager generation; a seed that was asked for is that of the prompts themselves."""
+    """Return the comparison with eager generation; a requested seed is the seed of the prompts."""
     seed = generation.seed if request.seed is None else request.seed
     with session.ready(), quiet_transformers():
         clock.begin("validate")
@@ -172,7 +172,7 @@ def _generation_findings(
 
 
 def require_drawn(artifact: Artifact, request: ValidateRequest) -> None:
-    """Raise `BadOption` where an artifact that generates is to be compared on samples, which are of single calls."""
+    """Raise `BadOption` for samples with an artifact for generation, because samples are for single calls."""
     for option, file in (("--input", request.input), ("--eval", request.evaluate)):
         if file is not None:
             raise BadOption(
@@ -182,10 +182,10 @@ def require_drawn(artifact: Artifact, request: ValidateRequest) -> None:
 
 
 def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
-    """The size of the inputs that an artifact's programs take, and the seed of those that were drawn.
+    """Return the size of the inputs of an artifact's programs, and the seed of random inputs.
 
-    Real inputs may be as those of an example that was not drawn. Raises `WrongInputs` for an artifact that does not say
-    how its inputs were drawn, or has no example.
+    If `real_inputs` is set, the artifact needs only an example. Raises `WrongInputs` for an artifact that does not
+    record its random inputs, or has no example.
     """
     size, drawn = traced_size(artifact), artifact.manifest.drawn
     if size is None or not (drawn or real_inputs):
@@ -198,13 +198,13 @@ def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
 
 
 def require_inference(artifact: Artifact, evaluate: Path | None) -> None:
-    """Raise `BadOption` where a step of training is to be judged by samples."""
+    """Raise `BadOption` for an evaluation of an artifact for training."""
     if evaluate is not None and artifact.manifest.train:
         raise BadOption(f"--eval needs inference, but {artifact.folder} is for training", fix="leave out --eval")
 
 
 def require_writable(folder: Path) -> None:
-    """Raise `OutputNotWritable` before anything heavy where the result could not be kept."""
+    """Raise `OutputNotWritable`, before any heavy work, if the result could not be written."""
     if not can_be_revised(folder):
         raise OutputNotWritable(
             f"{folder} is not writable, so it cannot be marked as validated",
@@ -213,7 +213,7 @@ def require_writable(folder: Path) -> None:
 
 
 def cut_notes(data: Dataset | None, seq: int) -> Iterator[str]:
-    """The note on samples that are longer than the programs take."""
+    """Yield a note on samples that are longer than the programs accept."""
     cut = 0 if data is None else longer_than(data, seq)
     if data is not None and cut:
         yield f"{cut} of the {len(data)} samples of {data.file.name} were truncated to the artifact's {seq} tokens"
@@ -222,7 +222,7 @@ def cut_notes(data: Dataset | None, seq: int) -> Iterator[str]:
 def write_validation(
     artifact: Artifact, validation: ValidationReport | GenerationReport, evaluation: Evaluation | None, machine: str
 ) -> bool:
-    """Write what was measured into the artifact, and where; whether a signature was dropped."""
+    """Write the results and the machine into the artifact; return whether a signature was dropped."""
     told = validation.model_copy(update={"notes": (*validation.notes, f"validated after it was made, on {machine}")})
     require_same(artifact, artifact.folder)
     report = read_report(artifact)

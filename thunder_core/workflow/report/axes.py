@@ -1,4 +1,4 @@
-"""Axes: from values to places on a drawing, with ticks at round numbers."""
+"""Axes: they map values to positions in a plot, and have ticks at round numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STEPS = (1, 2, 2.5, 5, 10)
 
 @dataclass(frozen=True)
 class Tick:
-    """A place on an axis and what is written there."""
+    """A position on an axis, and its label."""
 
     at: float
     text: str
@@ -19,7 +19,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Axis:
-    """A stretch of a drawing, from `begin` to `end`, that stands for the values from `low` to `high`."""
+    """A part of a plot, from `begin` to `end`, that shows the values from `low` to `high`."""
 
     low: float
     high: float
@@ -28,36 +28,36 @@ class Axis:
     logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        """The place of a value; what lies outside is put at the edge."""
+        """Return the position of a value; values outside the axis are put at the edge."""
         ends = (self.low, self.high, max(value, self.low))
         low, high, value = map(math.log10, ends) if self.logarithmic else ends
         share = min(1.0, (value - low) / (high - low))
         return round(self.begin + share * (self.end - self.begin), 2)
 
     def ticks(self, text: Callable[[float], str], about: int = 5, *, whole: bool = False) -> tuple[Tick, ...]:
-        """Some `about` ticks at round values; only whole ones, where what is counted has no parts."""
+        """Return about `about` ticks at round values; only whole values if `whole` is set."""
         about = max(1, min(about, int(self.high - self.low))) if whole else about
         values = _powers(self.low, self.high, about) if self.logarithmic else _round_values(self.low, self.high, about)
         return tuple(Tick(self(value), text(value)) for value in values if not whole or value == int(value))
 
 
 def linear(values: Iterable[float], begin: float, end: float, *, from_zero: bool) -> Axis:
-    """An axis that holds all values, with a little room; or that begins at zero, as bars need it."""
+    """Return an axis for all values, with a small margin, or from zero for bars."""
     low, high = _extent(values)
     room = 0.05 * (high - low) or abs(high) * 0.05 or 1.0
     return Axis(0.0 if from_zero else low - room, high + (0.0 if from_zero and high > 0 else room), begin, end)
 
 
 def logarithmic(values: Iterable[float], begin: float, end: float) -> Axis:
-    """An axis by powers of ten that holds all values above zero."""
+    """Return an axis by powers of ten for all values above zero."""
     low, high = _extent(value for value in values if 0 < value < math.inf)
     first, last = math.floor(math.log10(low)), math.floor(math.log10(high)) + 1
     return Axis(10.0**first, 10.0**last, begin, end, logarithmic=True)
 
 
 def _extent(values: Iterable[float]) -> tuple[float, float]:
-    found = list(values) or [1.0]
-    return min(found), max(found)
+    listed = list(values) or [1.0]
+    return min(listed), max(listed)
 
 
 def _round_values(low: float, high: float, about: int) -> list[float]:

@@ -18,7 +18,7 @@ SCHEMA_VERSION: Literal[1] = 1
 
 
 class Gpu(ReportFacts):
-    """One GPU that PyTorch can use."""
+    """A GPU that PyTorch can use."""
 
     name: str
     capability: str
@@ -26,12 +26,12 @@ class Gpu(ReportFacts):
 
 
 class Environment(ReportFacts):
-    """The environment that a result may depend on besides the model and the recipe."""
+    """The environment that a result may depend on, apart from the model and the recipe."""
 
     python: str
     torch: str
     libraries: dict[str, str]
-    """Versions of the other libraries that matter and are installed."""
+    """The versions of other installed libraries that may affect the result."""
     platform: str
     processor: str
     cores: int
@@ -54,11 +54,11 @@ class ModelFacts(ReportFacts):
     device: str
     notes: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
-    """The weights that are random, and those of the checkpoint that are left out: they belong to every verdict."""
+    """The random weights, and the unused weights of the checkpoint, which are part of every verdict."""
 
 
 class RecipeFacts(ReportFacts):
-    """The recipe that was applied, with the options that were in force."""
+    """The recipe that was applied, with its options."""
 
     name: str
     options: dict[str, str] = Field(default_factory=dict)
@@ -69,7 +69,7 @@ class RecipeFacts(ReportFacts):
 
 
 class Degraded(ReportFacts):
-    """A part of the recipe that this machine could not have: why, and what would bring it."""
+    """A part of the recipe that was skipped on this machine: the reason, and the fix."""
 
     part: str
     reason: str
@@ -77,7 +77,7 @@ class Degraded(ReportFacts):
 
 
 class StageTime(ReportFacts):
-    """The time that a stage of the pipeline took."""
+    """The time of a stage of the pipeline."""
 
     name: str
     seconds: float
@@ -91,10 +91,10 @@ class TraceSummary(ReportFacts):
     stage: str
     made_by: str
     lines: int
-    """Bound symbols at the top level."""
+    """The number of bound symbols at the top level."""
     seconds: float
     changed: int
-    """Lines that are not those of the stage before."""
+    """The number of lines that differ from the previous stage."""
 
 
 class ExecutorShare(ReportFacts):
@@ -102,33 +102,33 @@ class ExecutorShare(ReportFacts):
 
     executor: str
     operations: int
-    """Of the computation."""
+    """The number of operations of the computation."""
     backward: int = 0
-    """Of what runs behind it: the tail, and the backwards that were compiled."""
+    """The number of operations of the tail and of the compiled backwards."""
     time_share: float | None = None
-    """What its part of the computation takes of the time of a call, 0 to 1, where that was measured."""
+    """The computation's share of the time of a call that the executor uses, 0 to 1; None if not measured."""
     backward_share: float | None = None
-    """The same of the backward; all parts together are 1."""
+    """The backward's share of the time of a call that the executor uses; all shares together are 1."""
 
 
 class ExecutorRefusal(ReportFacts):
-    """A refusal: what an executor of the recipe did not run, and why."""
+    """The operations that an executor of the recipe did not run, and the reason."""
 
     executor: str
     reason: str
     operations: int | None = None
-    """How many it was offered; none where it is not available at all."""
+    """The number of operations that it refused; None if the executor is not available."""
 
 
 class KernelChoice(ReportFacts):
-    """A kernel that an executor chose by a measurement: what was measured, and how many operations run by it."""
+    """A kernel that an executor chose by a measurement, and the number of operations that use it."""
 
     executor: str
     choice: str
     operations: int
 
 
-Refused = ExecutorRefusal  # the name that it had before, for whoever imports that
+Refused = ExecutorRefusal  # the earlier name, for code that imports it
 
 
 class OperationCount(ReportFacts):
@@ -139,18 +139,18 @@ class OperationCount(ReportFacts):
 
 
 class MemoryPoint(ReportFacts):
-    """Bytes that tensors take after a bound symbol of a final trace, without inputs and parameters; estimated."""
+    """An estimate of the bytes of tensors after a bound symbol of a final trace, without inputs and parameters."""
 
     line: int
     bytes: int
     peak: int = 0
-    """The most while the bound symbol runs, with what it makes for itself alone."""
+    """The largest number of bytes while the bound symbol runs, including its temporaries."""
     trace: str = "computation"
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The most bytes that tensors take, and the bound symbol that runs then."""
+    """The largest number of bytes of tensors, and the bound symbol that runs at that time."""
 
     bytes: int
     line: int
@@ -162,33 +162,33 @@ class ConstraintFacts(ReportFacts):
 
     program: int
     number: str
-    """The path of the size or number that it is about."""
+    """The path of the size or number."""
     condition: str
-    """Python."""
+    """The condition as a Python expression."""
     names: str = ""
     """The paths of the other symbols in the condition."""
     needed: str
-    """Who needed it: a line of the program's, a range, or the compiler."""
+    """The origin of the constraint: a line of the program, a range, or the compiler."""
 
 
 class ExecutorComparison(ReportFacts):
-    """The results of an executor for the same operations, compared with eager PyTorch's as they were computed."""
+    """The results of an executor for the same operations, compared with eager PyTorch while they were computed."""
 
     executor: str
     operations: tuple[str, ...]
-    """What the executor computes in one: a single operation, or those of a match or a fused region."""
+    """The operations that the executor computes together: one operation, a match or a fused region."""
     claims: int
-    """How many bound symbols of all programs it is, forward and backward."""
+    """The number of such bound symbols in all programs, forward and backward."""
     compared: int
-    """How many calls of them were compared."""
+    """The number of their calls that were compared."""
     largest: float
-    """The largest difference of values, which is within rounding."""
+    """The largest difference of values, which rounding explains."""
     left_out: str = ""
-    """Why they were not compared; empty where they were."""
+    """The reason why they were not compared; empty if they were."""
 
 
 class ComparisonFacts(ReportFacts):
-    """The comparison of executors with eager PyTorch as they ran, which the artifact's programs do not repeat."""
+    """The comparison of executors with eager PyTorch during the run; the artifact's programs do not repeat it."""
 
     by: str
     """The executor that compared the others."""
@@ -197,20 +197,20 @@ class ComparisonFacts(ReportFacts):
     @property
     def summary(self) -> str:
         """The number of claims that were compared, their executors, and the largest difference, in words."""
-        compared = [one for one in self.operations if not one.left_out]
-        left_out = sum(one.claims for one in self.operations if one.left_out)
+        compared = [comparison for comparison in self.operations if not comparison.left_out]
+        left_out = sum(comparison.claims for comparison in self.operations if comparison.left_out)
         rest = f"; {left_out} could not be compared" if left_out else ""
         if not compared:
             return f"nothing was compared{rest or ': eager PyTorch ran all operations'}"
-        names = ", ".join(dict.fromkeys(one.executor for one in compared))
-        largest = max(one.largest for one in compared)
-        claims = sum(one.claims for one in compared)
+        names = ", ".join(dict.fromkeys(comparison.executor for comparison in compared))
+        largest = max(comparison.largest for comparison in compared)
+        claims = sum(comparison.claims for comparison in compared)
         agree = f"{claims} claim{' of {} agrees' if claims == 1 else 's of {} agree'}".format(names)
         return f"{agree} with eager PyTorch; the largest difference is {largest:.2g}{rest}"
 
 
 class Report(ReportFacts):
-    """Everything about one run; written as report.json, report.md and report.html."""
+    """All facts about one run, written as report.json, report.md and report.html."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     thunder: str
@@ -222,9 +222,9 @@ class Report(ReportFacts):
     degraded: tuple[Degraded, ...] = ()
     sharp_edges: tuple[str, ...] = ()
     train: bool = False
-    """Whether what was optimized is a step of training: forward, loss and backward."""
+    """Whether a step of training was optimized: forward, loss and backward."""
     weights_bytes: int = 0
-    """The size of the weights in the artifact; 0 where they were not included."""
+    """The size of the weights in the artifact; 0 if they were not included."""
     stages: tuple[StageTime, ...] = ()
     traces: tuple[TraceSummary, ...] = ()
     executors: tuple[ExecutorShare, ...] = ()
@@ -233,23 +233,23 @@ class Report(ReportFacts):
     operations: tuple[OperationCount, ...] = ()
     memory: tuple[MemoryPoint, ...] = ()
     saved_bytes: int = 0
-    """What the forward of a step of training keeps for its backward; estimated."""
+    """An estimate of the bytes that the forward of a step of training saves for its backward."""
     recorded: str = ""
-    """Why the program has no backward of its own; empty where it has one."""
+    """The reason why the program has no compiled backward; empty if it has one."""
     validation_state: Literal["validated", "pending", "off"] = "off"
-    """`pending`: it can be validated only elsewhere, and has yet to be; `off`: nobody asked for it."""
+    """`pending`: it must still be validated on another machine; `off`: no validation was requested."""
     validation: ValidationReport | None = None
     generation: GenerationReport | None = None
-    """The validation of generation; None where single calls were validated, or nothing was."""
+    """The validation of generation; None if single calls were validated, or nothing was."""
     benchmark: BenchmarkReport | None = None
     dynamic: dict[str, tuple[int, int]] = Field(default_factory=dict)
-    """The ranges of the sizes that all of it is for, by the names of dimensions."""
+    """The ranges of sizes that the programs support, by the names of dimensions."""
     probed: str = ""
-    """Of which sizes in the ranges it was tried whether a program takes them."""
+    """The sizes in the ranges that were tested for a program that accepts them, in words."""
     programs: int = 0
-    """How many programs serve all calls; 0 in reports of versions that did not count them."""
+    """The number of programs; 0 in reports of earlier versions."""
     constraints: tuple[ConstraintFacts, ...] = ()
-    """What the programs want of sizes and numbers that differ from call to call."""
+    """The constraints of the programs on varying sizes and numbers."""
     points: tuple[BenchmarkReport, ...] = ()
     """The measurements at other sizes of the ranges."""
     generation_benchmarks: tuple[GenerationBenchmark, ...] = ()
@@ -257,25 +257,25 @@ class Report(ReportFacts):
 
     @property
     def inside(self) -> InsideReport | None:
-        """The programs line by line beside eager PyTorch, as validation has looked into them."""
-        found = self.generation or self.validation
-        return None if found is None else found.inside
+        """The programs line by line compared with eager PyTorch, from the validation; None if there is none."""
+        report = self.generation or self.validation
+        return None if report is None else report.inside
 
     comparison: ComparisonFacts | None = None
-    """The comparison of each executor with eager PyTorch; None where no executor of the recipe does that."""
+    """The comparison of each executor with eager PyTorch; None if no executor of the recipe compares."""
     quantization: QuantizationReport | None = None
-    """The quantized model beside the float one; None where the recipe does not quantize, or nothing was validated."""
+    """The quantized model compared with the float model; None without quantization or without validation."""
     evaluation: Evaluation | None = None
-    """How the model does on real samples, before and after; None where none were named."""
+    """A metric of the model on real samples, before and after; None without samples."""
 
     @property
     def speed(self) -> BenchmarkReport | None:
-        """The measurement that tells how fast the model is: of its calls, or else of `generate`; None without one."""
+        """The measurement for the model's speed: of its calls, or else of `generate`; None without a measurement."""
         return self.benchmark or next(iter(self.generation_benchmarks), None)
 
     @property
     def memory_peak(self) -> Peak | None:
-        """The most that the program itself takes, without inputs and parameters; None where nothing is known."""
+        """The largest memory of the program, without inputs and parameters; None if it is not known."""
         if not any(point.bytes for point in self.memory):
             return None
         highest = max(self.memory, key=lambda point: max(point.bytes, point.peak))

@@ -11,13 +11,13 @@ from thunder_core.workflow.benchmark.report import BenchmarkCandidate, Benchmark
 from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 
 NAMES = ("model", "recipe", "dtype", "batch", "seq", "size", "call", "input")  # of the configuration
-FORMULA = ("=", "+", "-", "@")  # with which a cell begins that spreadsheets compute
+FORMULA = ("=", "+", "-", "@")  # spreadsheets evaluate cells that begin with these characters
 
 Row = dict[str, object]
 
 
 def render_csv(suite: BenchmarkSuite) -> str:
-    """The measurements as a table with a header; times in seconds, memory in bytes, RFC 4180 but for the line ends."""
+    """Return the measurements as a table with a header, in seconds and bytes, by RFC 4180 except for the line ends."""
     rows = [row_of(report, candidate) for report in suite.measured for candidate in report.candidates]
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
@@ -27,7 +27,7 @@ def render_csv(suite: BenchmarkSuite) -> str:
 
 
 def row_of(report: BenchmarkReport, candidate: BenchmarkCandidate) -> Row:
-    """One candidate at one size."""
+    """Return the row of one candidate at one size."""
     speedup = candidate.speedup
     leading = candidate is report.first
     return {
@@ -60,6 +60,6 @@ def _names(report: BenchmarkReport) -> Iterator[tuple[str, str]]:
 
 
 def inert(text: str) -> str:
-    """The text as one line that no spreadsheet takes for a formula."""
+    """Return a text as one line that no spreadsheet evaluates as a formula."""
     line = " ".join(printable(text).split())
     return f"'{line}" if line.startswith(FORMULA) else line

@@ -1,4 +1,4 @@
-"""The environment in which a run took place: interpreter, libraries and hardware."""
+"""The environment of a run: interpreter, libraries and hardware."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIBRARIES = ("transformers", "triton", "torchao", "safetensors", "numpy")
 
 
 def describe_environment() -> Environment:
-    """The environment of this process."""
+    """Return the environment of this process."""
     return Environment(
         python=platform.python_version(),
         torch=torch.__version__,
@@ -38,5 +38,5 @@ def _memory() -> int | None:
 
 
 def _gpu(index: int) -> Gpu:
-    found = torch.cuda.get_device_properties(index)
-    return Gpu(name=found.name, capability=f"{found.major}.{found.minor}", memory_bytes=found.total_memory)
+    gpu = torch.cuda.get_device_properties(index)
+    return Gpu(name=gpu.name, capability=f"{gpu.major}.{gpu.minor}", memory_bytes=gpu.total_memory)

@@ -14,7 +14,7 @@ from thunder_core.workflow.report import number_format
 
 @dataclass(frozen=True)
 class TimeFacts:
-    """A time of one contender, in seconds, beside the first contender's: of that itself, only the time."""
+    """A time of one contender in seconds, with its speed-up and verdict; the first contender has only the time."""
 
     seconds: float
     speedup: str
@@ -23,9 +23,9 @@ class TimeFacts:
 
 @dataclass(frozen=True)
 class GenerationRow:
-    """One contender at one size: its times, the tokens of a second, memory, and how its tokens differ.
+    """One contender at one size: its times, its tokens per second, its memory, and the difference of its tokens.
 
-    Each size begins with the contender that `leads`: with which the others are compared.
+    The first contender of each size `leads`: the others are compared with it.
     """
 
     size: str
@@ -40,12 +40,12 @@ class GenerationRow:
 
 
 def generation_rows(reports: Sequence[GenerationBenchmark]) -> list[GenerationRow]:
-    """The rows of all contenders, size by size."""
+    """Return the rows of all contenders, size by size."""
     return [generation_row(report, candidate) for report in reports for candidate in report.candidates]
 
 
 def generation_row(report: GenerationBenchmark, candidate: BenchmarkCandidate) -> GenerationRow:
-    """The row of one contender."""
+    """Return the row of one contender."""
     return GenerationRow(
         size=size_in_words(report.configuration),
         leads=candidate is report.first,
@@ -60,14 +60,14 @@ def generation_row(report: GenerationBenchmark, candidate: BenchmarkCandidate) -
 
 
 def time_facts(report: BenchmarkReport, name: str) -> TimeFacts:
-    """The time of a contender in a report or a part of it."""
-    candidate = next(one for one in report.candidates if one.name == name)
+    """Return the time of a contender in a report or in a part of a report."""
+    candidate = next(candidate for candidate in report.candidates if candidate.name == name)
     if candidate is report.first:
         return TimeFacts(candidate.median, "", None)
     return TimeFacts(candidate.median, speedup_text(candidate.speedup), report.verdict(candidate))
 
 
 def speedup_text(speedup: Interval) -> str:
-    """A speed-up and its 95% interval as pages write them."""
+    """Return a speed-up with its 95% interval, as pages write it."""
     value, low, high = map(number_format.times, (speedup.value, speedup.low, speedup.high))
     return f"{value} [{low}, {high}]"

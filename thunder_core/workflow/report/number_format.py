@@ -1,4 +1,4 @@
-"""Numbers as people read them: times, bytes, counts, errors and ratios."""
+"""Numbers formatted for people: times, bytes, counts, errors and ratios."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ COUNT_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def seconds(value: float) -> str:
-    """`22.1 ms`."""
+    """Return `22.1 ms`."""
     size, unit = time_unit(value)
     return f"{significant(value / size)} {unit}"
 
 
 def time_unit(value: float) -> tuple[float, str]:
-    """The unit in which a time is best written, with its size in seconds."""
+    """Return the best unit for a time, as its size in seconds and its name."""
     return next((unit for unit in TIME_UNITS if value >= unit[0]), TIME_UNITS[-1])
 
 
 def size(value: float) -> str:
-    """`1.21 MiB`."""
+    """Return `1.21 MiB`."""
     return next((f"{significant(value / unit)} {name}" for unit, name in BYTE_UNITS if value >= unit), f"{value:.0f} B")
 
 
 def count(value: float) -> str:
-    """`8.03B`; exact below a thousand."""
+    """Return `8.03B`; numbers below a thousand are exact."""
     return next((f"{significant(value / unit)}{name}" for unit, name in COUNT_UNITS if value >= unit), f"{value:g}")
 
 
 def error(value: float) -> str:
-    """`2.5e-07`; `0` where it is exact."""
+    """Return `2.5e-07`; `0` if the error is zero."""
     return "0" if value == 0 else f"{value:.1e}" if math.isfinite(value) else "∞"
 
 
 def times(value: float) -> str:
-    """`1.42` and the sign for times."""
+    """Return `1.42` with the multiplication sign."""
     return f"{significant(value)}{TIMES}" if math.isfinite(value) else "∞"
 
 
 def percent(share: float) -> str:
-    """A share of 1 as a percentage, whole where it is whole: never `100%` for less than all."""
+    """Return a share of 1 as a percentage, without decimals if it is whole; `100%` only for the entire amount."""
     text = f"{share:.2%}"
     return "99.99%" if text == "100.00%" and share < 1 else text.replace(".00%", "%")
 
 
 def significant(value: float) -> str:
-    """Three significant digits, without an exponent up to a million."""
+    """Return a number with three significant digits, without an exponent up to a million."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
@@ -56,7 +56,7 @@ def significant(value: float) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """The text, its middle left out where it is longer than `width` characters."""
+    """Return a text with its middle omitted if it is longer than `width` characters."""
     if len(text) <= width:
         return text
     head = (width - 1) // 2

@@ -15,19 +15,19 @@ from thunder_core.workflow.report.contents import ExecutorShare, MemoryPoint, Op
 from thunder_core.workflow.validation.report import OutputReport, QuantizationReport, ValidationReport
 
 WIDTH = 520
-LETTER = 6.6  # width of a letter of the labels
-LONGEST = 31  # letters of a label
-LONGEST_PATH = 43  # of a parameter's name, whose layer and whose end tell it from others
+LETTER = 6.6  # the width of a letter of a label
+LONGEST = 31  # the most letters of a label
+LONGEST_PATH = 43  # the most letters of a parameter's name; its layer and its end distinguish it
 ROW = 24
 STRIP = 56
 MOST_ROWS = 12
-TALLEST = 4  # times the slowest contender's median, above which a token's time is drawn at the edge
-COLOURS = 7  # that the style sheet has for executors; the rest share the last
+TALLEST = 4  # times above this multiple of the slowest contender's median are plotted at the edge
+COLOURS = 7  # the colours for executors in the style sheet; the other executors share the last colour
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A labelled bar; the text stands at its end."""
+    """A labelled bar, with a text at its end."""
 
     label: str
     full_label: str
@@ -49,7 +49,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class BarSegment:
-    """A part of a bar that is divided."""
+    """A segment of a divided bar."""
 
     label: str
     text: str
@@ -60,7 +60,7 @@ class BarSegment:
 
 @dataclass(frozen=True)
 class Shares:
-    """Bars of equal length, each divided among the same parties."""
+    """Bars of equal length, each divided among the same executors."""
 
     title: str
     height: float
@@ -69,7 +69,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Strip:
-    """All times of a candidate: a dot for each, a box over the middle half, a line at the median."""
+    """All times of a candidate: a dot for each, a box for the interquartile range, and a line at the median."""
 
     label: str
     text: str
@@ -92,7 +92,7 @@ class Strips:
 
 @dataclass(frozen=True)
 class Dumbbell:
-    """The largest errors of one output: eager's, the optimized one, and what is allowed."""
+    """The largest errors of one output: eager's error, the optimized model's error, and the allowed error."""
 
     label: str
     full_label: str
@@ -117,9 +117,9 @@ class Dumbbells:
 
 @dataclass(frozen=True)
 class Curve:
-    """Memory over the bound symbols of a trace: what is held is an area, and what they take while they run a line.
+    """Memory over the bound symbols of a trace: the allocated memory as an area, and the peaks within lines as a line.
 
-    `begins` are the places where another trace begins, with its name.
+    `begins` are the places at which another trace begins, with its name.
     """
 
     title: str
@@ -135,7 +135,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class TokenLine:
-    """The time of each token of one contender, as a path; the text stands beside its name."""
+    """The time of each token of one contender, as a path; `text` is written next to its name."""
 
     label: str
     text: str
@@ -145,7 +145,7 @@ class TokenLine:
 
 @dataclass(frozen=True)
 class TokenLines:
-    """The times of the tokens behind the first one, in their order, of all contenders on one pair of axes."""
+    """The times of the tokens after the first, in order, of all contenders on one pair of axes."""
 
     title: str
     height: float
@@ -157,12 +157,12 @@ class TokenLines:
 
 
 def stage_bars(stages: Sequence[StageTime]) -> Bars:
-    """Bars of the time of each stage, in the order of the pipeline."""
+    """Return bars of the time of each stage, in the order of the pipeline."""
     return _bars("Time of each stage", [(s.name, s.seconds, number_format.seconds(s.seconds)) for s in stages], "")
 
 
 def operation_bars(operations: Sequence[OperationCount]) -> Bars:
-    """The most frequent operations."""
+    """Return bars of the most frequent operations."""
     ranked = sorted(operations, key=lambda operation: -operation.count)
     hidden = ranked[MOST_ROWS:]
     rest = f"and {len(hidden)} more, with {sum(o.count for o in hidden)} calls in total" if hidden else ""
@@ -170,11 +170,11 @@ def operation_bars(operations: Sequence[OperationCount]) -> Bars:
 
 
 def layer_errors(quantization: QuantizationReport) -> Bars:
-    """The quantized layers that lose most, by the error of their results."""
-    found = [(layer.name, layer.error) for layer in quantization.ranked if layer.error is not None]
-    hidden = found[MOST_ROWS:]
+    """Return bars of the quantized layers with the largest errors of their results."""
+    layers = [(layer.name, layer.error) for layer in quantization.ranked if layer.error is not None]
+    hidden = layers[MOST_ROWS:]
     rest = f"and {len(hidden)} more, at most {hidden[0][1]:.2g}" if hidden else ""
-    rows = [(name, error, f"{error:.2g}") for name, error in found[:MOST_ROWS]]
+    rows = [(name, error, f"{error:.2g}") for name, error in layers[:MOST_ROWS]]
     return _bars("Error of each quantized layer", rows, rest)
 
 
@@ -189,13 +189,13 @@ def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars
 
 
 def label_room(labels: Iterable[str], most: int = LONGEST) -> float:
-    """The width that the longest of these labels takes, with a gap; none has more letters than `most`."""
+    """Return the width of the longest label with a gap; labels are shortened to `most` letters."""
     longest = max((len(number_format.shortened(label, most)) for label in labels), default=0)
     return longest * LETTER + 12
 
 
 def executor_shares(executors: Sequence[ExecutorShare]) -> Shares:
-    """Bars of the operations and, if measured, the time of each executor; in training also for the backward."""
+    """Return bars of the operations and, if measured, the time of each executor; in training also for the backward."""
     trains = any(e.backward for e in executors)
     of_forward = " of the forward" if trains else ""
     measured: list[tuple[str, list[float | None], Callable[[float], str]]] = [
@@ -205,11 +205,11 @@ def executor_shares(executors: Sequence[ExecutorShare]) -> Shares:
         ("time of the backward", [e.backward_share for e in executors], number_format.percent),
     ]
     rows = [row for row in measured if any(value is not None for value in row[1])]
-    drawn = []
+    bars = []
     for number, (name, values, text) in enumerate(rows):
         parts = [(e.executor, value or 0.0, text(value or 0)) for e, value in zip(executors, values, strict=True)]
-        drawn.append((name, 22.0 + number * 58, _segments(parts)))
-    return Shares("Operations by executor", len(rows) * 58 + 4, tuple(drawn))
+        bars.append((name, 22.0 + number * 58, _segments(parts)))
+    return Shares("Operations by executor", len(rows) * 58 + 4, tuple(bars))
 
 
 def _segments(parts: Sequence[tuple[str, float, str]]) -> tuple[BarSegment, ...]:
@@ -224,7 +224,7 @@ def _segments(parts: Sequence[tuple[str, float, str]]) -> tuple[BarSegment, ...]
 
 
 def time_strips(benchmark: BenchmarkReport) -> Strips:
-    """The distribution of the times of each candidate."""
+    """Return the distribution of the times of each candidate."""
     left = label_room(text for c in benchmark.candidates for text in (c.name, _median_text(c))) + 8
     unit, name = number_format.time_unit(benchmark.first.median)
     shown = [value for c in benchmark.candidates for value in c.seconds if value <= _fence(c)]
@@ -234,7 +234,7 @@ def time_strips(benchmark: BenchmarkReport) -> Strips:
 
 
 def _fence(candidate: BenchmarkCandidate) -> float:
-    """The largest time that is drawn, three interquartile ranges above the third quartile; larger times are counted."""
+    """Return the largest plotted time: three interquartile ranges above the third quartile."""
     return candidate.third_quartile + 3 * candidate.spread
 
 
@@ -245,7 +245,7 @@ def _median_text(candidate: BenchmarkCandidate) -> str:
 
 def _strip(candidate: BenchmarkCandidate, axis: Axis, unit: float, y: float) -> Strip:
     fence = _fence(candidate)
-    # a golden-ratio sequence spreads the dots evenly, the same way every time
+    # a golden-ratio sequence spreads the dots evenly and reproducibly
     dots = [
         (axis(value / unit), round(y + 4 + (number * 0.618034) % 1 * 28, 2))
         for number, value in enumerate(candidate.seconds)
@@ -262,7 +262,7 @@ def _strip(candidate: BenchmarkCandidate, axis: Axis, unit: float, y: float) -> 
 
 
 def error_dumbbells(validation: ValidationReport) -> Dumbbells:
-    """The largest error of each output and eager's own error, the worst first."""
+    """Return the largest error of each output and eager's own error, the worst first."""
     shown, hidden = validation.ranked[:MOST_ROWS], validation.ranked[MOST_ROWS:]
     allowed = {o.name: validation.allowed(o) for o in shown}
     left = label_room((o.name for o in shown), LONGEST_PATH)
@@ -291,7 +291,7 @@ def _dumbbell(output: OutputReport, axis: Axis, allowed: float, y: float) -> Dum
 
 
 def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
-    """The bytes that are alive after each bound symbol and while it runs, trace after trace."""
+    """Return the allocated bytes after each bound symbol and while it runs, trace after trace."""
     left, top, bottom = 62.0, 26.0, 170.0
     across = Axis(1, max(len(points), 2), left, WIDTH - 10)
     upwards = linear((max(p.bytes, p.peak) for p in points), bottom, top, from_zero=True)
@@ -322,7 +322,7 @@ def _steps(heights: Sequence[float], across: Axis) -> str:
 
 
 def token_lines(generation: GenerationBenchmark) -> TokenLines:
-    """The median time of each token after the first, which shows a growing cache and stalls."""
+    """Return the median time of each token after the first, which shows a growing cache and stalls."""
     left, top, bottom = 44.0, 12.0, 170.0
     latest = [median(text.seconds[1:] or text.seconds) for text in generation.texts]
     unit, name = number_format.time_unit(max(latest))

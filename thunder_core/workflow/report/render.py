@@ -1,4 +1,4 @@
-"""A report as pages: Markdown for terminals and code hosts, one self-contained HTML file for browsers."""
+"""A report as pages: Markdown for terminals and code hosts, and one self-contained HTML file for browsers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from thunder_core.workflow.validation.report import GenerationReport, Validation
 
 
 def as_shown(value: object) -> object:
-    """A value as a template writes it: text without control characters; markup of the templates stays markup."""
+    """Return a value as a template writes it: strings without control characters; template markup is unchanged."""
     if not isinstance(value, str):
         return value
     text = printable(value)
@@ -48,7 +48,7 @@ SHOWN_FIGURE: frozenset[Verdict] = frozenset({"faster", "slower"})
 
 
 def plural(number: int, noun: str) -> str:
-    """A number of things: `1 input`, `2 inputs`."""
+    """Return a number with its noun: `1 input`, `2 inputs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -60,28 +60,29 @@ TEMPLATES.globals.update(generation_rows=generation_rows)
 
 @dataclass(frozen=True)
 class Headline:
-    """One of the big figures at the top."""
+    """A large figure at the top of the page."""
 
     title: str
     figure: str
     detail: str
     mood: str
-    """`good`, `warning`, `bad` or `plain`: the colour, and the sign beside it."""
+    """`good`, `warning`, `bad` or `plain`: determines the colour and the sign."""
 
 
 def render_markdown(report: Report) -> str:
-    """The report as GitHub-flavoured Markdown."""
+    """Return the report as GitHub-flavoured Markdown."""
     return TEMPLATES.get_template("report.md.j2").render(**parts_of(report))
 
 
 def render_html(report: Report) -> str:
-    """The report as one HTML file that needs neither network nor script."""
-    drawn = {"plots": plots_of(report), "token_plots": [plots.token_lines(one) for one in report.generation_benchmarks]}
-    return TEMPLATES.get_template("report.html.j2").render(**parts_of(report), **drawn, moods=MOODS)
+    """Return the report as one HTML file that needs neither network nor script."""
+    token_plots = [plots.token_lines(benchmark) for benchmark in report.generation_benchmarks]
+    graphics = {"plots": plots_of(report), "token_plots": token_plots}
+    return TEMPLATES.get_template("report.html.j2").render(**parts_of(report), **graphics, moods=MOODS)
 
 
 def parts_of(report: Report) -> dict[str, object]:
-    """The report, and the values that both pages derive from it."""
+    """Return the report, and the values that both pages derive from it."""
     return {
         "report": report,
         "headlines": headlines_of(report),
@@ -101,14 +102,14 @@ PAGES: dict[str, Callable[[Report], str]] = {
 
 
 def write_report(report: Report, folder: Path) -> None:
-    """Write report.json, report.md and report.html into a folder that exists."""
+    """Write report.json, report.md and report.html into an existing folder."""
     for name, render in PAGES.items():
         (folder / name).write_text(render(report), encoding="utf-8")
 
 
 def plots_of(report: Report) -> dict[str, object]:
-    """Each plot by its name; None where the report has no data for it."""
-    drawn = {
+    """Return each plot by name; None if the report has no data for it."""
+    named_plots = {
         "strips": report.benchmark and plots.time_strips(report.benchmark),
         "dumbbells": report.validation and report.validation.outputs and plots.error_dumbbells(report.validation),
         "stages": report.stages and plots.stage_bars(report.stages),
@@ -117,13 +118,12 @@ def plots_of(report: Report) -> dict[str, object]:
         "layers": report.quantization and plots.layer_errors(report.quantization),
         "curve": any(point.bytes for point in report.memory) and plots.memory_curve(report.memory),
     }
-    return {name: plot or None for name, plot in drawn.items()}
+    return {name: plot or None for name, plot in named_plots.items()}
 
 
 def headlines_of(report: Report) -> tuple[Headline, ...]:
-    """The headlines: verdict, speed and error."""
-    found = [_verdict(report), *_speed(report), *_error(report)]
-    return tuple(found)
+    """Return the headlines: verdict, speed and error."""
+    return (_verdict(report), *_speed(report), *_error(report))
 
 
 def _verdict(report: Report) -> Headline:
@@ -148,7 +148,9 @@ def _verdict(report: Report) -> Headline:
             "Verdict", "Validated, other weights", f"{'; '.join(report.model.caveats)}; {against}", "warning"
         )
     if is_slower(report):
-        return Headline("Verdict", "Validated, slower than eager", f"take another recipe here; {against}", "warning")
+        return Headline(
+            "Verdict", "Validated, slower than eager", f"use another recipe on this machine; {against}", "warning"
+        )
     if report.degraded:
         skipped = f"{plural(len(report.degraded), 'part')} of the recipe skipped on this machine"
         return Headline("Verdict", "Validated, degraded", f"{skipped}; {against}", "warning")
@@ -156,7 +158,7 @@ def _verdict(report: Report) -> Headline:
 
 
 def is_slower(report: Report) -> bool:
-    """Whether what was made is measured to be slower than eager PyTorch."""
+    """Whether the optimized model was measured to be slower than eager PyTorch."""
     measured = report.speed
     return (
         measured is not None and len(measured.candidates) > 1 and measured.verdict(measured.candidates[1]) == "slower"
@@ -174,7 +176,7 @@ def _generation_verdict(generation: GenerationReport) -> Headline:
 
 
 def _compared(validation: ValidationReport) -> str:
-    """The values that were compared, in words: outputs, gradients in training, and side effects."""
+    """Return the compared values in words: outputs, gradients in training, and side effects."""
     gradients = sum(output.is_gradient for output in validation.outputs)
     effects = sum(output.is_state for output in validation.outputs)
     counts = {"output": len(validation.outputs) - gradients - effects, "gradient": gradients, "side effect": effects}
@@ -198,7 +200,7 @@ def _speed(report: Report) -> list[Headline]:
 
 
 def warning_of(report: Report) -> str:
-    """The warning at the top of the page if the recipe makes the model slower; otherwise empty."""
+    """Return the warning at the top of the page if the recipe makes the model slower; otherwise an empty string."""
     if report.speed is None or len(report.speed.candidates) < 2:
         return ""
     second = report.speed.candidates[1]
@@ -209,7 +211,7 @@ def warning_of(report: Report) -> str:
 
 
 def mood_of(report: BenchmarkReport, candidate: BenchmarkCandidate) -> str:
-    """The mood of a verdict: `good` if faster, `bad` if slower, `warning` if the measurement is unstable."""
+    """Return the mood of a verdict: `good` if faster, `bad` if slower, `warning` if the measurement is unstable."""
     return MOODS[report.verdict(candidate)]
 
 

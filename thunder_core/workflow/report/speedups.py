@@ -1,4 +1,4 @@
-"""The pages of a benchmark: speed-ups of many configurations side by side, and the times behind each."""
+"""The pages of a benchmark: the speed-ups of all configurations on one axis, and the times of each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Intervals:
 
 
 def render_benchmark(suite: BenchmarkSuite) -> str:
-    """The measurements as one HTML file that needs neither network nor script."""
+    """Return the measurements as one HTML file that needs neither network nor script."""
     models = {report.configuration.get("model", "") for report in suite.reports}
     return TEMPLATES.get_template("bench.html.j2").render(
         suite=suite,
@@ -51,18 +51,18 @@ def render_benchmark(suite: BenchmarkSuite) -> str:
         parts=[
             (configuration_name(report, suite) or "Times", report, time_strips(report)) for report in suite.measured
         ],
-        token_plots=[token_lines(one) for one in suite.generations],
+        token_plots=[token_lines(generation) for generation in suite.generations],
     )
 
 
 def render_benchmark_markdown(suite: BenchmarkSuite) -> str:
-    """The measurements as GitHub-flavoured Markdown: a table for each configuration."""
+    """Return the measurements as GitHub-flavoured Markdown: a table for each configuration."""
     parts = [(configuration_name(report, suite), report) for report in suite.reports]
     return TEMPLATES.get_template("bench.md.j2").render(suite=suite, parts=parts)
 
 
 def configuration_name(report: BenchmarkReport, suite: BenchmarkSuite) -> str:
-    """The part of a configuration that differs from the others of the suite: `batch 1, seq 128`."""
+    """Return the part of a configuration that differs from the others of the suite: `batch 1, seq 128`."""
     others = [other.configuration for other in suite.measured]
     differing = {
         key: value for key, value in report.configuration.items() if any(other.get(key) != value for other in others)
@@ -71,7 +71,7 @@ def configuration_name(report: BenchmarkReport, suite: BenchmarkSuite) -> str:
 
 
 def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
-    """The speed-ups of every candidate but the first, in every configuration, on one axis."""
+    """Return the speed-ups of every candidate except the first, in every configuration, on one axis."""
     rows = [
         (_label(report, candidate, suite), candidate.speedup, mood_of(report, candidate))
         for report in suite.measured

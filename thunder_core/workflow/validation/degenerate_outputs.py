@@ -11,7 +11,7 @@ import torch
 from thunder_core.foundation.errors import AllZero, NotFinite, ValidationError
 from thunder_core.workflow.validation.report import OutputReport, ValidationReport
 
-MOST_NAMES = 4  # that a note lists
+MOST_NAMES = 4  # the most names in a note
 
 ACCEPT = "if this is intended, use --allow-non-finite (in Python: allow_non_finite=True); the report records it"
 

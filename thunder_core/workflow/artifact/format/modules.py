@@ -9,7 +9,7 @@ from typing import Any
 
 from thunder_core.workflow.artifact.format.manifest import Step
 
-# Another process cannot import from a script, and `builtins` has the object that was bound last.
+# Another process cannot import from a script, and these modules hold the objects that were bound last.
 PASSED_OVER = frozenset({"__main__", "__mp_main__", "builtins"})
 # Most objects in modules have these types. They are not searched: they contain nothing, or name their own contents.
 PLAIN = frozenset(

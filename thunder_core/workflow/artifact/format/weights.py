@@ -133,7 +133,7 @@ def view_of(stored: torch.Tensor, facts: WeightFacts) -> torch.Tensor:
     """Return a weight as a view of a stored tensor."""
     dtype: torch.dtype = getattr(torch, facts.dtype)
     flat = stored.reshape(-1)
-    if flat.dtype != dtype:  # bytes; some at the end may belong to another dtype
+    if flat.dtype != dtype:  # bytes; some at the end may belong to another weight
         flat = flat[: flat.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
     return torch.as_strided(flat, facts.shape, facts.stride, flat.storage_offset() + facts.offset)
 

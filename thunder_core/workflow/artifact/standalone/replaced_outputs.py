@@ -13,7 +13,7 @@ from thunder_core.foundation import plugins
 from thunder_core.tracing.library.model_output import ModelOutput
 from thunder_core.workflow.artifact.format.packages import PRESENT, imports_of, package_of
 
-NEW = "new"  # the function of epilogues that makes an object
+NEW = "new"  # the function with which epilogues make objects
 BASE = "transformers.utils.generic:ModelOutput"
 NAME = ModelOutput.__name__
 IMPORT = f"from {ModelOutput.__module__} import {NAME}"

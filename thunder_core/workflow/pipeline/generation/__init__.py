@@ -1,1 +1,1 @@
-"""Generation: the calls that `generate` makes, their coverage, speed and findings."""
+"""Generation: the calls of `generate`, and their coverage, speed and validation."""

@@ -1,4 +1,4 @@
-"""Going on with a prompt, token by token, by the programs of an artifact alone: nothing is traced."""
+"""Generating text from a prompt, token by token, with only the programs of an artifact: nothing is traced."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MAKE_ANEW = (
 
 @dataclass(frozen=True)
 class Token:
-    """One token that follows, the seconds that it took, and whether the text ends with it."""
+    """A generated token, the seconds that it took, and whether the text ends with it."""
 
     id: int
     seconds: float
@@ -59,7 +59,7 @@ Hear = Callable[[Token], object]
 
 
 class WeightReading(NamedTuple):
-    """The bytes of the weights, which each token reads, and the bytes per second that memory gives."""
+    """The bytes of the weights, all of which each token reads, and the memory bandwidth in bytes per second."""
 
     weights: int
     bandwidth: float
@@ -67,7 +67,7 @@ class WeightReading(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Generator(ABC):
-    """An artifact that goes on with texts, by its programs alone."""
+    """An artifact that generates text with only its programs."""
 
     artifact: Artifact
     loaded: LoadedModel
@@ -76,24 +76,24 @@ class Generator(ABC):
 
     @abstractmethod
     def most_new_tokens(self, prompt: int) -> int:
-        """The greatest number of tokens that may follow a prompt of so many; 0 where the prompt itself is too long."""
+        """Return the largest number of new tokens after a prompt of `prompt` tokens; 0 if the prompt is too long."""
 
     @property
     @abstractmethod
     def served(self) -> str:
-        """The lengths that the artifact's programs serve, in words."""
+        """The lengths that the artifact's programs support, in words."""
 
     @abstractmethod
     def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
-        """Choose `count` tokens behind a prompt, or up to the one that ends the text; `hear` is told of each."""
+        """Generate `count` tokens after a prompt, or up to the token that ends the text; call `hear` with each."""
 
     def reading(self) -> WeightReading | None:
-        """The weights beside the bandwidth of memory; None for a model so small that caches hold it."""
+        """Return the size of the weights and the memory bandwidth; None for a model that fits into caches."""
         weights = weight_bytes(self.loaded.model)
         return WeightReading(weights, memory_bandwidth(self.loaded.model.device)) if weights >= LARGE else None
 
     def tokenizer(self) -> Any:
-        """The tokenizer that lies beside the model; raises `BadData` where there is none."""
+        """Return the tokenizer in the model's folder; raise `BadData` if there is none."""
         origin = find_origin(request_of(self.artifact.manifest.source))
         return tokenizer_beside(
             origin,
@@ -103,7 +103,7 @@ class Generator(ABC):
         )
 
     def new_tokens(self, prompt: Sequence[int], asked: int | None) -> int:
-        """The number of tokens that may follow a prompt; raises `BadOption` and `SequenceTooLong`."""
+        """Return the number of tokens to generate after a prompt; raise `BadOption` and `SequenceTooLong`."""
         vocabulary = self.loaded.config.get_text_config().vocab_size
         if not prompt:
             raise BadOption("the prompt has no tokens", fix=PROMPT_FIX)
@@ -125,16 +125,16 @@ class Generator(ABC):
 
 
 class TokenListener(BaseStreamer):
-    """A streamer of the transformers library that tells of each token and of its time; the prompt comes first."""
+    """A streamer of the transformers library that reports each token and its time; the prompt comes first."""
 
     def __init__(self, hear: Hear, ends: frozenset[int]) -> None:
-        """`ends` are the tokens that end a text."""
+        """Report tokens to `hear`; `ends` are the tokens that end a text."""
         self.hear, self.ends = hear, ends
         self.had_prompt = False
         self.began = time.perf_counter()
 
     def put(self, value: torch.Tensor) -> None:
-        """Tell of a token, [1]; of the prompt, which is the first value, nothing is told."""
+        """Report a token of shape [1]; the first value is the prompt, which is not reported."""
         if not self.had_prompt:
             self.had_prompt = True
             return
@@ -143,7 +143,7 @@ class TokenListener(BaseStreamer):
         self.began = time.perf_counter()
 
     def end(self) -> None:
-        """Do nothing: all tokens have been told of."""
+        """Do nothing: all tokens have been reported."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,7 @@ class LibraryGenerator(Generator):
     lengths: GenerationLengths
 
     def most_new_tokens(self, prompt: int) -> int:
-        """The tokens that a prompt leaves of the longest text; those of an encoder's leave as many as there may be."""
+        """Return the tokens that the longest text has left after a prompt; all new tokens for an encoder-decoder."""
         if prompt > self.lengths.prompt_length:
             return 0
         return self.lengths.new_tokens if self.loaded.config.is_encoder_decoder else self.lengths.total - prompt
@@ -166,7 +166,7 @@ class LibraryGenerator(Generator):
         return f"prompts of up to {self.lengths.prompt_length} tokens, and {self.lengths.total} tokens in total"
 
     def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
-        """Choose tokens by the model's own settings of generation, which `sampling` goes before."""
+        """Generate tokens with the model's generation config, which `sampling` overrides."""
         ids = torch.tensor([prompt], device=self.loaded.model.device)
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
@@ -183,19 +183,19 @@ class LibraryGenerator(Generator):
 
 @dataclass(frozen=True)
 class ServedLengths:
-    """The lengths that an artifact's programs serve: tokens of a call, and tokens that are cached before it."""
+    """The lengths that an artifact's programs support: tokens in a call, and tokens in the cache before it."""
 
     tokens: int
     cached: int
 
     def new_tokens(self, prompt: int) -> int:
-        """The greatest number of tokens that may follow a prompt of so many; 0 where the prompt itself is too long."""
-        behind_prompt = self.cached - prompt + 2  # the last token is returned and never read
+        """Return the largest number of new tokens after a prompt of `prompt` tokens; 0 if the prompt is too long."""
+        behind_prompt = self.cached - prompt + 2  # the last token is returned, but never read
         last_read = (prompt - 1) // self.tokens * self.tokens
         return max(behind_prompt, 1) if last_read <= self.cached else 0
 
 
-# In the order in which `generate` of the transformers library has them.
+# In the order of `generate` of the transformers library.
 WARPERS: dict[str, Callable[[Any], LogitsProcessor]] = {
     "temperature": TemperatureLogitsWarper,
     "top_k": TopKLogitsWarper,
@@ -206,18 +206,18 @@ NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}  # values that change n
 
 @dataclass(frozen=True, eq=False)
 class StepGenerator(Generator):
-    """An artifact of calls with a cache (`--dynamic cache=0:N`): a prompt is read in parts, then token by token."""
+    """An artifact of calls with a cache (`--dynamic cache=0:N`), which reads a prompt in parts, then single tokens."""
 
     lengths: ServedLengths
 
     def most_new_tokens(self, prompt: int) -> int:
-        """The tokens that a prompt leaves of what the cache holds."""
+        """Return the number of tokens that the cache has room for after a prompt."""
         return self.lengths.new_tokens(prompt)
 
     @property
     def served(self) -> str:
-        """The tokens that the cache holds."""
-        return f"its cache holds {self.lengths.cached}"
+        """The number of tokens in the cache."""
+        return f"its cache has room for {self.lengths.cached}"
 
     def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
         """Choose tokens by the model's own settings of generation, which `sampling` overrides."""
@@ -237,7 +237,7 @@ class StepGenerator(Generator):
                 return
 
     def _scores(self, unread: list[int], cache: DynamicCache) -> torch.Tensor:
-        """The logits behind the tokens that the cache holds and those that are yet to be read, [1, vocabulary]."""
+        """Return the logits after the cached and the unread tokens, of shape [1, vocabulary]."""
         cached = {cache_argument(self.loaded.model): cache}
         for start in range(0, len(unread), self.lengths.tokens):
             ids = torch.tensor([unread[start : start + self.lengths.tokens]], device=self.loaded.model.device)
@@ -247,7 +247,7 @@ class StepGenerator(Generator):
         return logits[:, -1].float()
 
     def _chosen(self, scores: torch.Tensor, *, draws: bool) -> torch.Tensor:
-        """The likeliest token, or one that is drawn, [1]."""
+        """Return the most likely token, or a sampled token, of shape [1]."""
         return torch.multinomial(scores.softmax(-1), 1)[0] if draws else scores.argmax(-1)
 
 
@@ -263,17 +263,17 @@ def warpers_of(loaded: LoadedModel, sampling: Sampling) -> LogitsProcessorList:
 
 
 def ends_of(loaded: LoadedModel) -> frozenset[int]:
-    """The tokens that end a text, by the model's own settings of generation."""
+    """Return the tokens that end a text, from the model's generation config."""
     settings = loaded.model.generation_config
     end = None if settings is None else settings.eos_token_id
     return frozenset(() if end is None else [end] if isinstance(end, int) else end)
 
 
 def open_generator(folder: Path, consent: Consent = NO_CONSENT) -> Generator:
-    """An artifact that goes on with texts.
+    """Open an artifact that generates text.
 
-    Raises what `load` raises, and `CannotGenerate` where the artifact has no programs for it. Nothing is traced: calls
-    that no program takes raise `WrongInputs`.
+    Raises the errors of `load`, and `CannotGenerate` if the artifact has no programs for generation. Nothing is traced:
+    calls that no program accepts raise `WrongInputs`.
     """
     artifact = open_artifact(folder)
     require_authentic(artifact, consent)
@@ -289,7 +289,7 @@ def open_generator(folder: Path, consent: Consent = NO_CONSENT) -> Generator:
 
 
 def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
-    """The lengths that an artifact serves; raises `CannotGenerate` where its programs go on with no text."""
+    """Return the lengths that an artifact supports; raise `CannotGenerate` if its programs cannot generate text."""
     ranges = {name: (size, size) for name, size in manifest.drawn.items()} | dict(manifest.dynamic)
     if manifest.train or "cache" not in ranges:
         kind = "a step of training" if manifest.train else "calls without a KV cache"
@@ -312,7 +312,7 @@ class TextPieces:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        """`tokenizer` has `decode`."""
+        """Decode tokens with `tokenizer.decode`."""
         self.tokenizer = tokenizer
         self.ids: list[int] = []
         self.returned = ""

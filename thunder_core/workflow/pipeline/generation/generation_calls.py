@@ -1,4 +1,4 @@
-"""The calls that `generate` makes of a model: observed in eager PyTorch, so that their sizes can be symbolic."""
+"""The calls of a model by `generate`, which are observed in eager PyTorch to find the sizes to make symbolic."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from thunder_core.workflow.pipeline.session.dynamic import named_places, sizes_o
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.generation import generated
 
-DIMENSIONS = ("batch", "seq", "cache")  # a size that two of them name is of the last
-STEPS = 3  # the prompt, and a token behind each of two lengths of a cache
+DIMENSIONS = ("batch", "seq", "cache")  # a size that two of them name belongs to the last
+STEPS = 3  # the prompt, and a token after each of two lengths of a cache
 
 
 @dataclass
 class ObservedSizes:
-    """The least and the greatest size at each place of the calls, and the names by which a recipe knows the places."""
+    """The smallest and the largest size at each place of the calls, and the recipe's names of the places."""
 
     session: Session
     recipe: Recipe
@@ -34,7 +34,7 @@ class ObservedSizes:
     _seen: set[frozenset[str]] = field(default_factory=set)
 
     def note(self, inputs: dict[str, Any]) -> None:
-        """Note the sizes of one call."""
+        """Record the sizes of one call."""
         sizes = sizes_of(inputs)
         for place, size in sizes.items():
             least, greatest = self.ends.get(place, (size, size))
@@ -50,7 +50,7 @@ class ObservedSizes:
                 self.dimensions.setdefault(dimension, {}).setdefault(name, set()).update(places)
 
     def arguments(self, lengths: GenerationLengths) -> tuple[SymbolicArgument, ...]:
-        """The sizes that differ from call to call, each with the range that it has for all of these lengths."""
+        """Return the sizes that differ between calls, each with its range for all of these lengths."""
         found: dict[str, SymbolicArgument] = {}
         for dimension in DIMENSIONS:
             for name, places in self.dimensions.get(dimension, {}).items():
@@ -60,7 +60,7 @@ class ObservedSizes:
         return tuple(found.values())
 
     def _greatest(self, dimension: str, places: Iterable[str], lengths: GenerationLengths) -> int:
-        """The greatest size that a name of a dimension has; that of a cache grows by one with each step."""
+        """Return the largest size for a name of a dimension; the size of a cache grows by one with each step."""
         if dimension == "batch":
             return lengths.batch
         if dimension == "seq":
@@ -72,7 +72,7 @@ class ObservedSizes:
         return least != greatest
 
     def _longest_call(self, lengths: GenerationLengths) -> int:
-        """The most tokens of one call: those of a prompt, or where there is no cache all tokens."""
+        """Return the most tokens of one call: the longest prompt or, without a cache, all tokens."""
         places = [place for name in self.dimensions.get("seq", {}).values() for place in name]
         ids = max((self.ends[place][1] for place in places if "input_ids" in place), default=1)
         return lengths.prompt_length if ids <= lengths.prompt_length else lengths.total
@@ -80,13 +80,13 @@ class ObservedSizes:
 
 @dataclass(frozen=True, eq=False)
 class EagerGenerator:
-    """A model in eager PyTorch that generates by the method that transforms put in the place of its own, if any do."""
+    """A model in eager PyTorch that generates with the transforms' replacement of its method, if there is one."""
 
     model: Any
     transforms: Sequence[Transform]
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """The result of that method."""
+        """Return the result of the method."""
         methods = [transform.methods(self.model).get("generate") for transform in self.transforms]
         method = next(filter(None, reversed(methods)), type(self.model).generate)
         return method(self.model, *args, **kwargs)
@@ -95,9 +95,9 @@ class EagerGenerator:
 def observed_sizes(
     session: Session, recipe: Recipe, lengths: GenerationLengths, eager: EagerGenerator
 ) -> ObservedSizes:
-    """The sizes of the calls that `generate` makes in eager PyTorch at the ends of these lengths.
+    """Return the sizes of the calls that `generate` makes in eager PyTorch at the ends of these lengths.
 
-    Raises `CannotGenerate` where it fails.
+    Raises `CannotGenerate` if `generate` fails.
     """
     found = ObservedSizes(session, recipe)
     with observed_calls(session.model, found):
@@ -115,7 +115,7 @@ def observed_sizes(
 
 @contextmanager
 def observed_calls(model: torch.nn.Module, found: ObservedSizes) -> Iterator[None]:
-    """While this lasts, the sizes of each call of the model are noted."""
+    """While the block runs, record the sizes of each call of the model."""
 
     def note(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         found.note(kwargs)
@@ -128,5 +128,5 @@ def observed_calls(model: torch.nn.Module, found: ObservedSizes) -> Iterator[Non
 
 
 def inputs_of(session: Session, prompts: Prompts, seed: int) -> dict[str, torch.Tensor]:
-    """The prompts that are drawn with a seed."""
+    """Return random prompts for a seed."""
     return drawn_prompts(session.loaded, **prompts._asdict(), seed=seed)

@@ -1,7 +1,7 @@
-"""The contenders of Thunder where `generate` is measured: eager PyTorch, and torch.compile with both kinds of cache.
+"""The contenders in measurements of `generate`: eager PyTorch, and torch.compile with both kinds of cache.
 
-Each has the model's parameters and code, and is another object than the model: what a compiler leaves on an object, no
-other contender meets.
+Each contender has the model's parameters and code, but is a separate object, so that changes by a compiler do not
+affect other contenders.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ Model = TypeVar("Model", bound=torch.nn.Module)
 
 
 def twin_of(model: Model) -> Model:
-    """An object of its own with the very parameters, buffers and submodules of a model."""
+    """Return a separate object with the same parameters, buffers and submodules as a model."""
     return copy.copy(model)
 
 
 def eager(model: PreTrainedModel) -> Contender:
-    """The model itself, as eager PyTorch runs it."""
+    """Return the model itself, run by eager PyTorch."""
     return Contender(model)
 
 
 def inductor(model: PreTrainedModel) -> Contender:
-    """The model's forward under `torch.compile` with symbolic sizes, for the library's dynamic cache."""
+    """Return the model with its forward compiled by `torch.compile` with symbolic sizes, for the dynamic cache."""
     twin = twin_of(model)
     vars(twin)["forward"] = torch.compile(model.forward, dynamic=True)
     return Contender(twin)
 
 
 def inductor_static(model: PreTrainedModel) -> Contender:
-    """The library's own way: a static cache, and `torch.compile` of the calls behind the prompt.
+    """Return the library's own method: a static cache, and `torch.compile` for the calls after the prompt.
 
-    On a CPU it has to be asked for, by a field that the library documents for that (`CompileConfig`); its default mode
-    there is that of GPUs, CUDA graphs, which a CPU does without.
+    On a CPU, this must be requested by a field that the library documents (`CompileConfig`). Its default mode is for
+    GPUs, with CUDA graphs, which a CPU does not have.
     """
     config = CompileConfig(mode="reduce-overhead" if model.device.type == "cuda" else "default")
     vars(config)["_compile_all_devices"] = True

@@ -1,4 +1,4 @@
-"""The programs that `generate` calls: acquired by running it, until prompts of all lengths need no other."""
+"""The programs that `generate` calls: traced by running it, until prompts of all lengths need no other program."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from thunder_core.workflow.pipeline.generation.generation_calls import STEPS, in
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.generation import generated
 
-MAX_PROGRAMS = 16  # that may share the lengths: a model that needs more specializes too much for them
-MAX_PROMPTS = 64  # that are tried near the numbers which constraints name
+MAX_PROGRAMS = 16  # a model that needs more programs specializes too much for these lengths
+MAX_PROMPTS = 64  # the most prompts that are tried near the numbers in constraints
 INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
 @dataclass(frozen=True)
 class GenerationCoverage:
-    """The programs of a session that are to generate within some lengths."""
+    """The programs of a session that must generate within some lengths."""
 
     session: Session
     lengths: GenerationLengths
 
     @property
     def programs(self) -> list[Program]:
-        """The programs that there are, in the order in which they were traced."""
+        """The programs in the order in which they were traced."""
         return list(specializations_of(self.session.compiled).programs)[::-1]
 
     def trace(self, new_tokens: int) -> Program:
-        """Generate so many tokens behind the longest prompts; the program that the last of them takes."""
+        """Generate tokens after the longest prompts; return the program that ran last."""
         self._generate(self.lengths.largest, new_tokens)
         return last_program(self.session.compiled)
 
     def complete(self) -> str:
-        """Generate behind prompts of each kind, and of lengths near the numbers in constraints; what was tried.
+        """Generate after prompts of each kind and of lengths near numbers in constraints; return them in words.
 
-        Raises `RangeNotServed` where that needs more than `MAX_PROGRAMS`, or makes a call that no program serves.
+        Raises `RangeNotServed` if more than `MAX_PROGRAMS` programs are needed, or if no program accepts a call.
         """
         asked: set[Prompts] = set()
         while (prompts := next((one for one in self._probes() if one not in asked), None)) is not None:
@@ -49,7 +49,7 @@ class GenerationCoverage:
         return f"tried {len(asked)} prompts: the ends, and the lengths next to each number in a constraint"
 
     def require_all_served(self) -> None:
-        """Raise `RangeNotServed` where there are too many programs, or where a call was not served by one."""
+        """Raise `RangeNotServed` if there are too many programs, or if no program accepted a call."""
         count, traced = len(self.programs), specializations_of(self.session.compiled).misses
         if count > MAX_PROGRAMS or traced > count:
             raise self._not_served()
@@ -59,9 +59,10 @@ class GenerationCoverage:
         self.require_all_served()
 
     def _probes(self) -> Iterator[Prompts]:
-        """Yield prompts of each kind, then such as long as a number that a constraint names.
+        """Yield prompts of each kind, then prompts whose length is near a number in a constraint.
 
-        These may be by a token longer or by two shorter, so that the tokens behind them meet the number too.
+        The lengths are up to one token longer or two tokens shorter, so that the generated tokens also reach the
+        number.
         """
         yield from self.lengths.all_kinds()
         numbers = {

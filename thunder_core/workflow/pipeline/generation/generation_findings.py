@@ -1,4 +1,4 @@
-"""The validation of a session that generates: of a model that was just compiled, as of an artifact."""
+"""The validation of a session that generates, for a new model and for an artifact."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from thunder_core.workflow.pipeline.session.session import Advance, Session
 from thunder_core.workflow.validation.generation import validate_generation
 from thunder_core.workflow.validation.report import GenerationReport
 
-UNTRACED = 1  # how far the seed of prompts to validate on is from that of traced ones
+UNTRACED = 1  # the difference of the seed for validation from the seed of the traced prompts
 
 
 def generation_report(
     session: Session, lengths: GenerationLengths, seed: int, *, allow_non_finite: bool, advance: Advance
 ) -> GenerationReport:
-    """The comparison with eager generation, behind prompts that were not traced; raises as `validate_generation` does.
+    """Return the comparison with eager generation on new prompts; raise the errors of `validate_generation`.
 
-    `seed` is that of the prompts that were traced.
+    `seed` is the seed of the traced prompts.
     """
     prompts = [(str(one), inputs_of(session, one, seed + UNTRACED)) for one in lengths.tried()]
     return validate_generation(

@@ -1,4 +1,4 @@
-"""Measuring `generate`: contenders in turn, each token of theirs timed by a streamer, and their tokens compared."""
+"""Measuring `generate`: contenders run in turn, a streamer times each token, and the tokens are compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from thunder_core.workflow.benchmark.timing import HOST_RESOLUTION
 Tensors = Mapping[str, torch.Tensor]
 Rounds = Mapping[str, Sequence[Sequence[float]]]
 
-# Greedy, and to the last token that was asked for: whatever else a model's own settings say of sampling and of ends.
+# Greedy, up to the last requested token, regardless of the model's own settings for sampling and stopping.
 GREEDY: Mapping[str, object] = {
     "do_sample": False,
     "num_beams": 1,
@@ -39,37 +39,37 @@ GREEDY: Mapping[str, object] = {
 
 @dataclass(frozen=True, eq=False)
 class Contender:
-    """A model whose `generate` is measured, with the arguments that are its own, such as another kind of cache."""
+    """A model whose `generate` is measured, with its own arguments, such as another kind of cache."""
 
     model: Any
     options: Mapping[str, object] = field(default_factory=dict)
 
 
 class TokenClock(BaseStreamer):
-    """Notes when each token is there: `generate` gives the prompt first, and then every token on the host."""
+    """Records the time of each token: `generate` passes the prompt first, and then every token on the host."""
 
     def __init__(self) -> None:
         """Start the clock."""
         self.moments: list[float] = []
         self.begin = time.perf_counter()
 
-    def put(self, value: torch.Tensor) -> None:  # noqa: ARG002 - the library gives it
-        """Note the time of one token of each prompt."""
+    def put(self, value: torch.Tensor) -> None:  # noqa: ARG002 - the library passes it
+        """Record the time of one token of each prompt."""
         self.moments.append(time.perf_counter())
 
     def end(self) -> None:
-        """Do nothing: the last token has been noted."""
+        """Do nothing: the last token has been recorded."""
 
     @property
     def seconds(self) -> list[float]:
-        """The time of each token since the one before it; of the first since the call."""
+        """The time of each token since the previous token, or since the call for the first."""
         moments = [self.begin, *self.moments[1:]]
         return [max(after - before, HOST_RESOLUTION) for before, after in pairwise(moments)]
 
 
 @dataclass(eq=False)
 class TokenTimes:
-    """Calls of one contender's `generate`, with the times of all tokens of each call, and the tokens of the last."""
+    """Calls of one contender's `generate`, with the times of all tokens of each call, and the last call's tokens."""
 
     contender: Contender
     prompt: Tensors
@@ -78,15 +78,15 @@ class TokenTimes:
     tokens: torch.Tensor | None = None
 
     def __call__(self) -> None:
-        """Generate once; raises `CannotGenerate` where other than the tokens that were asked for come."""
+        """Generate once; raise `CannotGenerate` if the number of tokens is wrong."""
         self.tokens, seconds = timed_tokens(self.contender, self.prompt, self.new_tokens)
         self.rounds.append(seconds)
 
 
 def timed_tokens(contender: Contender, prompt: Tensors, new_tokens: int) -> tuple[torch.Tensor, list[float]]:
-    """The tokens that a contender generates, [batch, new_tokens] int64 on the CPU, and the seconds of each place.
+    """Return the generated tokens, [batch, new_tokens] int64 on the CPU, and the seconds of each token.
 
-    Raises `CannotGenerate` where `generate` gives more tokens or fewer than it was asked for.
+    Raises `CannotGenerate` if `generate` returns more or fewer tokens than requested.
     """
     clock = TokenClock()
     found = contender.model.generate(
@@ -114,16 +114,16 @@ def measure_generation(
     progress: Callable[[int, int], None] = say_nothing,
     seconds: float | None = None,
 ) -> GenerationBenchmark:
-    """Measure the `generate` of contenders in turn, greedily; the first is the one that the others are compared with.
+    """Measure `generate` of contenders in turn, greedily; the others are compared with the first contender.
 
-    `prompt` holds `input_ids`, [batch, length] int64, and whatever else `generate` is given by name. `configuration`
-    has the facts that set this measurement apart from others (`measure`); batch and lengths are added to it. Each
-    contender generates once before anything counts, and `warmed` is called then. Seconds are those of a clock on the
-    host, when a token is there. With `memory` one more call of each counts the bytes that a call takes at its peak.
-    `seconds` bound the rounds as those of `measure`.
+    `prompt` has `input_ids`, [batch, length] int64, and other keyword arguments of `generate`. `configuration` has the
+    facts that distinguish this measurement from others (`measure`); batch and lengths are added. Each contender
+    generates once before anything is timed, and then `warmed` is called. Seconds are measured by a clock on the host
+    when a token arrives. If `memory` is set, another call of each contender measures its peak memory. `seconds` limits
+    the rounds as in `measure`.
 
-    Raises `CannotGenerate` where a contender does not give the tokens that it was asked for, and `BadOption` for fewer
-    than two runs.
+    Raises `CannotGenerate` if a contender does not return the requested tokens, and `BadOption` for fewer than two
+    runs.
     """
     batch, length = prompt["input_ids"].shape
     facts = {**(configuration or {}), "batch": str(batch), "size": f"{length} + {new_tokens} tokens"}
@@ -155,7 +155,7 @@ def measure_generation(
 
 
 def part_of(whole: BenchmarkReport, call: str, seconds: Mapping[str, list[float]]) -> BenchmarkReport:
-    """The report of a part of the calls, by the seconds of each round."""
+    """Return the report of a part of the calls, from the seconds of each round."""
     first = next(iter(seconds.values()))
     return BenchmarkReport(
         machine=whole.machine,
@@ -169,7 +169,7 @@ def part_of(whole: BenchmarkReport, call: str, seconds: Mapping[str, list[float]
 
 
 def compared_tokens(recorders: Mapping[str, TokenTimes], rounds: Rounds) -> list[GeneratedTokens]:
-    """The tokens of each contender beside those of the first, and the median time of each place."""
+    """Return the tokens of each contender compared with the first, and the median time of each token."""
     expected = next(iter(recorders.values())).tokens
     return [
         generated_tokens(name, recorder.tokens, expected, [median(times) for times in zip(*rounds[name], strict=True)])
@@ -181,7 +181,7 @@ def compared_tokens(recorders: Mapping[str, TokenTimes], rounds: Rounds) -> list
 def generated_tokens(
     name: str, tokens: torch.Tensor, expected: torch.Tensor, seconds: Sequence[float]
 ) -> GeneratedTokens:
-    """The facts about tokens, [batch, new_tokens], beside those that were expected."""
+    """Return the facts about tokens, [batch, new_tokens], compared with the expected tokens."""
     differs = (tokens != expected).any(dim=0).nonzero()
     return GeneratedTokens(
         name=name,

@@ -1,4 +1,4 @@
-"""The tolerance of an artifact: what it says of itself, within what its recipe allows, or what its user asks for."""
+"""The tolerance of an artifact: its own, within the limits of its recipe, or the user's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from thunder_core.workflow.pipeline.request.recipes import find_recipe
 
 
 def tolerance_of(artifact: Artifact, dtype: torch.dtype, asked: tuple[str, ...] = ()) -> Tolerance:
-    """The tolerance that an artifact keeps, where its recipe allows no less; `asked` are its user's own bounds.
+    """Return an artifact's tolerance, limited by its recipe's; `asked` are the user's own bounds.
 
-    An artifact cannot loosen it: whoever wrote one could have written any number.
+    An artifact cannot increase the tolerance, because its author could have written any number.
     """
     bound = recipes_tolerance(artifact, dtype)
     stored = artifact.manifest.tolerance
@@ -24,20 +24,20 @@ def tolerance_of(artifact: Artifact, dtype: torch.dtype, asked: tuple[str, ...] 
 
 
 def recipes_tolerance(artifact: Artifact, dtype: torch.dtype) -> Tolerance:
-    """The tolerance of the recipes that an artifact names, as far as they are installed here.
+    """Return the tolerance of the recipes that an artifact names, if they are installed here.
 
-    That of a recipe in a file of its user, which nobody names here, is the usual one.
+    A recipe in a user's file, which is not installed, has the default tolerance.
     """
     manifest = artifact.manifest
     names = [name for name in recipe_names(manifest.recipe or "default") if is_installed(name)]
     try:
         return find_recipe(names or "default", manifest.options if names else {}).loosest_tolerance(dtype)
-    except ThunderError:  # options of parts that are not here
+    except ThunderError:  # options of parts that are not installed
         return find_recipe(names, {}).loosest_tolerance(dtype) if names else Recipe().tolerance(dtype)
 
 
 def is_installed(name: str) -> bool:
-    """Whether a recipe of that name is installed here."""
+    """Whether a recipe of this name is installed."""
     try:
         find_recipe(name, {})
     except ThunderError:

@@ -1,4 +1,4 @@
-"""`--recipe auto`: the recipe that fits a model and a machine best, and why."""
+"""`--recipe auto`: the recipe that fits a model and a machine best, and the reasons."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ ANY_MODULE, ANY_TRANSFORMER, GENERATION = "default", "hf-transformers", "hf-gene
 
 @dataclass(frozen=True)
 class Choice:
-    """The recipes that were chosen, by their names, with the reasons, in words, for each and against others."""
+    """The names of the selected recipes, with the reasons for each and against others, in words."""
 
     names: tuple[str, ...]
     reasons: tuple[str, ...]
 
 
 def asks_for_choice(recipe: Named) -> bool:
-    """Whether one of the recipes that are named is to be chosen."""
+    """Whether one of the named recipes is `auto`."""
     given = recipe if isinstance(recipe, list | tuple) else (recipe,)
     return any(AUTO in recipe_names(one) for one in given if isinstance(one, str))
 
 
 def with_choice(recipe: Named, choice: Choice) -> tuple[object, ...]:
-    """The recipes that are named, with those that were chosen in the place of `auto`."""
+    """Return the named recipes with the selected recipes in place of `auto`."""
     given = recipe if isinstance(recipe, list | tuple) else (recipe,)
     parts = [part for one in given for part in (recipe_names(one) if isinstance(one, str) else (one,))]
     return tuple(chosen for part in parts for chosen in (choice.names if part == AUTO else (part,)))
@@ -39,10 +39,10 @@ def with_choice(recipe: Named, choice: Choice) -> tuple[object, ...]:
 def choose_recipe(
     model_type: str | None, device: torch.device | None = None, target: str = "", *, generates: bool = False
 ) -> Choice:
-    """Choose a recipe for a model type of transformers, None for any other module, and the device that it is on.
+    """Select a recipe for a model type of transformers, or None for another module, and the device of the model.
 
-    Of the recipes that are made for the type, the one is taken that does most of what `default` does not do, if the
-    machine has what it requires; else `hf-transformers`, or `default`.
+    Of the recipes for the type whose requirements the machine meets, the recipe that adds most to `default` is
+    selected; otherwise `hf-transformers`, or `default`.
     """
     fitting = list(_fitting(model_type))
     reasons, best = [], None
@@ -63,14 +63,14 @@ def choose_recipe(
 
 
 def _fitting(model_type: str | None) -> Iterator[Recipe]:
-    """The recipes that are made for a model type."""
+    """Yield the recipes for a model type."""
     for listed in plugins.listing("recipes"):
         if listed.reason is None and model_type in (kind := recipe_class(listed.name)).families:
             yield kind()
 
 
 def _does(recipe: Recipe) -> tuple[int, int, str]:
-    """A key that is least for the recipe that does most beside `default`, and of those that do the same is broadest."""
+    """Return a sort key: first the recipes that add most to `default`, then the recipes for most families."""
     usual = set(map(str, recipe_class(ANY_MODULE)().all_executors()))
     more = {str(one) for one in recipe.all_executors()} - usual
     return -len(more) - len(recipe.all_transforms()), -len(recipe.families), recipe.title

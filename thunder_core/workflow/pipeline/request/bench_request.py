@@ -1,4 +1,4 @@
-"""The request of a benchmark: against whom, and at which sizes; checked before PyTorch is imported."""
+"""The request of a benchmark: its contenders and sizes, checked before PyTorch is imported."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from thunder_core.foundation.plugins import unknown_name
 from thunder_core.workflow.pipeline.request.request import Request
 
 OURS = "thunder"
-# Whom Thunder may be measured against, and who that is; `bench.py` says how each is made.
+# The contenders that Thunder may be compared with, and their descriptions; `bench.py` makes them.
 PREPARED = "prepared"
 AGAINST: dict[str, str] = {
     "eager": "eager PyTorch with the loaded model",
     PREPARED: "eager PyTorch with the model that the recipe prepares",
     "inductor": "torch.compile",
 }
-# And whom where `generate` is measured; `generation_contenders.py` says how each is made.
+# The contenders in measurements of `generate`; `generation_contenders.py` makes them.
 GENERATION_AGAINST: dict[str, str] = {
     **AGAINST,
     "inductor-static": "torch.compile with the static cache of transformers",
@@ -33,12 +33,12 @@ def require_contender(_: str, name: str) -> None:
 
 
 def names_in(_: str, text: str) -> tuple[str, ...]:
-    """The names in a list such as `eager,inductor`."""
+    """Return the names in a list such as `eager,inductor`."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def numbers_in(option: str, text: str) -> tuple[int, ...]:
-    """The numbers in a list such as `1,4,16`; raises `BadOption`."""
+    """Return the numbers in a list such as `1,4,16`; raise `BadOption`."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and word.isascii() and len(word) < 20 for word in words):
         raise BadOption(f"{option} is {text!r}, which is not a list of numbers", fix=f"write it as {option} 1,4,16")
@@ -47,9 +47,9 @@ def numbers_in(option: str, text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """A benchmark: contenders by name, batches and sequence lengths, rounds, threads, and a file of real inputs.
+    """A benchmark: contenders by name, batch sizes and sequence lengths, rounds, threads, and a file of real inputs.
 
-    One that `generates` is of `generate`, with prompts of one length, and so many new tokens behind them.
+    If `generates` is set, it measures `generate`, with prompts of one length and a number of new tokens.
     """
 
     against: tuple[str, ...] | None = option(
@@ -88,14 +88,14 @@ class BenchRequest:
     generates: bool = False
 
     def contenders(self, subjects: int) -> tuple[str, ...]:
-        """Whom so many subjects are measured against: where nobody was named, eager beside one, nobody beside two."""
+        """Return the contenders for this number of subjects; by default eager for one subject, and none for two."""
         if self.against is None:
             return ("eager",) if subjects == 1 else ()
         return self.against
 
 
 def check_bench_request(bench_request: BenchRequest, subjects: int = 1) -> None:
-    """Raise UnknownName for a contender that does not exist, and BadOption for sizes that cannot be.
+    """Raise UnknownName for a contender that does not exist, and BadOption for invalid sizes.
 
     Two subjects are compared with each other, and need no contender.
     """
@@ -106,7 +106,7 @@ def check_bench_request(bench_request: BenchRequest, subjects: int = 1) -> None:
 
 
 def refuse_other_task(bench_request: BenchRequest) -> None:
-    """Raise `BadOption` for what is said of calls where `generate` is measured, and the other way round."""
+    """Raise `BadOption` for options of calls in a measurement of `generate`, and for the opposite case."""
     of_calls = {"--seq": bench_request.seqs != (None,), "--input": bench_request.input is not None}
     against = sorted({*(bench_request.against or ())} - {*AGAINST})
     of_generation = {

@@ -1,4 +1,4 @@
-"""The request of `thunder debug`: what else is to be found out, and where a reproduction is written."""
+"""The request of `thunder debug`: its additional checks, and the folder for a reproduction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.foundation.options import option, require_values
 
 @dataclass(frozen=True)
 class DebugRequest:
-    """Whether values that are not finite are traced to their lines, and the folder for what reproduces a fault."""
+    """Whether the lines that create non-finite values are found, and the folder for the reproduction of a fault."""
 
     nan: bool = option(
         False,
@@ -27,9 +27,9 @@ class DebugRequest:
 
 
 def check_debug_request(request: DebugRequest, *, generates: bool = False) -> None:
-    """Raise `OutputExists` for a folder that is there already, before anything heavy.
+    """Raise `OutputExists` if the folder exists, before any heavy work.
 
-    Raises `BadOption` for details of a single call where generation is examined.
+    Raises `BadOption` for options of a single call if generation is checked.
     """
     require_values(request)
     given = {"--nan": request.nan, "--out": request.out is not None}

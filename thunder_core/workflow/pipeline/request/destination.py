@@ -1,4 +1,4 @@
-"""The artifact's destination: chosen and checked before anything heavy."""
+"""The artifact's destination, which is selected and checked before any heavy work."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SUFFIX = ".thunder"
 
 
 def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str, within: Path | None = None) -> Path:
-    """The folder to write: the one asked for, or a free name in the working folder, or `within` another.
+    """Return the requested folder, or a free name in the working folder or in `within`.
 
-    Raises `OutputExists` and `OutputNotWritable`. Nothing is left on the disk.
+    Raises `OutputExists` and `OutputNotWritable`. Nothing remains on the disk.
     """
     named = re.sub(r"[^\w.+-]+", "-", recipe)
     stem = f"{file_stem(model)}-{named}"
@@ -33,19 +33,19 @@ def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str
 
 
 def check_destination(request: Request) -> None:
-    """Raise `OutputExists` or `OutputNotWritable` where the artifact could not be written."""
+    """Raise `OutputExists` or `OutputNotWritable` if the artifact could not be written."""
     choose_destination(request.out, force=request.force, model="model", recipe="recipe")
 
 
 def free_name(parent: Path, stem: str) -> Path:
-    """`STEM.thunder`, or the first of `STEM-2.thunder`, `STEM-3.thunder`, ... that does not exist."""
+    """Return `STEM.thunder`, or the first of `STEM-2.thunder`, `STEM-3.thunder`, ... that does not exist."""
     first = parent / f"{stem}{SUFFIX}"
     others = (parent / f"{stem}-{number}{SUFFIX}" for number in itertools.count(2))
     return next(path for path in itertools.chain([first], others) if not os.path.lexists(path))
 
 
 def file_stem(name: str) -> str:
-    """A model's name as part of a file name."""
+    """Return a model's name as part of a file name."""
     return re.sub(r"[^\w.-]+", "-", name.rstrip("/").rpartition("/")[2]).strip("-.") or "model"
 
 

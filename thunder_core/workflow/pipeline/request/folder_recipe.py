@@ -1,4 +1,4 @@
-"""The recipe that a model's folder ships, which is run where its user says that it is trusted."""
+"""The recipe in a model's folder, which runs only if the user trusts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE = "thunder_recipe.py"
 
 
 def folder_recipe(request: Request) -> Path | None:
-    """The file of the recipe that the folder of a request's model ships; None where there is none."""
+    """Return the recipe file in the folder of a request's model; None if there is none."""
     if request.model.model is None:
         return None
     path = Path(request.model.model).expanduser() / FILE
@@ -20,9 +20,9 @@ def folder_recipe(request: Request) -> Path | None:
 
 
 def trusted_recipe(request: Request) -> Path | None:
-    """The file of the recipe that a request trusts; None where it trusts none.
+    """Return the recipe file that a request trusts; None if it trusts none.
 
-    Raises `BadOption` where it is to be trusted, and the model's folder ships none.
+    Raises `BadOption` if the request trusts a recipe, but the model's folder has none.
     """
     if not request.trust_recipe:
         return None
@@ -36,7 +36,7 @@ def trusted_recipe(request: Request) -> Path | None:
 
 
 def with_trusted_recipe(request: Request) -> Request:
-    """The request with the recipe of the model's folder added to those that are named, where it is trusted."""
+    """Return the request with the recipe of the model's folder added, if the request trusts it."""
     path = trusted_recipe(request)
     if path is None:
         return request

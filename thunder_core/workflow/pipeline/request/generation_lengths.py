@@ -1,4 +1,4 @@
-"""The lengths of generation that a request asks for, as far as the model was built for them."""
+"""The requested lengths of generation, within the model's limits."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.workflow.models.inputs.sequence import longest_sequence
 from thunder_core.workflow.pipeline.request.request import Request
 
-USUAL_LENGTH = 128  # tokens, of a prompt and of what follows
+USUAL_LENGTH = 128  # tokens, of a prompt and of the generated text
 USUAL_BATCH = 8
 
 
 def lengths_of(config: PretrainedConfig, request: Request) -> GenerationLengths:
-    """The lengths that were asked for, or the usual ones as far as the model has positions for them.
+    """Return the requested lengths, or the defaults within the model's number of positions.
 
-    Raises `SequenceTooLong` for those that the model was not built for.
+    Raises `SequenceTooLong` for lengths that exceed the model's positions.
     """
     most = longest_sequence(config)
     prompt, new = request.prompt_length, request.new_tokens

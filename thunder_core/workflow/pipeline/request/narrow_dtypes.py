@@ -1,4 +1,4 @@
-"""The cost of a dtype that a processor has no instructions for, such as bfloat16 on many of them."""
+"""The cost of a dtype without instructions on the processor, such as bfloat16 on many processors."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ INSTRUCTIONS: Mapping[str, Processor] = {
     "bfloat16": Processor(("avx512_bf16", "amx_bf16", "bf16")),
     "float16": Processor(("avx512_fp16", "amx_fp16", "asimdhp")),
 }
-# Measured with AVX2 alone, a matrix of 2048 x 2048: 1.9 times as long for 1 row, 9 times for 128.
+# Measured with AVX2 only, for a matrix of 2048 x 2048: 1.9 times as long for 1 row, and 9 times for 128 rows.
 COST = (
     "{reason}, so {dtype} is converted to float32 in each product: about twice as long for one token, up to ten times "
-    "for many; --dtype float32 avoids that, with {wide} of weights in memory of their own in place of {narrow}"
+    "for many; --dtype float32 avoids that, but loads {wide} of weights into memory instead of {narrow}"
 )
 
 
 def cost_of_narrow_dtype(dtype: str, device: torch.device, weights: int) -> str:
-    """The cost of a dtype by its name, for so many bytes of weights, in words; empty where there are instructions."""
+    """Return the cost of a dtype for this many bytes of weights, in words; empty if the processor has instructions."""
     processor = INSTRUCTIONS.get(dtype)
     reason = None if processor is None else processor.missing_on(device)
     if reason is None:

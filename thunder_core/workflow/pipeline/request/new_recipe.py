@@ -1,4 +1,4 @@
-"""The start of a recipe: a file that is documented and runs, and a test of it."""
+"""Templates for a new recipe: a documented file that runs, and its test."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from thunder_core.recipe import Lookaside, Recipe, RecipeOptions, Transform
 class {kind}(Recipe):
     """The recipe {title}, in one line.
 
-    Then what it is for, and what it costs. Use it with `thunder optimize MODEL --recipe {file}`, or beside others:
+    Add its purpose and its cost. Use it with `thunder optimize MODEL --recipe {file}`, or combined with others:
     `--recipe hf-llama3 --recipe {file}`.
     """
 
-    # The model types of transformers that it takes; empty for every torch.nn.Module.
+    # The model types of transformers that it supports; empty for every torch.nn.Module.
     families: ClassVar[tuple[str, ...]] = ()
-    # Who may claim bound symbols, in this order; `thunder executors` lists them.
+    # The executors that may claim bound symbols, in this order; `thunder executors` lists them.
     executors: ClassVar[tuple[str, ...]] = ("sdpa", "packed-linear", "inductor", "torch")
     # Traits: `after`, `before`, `needs`, `excludes` and `provides` name other parts.
 
     class Options(RecipeOptions):
         """The options that `--set name=value` sets."""
 
-        memory_budget: float = Field(1.0, ge=0, le=1, description="the part of what a training step would save")
+        memory_budget: float = Field(1.0, ge=0, le=1, description="the share of activations that a training step saves")
 
     def setup_transforms(self) -> tuple[Transform, ...]:
-        """The transforms, in any order: their traits decide."""
+        """The transforms, in any order: their traits determine the order."""
         return ()
 
     def setup_lookasides(self) -> tuple[Lookaside, ...]:
-        """The functions that are called in place of others."""
+        """The functions that replace other functions."""
         return ()
 
     def setup_config(self) -> dict[str, object]:
@@ -52,7 +52,7 @@ class {kind}(Recipe):
         return {{"memory_budget": self.options["memory_budget"]}}
 '''
 TEST = '''\
-"""The recipe {title} does what it says, and is right."""
+"""Tests of the recipe {title}."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def test_an_option_out_of_bounds_is_refused() -> None:
 
 
 def write_recipe(name: str, folder: Path) -> tuple[Path, Path]:
-    """Write the start of a recipe and of its test into a folder, and return both files.
+    """Write the templates of a recipe and its test into a folder, and return both files.
 
-    Raises `BadOption` for a name that is none, `OutputExists` for files that are there already, and
-    `OutputNotWritable`; then neither file is written.
+    Raises `BadOption` for an invalid name, `OutputExists` for existing files, and `OutputNotWritable`; in these cases
+    neither file is written.
     """
     words = name.strip().lower().replace("_", "-").split("-")
     if (

@@ -1,4 +1,4 @@
-"""Parts of recipes by their names, as users write them: which there are, told without PyTorch or code of theirs."""
+"""Names of parts of recipes in the notation of users, resolved without PyTorch and without running their code."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, UnknownName
 from thunder_core.foundation.storage.plain_file import fault_of_file
 
-AUTO = "auto"  # in the place of a recipe that is to be chosen
-FILE_SUFFIX = ".py"  # of a recipe in a file, which is named by its path
+AUTO = "auto"  # the name that selects a recipe automatically
+FILE_SUFFIX = ".py"  # the suffix of a recipe in a file, which is named by its path
 WRITE = "write a name, or a name with options: Autocast(dtype=torch.float16)"
 
 
 def recipe_names(given: str) -> tuple[str, ...]:
-    """The names of recipes that are joined by `+`; the path of a file is one."""
+    """Return the names of recipes that are joined by `+`; the path of a file is one name."""
     return (given,) if FILE_SUFFIX in given else tuple(name.strip() for name in given.split("+"))
 
 
 def require_recipe_name(given: str) -> None:
-    """Raise for a name of recipes what `plugins.require` does, and `UnknownName` for a file that is not there."""
+    """Raise the errors of `plugins.require` for names of recipes, and `UnknownName` for a missing file."""
     for name in recipe_names(given):
         if FILE_SUFFIX in name:
             recipe_file(name)
@@ -30,7 +30,7 @@ def require_recipe_name(given: str) -> None:
 
 
 def require_executor_name(given: str) -> None:
-    """Raise `UnknownName` for an executor that does not exist, and for a file that is not there."""
+    """Raise `UnknownName` for an executor that does not exist, and for a missing file."""
     if FILE_SUFFIX in given:
         file_and_name(given, "an executor")
     else:
@@ -38,12 +38,12 @@ def require_executor_name(given: str) -> None:
 
 
 def recipe_file(given: str) -> tuple[Path, str]:
-    """The file of `path/to/file.py:Name`, and the name of the class, empty where it has but one."""
+    """Return the file of `path/to/file.py:Name`, and the name of the class, or an empty name."""
     return file_and_name(given, "a recipe")
 
 
 def file_and_name(given: str, what: str) -> tuple[Path, str]:
-    """The file of `path/to/file.py:Name`, and the name within, which may be empty; raises `UnknownName`."""
+    """Return the file of `path/to/file.py:Name`, and the name in it, which may be empty; raise `UnknownName`."""
     stem, _, kind = given.rpartition(FILE_SUFFIX)
     path = Path(stem + FILE_SUFFIX).expanduser()
     fault = fault_of_file(path)
@@ -62,7 +62,7 @@ def require_transform_name(given: str) -> None:
 
 
 def parsed_call(given: str) -> tuple[str, Mapping[str, ast.expr]]:
-    """The name and the options of `Name` or `Name(option=value)`; raises `BadOption` for anything else."""
+    """Return the name and the options of `Name` or `Name(option=value)`; raise `BadOption` for anything else."""
     try:
         node = ast.parse(given.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError):
@@ -77,9 +77,9 @@ def parsed_call(given: str) -> tuple[str, Mapping[str, ast.expr]]:
 
 
 def module_of_transform(name: str) -> str:
-    """The name of the file that defines a transform, which is called by its class or its file.
+    """Return the name of the file that defines a transform, given by its class or its file.
 
-    Raises `UnknownName`, and `AmbiguousName` where files of several packages define a class of that name.
+    Raises `UnknownName`, and `AmbiguousName` if files of several packages define a class of this name.
     """
     files = sorted(file for file, kind in transform_classes() if kind == name)
     plugins.require_one("transforms", name, files)
@@ -94,5 +94,5 @@ def module_of_transform(name: str) -> str:
 
 
 def transform_classes() -> Iterator[tuple[str, str]]:
-    """Each transform by the name of its file and of its class."""
+    """Yield the names of the file and of the class of each transform."""
     yield from plugins.definitions("transforms", "Transform")

@@ -1,4 +1,4 @@
-"""The purpose that a model is called for: inference, or a step of training."""
+"""The purpose of calls of a model: inference, or a step of training."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Call = Callable[..., object]
 
 @dataclass(frozen=True)
 class Purpose:
-    """Inference or, with `train`, steps of training: which inputs the model takes, and what one call of it does.
+    """Inference or, if `train` is set, steps of training: it determines the inputs and the work of a call.
 
-    Inputs are drawn, or taken from the samples of `data`, which with `cut` may be shortened.
+    Inputs are random, or samples of `data`, which may be shortened if `cut` is set.
     """
 
     train: bool = False
@@ -36,26 +36,26 @@ class Purpose:
 
     @property
     def configuration(self) -> dict[str, str]:
-        """The facts that set a measurement of training apart from one of inference, and one of real inputs."""
+        """The facts that distinguish measurements of training from inference, and of real inputs from random ones."""
         call = {"call": "training step"} if self.train else {}
         return call if self.data is None else {**call, "input": self.data.name}
 
     def inputs(self, loaded: LoadedModel, *, batch: int, seq: int, seed: int, number: int = 0, **others: int) -> Inputs:
-        """The inputs of a number, with labels where there is a loss: drawn, or out of the file.
+        """Return the inputs with a number, random or from the file, with labels for a loss.
 
-        Only inputs that are drawn take the `others` of sizes, such as `cache`.
+        Only random inputs use the `others` of sizes, such as `cache`.
         """
         if self.data is None:
             return example_inputs(loaded, batch=batch, seq=seq, seed=seed + number, labels=self.train, **others)
         return self.batches(loaded, self.data, batch=batch, seq=seq)[number]
 
     def batches(self, loaded: LoadedModel, data: Dataset, *, batch: int, seq: int) -> Batches:
-        """The samples of a file in batches."""
+        """Return the samples of a file in batches."""
         require_sizes(loaded, batch, seq)
         return Batches(loaded, data, batch, seq, self.cut, labels=self.train)
 
     def variants(self, inputs: Inputs) -> Iterator[Inputs]:
-        """The inputs without some or all of what a tokenizer gives beside tokens and mask: models default it."""
+        """Yield the inputs without some or all tokenizer results other than tokens and mask, which have defaults."""
         beside = frozenset() if self.data is None or self.train else self.data.from_tokenizer - {MASK}
         given = sorted(beside & inputs.keys())
         for count in range(1, len(given) + 1):
@@ -63,7 +63,7 @@ class Purpose:
                 yield {name: value for name, value in inputs.items() if name not in left_out}
 
     def could_be_drawn(self, loaded: LoadedModel, given: Inputs, *, batch: int, seq: int, seed: int, **_: int) -> bool:
-        """Whether drawn inputs have the names, shapes and dtypes of these, so that the same programs take them."""
+        """Whether random inputs have the same names, shapes and dtypes, so that the same programs accept them."""
         if self.data is None:
             return True
         try:
@@ -75,7 +75,7 @@ class Purpose:
     def numbers_to_validate_on(
         self, loaded: LoadedModel, *, batch: int, seq: int, wanted: int, traced: int = 1
     ) -> tuple[list[int], int]:
-        """The numbers of the inputs to validate on, and how many were traced because the file has no others."""
+        """Return the numbers of the inputs to validate on, and how many were also traced for lack of other inputs."""
         if self.data is None:
             return list(range(1, wanted + 1)), 0
         count = len(self.batches(loaded, self.data, batch=batch, seq=seq))
@@ -83,14 +83,14 @@ class Purpose:
         return (others, 0) if others else (list(range(min(wanted, count))), count)
 
     def call(self, function: Callable[..., Any], model: torch.nn.Module) -> Call:
-        """The measured call: of the function, which computes with the model's parameters, and what comes after."""
+        """Return the measured call of a function that uses the model's parameters; for training, with the backward."""
         return _step(function, model) if self.train else _forward(function)
 
     @contextmanager
     def ready(self, model: torch.nn.Module) -> Iterator[None]:
-        """The model in the mode that it is called in; its buffers and gradients are put back after the block.
+        """While the block runs, the model is in the mode for its calls; then its buffers and gradients are restored.
 
-        Raises `NothingToTrain` for one that is to be trained and has no parameter that is.
+        Raises `NothingToTrain` for a training of a model without trainable parameters.
         """
         if self.train and not any(parameter.requires_grad for parameter in model.parameters()):
             raise NothingToTrain(
@@ -107,7 +107,7 @@ def _described(inputs: Inputs) -> dict[str, object]:
 
 
 def _forward(function: Callable[..., Any]) -> Call:
-    """The forward alone, which autograd does not record."""
+    """Return a call of only the forward, without recording for autograd."""
 
     def call(**inputs: Any) -> object:
         with torch.no_grad():
@@ -117,7 +117,7 @@ def _forward(function: Callable[..., Any]) -> Call:
 
 
 def _step(function: Callable[..., Any], model: torch.nn.Module) -> Call:
-    """Gradients away, forward, loss and backward: a step of training without its optimizer."""
+    """Return a step of training without the optimizer: it clears gradients, and runs forward, loss and backward."""
 
     def call(**inputs: torch.Tensor) -> object:
         with torch.enable_grad():

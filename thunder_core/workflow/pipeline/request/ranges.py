@@ -1,4 +1,4 @@
-"""Ranges of sizes: what `--dynamic seq=1:8192` says, checked before PyTorch is imported."""
+"""Ranges of sizes from options such as `--dynamic seq=1:8192`, checked before PyTorch is imported."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from thunder_core.foundation.plugins import meant
 from thunder_core.workflow.models.request.input_size import InputSize
 
 SizeRange = tuple[int, int]
-LEAST = {"cache": 0}  # the least size of a dimension that is not one
+LEAST = {"cache": 0}  # the minimum sizes of dimensions, if not 1
 WRITE = "write the minimum and the maximum, as in {} {}=1:64"
 
 
 def ranges_in(option: str, given: Mapping[str, Any]) -> dict[str, SizeRange]:
-    """The ranges by their names, from texts such as `1:8192`; raises `BadOption`."""
+    """Return the ranges by name from texts such as `1:8192`; raise `BadOption`."""
     return {name: _range(option, name, text) for name, text in given.items()}
 
 
@@ -28,9 +28,9 @@ def _range(option: str, name: str, text: object) -> SizeRange:
 
 
 def size_within(ranges: Mapping[str, SizeRange], name: str, size: int, *, asked: bool) -> int:
-    """The size at which is traced: one that was asked for, or the usual one, which is brought into its range.
+    """Return the size to trace: the requested size, or the default size limited to its range.
 
-    Raises `BadOption` for one that was asked for and lies outside.
+    Raises `BadOption` for a requested size outside the range.
     """
     lower, upper = ranges.get(name, (size, size))
     if asked and not lower <= size <= upper:
@@ -42,9 +42,9 @@ def size_within(ranges: Mapping[str, SizeRange], name: str, size: int, *, asked:
 
 
 def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
-    """Raise `BadOption` for a range that is none, that has no two sizes, or that begins below one.
+    """Raise `BadOption` for an invalid range, for a range with one size, and for a range that begins below 1.
 
-    A cache alone may be empty. A name that is no size of any input's is refused with `BadSymbolicArgument`.
+    Only a cache may have the size 0. A name that is not a size of any input raises `BadSymbolicArgument`.
     """
     for name, given in ranges.items():
         if name not in InputSize._fields:

@@ -1,4 +1,4 @@
-"""The recipe that a user asks for, by name, class or instance, with its options."""
+"""The recipe that a user requests, by name, class or instance, with its options."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ Named: TypeAlias = str | type[Recipe] | Recipe | Sequence[object]
 
 
 def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
-    """Return the recipe of a name or class, with these options; an instance has its own and takes no more.
+    """Return the recipe of a name or class, with these options; an instance accepts no options.
 
-    Several, in a list or joined by `+` in a name, are added to each other, in whatever order; among them may be
-    plug-ins, transforms, executors and lookasides. An option is that of the one recipe that has it, or is written
-    `recipe.option`. Raises `UnknownName` for a recipe or an option that does not exist, `BadOption` for a value that it
-    cannot take, `BadRecipe` for what is no recipe, and `RecipeConflict` for one that is given twice with two options.
+    Several recipes, in a list or joined by `+` in a name, are added in any order. The list may also contain plug-ins,
+    transforms, executors and lookasides. An option belongs to the one recipe that has it, or is written as
+    `recipe.option`. Raises `UnknownName` for a recipe or an option that does not exist, `BadOption` for an invalid
+    value, `BadRecipe` for an object that is not a recipe, and `RecipeConflict` for a recipe that is passed twice with
+    different options.
     """
     given = [named_part(part) for part in listed_parts(recipe)]
     kinds = list(dict.fromkeys(part for part in given if isinstance(part, type)))
@@ -59,7 +60,7 @@ def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
 
 
 def listed_parts(recipe: Named) -> tuple[object, ...]:
-    """Return the parts of what is given as a recipe, one by one."""
+    """Return the parts of a recipe argument as a tuple."""
     if isinstance(recipe, str):
         return recipe_names(recipe)
     if isinstance(recipe, list | tuple):
@@ -68,7 +69,7 @@ def listed_parts(recipe: Named) -> tuple[object, ...]:
 
 
 def named_part(part: object) -> Any:
-    """Return the class of a recipe that is named, or a part that can be added; raises `BadRecipe` for anything else."""
+    """Return the class of a named recipe, or a part that can be added; raise `BadRecipe` for anything else."""
     if isinstance(part, str):
         return recipe_class(part)
     if isinstance(part, type) and issubclass(part, Recipe):
@@ -80,7 +81,7 @@ def named_part(part: object) -> Any:
 
 
 def recipe_of(parts: Iterable[Any]) -> Recipe:
-    """Return the sum of the parts; raises `BadRecipe` where no recipe is among them."""
+    """Return the sum of the parts; raise `BadRecipe` if no part is a recipe."""
     found = composed(parts) if (parts := list(parts)) else None
     if not isinstance(found, Recipe):
         raise no_recipe(found)
@@ -88,7 +89,7 @@ def recipe_of(parts: Iterable[Any]) -> Recipe:
 
 
 def no_recipe(given: object) -> BadRecipe:
-    """Return the error for what is given as a recipe and is none."""
+    """Return the error for an object that is not a recipe."""
     return BadRecipe(
         f"recipe={given!r:.80} is not a recipe",
         fix='name one recipe (recipe="default") or several, or pass instances: recipe=Default() + plugin',
@@ -98,7 +99,7 @@ def no_recipe(given: object) -> BadRecipe:
 def options_by_recipe(
     kinds: Sequence[type[Recipe]], options: Mapping[str, object]
 ) -> Mapping[type[Recipe], dict[str, object]]:
-    """Return the options of each recipe; raises `UnknownName` for those of none, `BadOption` for those of several."""
+    """Return the options of each recipe; raise `UnknownName` for unknown options, `BadOption` for ambiguous ones."""
     chosen: dict[type[Recipe], dict[str, object]] = {kind: {} for kind in kinds}
     for name, value in options.items():
         title, _, option = name.rpartition(".")
@@ -118,9 +119,9 @@ def options_by_recipe(
 
 
 def requested_recipe(request: Request) -> Recipe:
-    """Return the recipe of a request, with what it adds and leaves out.
+    """Return the recipe of a request, with its additions and removals.
 
-    Raises as `find_recipe` and `Composition.require_whole` do.
+    Raises the errors of `find_recipe` and `Composition.require_whole`.
     """
     given: tuple[Any, ...] = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
     transforms = map(named_transform, request.add_transform)
@@ -132,7 +133,7 @@ def requested_recipe(request: Request) -> Recipe:
 
 
 def require_keepable(recipe: Recipe) -> None:
-    """Raise `BadOption` for a recipe whose programs cannot be kept in an artifact."""
+    """Raise `BadOption` for a recipe whose programs cannot be saved in an artifact."""
     if recipe.acquires_by != "jit":
         raise BadOption(
             f"the recipe {recipe.name} traces with {recipe.acquires_by}, whose programs cannot be saved in an artifact",
@@ -141,7 +142,7 @@ def require_keepable(recipe: Recipe) -> None:
 
 
 def recipe_class(name: str) -> type[Recipe]:
-    """Return the recipe that a plug-in's file defines, or a file that is named by its path.
+    """Return the recipe that a plug-in's file defines, or that the file with this path defines.
 
     Raises `UnknownName` with the nearest names, and `BadRecipe` for a file that cannot be loaded or has no such recipe.
     """
@@ -157,7 +158,7 @@ def recipe_class(name: str) -> type[Recipe]:
 
 
 def loaded_file(path: Path) -> ModuleType:
-    """Return the module in a file of the user's; raises `BadRecipe` for whatever its code raises."""
+    """Return the module in a user's file; raise `BadRecipe` for any error in its code."""
     try:
         return plugins.load_file(path)
     except ThunderError:
@@ -167,7 +168,7 @@ def loaded_file(path: Path) -> ModuleType:
 
 
 def named_executor(name: str) -> Plugin:
-    """Return a plug-in with one executor, which is named, or lies in a file that is named by its path.
+    """Return a plug-in with one executor, given by name or by the path of its file.
 
     Raises `BadRecipe` for a file that cannot be loaded, or has no such executor.
     """
@@ -179,7 +180,7 @@ def named_executor(name: str) -> Plugin:
 
 
 def not_loaded(path: Path, error: BaseException) -> BadRecipe:
-    """Return the error for a file whose code raised as it was loaded, or would have ended the process."""
+    """Return the error for a file whose code raised an error, or tried to end the process."""
     known = authors_error(error)
     reason = deed_of(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
     where = known.where if known is not None else None
@@ -187,7 +188,7 @@ def not_loaded(path: Path, error: BaseException) -> BadRecipe:
 
 
 def only_recipe(module: ModuleType, name: str = "") -> type[Recipe]:
-    """Return the recipe that a module defines, of several the one of that name; raises `BadRecipe`."""
+    """Return the recipe that a module defines; of several, the recipe with this name; raise `BadRecipe`."""
     members = dict.fromkeys(member for member in vars(module).values() if inspect.isclass(member))
     classes = [kind for kind in members if issubclass(kind, Recipe) and kind.__module__ == module.__name__]
     chosen = [kind for kind in classes if name in ("", kind.__name__)]
@@ -203,9 +204,9 @@ def only_recipe(module: ModuleType, name: str = "") -> type[Recipe]:
 
 
 def named_transform(text: str) -> Transform:
-    """Return the transform that a text such as `Autocast(dtype=torch.float16)` names, with its options.
+    """Return the transform for a text such as `Autocast(dtype=torch.float16)`, with its options.
 
-    Raises `BadOption` for a text or an option that it cannot take, and `UnknownName` for a name that does not exist.
+    Raises `BadOption` for an invalid text or option, and `UnknownName` for a name that does not exist.
     """
     name, options = parsed_call(text)
     module = plugins.load("transforms", module_of_transform(name))
@@ -223,7 +224,7 @@ def named_transform(text: str) -> Transform:
 
 
 def option_value(node: ast.expr) -> object:
-    """Return the value of an option that is written as Python writes it: a literal, or a dtype; raises ValueError."""
+    """Return the value of an option in Python notation, a literal or a dtype; raise ValueError."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
         value = getattr(torch, node.attr, None)
         if isinstance(value, torch.dtype):
@@ -235,9 +236,9 @@ def option_value(node: ast.expr) -> object:
 def usable_transforms(
     recipe: Recipe, target: str = "", device: torch.device | None = None, more: Sequence[Transform] = ()
 ) -> tuple[Transform, ...]:
-    """Return a recipe's transforms in their order, with `more` that come with every program.
+    """Return a recipe's transforms in order, with the transforms `more` that every program has.
 
-    Those whose requirements the device or the target does not meet are left out.
+    Transforms whose requirements the device or the target does not meet are omitted.
     """
     return tuple(
         transform
@@ -247,7 +248,7 @@ def usable_transforms(
 
 
 def sample_of(recipe: Recipe) -> SampleModel:
-    """Return the small model that a recipe is used with where the user names none; raises `UnknownName`."""
+    """Return the small model that a recipe uses if the user names no model; raise `UnknownName`."""
     if (name := recipe.shared_sample) not in SAMPLES:
         raise plugins.unknown_name("sample model", name, SAMPLES)
     return SAMPLES[name]

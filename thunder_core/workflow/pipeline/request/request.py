@@ -1,4 +1,4 @@
-"""The request that a user makes of the pipeline."""
+"""The user's request to the pipeline."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ COMPILERS = ("jit", "thunderfx")
 
 
 def require_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    """Raise `BadOption` for a value that is none of those that are known."""
+    """Raise `BadOption` for a value that is not one of the known values."""
     if value not in known:
         raise BadOption(f"{option} is {value!r}", fix=f"use {' or '.join(filter(None, known))}")
 
 
 def require_calibration(option: str, value: str) -> None:
-    """Raise `BadOption` for a number of inputs below one, and what `require_data_file` raises for a file."""
+    """Raise `BadOption` for a number of inputs below 1, and the errors of `require_data_file` for a file."""
     if value.lstrip("-").isdigit():
         if int(value) < 1:
             raise BadOption(
@@ -48,13 +48,13 @@ def require_calibration(option: str, value: str) -> None:
 
 
 def require_compiler(option: str, name: str) -> None:
-    """Raise `BadOption` for the name of no compiler."""
+    """Raise `BadOption` for an unknown compiler."""
     if name not in COMPILERS:
         raise BadOption(f"{option} is {name!r}", fix=f"use one of: {', '.join(COMPILERS)}")
 
 
 def require_threads(option: str, count: int) -> None:
-    """Raise `BadOption` for fewer threads than one, or more than the machine has processors."""
+    """Raise `BadOption` for fewer than 1 thread, or more threads than the machine has processors."""
     processors = os.cpu_count() or 1
     if not 1 <= count <= processors:
         fix = f"set {option} to a number from 1 to {processors}, the processors of this machine"
@@ -63,29 +63,29 @@ def require_threads(option: str, count: int) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """One optimization: a model, a recipe with its options, the sizes of the inputs, and where the result goes.
+    """One optimization: a model, a recipe with its options, the sizes of the inputs, and the destination.
 
-    A field that is made by `option` is an option of the command line and a key of a settings file by that alone.
+    A field that is defined by `option` is also a command-line option and a key of a settings file.
 
-    `model.model` and `model.sample` both None ask for the recipe's own sample. `out` None asks for a new folder in
-    the working folder, named for the model and the recipe. `seq` None is 128, or what the model was built for if that
-    is less. `runs` and `warmup` are rounds of the benchmark, `inputs` the number of inputs of the validation.
-    `include_weights` copies the model's weights into the artifact, which then needs no checkpoint.
-    `target` makes the program for a GPU of that architecture (`sm_90`), which need not be here: then nothing runs, and
-    validation is left to `thunder validate` on the GPU.
-    `sign_key` is the file of a private key that the artifact is signed with.
-    `input` is a file of real inputs, which are traced, validated and measured in place of drawn ones; `evaluate` one of
-    real samples, by which the model is judged before and after, by the metric that fits its task or is named.
-    `require_speedup` refuses to write an artifact whose speed-up over eager is not shown to be at least that.
-    `allow_non_finite` accepts NaN, infinities and nothing but zeros in what eager PyTorch gives.
-    `cache` None is a call without a cache; with one, `seq` None is 1. `height` and `width` None are what the model's
-    config names.
-    `dynamic` has the ranges of sizes that the artifact is to serve, by the names that the recipe gives to dimensions;
-    it is traced at `batch`, `seq` and so on, or where these are within the range, and validated and measured at its
-    ends, too.
-    With the task `generate` what is optimized is `generate` of the transformers library, for batches of at most `batch`
-    prompts (None is 8, and else 1), each of at most `prompt_length` tokens, and `new_tokens` behind them.
-    `train` makes it of a step of training: the model in train mode, with labels, forward, loss and backward.
+    - `model`: if `model.model` and `model.sample` are None, the recipe's own sample is used.
+    - `out`: None is a new folder in the working folder, named after the model and the recipe.
+    - `seq`: None is 128, or the model's maximum if that is less; with a cache, None is 1.
+    - `runs` and `warmup`: the rounds of the benchmark. `inputs`: the number of inputs of the validation.
+    - `include_weights`: copy the model's weights into the artifact, which then needs no checkpoint.
+    - `target`: compile for a GPU of this architecture (`sm_90`), which this machine may lack. Nothing runs, and
+      `thunder validate` validates on the GPU.
+    - `sign_key`: the file of a private key to sign the artifact with.
+    - `input`: a file of real inputs, which are traced, validated and measured instead of random inputs.
+    - `evaluate`: a file of real samples for a metric before and after. `metric`: None is the task's metric.
+    - `require_speedup`: write no artifact unless its speed-up over eager is shown to be at least this number.
+    - `allow_non_finite`: accept NaN, infinite or all-zero outputs from eager PyTorch.
+    - `cache`: None is a call without a cache. `height` and `width`: None is the size in the model's config.
+    - `dynamic`: the ranges of sizes that the artifact must support, by the recipe's names of dimensions. The model is
+      traced at `batch`, `seq` and so on, or at a size within the range, and validated and measured at its ends, too.
+    - `train`: optimize a step of training: train mode, with labels, forward, loss and backward.
+
+    With the task `generate`, `generate` of the transformers library is optimized, for at most `batch` prompts (None is
+    8; otherwise None is 1) of at most `prompt_length` tokens, and `new_tokens` new tokens.
     """
 
     recipe: str | type[Recipe] | Recipe | tuple[object, ...] = option(
@@ -316,5 +316,5 @@ class Request:
 
     @property
     def generates(self) -> bool:
-        """Whether it is generation that is optimized, and not single calls."""
+        """Whether generation is optimized instead of single calls."""
         return is_generation(self.model.task)

@@ -28,10 +28,10 @@ from thunder_core.workflow.report.number_format import size as bytes_in_words
 
 
 def check_request(request: Request, *, dry_run: bool = False) -> None:
-    """Raise the error for a size, a name or a model's folder that cannot be; a `dry_run` needs no weights.
+    """Raise an error for an invalid size, name or model folder; a `dry_run` needs no weights.
 
-    What is left to be found is what PyTorch, transformers, the network and a recipe's code have to be asked for: of a
-    recipe's options, all that its source does not tell.
+    Errors that only PyTorch, transformers, the network or a recipe's code can find are raised later. Options of a
+    recipe are checked as far as its source shows.
     """
     require_values(request)
     require_measurable(request)
@@ -53,7 +53,7 @@ def check_request(request: Request, *, dry_run: bool = False) -> None:
 
 
 def require_memory(request: Request, *, dry_run: bool) -> None:
-    """Raise `OutOfMemory` for a model whose weights alone do not fit, as far as its files tell."""
+    """Raise `OutOfMemory` for a model whose weights alone do not fit, as far as its files show."""
     origin = None if request.model.model is None else local_origin(request.model.model, request.model.revision)
     if origin is None or needs_no_weights(request, dry_run=dry_run):
         return
@@ -67,7 +67,7 @@ def require_memory(request: Request, *, dry_run: bool) -> None:
 
 
 def require_measurable(request: Request) -> None:
-    """Raise `BadOption` for a speed-up that is required of a run that does not measure it, or not often enough."""
+    """Raise `BadOption` for a required speed-up in a run that does not measure it, or with too few rounds."""
     if request.require_speedup is None:
         return
     against = f"--target {request.target}" if request.target else "" if request.benchmark else "--no-benchmark"
@@ -79,7 +79,7 @@ def require_measurable(request: Request) -> None:
 
 
 def refuse_evaluation(request: Request) -> None:
-    """Raise `BadOption` where what is to be judged does not run here, or is a step of training."""
+    """Raise `BadOption` for an evaluation of a model that does not run here, or of a step of training."""
     against = f"--target {request.target}" if request.target else "--train" if request.train else ""
     if request.evaluate is not None and against:
         raise BadOption(
@@ -89,7 +89,7 @@ def refuse_evaluation(request: Request) -> None:
 
 
 def refuse_training(request: Request) -> None:
-    """Raise `BadOption` for a step of training that is to be made for a device that is not here."""
+    """Raise `BadOption` for a step of training for a missing device."""
     if request.train and request.target:
         raise BadOption(
             f"--train and --target {request.target} exclude each other: a backward can only be compiled on the machine "
@@ -99,7 +99,7 @@ def refuse_training(request: Request) -> None:
 
 
 def refuse_generation(request: Request) -> None:
-    """Raise `BadOption` for options of single calls where it is generation that is optimized, and the other way."""
+    """Raise `BadOption` for options of single calls in an optimization of generation, and for the opposite case."""
     if not request.generates:
         lengths = {"--prompt-length": request.prompt_length, "--new-tokens": request.new_tokens}
         for option in (option for option, length in lengths.items() if length is not None):
@@ -111,9 +111,9 @@ def refuse_generation(request: Request) -> None:
         "--seq": (request.seq is not None, "prompts of all lengths up to the longest are served", lengths_fix),
         "--cache": (request.cache is not None, "caches of all lengths are served", lengths_fix),
         "--dynamic": (bool(request.dynamic), "all lengths and batches up to the largest are served", lengths_fix),
-        "--input": (request.input is not None, "prompts are drawn", "leave out one of the two"),
-        "--eval": (request.evaluate is not None, "samples judge single calls", "leave out one of the two"),
-        "--target": (bool(request.target), "its programs are traced by running it", "run the command on that GPU"),
+        "--input": (request.input is not None, "prompts are random", "leave out one of the two"),
+        "--eval": (request.evaluate is not None, "samples are for single calls", "leave out one of the two"),
+        "--target": (bool(request.target), "tracing generation runs the model", "run the command on that GPU"),
         "--outputs": (request.model.outputs in PLAIN_OUTPUTS, "generate() reads the KV cache", "leave out --outputs"),
     }
     for option, (is_given, why, fix) in refused.items():
@@ -122,9 +122,9 @@ def refuse_generation(request: Request) -> None:
 
 
 def refuse_ranges(request: Request) -> None:
-    """Raise `BadOption` for ranges of sizes of what is traced for a device that is not here, or of a file's samples.
+    """Raise `BadOption` for ranges of sizes with a target or with a file of samples.
 
-    A size that was asked for has to lie in its range.
+    A requested size must be within its range.
     """
     against = f"--target {request.target}" if request.target else f"--input {request.input}" if request.input else ""
     if request.dynamic and against:
@@ -137,7 +137,7 @@ def refuse_ranges(request: Request) -> None:
 
 
 def refuse_sizes(request: Request) -> None:
-    """Raise `BadOption` for a cache or a size of images where these are not drawn: in training, and of real samples."""
+    """Raise `BadOption` for a cache or an image size without random inputs: in training, and for real samples."""
     sizes = {name for name in ("cache", "height", "width") if getattr(request, name) is not None}
     named = [f"--{name}" for name in sorted(sizes)] + ["--dynamic cache="] * ("cache" in request.dynamic)
     with_cache = "cache" in {*sizes, *request.dynamic}
@@ -152,14 +152,14 @@ def refuse_sizes(request: Request) -> None:
 
 
 def needs_no_weights(request: Request, *, dry_run: bool) -> bool:
-    """Whether a request is answered from the config alone: a plan, and programs for a target that hold no weights."""
+    """Whether a request needs only the config: a plan, or programs for a target without weights."""
     return dry_run or bool(request.target and not request.include_weights)
 
 
 def require_model(model: ModelRequest, *, config_is_enough: bool = False) -> None:
-    """Raise `UnknownName`, `ModelNotFound` or `BadModelFolder` for names that do not exist and files that are bad.
+    """Raise `UnknownName`, `ModelNotFound` or `BadModelFolder` for names that do not exist and invalid files.
 
-    Weights that are missing are no error where the `config_is_enough`.
+    Missing weights are no error if `config_is_enough` is set.
     """
     require_values(model)
     if model.model is None:
@@ -174,9 +174,9 @@ def require_model(model: ModelRequest, *, config_is_enough: bool = False) -> Non
 
 
 def require_on_hub(name: str, model: ModelRequest) -> None:
-    """Raise `ModelNotFound` or `BadModelFolder` for a hub model, as far as the local cache tells.
+    """Raise `ModelNotFound` or `BadModelFolder` for a model on the Hub, as far as the local cache shows.
 
-    Without a network the cache has to hold config and weights. With one, what it lacks is fetched later.
+    Without a network, the cache must have the config and the weights. With a network, missing files are fetched later.
     """
     hub = find_on_hub(name, model.revision) if is_offline() else cached_model(name, model.revision)
     if hub is not None and not model.random_weights and (is_offline() or not missing_weights(hub)):
@@ -184,7 +184,7 @@ def require_on_hub(name: str, model: ModelRequest) -> None:
 
 
 def asks_the_hub(model: ModelRequest) -> bool:
-    """Whether the network has to be asked for a model: the hub's, and not, or not whole, in the local cache."""
+    """Whether a model must be fetched from the Hub, because the local cache has not all of its files."""
     if model.model is None or is_offline() or local_origin(model.model, model.revision) is not None:
         return False
     hub = cached_model(model.model, model.revision)

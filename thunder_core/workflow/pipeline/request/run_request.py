@@ -1,4 +1,4 @@
-"""The request of a text that an artifact goes on with; checked before PyTorch is imported."""
+"""The request to generate text with an artifact, checked before PyTorch is imported."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.options import option, require_values
 from thunder_core.workflow.models.request.request import LARGEST_SEED
 
-SAMPLING = "Sampling"  # under which its options stand in the help
+SAMPLING = "Sampling"  # the title of these options in the help
 SEED_BITS = 32
 PROMPT_FIX = "pass text with --prompt, or tokens with --prompt-ids: --prompt-ids 1,2,3"
 
 
 def parse_tokens(option_name: str, text: str) -> tuple[int, ...]:
-    """The tokens in a text of numbers with commas between them; raises `BadOption` for any other."""
+    """Return the tokens in a text of numbers separated by commas; raise `BadOption` for any other text."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise BadOption(f"{option_name} is {text!r}", fix=f"write numbers separated by commas: {option_name} 1,2,3")
@@ -24,7 +24,7 @@ def parse_tokens(option_name: str, text: str) -> tuple[int, ...]:
 
 
 def require_positive(option_name: str, value: float) -> None:
-    """Raise `BadOption` for a temperature that is none."""
+    """Raise `BadOption` for a number that is not above 0."""
     if not 0 < value < math.inf:
         raise BadOption(
             f"{option_name} is {value:g}",
@@ -33,14 +33,14 @@ def require_positive(option_name: str, value: float) -> None:
 
 
 def require_share(option_name: str, value: float) -> None:
-    """Raise `BadOption` for a number that is no part of the probability, above 0 and at most 1."""
+    """Raise `BadOption` for a number that is not a probability above 0 and at most 1."""
     if not 0 < value <= 1:
         raise BadOption(f"{option_name} is {value:g}", fix=f"set {option_name} to a number above 0 and at most 1")
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """The way in which tokens are chosen: drawn where any of these is given, and else the likeliest is taken."""
+    """The sampling settings; decoding is greedy if none of them is set."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -49,18 +49,18 @@ class Sampling:
 
     @property
     def draws(self) -> bool:
-        """Whether tokens are drawn."""
+        """Whether tokens are sampled."""
         return any(one is not None for one in vars(self).values())
 
     @property
     def stated(self) -> dict[str, float]:
-        """The settings that were given, by the names that `generate` of the transformers library has for them."""
+        """The settings that were specified, by their names in `generate` of the transformers library."""
         return {name: value for name, value in vars(self).items() if value is not None and name != "seed"}
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """The prompt, as a text or as tokens, how many tokens may follow it, and how they are chosen."""
+    """The prompt as text or tokens, the number of new tokens, and the sampling settings."""
 
     prompt: str | None = option(None, metavar="TEXT", help="The prompt [default: read from stdin]")
     prompt_ids: tuple[int, ...] | None = option(
@@ -117,13 +117,13 @@ class RunRequest:
 
     @property
     def sampling(self) -> Sampling:
-        """The way in which tokens are chosen; with a seed where they are drawn."""
+        """The sampling settings, with a seed if tokens are sampled."""
         given = Sampling(self.temperature, self.top_p, self.top_k, self.seed)
         return replace(given, seed=secrets.randbits(SEED_BITS)) if given.draws and given.seed is None else given
 
 
 def check_run_request(request: RunRequest) -> None:
-    """Raise `BadOption` for a number that cannot be, for two prompts, and for one without a character."""
+    """Raise `BadOption` for an invalid number, for two prompts, and for an empty prompt."""
     require_values(request)
     if request.prompt is not None and request.prompt_ids is not None:
         raise BadOption("--prompt and --prompt-ids exclude each other", fix="use one of the two")

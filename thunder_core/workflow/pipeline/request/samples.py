@@ -1,4 +1,4 @@
-"""The real samples of a run: read out of the file that was named, with tokens for texts, and as long as they are."""
+"""The real samples of a run, read from the named file; texts are tokenized."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.workflow.models.inputs.sequence import check_sequence_length, 
 from thunder_core.workflow.models.inputs.tokens import tokenized
 
 USUAL_SEQUENCE = 128  # tokens
-INPUT = "--input"  # the option of the inputs themselves
+INPUT = "--input"  # the option for inputs
 
 
 def real_samples(
@@ -26,9 +26,9 @@ def real_samples(
     trust_remote_code: bool,
     keys: Collection[str] | None = None,
 ) -> Dataset | None:
-    """The samples of a file, with tokens for texts by the tokenizer at that origin; None where no file was named.
+    """Return the samples of a file, with texts tokenized by the tokenizer at that origin; None without a file.
 
-    Inputs have all that the tokenizer returns, or of that what `keys` name; what judges a model has the tokens alone.
+    Inputs have all results of the tokenizer, or only the `keys`; samples for evaluation have only the tokens.
     """
     if file is None:
         return None
@@ -40,20 +40,23 @@ def real_samples(
 
 
 def artifacts_samples(option: str, file: Path | None, artifact: Artifact, *, trust_remote_code: bool) -> Dataset | None:
-    """The samples of a file for an artifact, whose texts the tokenizer of the model that it was made from reads."""
+    """Return the samples of a file for an artifact; texts are tokenized by the tokenizer of the artifact's model."""
     source = artifact.manifest.source
-    keys, trusted = artifact.manifest.example, trust_remote_code  # programs take what they were traced with
+    keys, trusted = (
+        artifact.manifest.example,
+        trust_remote_code,
+    )  # programs accept the inputs that they were traced with
     return real_samples(option, file, lambda: find_origin(request_of(source)), trust_remote_code=trusted, keys=keys)
 
 
 def sequence_of(config: PretrainedConfig, asked: int | None, data: Sequence[Dataset | None] = ()) -> int:
-    """The length that was asked for, that of the longest sample, or the usual one; raises `SequenceTooLong`."""
+    """Return the requested length, the length of the longest sample, or the default; raise `SequenceTooLong`."""
     lengths = [length for one in data if one is not None and (length := token_length(one))]
     return sequence_length(config, max(lengths) if asked is None and lengths else asked)
 
 
 def sequence_length(config: PretrainedConfig, asked: int | None) -> int:
-    """The length that was asked for, or the usual one as far as the model takes it; raises `SequenceTooLong`."""
+    """Return the requested length, or the default limited to the model's maximum; raise `SequenceTooLong`."""
     if asked is None:
         return min(USUAL_SEQUENCE, longest_sequence(config) or USUAL_SEQUENCE)
     check_sequence_length(config, asked)

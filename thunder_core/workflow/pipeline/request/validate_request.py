@@ -14,7 +14,7 @@ from thunder_core.workflow.pipeline.request.request import Request
 
 @dataclass(frozen=True)
 class ValidateRequest:
-    """On how many inputs an artifact is compared with eager PyTorch, and whether it is marked as validated then."""
+    """The number of inputs for the comparison with eager PyTorch, and whether the artifact is marked as validated."""
 
     inputs: int = same_option(Request, "inputs", help="Number of new inputs, with the sizes that were traced")
     seed: int | None = same_option(
@@ -48,6 +48,6 @@ class ValidateRequest:
 
 
 def check_validate_request(request: ValidateRequest) -> None:
-    """Raise for numbers that cannot be, files that are not there, and a metric without samples to measure on."""
+    """Raise an error for invalid numbers, missing files, and a metric without samples."""
     require_values(request)
     require_samples_of_metric(request.metric, request.evaluate)

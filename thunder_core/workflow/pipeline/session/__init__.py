@@ -1,1 +1,1 @@
-"""A plan, and the session that carries it out."""
+"""A plan, and the session that carries out the plan."""

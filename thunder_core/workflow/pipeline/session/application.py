@@ -1,4 +1,4 @@
-"""Applying a recipe to a model that is in memory."""
+"""Applying a recipe to a model in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from thunder_core.workflow.pipeline.session.prepare import Prepared, degradation
 Module = TypeVar("Module", bound=torch.nn.Module)
 
 
-def compile(  # noqa: A001 - the word of the field
+def compile(  # noqa: A001 - the usual name
     model: Module,
     recipe: Named = "default",
     *,
@@ -36,21 +36,20 @@ def compile(  # noqa: A001 - the word of the field
     without: Sequence[str] = (),
     **options: object,
 ) -> Module:
-    """A module that does what the model does, compiled by a recipe when it is first called; it shares all its state.
+    """Return a module that computes the same as the model, compiled by a recipe at its first call; it shares all state.
 
-    The recipe is named (`"hf-llama"`), a class, or an instance, or a list of several that are added to each other, of
-    plug-ins, transforms, executors and lookasides too; `"auto"` chooses one for the model and where it is; `options`
-    are the recipes' own. Executors that this
-    machine lacks are left out; of parts of the recipe whose needs are not met, for the model where it is, a
-    `DegradedWarning` tells. `max_programs` bounds how many programs are kept, as in `jit`, whatever the recipe
-    says. `symbolic` names sizes and numbers that are symbolic, as in `jit`, or dimensions as the recipe calls them:
-    `symbolic={"seq": (1, 8192)}`. `without` leaves out transforms and executors, and executors in some modules, as in
-    `jit`, beside what the recipe leaves out.
+    `recipe` is a name (`"hf-llama"`), a class, an instance, or a list that is added up, which may also contain
+    plug-ins, transforms, executors and lookasides; `"auto"` selects a recipe for the model and its device. `options`
+    are the recipe's options. Executors that this machine lacks are skipped; a `DegradedWarning` reports parts of the
+    recipe whose requirements the model's device does not meet. `max_programs` limits the number of programs, as in
+    `jit`, and overrides the recipe. `symbolic` names sizes and numbers that are symbolic, as in `jit`, or dimensions of
+    the recipe: `symbolic={"seq": (1, 8192)}`. `without` leaves out transforms and executors, also in some modules, as
+    in `jit`, in addition to the recipe's own.
 
-    Raises BadSymbolicArgument as `jit` does, and for a dimension that the model has not; UnknownName for a recipe that
-    does not exist, and for a name in `without` that nothing has; BadOption or UnknownName for options that it does not
-    take, RecipeMismatch if it is for another family of models, and RecipeConflict for parts that cannot stand together;
-    TorchNotTested for a release of PyTorch that the tests of Thunder were never run on.
+    Raises BadSymbolicArgument as `jit` does, and for a dimension that the model does not have; UnknownName for a recipe
+    that does not exist, and for an unknown name in `without`; BadOption or UnknownName for invalid options;
+    RecipeMismatch if the recipe is for another family of models; RecipeConflict for parts that exclude each other; and
+    TorchNotTested for a release of PyTorch that Thunder has not been tested with.
     """
     require_tested_torch()
     device = device_of(model)
@@ -73,25 +72,25 @@ def compile(  # noqa: A001 - the word of the field
 
 
 def require_dimensions(model: torch.nn.Module, recipe: Recipe, given: Given) -> None:
-    """Raise `BadSymbolicArgument` for a dimension of which a model takes no input, by its `forward`."""
+    """Raise `BadSymbolicArgument` for a dimension that no input of a model's `forward` has."""
     parameters = [one.name for one in parameters_of(model) or ()]
     dimensions = recipe.all_dimensions()
     for argument in symbolic_arguments(given):
         names = dimensions.get(argument.name, ())
         if names and not any(parse_name(name).argument in parameters for name in names):
             raise BadSymbolicArgument(
-                f"this {type(model).__name__} takes no input for {argument.name} of the recipe {recipe.name}",
+                f"this {type(model).__name__} has no input for {argument.name} of the recipe {recipe.name}",
                 fix=f"name a size of one of its inputs: {', '.join(parameters)}",
             )
 
 
 def device_of(model: torch.nn.Module) -> torch.device | None:
-    """The device of a model's first parameter or buffer; None for a model without any."""
+    """Return the device of a model's first parameter or buffer; None for a model without any."""
     return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
 
 
 def apply(prepared: Prepared, model: Module, symbolic: tuple[SymbolicArgument, ...] | None = None) -> Module:
-    """A model that the recipe's transforms have prepared, compiled by the recipe; what is symbolic may be another."""
+    """Compile a model that the recipe's transforms have prepared; `symbolic` overrides the recipe's own."""
     recipe = prepared.recipe
     arguments = recipe.symbolic_arguments(None if recipe.acquires_by == "jit" else ()) if symbolic is None else symbolic
     return _compiled(model, recipe, prepared.in_order, prepared.executors, arguments)
@@ -105,7 +104,7 @@ def _compiled(
     symbolic: tuple[SymbolicArgument, ...],
     settings: Mapping[str, object] | None = None,
 ) -> Module:
-    """The model, compiled by what of a recipe can be used here, with settings that come before the recipe's own."""
+    """Compile a model by the usable parts of a recipe; `settings` override the recipe's own."""
     composition = recipe.composition
     usable = [one.executor for one in executors if one.executor is not None]
     options = replace(compile_options({**composition.settings, **(settings or {})}), symbolic=symbolic)

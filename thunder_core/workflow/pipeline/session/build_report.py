@@ -1,4 +1,4 @@
-"""The report of a run: the plan, what the program's traces say, how long it took, how near and how fast it is."""
+"""The report of a run: the plan, facts about the program's traces, times, validation and benchmark."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LAST_PROGRAM = "operations, memory and traces are for the program that computes 
 
 @dataclass(frozen=True)
 class Results:
-    """The findings about a compiled model: how near it is, how it is judged, how fast it is, and who takes the time."""
+    """The results for a compiled model: validation, evaluation, benchmark, and the executors' shares of the time."""
 
     validation: ValidationReport | None
     evaluation: Evaluation | None
@@ -72,7 +72,7 @@ def build_report(
     results: Results,
     kernels: Sequence[DeviceCode] = (),
 ) -> Report:
-    """Everything about one run."""
+    """Return the report of one run."""
     computation, use, request = program.last("computation"), program_memory(program, largest=True), plan.request
     includes_weights = request.include_weights or session.loaded.original is not None
     return Report(
@@ -111,31 +111,31 @@ def build_report(
 
 
 def validation_state(request: Request, results: Results) -> Literal["validated", "pending", "off"]:
-    """The state of a run's validation: what is for a GPU that is not here has yet to be validated there."""
+    """Return the state of a run's validation; a program for a missing GPU must still be validated there."""
     if request.target:
         return "pending"
     return "off" if results.validation is None and results.generation is None else "validated"
 
 
 def running_traces(program: Program) -> list[Trace]:
-    """The computation, and what runs behind it."""
+    """Return the computation, the tail and the backwards."""
     return [program.last("computation"), *traces_behind(program)]
 
 
 def traces_behind(program: Program) -> list[Trace]:
-    """The tail and the backwards that run behind the computation."""
+    """Return the tail and the backwards, which run after the computation."""
     backwards = {stage.given: stage.trace for stage in program.stages_of("backward")}
     return [*program.traces("tail"), *backwards.values()]
 
 
 def constraint_facts(compiled: object) -> Iterator[ConstraintFacts]:
-    """The constraints of all programs, which are numbered as in the artifact, as rows of the report."""
+    """Yield the constraints of all programs as rows of the report; programs are numbered as in the artifact."""
     for number, program in enumerate(specializations_of(compiled).programs):
         yield from (ConstraintFacts(program=number, **vars(one)) for one in program.constraints)
 
 
 def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
-    """A note if there are more programs than one: each of them costs a trace when inputs for it are first met."""
+    """Return notes on the number of programs, because each costs a trace at the first call that needs it."""
     if plan.generation is not None:
         count = len(specializations_of(session.compiled).programs)
         told = "1 program generates" if count == 1 else f"{count} programs generate"
@@ -154,7 +154,7 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
 
 
 def compiled_for(plan: Plan, kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
-    """A note on the kernels for a GPU that was not there."""
+    """Return a note on the kernels for a target."""
     target = plan.request.target
     return (
         (f"{len(kernels)} kernel{'' if len(kernels) == 1 else 's'} compiled for {target}; nothing was run",)
@@ -164,7 +164,7 @@ def compiled_for(plan: Plan, kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
 
 
 def model_facts(plan: Plan, loaded: LoadedModel, notes: tuple[str, ...]) -> ModelFacts:
-    """The model that was optimized."""
+    """Return the facts about the optimized model."""
     return ModelFacts(
         name=plan.prepared.model_name,
         family=loaded.config.model_type,
@@ -178,7 +178,7 @@ def model_facts(plan: Plan, loaded: LoadedModel, notes: tuple[str, ...]) -> Mode
 
 
 def recipe_facts(plan: Plan) -> RecipeFacts:
-    """The recipe that was applied."""
+    """Return the facts about the recipe."""
     prepared = plan.prepared
     return RecipeFacts(
         name=prepared.recipe.name,

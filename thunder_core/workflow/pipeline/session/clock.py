@@ -1,4 +1,4 @@
-"""The stages of a run, one after another: timed, and announced to whoever watches."""
+"""The stages of a run in order: timed, and reported to the observer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEAVY = frozenset({"load", CHECK_RECIPE, "compile", FIRST_CALLS, COMPARE, QUALIT
 
 
 class StageClock:
-    """Begins stages; a stage ends where the next one begins, or at `stop`, and memory that it has freed is released."""
+    """Measures stages. A stage ends when the next begins, or at `stop`; memory that it has freed is then released."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -35,13 +35,13 @@ class StageClock:
         self._private_memory = private_memory()
 
     def begin(self, stage: str) -> None:
-        """End the stage before, and begin this one."""
+        """End the previous stage, and begin this stage."""
         self.stop()
         self.stage, self._began = stage, time.perf_counter()
         self.progress.begin(stage)
 
     def advance(self, done: int, total: int) -> None:
-        """Note how much of the current stage is done."""
+        """Report the progress of the current stage."""
         self.progress.advance(done, total)
 
     def stop(self) -> None:
@@ -57,7 +57,7 @@ class StageClock:
 
 @dataclass(frozen=True)
 class AnnouncedTransform(Transform):
-    """A transform that tells the clock of its turn: the first begins the stage `transform`, the last `compile`."""
+    """A transform that reports to the clock: the first begins the stage `transform`, the last `compile`."""
 
     transform: Transform
     clock: StageClock
@@ -66,11 +66,11 @@ class AnnouncedTransform(Transform):
 
     @property
     def stands_for(self) -> Transform:
-        """The transform itself, which is named where it is at fault."""
+        """The transform itself, which is named in errors."""
         return self.transform
 
     def __call__(self, trace: Trace) -> Trace:
-        """Apply the transform, and tell the clock."""
+        """Apply the transform, and report it to the clock."""
         if self.number == 1:
             self.clock.begin("transform")
         changed = self.transform(trace)
@@ -82,7 +82,7 @@ class AnnouncedTransform(Transform):
 
 @dataclass(frozen=True)
 class AnnouncingCompiler(Compiler):
-    """A compiler that begins the stage of the first calls as soon as it has compiled a program."""
+    """A compiler that begins the stage of the first calls after it has compiled a program."""
 
     clock: StageClock | None = field(default=None, compare=False)
 
@@ -93,7 +93,7 @@ class AnnouncingCompiler(Compiler):
         kwargs: dict[str, Any],
         observed: ObservedValues | None = None,
     ) -> Program:
-        """Compile a program, and tell the clock: how long the call takes that runs next is no time of compiling."""
+        """Compile a program, and begin the next stage, because the time of the following call is not compile time."""
         program = super().__call__(subject, args, kwargs, observed)
         if self.clock is not None:
             self.clock.begin(FIRST_CALLS)
@@ -102,7 +102,7 @@ class AnnouncingCompiler(Compiler):
 
 @contextmanager
 def announcing_stages(compiled: object, clock: StageClock, *, calls_first: bool = True) -> Iterator[None]:
-    """While the block runs, compiling tells the clock of its steps, and of its end where a call follows."""
+    """While the block runs, report the steps of compilation to the clock, and its end if a call follows."""
     cache = specializations_of(compiled)
     compiler = cache.compiler
     if not isinstance(compiler, Compiler):

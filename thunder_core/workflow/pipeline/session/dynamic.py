@@ -1,4 +1,4 @@
-"""Ranges of sizes in a run: which sizes of the inputs they are about, and at which points they are tried."""
+"""Ranges of sizes in a run: the sizes of the inputs that they apply to, and the points at which they are tested."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.session.session import Session
 
 Ranges = Mapping[str, SizeRange]
-POSITIONS = ("seq", "cache")  # the sizes that are of tokens which a model has positions for
+POSITIONS = ("seq", "cache")  # the sizes that are limited by a model's positions
 
 
 def require_dimensions(recipe: Recipe, ranges: Ranges) -> None:
-    """Raise `BadSymbolicArgument` for a name that is none of the recipe's dimensions, or that no option sets."""
+    """Raise `BadSymbolicArgument` for a name that is not a dimension of the recipe with an option."""
     known = [name for name in recipe.all_dimensions() if name in InputSize._fields]
     for name in ranges:
         if name not in known:
@@ -41,9 +41,9 @@ def require_dimensions(recipe: Recipe, ranges: Ranges) -> None:
 
 
 def require_positions(config: PretrainedConfig, ranges: Ranges, size: InputSize) -> None:
-    """Raise `SequenceTooLong` for ranges that go beyond the positions that a model was built for.
+    """Raise `SequenceTooLong` for ranges that exceed the model's number of positions.
 
-    The tokens of a cache count among those of the sequence behind it.
+    The tokens in a cache count together with the tokens of the sequence.
     """
     longest = longest_sequence(config)
     if longest is None or not ranges.keys() & POSITIONS:
@@ -62,7 +62,7 @@ def require_positions(config: PretrainedConfig, ranges: Ranges, size: InputSize)
 
 
 def points_of(ranges: Ranges, traced: InputSize) -> list[InputSize]:
-    """The sizes at which is validated and measured: the traced one, all ends of ranges, and one between them."""
+    """Return the sizes for validation and measurement: the traced size, all ends of ranges, and one between them."""
     if not ranges:
         return [traced]
     corners = itertools.product(*(ends for ends in ranges.values()))
@@ -72,7 +72,7 @@ def points_of(ranges: Ranges, traced: InputSize) -> list[InputSize]:
 
 
 def _between(ends: SizeRange, traced: int) -> int:
-    """A size between the ends, near their geometric mean, that is not the one that was traced."""
+    """Return a size between the ends, near their geometric mean, that differs from the traced size."""
     lower, upper = ends
     middle = isqrt(lower * upper) | 1
     return next(
@@ -82,15 +82,15 @@ def _between(ends: SizeRange, traced: int) -> int:
 
 
 def upper_end(ranges: Ranges, traced: InputSize) -> InputSize:
-    """The largest input of the ranges."""
+    """Return the largest input of the ranges."""
     return traced._replace(**{name: upper for name, (_, upper) in ranges.items()})
 
 
 def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: InputSize) -> tuple[SymbolicArgument, ...]:
-    """The sizes of the model's inputs that the ranges are about, each with the range that it has in the inputs.
+    """Return the sizes of the model's inputs that the ranges apply to, each with its range in the inputs.
 
-    Raises `BadSymbolicArgument` for a dimension that no input of the model has, and for an input that varies with one
-    and that the recipe does not name.
+    Raises `BadSymbolicArgument` for a dimension that no input of the model has, and for an input that depends on a
+    dimension and that the recipe does not name.
     """
 
     def inputs_of(size: InputSize) -> Inputs:
@@ -114,23 +114,23 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
 
 @dataclass(frozen=True)
 class Ends:
-    """The sizes that inputs have at both ends of ranges, by their places in the inputs."""
+    """The sizes of inputs at both ends of ranges, by their places in the inputs."""
 
     ranges: Ranges
     smallest: Mapping[str, int]
     largest: Mapping[str, int]
 
     def argument(self, name: str, dimension: str, places: Iterable[str]) -> SymbolicArgument:
-        """The sizes of a name, with the range that holds all that they are between the ends; none is below one."""
+        """Return the sizes of a name, with the range that covers all their values between the ends, at least 1."""
         lower, upper = self.ranges[dimension]
         sizes = [size for place in places for size in (self.smallest[place], self.largest[place])]
         return SymbolicArgument(name, max(1, min(lower, *sizes)), max(upper, *sizes), required=False)
 
 
 def _end_of(ranges: Ranges, traced: InputSize, place: int) -> InputSize:
-    """The size at the lower ends of all ranges, or at the upper ones; a cache has one token at the least.
+    """Return the size at the lower ends of all ranges, or at the upper ends; a cache has at least one token.
 
-    An empty one has no tensors, so that it is no size that varies.
+    An empty cache has no tensors, so its size would not vary.
     """
     return traced._replace(**{name: max(1, bounds[place]) for name, bounds in ranges.items()})
 
@@ -143,7 +143,7 @@ def _requirenamed_places(
     named: Mapping[str, Sequence[str]],
     inputs: Inputs,
 ) -> None:
-    """Raise `BadSymbolicArgument` where no size of the inputs varies with a dimension, or one that has no name."""
+    """Raise `BadSymbolicArgument` if no size of the inputs varies with a dimension, or if one has no name."""
     if not varying:
         raise BadSymbolicArgument(
             f"--dynamic names {dimension}, but no input of this {type(session.model).__name__} depends on it",
@@ -158,19 +158,19 @@ def _requirenamed_places(
 
 
 def sizes_of(inputs: Inputs) -> dict[str, int]:
-    """The sizes of all tensors of inputs, and the numbers in caches, by their places: `input_ids.size(1)`."""
+    """Return the sizes of all tensors of inputs, and the numbers in caches, by place: `input_ids.size(1)`."""
     tensors = [*tensors_in(inputs)]
     sizes = {f"{name}.size({place})": size for name, tensor in tensors for place, size in enumerate(tensor.shape)}
     return {**sizes, **dict(numbers_in(inputs))}
 
 
 def _varying(smallest: Mapping[str, int], largest: Mapping[str, int]) -> set[str]:
-    """The places of the sizes in which two calls differ."""
+    """Return the places of the sizes in which two calls differ."""
     return {place for place, size in largest.items() if smallest[place] != size}
 
 
 def named_places(session: Session, names: Iterable[str], inputs: Inputs) -> dict[str, list[str]]:
-    """The names that lead to sizes of the inputs, each with the places of these."""
+    """Return the names that lead to sizes of the inputs, each with the places of these sizes."""
     wanted = [SymbolicArgument(name, None, None, required=False) for name in names]
     found: dict[str, list[str]] = {}
     for value in named_values(wanted, session.model, (), inputs):

@@ -1,4 +1,4 @@
-"""The memory that a call of a model takes, estimated on tensors without data before anything of it is allocated."""
+"""The memory of a call of a model, estimated with tensors without data before anything is allocated."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from thunder_core.workflow.validation.comparison import buffers_kept
 from thunder_core.workflow.validation.gradients import gradients_kept
 from thunder_core.workflow.validation.precision import reference_bytes, widest_affordable
 
-# No published model takes more than this many times the bytes of its inputs: a token of 16 bytes becomes logits of
-# half a megabyte at most. What fits even then is not looked at any further.
+# No published model needs more than this multiple of its inputs' bytes: a token of 16 bytes becomes at most half a
+# megabyte of logits. Inputs that fit with this factor are not estimated further.
 MOST_FOR_INPUTS = 1 << 17
-SEQUENCE_BYTES, PIXEL_BYTES = 32, 4  # that drawing one token, or one pixel, takes at the least
+SEQUENCE_BYTES, PIXEL_BYTES = 32, 4  # the minimum for a random token, or a random pixel
 
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes that a call takes beside the weights: at its peak, and what is left of it when it has returned.
+    """The bytes of a call in addition to the weights: at its peak, and after it has returned.
 
-    `streamed` is the peak where each gradient is dropped as soon as it is there.
+    `streamed` is the peak if each gradient is dropped as soon as it is computed.
     """
 
     peak: int
@@ -56,11 +56,11 @@ def require_memory(
     validate: bool = False,
     **sizes: int,
 ) -> None:
-    """Raise `OutOfMemory` where a call with inputs of these sizes takes more memory than is free on the model's device.
+    """Raise `OutOfMemory` if a call with inputs of these sizes needs more memory than the model's device has free.
 
-    Without `runs` its inputs alone are weighed: it is for another device. With `validate` the reference run in higher
-    precision is weighed too. What cannot be estimated, because the model asks for the values of tensors, is left to
-    the allocator, which refuses later and says less.
+    If `runs` is False, only its inputs are counted, because it runs on another device. If `validate` is set, the
+    reference in higher precision is counted, too. If the need cannot be estimated, because the model reads values of
+    tensors, the allocator raises a less specific error later.
     """
     device = loaded.model.device
     free = free_memory(device)
@@ -89,13 +89,13 @@ def require_memory(
 
 
 def least_bytes(size: InputSize) -> int:
-    """The bytes that drawing one sample takes at the least."""
+    """Return the minimum number of bytes for one random sample."""
     tokens, pixels = size.seq + (size.cache or 0), (size.height or 1) * (size.width or 1)
     return tokens * SEQUENCE_BYTES + pixels * PIXEL_BYTES
 
 
 def require_room(what: str, needed: int, free: int, device: torch.device, smaller: str) -> None:
-    """Raise `OutOfMemory` where more bytes are needed than are free."""
+    """Raise `OutOfMemory` if more bytes are needed than are free."""
     if needed > free:
         raise OutOfMemory(
             f"{what} needs about {bytes_in_words(needed)} at its peak, but {device} has {bytes_in_words(free)} free; "
@@ -105,15 +105,15 @@ def require_room(what: str, needed: int, free: int, device: torch.device, smalle
 
 
 def smaller_size(batch: int, needed: int, free: int) -> str:
-    """Advise the batch that would fit, since memory grows with it, or a shorter sequence."""
+    """Return advice on a batch size that may fit, because memory grows with it, or on a shorter sequence."""
     most = batch * free // needed
     return f"use --batch {most}, which may fit" if most else "use a smaller --seq"
 
 
 def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -> MemoryNeed | None:
-    """The memory of a call with so many of a sample, which has a batch of one; None where that cannot be known.
+    """Return the memory of a call with `batch` copies of a sample with batch 1; None if it cannot be estimated.
 
-    Rounding up to blocks and what kernels take for themselves is not counted: it takes no less than this.
+    Rounding to blocks and kernels' own memory are not counted, so the result is a lower bound.
     """
     model = loaded.model
     with caches_kept(model), buffers_kept(model), gradients_kept(model), torch.random.fork_rng(devices=[]):
@@ -133,19 +133,19 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
 
 
 def _without_data(batch: int, device: torch.device, one: torch.Tensor) -> torch.Tensor:
-    """A tensor like one of a sample, for so many samples and on a device; made on fakes, it has no data."""
+    """Return a tensor like a sample's, for `batch` samples on a device; under fake tensors, it has no data."""
     return torch.empty((batch, *one.shape[1:]), dtype=one.dtype, device=device)
 
 
 @contextmanager
 def _saved_by_name() -> Iterator[None]:
-    """Keep what autograd saves as Python objects, whose end can be noticed."""
+    """Keep tensors that autograd saves as Python objects, whose deletion can be observed."""
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
         yield
 
 
 class _Weighing(TorchDispatchMode):
-    """Counts the bytes of the storages that operations make, while any tensor of theirs lives."""
+    """Counts the bytes of the storages that operations allocate, as long as any tensor uses them."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -164,7 +164,7 @@ class _Weighing(TorchDispatchMode):
         storage = tensor.untyped_storage()
         key, nbytes = storage._cdata, storage.nbytes()
         if not self.tensors[key]:
-            if is_view:  # of a weight, which was there before
+            if is_view:  # a view of a weight, which was allocated before
                 return
             self.held += nbytes
             self.peak = max(self.peak, self.held)

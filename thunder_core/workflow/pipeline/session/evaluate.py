@@ -1,4 +1,4 @@
-"""A model judged on real samples before and after: eager PyTorch and the optimized one, batch by batch."""
+"""The evaluation of a model on real samples before and after: eager PyTorch and the optimized model, by batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLASSIFIED = frozenset(
 
 
 def metric_for(task: str) -> str:
-    """The metric of a task: perplexity for language, accuracy for classes, cosine of embeddings for all others."""
+    """Return the metric of a task: perplexity for language, accuracy for classes, otherwise cosine of embeddings."""
     return "perplexity" if task in LANGUAGE_TASKS else "accuracy" if task in CLASSIFIED else "cosine"
 
 
@@ -45,9 +45,9 @@ def evaluate(
     metric: str | None = None,
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Both on all samples of a file, in batches of one size; the last one is filled up with what does not count.
+    """Evaluate both models on all samples of a file in batches of one size; the last batch is padded.
 
-    Raises `BadData` for a file that is not for the model, or lacks what the metric is measured by.
+    Raises `BadData` for a file that does not fit the model, or lacks data for the metric.
     """
     chosen = metric or metric_for(loaded.task)
     batches = Batches(loaded, data, min(batch, len(data)), seq, cut)
@@ -70,7 +70,7 @@ def evaluate(
 def require_judgeable(
     loaded: LoadedModel, data: Dataset, batch: int, seq: int, purpose: Purpose, metric: str | None
 ) -> None:
-    """Raise `BadData` for samples that the model does not take, or without labels where the metric needs them."""
+    """Raise `BadData` for samples that the model does not accept, or without labels if the metric needs them."""
     batches = Batches(loaded, data, min(batch, len(data)), seq, purpose.cut)
     chosen = metric or metric_for(loaded.task)
     if chosen != "cosine" and batches.labels_of([0]) is None:

@@ -1,6 +1,6 @@
 """The comparison of executors with eager PyTorch, for recipes with an executor that only compares.
 
-What an artifact keeps is the same program without it: a comparison finds out once whether the executors are right.
+An artifact contains the same program without this executor; the comparison checks once whether the executors are right.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from thunder_core.workflow.pipeline.session.executors import candidates
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.report import ComparisonFacts, ExecutorComparison
 
-COMPARING = "debug"  # the executor that compares what the others compute
+COMPARING = "debug"  # the executor that compares the results of the others
 
 
 def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
-    """The names of the executors of a preparation that only compare what the others compute."""
+    """Return the names of the executors that only compare the results of others."""
     return tuple(one.name for one in prepared.executors if one.executor is not None and one.executor.only_compares)
 
 
 def comparing_others(prepared: Prepared) -> Prepared | None:
-    """The preparation with an executor that compares, where executors of somebody else take part; None elsewhere."""
+    """Return the preparation with an executor that compares, if third-party executors take part; else None."""
     if not any(is_of_others(one.executor) for one in prepared.executors if one.executor is not None):
         return None
     return replace(prepared, executors=(*candidates((COMPARING,)), *prepared.executors))
 
 
 def is_of_others(executor: Executor) -> bool:
-    """Whether an executor, or a function that it has for an operation, is somebody else's."""
+    """Whether an executor, or one of its functions for operations, is from a third party."""
     functions = [one.symbol.target for one in getattr(executor, "table", {}).values()]
     return not is_ours(executor) or not all(map(is_ours, functions))
 
 
 @contextmanager
 def naming_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]) -> Iterator[None]:
-    """Raise `WrongResult` where the block fails by an executor of somebody else, which `call` finds out."""
+    """Raise `WrongResult` if the block fails because of a third-party executor, which `call` finds."""
     try:
         yield
     except ThunderError:
@@ -58,7 +58,7 @@ def naming_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]
 
 @contextmanager
 def blaming_executor(prepared: Prepared) -> Iterator[None]:
-    """Raise `WrongResult` where a validation fails by a line that an executor of somebody else runs."""
+    """Raise `WrongResult` if a validation fails because of a line that a third-party executor runs."""
     try:
         yield
     except ValidationError as error:
@@ -76,7 +76,7 @@ def blaming_executor(prepared: Prepared) -> Iterator[None]:
 
 
 def line_of_claim(executor: Executor, fault: Any) -> SourceLine | None:
-    """The line of the function of an executor that a faulty line calls; of its class, where it has no such function."""
+    """Return the line of the executor's function that a wrong line calls, or the line of its class."""
     targets = [one.symbol.target for one in getattr(executor, "table", {}).values()]
     named = [one for one in targets if getattr(one, "__name__", "\0") in fault.line and not is_ours(one)]
     return line_of(named[0]) if named else line_in_class(type(executor), "claim")
@@ -84,7 +84,7 @@ def line_of_claim(executor: Executor, fault: Any) -> SourceLine | None:
 
 @contextmanager
 def suppress_all_but(kind: type[Exception]) -> Iterator[None]:
-    """Let no error out of the block but those of a kind."""
+    """Suppress all errors of the block except those of a class."""
     try:
         yield
     except kind:
@@ -94,13 +94,13 @@ def suppress_all_but(kind: type[Exception]) -> Iterator[None]:
 
 
 def without_comparison(prepared: Prepared) -> Prepared:
-    """The preparation without the executors that only compare."""
+    """Return the preparation without the executors that only compare."""
     names = comparing_executors(prepared)
     return replace(prepared, executors=tuple(one for one in prepared.executors if one.name not in names))
 
 
 def refuse_comparison(request: Request, prepared: Prepared) -> None:
-    """Raise `BadOption` where executors are to be compared as they run, and nothing runs on this machine."""
+    """Raise `BadOption` for a comparison of executors with a target, because nothing runs on this machine."""
     if request.target and (names := comparing_executors(prepared)):
         raise BadOption(
             f"--target {request.target} and the executor {names[0]} of the recipe {prepared.recipe.name} exclude each "
@@ -110,12 +110,12 @@ def refuse_comparison(request: Request, prepared: Prepared) -> None:
 
 
 def comparison_facts(compiled: Any, by: str) -> ComparisonFacts:
-    """The comparisons that an executor has made until now, in all programs of a compiled model."""
+    """Return the comparisons that an executor has made so far, in all programs of a compiled model."""
     return ComparisonFacts(by=by, operations=tuple(comparison_rows(checks(compiled))))
 
 
 def comparison_rows(checked: list[CheckedOperation]) -> Iterator[ExecutorComparison]:
-    """Yield a row for all claims of an executor to the same operations, and for those left out for one reason."""
+    """Yield a row for all claims of an executor to the same operations, separately for each reason of omission."""
     groups: dict[tuple[str, tuple[str, ...], str], list[CheckedOperation]] = {}
     for one in checked:
         groups.setdefault((one.executor, one.operations, one.left_out), []).append(one)

@@ -1,4 +1,4 @@
-"""The executors of a recipe that this machine has."""
+"""The executors of a recipe that are available on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FUSED = "fused kernels"
 
 @dataclass(frozen=True)
 class NamedExecutor:
-    """An executor that a recipe names: itself, or the reason why it is left out here; and whether it fuses."""
+    """An executor that a recipe names: the executor, or the reason why it is omitted; and whether it fuses."""
 
     name: str
     executor: Executor | None
@@ -33,7 +33,7 @@ class NamedExecutor:
 def candidates(
     names: Iterable[str | Executor], target: str = "", device: torch.device | None = None
 ) -> tuple[NamedExecutor, ...]:
-    """Each executor in the recipe's order, for a device of this machine or a GPU of the architecture `target`."""
+    """Return each executor in the recipe's order, for a device of this machine or a GPU of architecture `target`."""
     return tuple(_candidate(name, target, device) for name in names)
 
 
@@ -60,7 +60,7 @@ def _missing(executor: Executor, target: str, device: torch.device | None) -> st
 
 
 def lost_fusion(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
-    """The loss of fusion, where a recipe names executors that fuse and none of them is to be had."""
+    """Yield the loss of fusion if a recipe names executors that fuse and none of them is available."""
     fusing = [one for one in named if one.fuses]
     if fusing and all(one.reason for one in fusing):
         named_reasons = "; ".join(f"{one.name}: {one.reason}" for one in fusing)
@@ -69,7 +69,7 @@ def lost_fusion(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
 
 
 def without_ranges(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
-    """The executors that take no part in programs with symbolic sizes."""
+    """Yield the executors that do not support symbolic sizes."""
     for one in named:
         if one.executor is not None and not one.executor.symbolic_sizes:
             yield Degradation(
@@ -78,10 +78,10 @@ def without_ranges(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
 
 
 def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
-    """The executors that were offered bound symbols of claimed traces and could do none here, by the machine's fault.
+    """Yield the executors that could not run any of the offered bound symbols, because of this machine.
 
-    What is refused for reasons of its own, beside what is fused, is no loss: the report lists it. Nor is what another
-    executor runs faster by a measurement.
+    Operations that an executor refuses for its own reasons are no loss; the report lists them. Operations that another
+    executor runs faster by a measurement are no loss, either.
     """
     running = set(executors_of(bsym for trace in traces for bsym in trace.bound_symbols))
     refused = [one for trace in traces for one in trace.refused if one.reason != LEFT_OUT and not one.by_measurement]
@@ -98,7 +98,7 @@ def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
 
 
 def executors_of(bound_symbols: Iterable[BoundSymbol]) -> Iterator[str]:
-    """The executors that run bound symbols and, where one wraps what another runs, those within."""
+    """Yield the executors of bound symbols, including those of nested bound symbols."""
     for bsym in bound_symbols:
         yield bsym.executor
         yield from executors_of(bsym.subsymbols)

@@ -1,4 +1,4 @@
-"""The look inside the programs of a session: each line beside eager PyTorch, as a part of validation."""
+"""The internal check of the programs of a session: each line is compared with eager PyTorch, as part of validation."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from thunder_core.workflow.validation.report import GenerationReport, Validation
 from thunder_core.workflow.validation.verdict import BY_HAND
 
 NOT_INSIDE = "the internal check of the program failed: {}"
-SHARE = 0.5  # of the time that comparing outputs takes, for looking inside as well
+SHARE = 0.5  # the time limit of the internal check, relative to the time of comparing outputs
 AT_LEAST = 0.25  # seconds
 AFTER_FAILURE = 60.0  # seconds
 ReportT = TypeVar("ReportT", ValidationReport, GenerationReport)
 
 
 def look_inside(session: Session, inputs: Inputs, *, seconds: float = 0.0) -> InsideReport | None:
-    """Examine the program that serves inputs, for at most so many seconds (0: for all it takes).
+    """Check the program for these inputs, for at most `seconds` seconds (0: without limit).
 
-    None for a program without traces, such as a stored one or what was acquired through Dynamo, and for a model that
-    changes itself at each call, so that no program serves it twice.
+    Return None for a program without traces, such as a stored program or a program of Dynamo, and for a model that
+    changes itself at each call, so that no program accepts it twice.
     """
     with torch.set_grad_enabled(session.purpose.train):
         session.call(inputs)
@@ -56,20 +56,20 @@ def look_inside(session: Session, inputs: Inputs, *, seconds: float = 0.0) -> In
 
 
 def inside_report(session: Session, program: Program, inputs: Inputs, seconds: float) -> InsideReport:
-    """The findings of an examination, by what the recipe allows."""
+    """Return the report of a check within the recipe's allowance."""
     allowance = allowance_of(session)
     call = (program, session.model, (), dict(inputs))
     return examine(*call, seconds=seconds, allowance=allowance, thorough=False)
 
 
 def allowance_of(session: Session) -> Allowance:
-    """The errors that a session's recipe allows inside: those of rounding, unless its tolerance is a looser one."""
+    """Return the errors that a session's recipe allows inside: rounding, unless its tolerance is larger."""
     dtype = session.loaded.model.dtype
     return Allowance.of(session.tolerance(dtype), TOLERANCES.get(dtype, TOLERANCES[torch.float32]))
 
 
 def program_with_traces(session: Session) -> Program | None:
-    """The program of the latest call, if the stages that led to it are at hand."""
+    """Return the program of the latest call if its stages are available; else None."""
     try:
         program = last_program(session.compiled)
     except WrongInputs:
@@ -78,12 +78,15 @@ def program_with_traces(session: Session) -> Program | None:
 
 
 def has_traces(program: Any) -> bool:
-    """Whether the stages of a program are at hand, as they are where it was compiled."""
+    """Whether the stages of a program are available, as they are in the process that compiled it."""
     return isinstance(program, Program) and len(program.stages) > 1 and len(program.traces("computation")) > 1
 
 
 def look_inside_calls(session: Session, run: Callable[[], object], *, seconds: float = 0.0) -> InsideReport | None:
-    """Examine the computation of each program that a run calls, on what it is given there."""
+    """Check the computation of each program that `run` calls, on the inputs of the call.
+
+    Return None if no called program has traces. The check takes at most `seconds` seconds (0: without limit).
+    """
     programs = [one for one in specializations_of(session.compiled).programs if has_traces(one)]
     if not programs:
         return None
@@ -100,7 +103,7 @@ def look_inside_calls(session: Session, run: Callable[[], object], *, seconds: f
 
 @contextmanager
 def naming_the_line(look: Callable[[float], InsideReport | None]) -> Iterator[None]:
-    """Have the error of a failed validation name the line that is wrong, where a look inside finds one."""
+    """Let the error of a failed validation name the wrong line, if the internal check finds one."""
     try:
         yield
     except (OutOfTolerance, NotComparable, OtherRandomNumbers) as error:
@@ -111,15 +114,15 @@ def naming_the_line(look: Callable[[float], InsideReport | None]) -> Iterator[No
 
 
 def inside_after_failure(look: Callable[[float], InsideReport | None]) -> InsideReport | None:
-    """The findings of a look inside, behind a validation that failed; None where the look fails, too."""
+    """Return the report of an internal check after a failed validation; None if the check fails, too."""
     try:
         return look(AFTER_FAILURE)
-    except Exception:  # the error of the validation is the one to tell
+    except Exception:  # report the error of the validation instead
         return None
 
 
 def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
-    """Add the first wrong line to an error, and how to leave it out."""
+    """Add the first wrong line to an error, with the way to leave it out."""
     error.what = f"{error.what}; the first wrong line is {in_words(faults[0])}{others(faults)}"
     rest = error.fix.removeprefix(BY_HAND).removeprefix("; ")
     error.fix = "; ".join(filter(None, (advice(faults[0]), rest)))
@@ -127,13 +130,13 @@ def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
 
 
 def with_inside(report: ReportT, look: Callable[[float], InsideReport | None], seconds: float) -> ReportT:
-    """The report of a validation that took so many seconds, with a look inside for half of that or a quarter of one.
+    """Return a validation's report with an internal check of half its time, but at least a quarter of a second.
 
-    A look that fails is noted. Raises `WrongResult` for a line that is wrong, which the outputs have hidden.
+    A failed check is noted. Raises `WrongResult` for a wrong line that the outputs have hidden.
     """
     try:
         found = look(max(AT_LEAST, SHARE * seconds))
-    except Exception as failure:  # the outputs agree: what cannot be run line by line is no finding
+    except Exception as failure:  # the outputs agree; lines that cannot run alone are not errors
         said = message_line(failure)
         return report.model_copy(update={"notes": (*report.notes, NOT_INSIDE.format(said))})
     told = report.model_copy(update={"inside": found})
@@ -148,20 +151,20 @@ def with_inside(report: ReportT, look: Callable[[float], InsideReport | None], s
 
 
 def in_words(fault: Fault) -> str:
-    """A fault as a phrase: the line, where it stands, what differs and why."""
+    """Return a fault as a phrase: the line, its place, the difference and the reason."""
     module = f" in `{fault.module}`" if fault.module else ""
     source = f" ({fault.source})" if fault.source else ""
     return f"`{fault.line:.300}` of the {fault.trace}{module}{source}: {fault.difference}; {fault.reason}"
 
 
 def others(faults: Sequence[Fault]) -> str:
-    """The number of other wrong lines, in words."""
+    """Return the number of other wrong lines, in words."""
     more = len(faults) - 1
     return f" ({more} more {'line is' if more == 1 else 'lines are'} wrong)" if more else ""
 
 
 def advice(fault: Fault) -> str:
-    """The way to leave out what makes a line wrong, in words."""
+    """Return the way to leave out the cause of a wrong line, in words."""
     module = f":{fault.module}" if fault.module and fault.kind == "executor" else ""
     if fault.kind == "executor":
         return f"leave out the executor there with --without {fault.by}{module}; `thunder debug` shows details"
@@ -171,7 +174,7 @@ def advice(fault: Fault) -> str:
 
 
 def timed(run: Callable[[], ReportT]) -> tuple[ReportT, float]:
-    """The report that a run returns, and the seconds that it takes."""
+    """Return the report that a run returns, and the seconds that it takes."""
     start = time.perf_counter()
     report = run()
     return report, time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""The memory that each stage of an optimization takes, known from the config before anything is loaded."""
+"""The memory that each stage of an optimization needs, computed from the config before anything is loaded."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from thunder_core.workflow.report.number_format import size as bytes_in_words
 from thunder_core.workflow.validation.precision import reference_bytes
 from thunder_core.workflow.validation.streamed_gradients import gradients_taken
 
-COMPILER_BYTES = 160 << 20  # what compiling takes and leaves behind, measured with Inductor on the CPU
+COMPILER_BYTES = 160 << 20  # memory that compiling allocates and keeps, measured with Inductor on the CPU
 RESIDENT, ON_DISK = "", "weights are read from the disk on use"
 CALLS = (COMPARE, EVALUATE, "benchmark", CALIBRATE, QUALITY)
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The bytes at the peak of each stage, beside what is free, and the way that fits.
+    """The bytes at the peak of each stage, the free bytes, and how the weights are stored.
 
-    `weights` are the bytes of the model's weights, and `new_weights` those of the weights that the recipe's transforms
-    make from them, such as quantized ones; both are in memory at once. With `is_mapped` the model's weights are read
-    from the files of a checkpoint as they lie there, and may stay on the disk while nobody reads them. `free` is the
-    memory that the device has left, and `address_limit` the bytes of addresses that limits of the process leave it
-    (`prlimit --as`), against which mapped files count, too; None where nothing is known or limited.
+    `weights` are the bytes of the model's weights, and `new_weights` those of weights that the recipe's transforms make
+    from them, such as quantized weights; both are in memory at once. If `is_mapped` is set, the model's weights are
+    memory-mapped from a checkpoint, and may stay on the disk while they are not read. `free` is the free memory of the
+    device, and `address_limit` the remaining address space within the process's limits (`prlimit --as`), which also
+    counts mapped files; both are None if unknown or unlimited.
     """
 
     weights: int
@@ -53,27 +53,27 @@ class MemoryPlan:
 
     @property
     def peak(self) -> int:
-        """The bytes of the stage that takes most."""
+        """The bytes of the stage that needs most."""
         return max((size for _, size in self.stages), default=self.weights)
 
     @property
     def least(self) -> int:
-        """The bytes that must be free: the peak, less weights that may stay on the disk."""
+        """The bytes that must be free: the peak without weights that may stay on the disk."""
         return self.peak - (self.weights if self.is_mapped else 0)
 
     @property
     def fits(self) -> bool:
-        """Whether there is a way that fits."""
+        """Whether the plan fits into the memory."""
         is_within_limit = self.address_limit is None or self.peak <= self.address_limit
         return (self.free is None or self.least <= self.free) and is_within_limit
 
     @property
     def way(self) -> str:
-        """The way that was chosen, in words; empty where everything fits into memory."""
+        """The way in which weights are accessed, in words; empty if everything fits into memory."""
         return RESIDENT if self.free is None or self.peak <= self.free else ON_DISK
 
     def rows(self) -> Iterator[str]:
-        """The plan in words."""
+        """Yield the plan in words."""
         kind = "memory-mapped from the checkpoint" if self.is_mapped else "loaded into memory"
         made = f", {bytes_in_words(self.new_weights)} of quantized weights" if self.new_weights else ""
         free = "" if self.free is None else f"; {bytes_in_words(self.free)} free"
@@ -84,7 +84,7 @@ class MemoryPlan:
             yield self.way
 
     def as_data(self) -> dict[str, object]:
-        """The plan as plain data."""
+        """Return the plan as plain data."""
         return {
             "weights": self.weights,
             "new_weights": self.new_weights,
@@ -99,10 +99,10 @@ class MemoryPlan:
 def plan_memory(
     prepared: Prepared, purpose: Purpose, size: InputSize, stages: Sequence[str], tokens: int = 0
 ) -> MemoryPlan | None:
-    """The memory of the stages for inputs of a size, or for generation of so many tokens behind them.
+    """Return the memory of the stages for inputs of a size, or for generating `tokens` tokens after them.
 
-    None where the library cannot describe the model without its weights, which is then found while it is loaded. A
-    small model's files say enough: the code of the model, which takes seconds to import, is not needed.
+    Return None if the library cannot build the model without its weights; loading then finds the problem. For a small
+    model, its files are enough, so the model's code, which takes seconds to import, is not imported.
     """
     if (small := plan_of_files(prepared)) is not None:
         return small
@@ -110,7 +110,7 @@ def plan_memory(
         with quiet_transformers():
             described = describe_model(prepared.loading, prepared.model)
             new_weights = new_weight_bytes(prepared, described)
-    except Exception:  # whatever a library says of a device without data
+    except Exception:  # libraries raise any error for a device without data
         return None
     weights, device = weight_bytes(described.model), prepared.loading.device
     limit = min(process_limits(), default=None) if device.type == "cpu" else None
@@ -125,7 +125,7 @@ def plan_memory(
 
 
 def plan_of_files(prepared: Prepared) -> MemoryPlan | None:
-    """The memory of a small model whose weights are used as its files hold them; None for other models."""
+    """Return the memory of a small model whose weights are used as stored in its files; None for other models."""
     loading, model, device = prepared.loading, prepared.model, prepared.loading.device
     if not isinstance(loading.origin, FolderOrigin) or not is_mapped(loading, model):
         return None
@@ -133,7 +133,7 @@ def plan_of_files(prepared: Prepared) -> MemoryPlan | None:
         return None
     try:
         weights = stored_bytes(loading.origin.folder)
-    except BadModelFolder:  # a config alone, for a dry run
+    except BadModelFolder:  # only a config, for a dry run
         return None
     limit = min(process_limits(), default=None)
     plan = MemoryPlan(weights, 0, True, (), free_memory(device), limit)
@@ -141,13 +141,13 @@ def plan_of_files(prepared: Prepared) -> MemoryPlan | None:
 
 
 def changes_weights(transform: Transform) -> bool:
-    """Whether a transform may make new weights from those of a model."""
+    """Whether a transform may make new weights from a model's weights."""
     kind = type(transform)
     return kind.prepare is not Transform.prepare or kind.restructure is not Transform.restructure
 
 
 def new_weight_bytes(prepared: Prepared, described: LoadedModel) -> int:
-    """The bytes of the weights that the recipe's transforms make anew."""
+    """Return the bytes of new weights that the recipe's transforms make."""
     model: torch.nn.Module = described.model
     for transform in prepared.in_order:
         model = transform.restructure(model)
@@ -159,7 +159,7 @@ def new_weight_bytes(prepared: Prepared, described: LoadedModel) -> int:
 
 
 def call_need(described: LoadedModel, purpose: Purpose, size: InputSize) -> MemoryNeed | None:
-    """The memory of a call beside the weights; None where that cannot be known."""
+    """Return the memory of a call in addition to the weights; None if it cannot be estimated."""
     try:
         with quiet_transformers():
             sample = purpose.inputs(described, **size._replace(batch=1).stated, seed=0)
@@ -170,12 +170,12 @@ def call_need(described: LoadedModel, purpose: Purpose, size: InputSize) -> Memo
                 with gradients_taken(described.model, lambda name, gradient: True):
                     streamed = need_of(described, purpose, sample, size.batch)
                 return need if streamed is None else replace(need, streamed=streamed.peak)
-    except Exception:  # a model that asks for values, or takes other inputs: the stage itself tells
+    except Exception:  # the model reads values, or needs other inputs; the stage itself will report it
         return None
 
 
 def with_cache(need: MemoryNeed, prompt: int, tokens: int) -> MemoryNeed:
-    """The memory of generation: what a call for the prompt keeps, its cache, grows with each token."""
+    """Return the memory of generation: the cache, which a call for the prompt keeps, grows with each token."""
     grown = need.kept * (prompt + tokens) // max(prompt, 1)
     return MemoryNeed(need.peak + grown, grown)
 
@@ -183,14 +183,14 @@ def with_cache(need: MemoryNeed, prompt: int, tokens: int) -> MemoryNeed:
 def stage_needs(
     described: LoadedModel, purpose: Purpose, weights: int, need: MemoryNeed, stages: Sequence[str]
 ) -> Iterator[tuple[str, int]]:
-    """The bytes at the peak of each stage."""
+    """Yield the bytes at the peak of each stage."""
     reference = reference_bytes(described.model, train=purpose.train)
     widening = max(1, torch.float64.itemsize // described.model.dtype.itemsize)
     for stage in stages:
         if stage == "load":
             yield stage, weights
         elif stage == "validate":
-            examined = room_beside(weights)  # what the look inside holds of the calls of eager PyTorch
+            examined = room_beside(weights)  # the results of eager PyTorch that the internal check keeps
             beside = 2 * need.kept + widening * need.streamed if need.streamed else (1 + widening) * need.peak
             yield stage, weights + COMPILER_BYTES + reference + examined + beside
         elif stage in ("compile", *CALLS):
@@ -200,11 +200,11 @@ def stage_needs(
 
 
 def misfit(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
-    """The error for a plan that does not fit, with the bytes that are needed and what would fit."""
+    """Return the error for a plan that does not fit, with the needed bytes and changes that would fit."""
     limited = plan.address_limit is not None and plan.peak > plan.address_limit
     needed, free = (plan.peak, plan.address_limit) if limited else (plan.least, plan.free)
     assert free is not None
-    weights = plan.weights if limited or not plan.is_mapped else 0  # of those that are needed
+    weights = plan.weights if limited or not plan.is_mapped else 0  # the part of `needed` for weights
     of_weights = f", {bytes_in_words(weights)} of it for weights," if weights else ", without its weights,"
     left = bytes_in_words(free)
     where = f"the limits of this process allow {left}" if limited else f"{prepared.loading.device} has {left} free"
@@ -215,7 +215,7 @@ def misfit(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
 
 
 def advice(prepared: Prepared, needed: int, weights: int, free: int, *, is_mapped: bool) -> Iterator[str]:
-    """The changes by which the model would fit; `weights` are the bytes of weights among those that are needed."""
+    """Yield the changes with which the model would fit; `weights` is the part of the needed bytes for weights."""
     if weights and "float32" in prepared.dtype_name and needed - weights // 2 <= free:
         yield f"use --dtype bfloat16, which needs {bytes_in_words(needed - weights // 2)}"
     if not is_mapped and needed - weights <= free and prepared.loading.device.type == "cpu":

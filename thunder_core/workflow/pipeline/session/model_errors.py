@@ -14,7 +14,7 @@ from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 
 
 def refuse_models_error(name: str, eager: Callable[[], object], error: Exception) -> None:
-    """Raise `ModelRaises` for an error of a compiled call that the eager call raises too; return for any other."""
+    """Raise `ModelRaises` for an error of a compiled call that the eager call also raises; return for any other."""
     if isinstance(error, ThunderError) or is_out_of_memory(error) or is_of_device(error):
         return
     try:
@@ -23,18 +23,18 @@ def refuse_models_error(name: str, eager: Callable[[], object], error: Exception
         if type(own) is type(error) and str(own) == str(error):
             raise ModelRaises(
                 f"{name} raises {type(own).__name__} in eager PyTorch too: {message_line(own)}",
-                fix="change what the message names: the sizes, the inputs, the task, or --train",
+                fix="change the sizes, the inputs, the task or --train, as the message says",
                 where=_models_line(own),
             ) from own
 
 
 def is_of_device(error: Exception) -> bool:
-    """Whether an error is a GPU's, after which all calls of the process fail."""
+    """Whether an error is from a GPU; all later calls of the process then fail."""
     return isinstance(error, getattr(torch, "AcceleratorError", ())) or "CUDA error" in str(error)
 
 
 def _models_line(error: Exception) -> SourceLine | None:
-    """The innermost line of the call that is neither PyTorch's nor Thunder's."""
+    """Return the innermost line of the call that is neither PyTorch's nor Thunder's."""
     lines = [
         SourceLine(frame.f_code.co_filename, number, frame.f_code.co_qualname) for frame, number in frames_of(error)
     ]

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 
 import torch
 
-CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)  # of which OrderedDict holds the hooks of a module
+CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)  # OrderedDict contains the hooks of a module
 
 
 @contextmanager
 def caches_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Restore the attributes of all modules when the block ends, and clear the caches of their code.
+    """Restore the attributes of all modules after the block, and clear the caches of their code.
 
-    Otherwise, later calls would find the tensors of the block there. The caches are the functions under `lru_cache` in
-    the Python modules that define the classes, if the block has filled them. Lists, dicts and sets of attributes are
-    restored; what objects of other classes hold is not.
+    Otherwise, later calls would find the block's tensors there. The caches are functions under `lru_cache` in the
+    Python modules that define the classes, if the block has filled them. Lists, dicts and sets in attributes are
+    restored; the contents of other objects are not.
     """
     attributes = [(vars(module), dict(vars(module))) for module in model.modules()]
     containers = [(value, value.copy()) for _, own in attributes for value in own.values() if type(value) in CONTAINERS]
@@ -37,6 +37,6 @@ def caches_kept(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _caches(sources: Container[str]) -> list[functools._lru_cache_wrapper[object]]:
-    """The functions under `functools.lru_cache` of these Python modules that `gc.freeze` does not hide."""
+    """Return the functions under `functools.lru_cache` of these Python modules that `gc.freeze` does not hide."""
     found = (one for one in gc.get_objects() if type(one) is functools._lru_cache_wrapper)
     return [cached for cached in found if getattr(cached, "__module__", None) in sources]

@@ -1,4 +1,4 @@
-"""The device and the dtype of a model for which the user names none: the recipe's own, or the best that there is."""
+"""The device and the dtype of a model if the user names none: the recipe's own, or the best available."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CPU = torch.device("cpu")
 
 
 def with_placement(model: ModelRequest, recipe: Recipe, target: str = "") -> ModelRequest:
-    """The request with a device, and with the recipe's dtype if it has one for where the program will run.
+    """Return the request with a device, and with the recipe's dtype if it has one for the program's device.
 
-    What is made for a `target` stays on the CPU meanwhile. Raises `UnknownName` and `DeviceNotAvailable` for a device
-    that was asked for, and `RecipeConflict` for recipes of one sum that want different ones.
+    A model for a `target` stays on the CPU in the meantime. Raises `UnknownName` and `DeviceNotAvailable` for a
+    requested device, and `RecipeConflict` for recipes of one sum that need different ones.
     """
     named = wanted_by_recipes(recipe, "device")
     wanted = named_device(named) if named else None
@@ -31,12 +31,12 @@ def with_placement(model: ModelRequest, recipe: Recipe, target: str = "") -> Mod
 
 
 def chosen_device(wanted: torch.device | None) -> torch.device:
-    """The device that a recipe wants, if it is there, or the best that is."""
+    """Return the device that a recipe wants, if it is available, or the best available device."""
     return wanted if wanted is not None and is_there(wanted) else best_device()
 
 
 def wanted_by_recipes(recipe: Recipe, matter: str) -> str:
-    """The device or the dtype that the recipes of a sum want; empty where none says."""
+    """Return the device or the dtype that the recipes of a sum want; empty if none wants any."""
     wanted = {getattr(one, matter): one.name for one in reversed(recipe.recipes) if getattr(one, matter)}
     if len(wanted) > 1:
         told = ", ".join(f"{name} wants {value}" for value, name in wanted.items())

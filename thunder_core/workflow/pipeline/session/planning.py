@@ -75,7 +75,7 @@ class Plan:
         return ELSEWHERE if self.request.target else str(self.prepared.loading.device)
 
     def rows(self) -> list[tuple[str, str]]:
-        """The plan as pairs of a name and a text; a name may occur twice."""
+        """Return the plan as pairs of a name and a text; a name may occur several times."""
         request, prepared, loading = self.request, self.prepared, self.prepared.loading
         name = prepared.model_name if prepared.model.sample is None else f"sample {prepared.model_name}"
         architecture = (loading.config.architectures or [type(loading.config).__name__])[0]
@@ -104,7 +104,7 @@ class Plan:
         ]
 
     def memory_rows(self) -> Iterator[tuple[str, str]]:
-        """The memory of the stages, and what is lacking where it does not fit."""
+        """Yield the memory of the stages, and the missing memory if it does not fit."""
         if self.memory is None:
             return
         if self.request.target:
@@ -119,7 +119,7 @@ class Plan:
             yield "lacking", f"{lacking.code} {lacking.what} ({lacking.fix})"
 
     def load_rows(self) -> Iterator[tuple[str, str]]:
-        """The load of other processes, where it slows down the run and makes the benchmark unstable."""
+        """Yield the load of other processes if it slows down the run and makes the benchmark unstable."""
         threads = self.request.threads or threads_of(torch.device("cpu"))
         if self.load is not None and self.load.crowds(threads):
             fewer = "" if threads == 1 else f", or use fewer than {threads} --threads"
@@ -127,33 +127,33 @@ class Plan:
 
     @property
     def lacking_memory(self) -> OutOfMemory | None:
-        """The error for a model that does not fit; None for one that does, and for a target, which loads nothing."""
+        """The error for a model that does not fit; None if it fits, and for a target, which loads nothing."""
         if self.memory is None or self.memory.fits or self.request.target:
             return None
         return misfit(self.memory, self.prepared)
 
     @property
     def lacking_weights(self) -> str:
-        """The reason why this plan cannot be carried out yet, where its model is a config alone; else empty."""
+        """The reason why this plan cannot be carried out yet if its model is only a config; else empty."""
         origin, request = self.prepared.loading.origin, self.request
         is_built = self.prepared.model.random_weights or needs_no_weights(request, dry_run=False)
         if is_built or not isinstance(origin, FolderOrigin) or origin.hub is not None or has_weights(origin.folder):
             return ""
-        return f"{origin.folder} holds none, as a run needs (add them, or give --random-weights)"
+        return f"{origin.folder} has none, but a run needs weights (add weights, or use --random-weights)"
 
     @property
     def points(self) -> list[InputSize]:
-        """The sizes at which is validated and measured: the one that is traced and, of ranges, others."""
+        """The sizes for validation and measurement: the traced size and, for ranges, others."""
         return points_of(self.request.dynamic, self.size)
 
     @property
     def largest(self) -> InputSize:
-        """The largest input that the artifact is to take."""
+        """The largest input that the artifact must accept."""
         return upper_end(self.request.dynamic, self.size)
 
     @property
     def purpose(self) -> Purpose:
-        """The purpose that the model is called for, and its data."""
+        """The purpose of calls of the model, and its data."""
         return Purpose(self.request.train, self.data, cut=self.request.seq is not None)
 
     @property
@@ -192,7 +192,7 @@ class Plan:
         return ", with labels" if self.request.train else ""
 
     def as_data(self) -> dict[str, object]:
-        """The plan as plain data."""
+        """Return the plan as plain data."""
         request, prepared, loading = self.request, self.prepared, self.prepared.loading
         return {
             "model": prepared.model_name,
@@ -225,13 +225,13 @@ class Plan:
 
 
 def comparison_in_words(comparing: Prepared) -> str:
-    """The executors that compare the others, in words."""
+    """Return the executors that compare the others, in words."""
     names = ", ".join(comparing_executors(comparing))
     return f"{names} compares the other executors with eager PyTorch while they run; not part of the artifact"
 
 
 def unvalidated_rows(request: Request) -> Iterator[tuple[str, str]]:
-    """The rows of a plan without validation."""
+    """Yield the rows of a plan without validation."""
     if request.target:
         yield "target", f"{request.target}: kernels are compiled for this GPU; nothing runs on this machine"
         yield "validation", "pending: run `thunder validate` on the GPU; there is no benchmark before"
@@ -240,7 +240,7 @@ def unvalidated_rows(request: Request) -> Iterator[tuple[str, str]]:
 
 
 def degraded_parts(prepared: Prepared) -> Iterator[str]:
-    """Missing parts of the recipe, and the executors that are skipped for the same reason, each reason with its fix."""
+    """Yield missing parts of the recipe, and the executors that are skipped for the same reason, each with its fix."""
     for lost in by_reason(prepared.degraded):
         names = [one.name for one in prepared.executors if one.reason == lost.reason]
         skipped = f", {'executor' if len(names) == 1 else 'executors'} {', '.join(names)}" if names else ""
@@ -248,7 +248,7 @@ def degraded_parts(prepared: Prepared) -> Iterator[str]:
 
 
 def skipped_executors(prepared: Prepared) -> Iterator[str]:
-    """The other executors that are not available, grouped by their reason."""
+    """Yield the other unavailable executors, grouped by their reason."""
     printed = {lost.reason for lost in prepared.degraded}
     names: dict[str, list[str]] = {}
     for one in prepared.executors:
@@ -260,15 +260,15 @@ def skipped_executors(prepared: Prepared) -> Iterator[str]:
 def plan(request: Request, *, dry_run: bool = False) -> Plan:
     """Plan a request, without heavy work and without writing anything.
 
-    A `dry_run`, whose plan is not carried out, needs no weights: a config alone is enough. The load of other processes
-    is observed meanwhile. Raises every error that can be found this early: names, sizes, files of the model, the
+    A `dry_run`, whose plan is not carried out, needs no weights: a config is enough. The load of other processes is
+    measured in the meantime. Raises every error that can be found this early: names, sizes, files of the model, the
     destination.
     """
     return with_memory(outline(request, dry_run=dry_run))
 
 
 def outline(request: Request, *, dry_run: bool = False) -> Plan:
-    """Plan a request as `plan` does, but for the memory, for which the code of the model is imported."""
+    """Plan a request as `plan` does, but without the memory, which needs the model's code."""
     with observed_load() as load:
         planned = _outline(request, dry_run=dry_run)
     return replace(planned, load=load)
@@ -319,7 +319,7 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
 
 
 def destination_of(request: Request, prepared: Prepared, within: Path | None = None) -> Path:
-    """The folder of the artifact: the one that was asked for, or one that is free now, in the working folder."""
+    """Return the folder of the artifact: the requested folder, or a free name in the working folder."""
     purpose = "-train" if request.train else "-generate" if request.generates else ""
     return choose_destination(
         request.out,
@@ -331,19 +331,19 @@ def destination_of(request: Request, prepared: Prepared, within: Path | None = N
 
 
 def named_files(request: Request) -> Iterator[tuple[str, Path | None]]:
-    """The options that name files of samples: to trace and measure, to judge by, and to calibrate with."""
+    """Yield the options that name files of samples: for tracing and measuring, for evaluation, and for calibration."""
     yield "--input", request.input
     yield "--eval", request.evaluate
     yield "--calibrate", None if request.calibrate.isdigit() or not request.calibrate else Path(request.calibrate)
 
 
 def calls_first(request: Request) -> bool:
-    """Whether the first calls of what is compiled are a stage of their own."""
+    """Whether the first calls of the compiled model are a separate stage."""
     return not (request.target or request.train)
 
 
 def stages_of(request: Request, *, compares: bool = False, quantizes: bool = False) -> tuple[str, ...]:
-    """The stages that a request asks for, in their order; more where executors are compared, and where is quantized."""
+    """Return the stages of a request in order, with additional stages for comparing executors and for quantization."""
     wanted = {
         CALIBRATE: quantizes and bool(request.calibrate),
         QUALITY: quantizes and request.validate,
@@ -359,10 +359,10 @@ def stages_of(request: Request, *, compares: bool = False, quantizes: bool = Fal
 
 
 def lookaside_names(prepared: Prepared) -> list[str]:
-    """The names of the functions whose calls the recipe's lookasides replace."""
+    """Return the names of the functions whose calls the recipe's lookasides replace."""
     return [lookaside.name for lookaside in prepared.recipe.all_lookasides()]
 
 
 def transform_name(transform: object) -> str:
-    """A transform by its class, which is a verb phrase."""
+    """Return a transform's class name, which is a verb phrase."""
     return type(transform).__name__

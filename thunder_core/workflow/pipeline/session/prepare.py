@@ -32,10 +32,11 @@ from thunder_core.workflow.report import Degraded
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe with its options, the model as it will be loaded, and the transforms and executors that can be used.
+    """A recipe with its options, the model to load, and the transforms and executors that can be used.
 
-    `in_order` are the transforms as they are applied, with those that clean up each program. `degraded` are the parts
-    of the recipe that this machine, or the target, lacks; `choice` are the reasons for one that was chosen.
+    `in_order` are the transforms in the order of application, with those that clean up each program. `degraded` are the
+    parts of the recipe that this machine, or the target, lacks. `choice` are the reasons if the recipe was selected
+    automatically.
     """
 
     recipe: Recipe
@@ -48,13 +49,13 @@ class Prepared:
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
-        """The recipe's own transforms in their order."""
+        """The recipe's own transforms in order."""
         own = {type(transform) for transform, _ in self.recipe.composition.owned_transforms}
         return tuple(one for one in self.in_order if type(one) in own)
 
     @property
     def quantize(self) -> Quantize | None:
-        """The transform that quantizes; None where there is none."""
+        """The transform that quantizes; None if there is none."""
         return next((one for one in self.in_order if isinstance(one, Quantize)), None)
 
     @property
@@ -67,23 +68,23 @@ class Prepared:
 
     @property
     def dtype_name(self) -> str:
-        """The dtype that the model will have, as far as that is known without its weights."""
+        """The dtype that the model will have, as far as it is known without its weights."""
         is_random = self.model.sample is not None or self.model.random_weights
         dtype: Any = self.loading.dtype or self.loading.config.dtype or (torch.float32 if is_random else None)
         return str(dtype).removeprefix("torch.") if dtype else "the dtype of its weights"
 
     @property
     def options(self) -> Mapping[str, str]:
-        """The values of the recipe's options, given or default, as text."""
+        """The values of the recipe's options, specified or default, as text."""
         return {name: str(value) for name, value in self.recipe.options.items()}
 
 
 def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
-    """Find and check the model and the recipe of a request; its weights may be missing where the `config_is_enough`.
+    """Find and check the model and the recipe of a request; weights may be missing if `config_is_enough` is set.
 
     Raises the errors of `requested_recipe` and `plan_loading`, `RecipeMismatch` for another family of models,
-    `BadModelFolder` for weights that are missing or damaged, `NoLoss` for a task that is to be trained and has no
-    labels, and `EnvironmentLacks` if the request is strict and this machine lacks a part of the recipe.
+    `BadModelFolder` for missing or damaged weights, `NoLoss` for training on a task without labels, and
+    `EnvironmentLacks` if the request is strict and this machine lacks a part of the recipe.
     """
     request, choice = with_chosen_recipe(with_trusted_recipe(request))
     recipe = requested_recipe(request)
@@ -119,7 +120,7 @@ def refuse_slow_parts(recipe: Recipe, target: str, device: torch.device) -> None
 
 
 def with_chosen_recipe(request: Request) -> tuple[Request, tuple[str, ...]]:
-    """Return the request with the recipe that fits its model and machine, where it asks for that, and the reasons."""
+    """Return the request with the automatically selected recipe, if it asks for one, and the reasons."""
     if not asks_for_choice(request.recipe):
         return request, ()
     placed = with_placement(with_sample(request.model, Recipe()), Recipe(), request.target)
@@ -131,16 +132,16 @@ def with_chosen_recipe(request: Request) -> tuple[Request, tuple[str, ...]]:
 
 
 def with_sample(model: ModelRequest, recipe: Recipe) -> ModelRequest:
-    """Return a request for the recipe's own sample if it names no model; other requests as they are."""
+    """Return a request for the recipe's own sample if it names no model; other requests unchanged."""
     if model.model is not None or model.sample is not None:
         return model
     return replace(model, sample=sample_of(recipe))
 
 
 def require_weights(loading: LoadingPlan, model: ModelRequest, *, config_is_enough: bool = False) -> None:
-    """Raise `BadModelFolder` if the weights of a folder are missing or damaged; a hub's need not be downloaded yet.
+    """Raise `BadModelFolder` if the weights of a folder are missing or damaged; the Hub's may be downloaded later.
 
-    They may be missing where the `config_is_enough`.
+    They may be missing if `config_is_enough` is set.
     """
     origin = loading.origin
     if isinstance(origin, FolderOrigin) and origin.hub is None and not model.random_weights:
@@ -148,14 +149,14 @@ def require_weights(loading: LoadingPlan, model: ModelRequest, *, config_is_enou
 
 
 def refuse_other_family(recipe: Recipe, loading: LoadingPlan) -> None:
-    """Raise `RecipeMismatch` by the config alone; `recipe.validate_all(model)` may raise it later for other reasons."""
+    """Raise `RecipeMismatch` from the config alone; `recipe.validate_all(model)` may raise it for other reasons."""
     model_type = loading.config.model_type
     if any(part.families and model_type not in part.families for part in recipe.recipes):
         recipe.validate_all(_ConfigOnly(loading.config))
 
 
 class _ConfigOnly(torch.nn.Module):
-    """A model with nothing but its config."""
+    """A model with only a config."""
 
     def __init__(self, config: PretrainedConfig) -> None:
         super().__init__()
@@ -163,12 +164,12 @@ class _ConfigOnly(torch.nn.Module):
 
 
 def degradation_texts(degraded: Iterable[Degraded | Degradation]) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a recipe that are missing, grouped by their reason, each group with the fix."""
+    """Yield the missing parts of a recipe, grouped by their reason, each group with the fix."""
     yield from ((f"{lost.part}: {lost.reason}", lost.fix) for lost in by_reason(degraded))
 
 
 def as_facts(lost: Iterable[Degradation]) -> tuple[Degraded, ...]:
-    """Return degradations, parts of a recipe that are missing, as rows of the report."""
+    """Return missing parts of a recipe as rows of the report."""
     return tuple(Degraded(part=one.part, reason=one.reason, fix=one.fix) for one in lost)
 
 
@@ -177,6 +178,6 @@ def require_not_degraded(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None
     if degraded:
         texts, fixes = zip(*degradation_texts(degraded), strict=True)
         raise EnvironmentLacks(
-            f"this machine lacks what {recipe.name} needs: {'; '.join(texts)}",
+            f"this machine lacks parts of {recipe.name}: {'; '.join(texts)}",
             fix=f"{'; '.join(dict.fromkeys(fixes))}; or leave out --strict",
         )

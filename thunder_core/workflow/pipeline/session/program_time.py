@@ -1,4 +1,4 @@
-"""The shares of executors in the time of a program: of its forward and, where it has one, of its backward."""
+"""The executors' shares of the time of a program: of its forward and, if there is one, its backward."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ NOTHING: Mapping[str, float] = {}
 
 @dataclass(frozen=True)
 class TimeShares:
-    """Each executor's part of the time of a call, 0 to 1, forward and backward together."""
+    """Each executor's share of the time of a call, 0 to 1; forward and backward together add up to 1."""
 
     forward: Mapping[str, float] = field(default_factory=dict)
     backward: Mapping[str, float] = field(default_factory=dict)
 
 
 def program_shares(program: Program, model: torch.nn.Module, inputs: dict[str, Any]) -> TimeShares:
-    """The parts of a program that serves a call of the model with these inputs, in the mode that it was traced in."""
+    """Return the shares for a program that runs a call of the model with these inputs, in the traced mode."""
     tensors, _ = program.prepare(model, (), inputs)
     forward = Timed(program.last("computation"), lambda: tensors)
     parts = [forward, *_backward(program, tensors)]
-    recorded = program.derivative is None and torch.is_grad_enabled()  # by autograd, which it may ask for something
+    recorded = (
+        program.derivative is None and torch.is_grad_enabled()
+    )  # autograd records the program, which may use gradients
     with torch.set_grad_enabled(recorded):
         shares = time_shares(*parts, device=next(model.parameters()).device)
     return TimeShares(*shares)
 
 
 def _backward(program: Program, tensors: Any) -> list[Timed]:
-    """The backward that was compiled last, given ones for gradients."""
+    """Return the backward that was compiled last, with ones as gradients."""
     if program.derivative is None:
         return []
     signature, stage = program.derivative.signature, program.stages_of("backward")[-1]

@@ -1,33 +1,33 @@
-"""Observers of a run, to which each stage is reported as it begins, advances and ends."""
+"""Observers of a run, which receive the beginning, progress and end of each stage."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 CHECK_RECIPE = "check the recipe"
-FIRST_CALLS = "first calls"  # of what is compiled: not for a target, nor in training, whose first call compiles more
+FIRST_CALLS = "first calls"  # the calls after compiling; not for a target, nor for training, which compiles more later
 STAGES = ("load", CHECK_RECIPE, "trace", "transform", "compile", FIRST_CALLS, "validate", "benchmark", "write")
-COMPARE = "compare executors"  # a stage that is there where an executor of the recipe only compares the others
-CALIBRATE = "calibrate"  # a stage that is there where a recipe that quantizes is to be calibrated
-QUALITY = "quality"  # a stage that is there where a recipe quantizes, and is validated
-EVALUATE = "evaluate"  # a stage that is there where samples to judge by were named
+COMPARE = "compare executors"  # a stage if an executor of the recipe only compares the others
+CALIBRATE = "calibrate"  # a stage if a recipe that quantizes is calibrated
+QUALITY = "quality"  # a stage if a recipe quantizes and is validated
+EVALUATE = "evaluate"  # a stage if there are samples for a metric
 
 
 class Progress(Protocol):
     """An observer of a run; it may raise `KeyboardInterrupt`."""
 
     def begin(self, stage: str) -> None:
-        """Note that a stage, one of `STAGES` or of those below, has begun."""
+        """Record that a stage, one of `STAGES` or of the optional stages, has begun."""
 
     def advance(self, done: int, total: int) -> None:
-        """Note how much of the current stage is done."""
+        """Record the progress of the current stage."""
 
     def end(self, stage: str, seconds: float) -> None:
-        """Note that a stage has ended, this many seconds after it began."""
+        """Record that a stage has ended, this many seconds after it began."""
 
 
 class Unwatched:
-    """Progress that is reported to nobody."""
+    """An observer that ignores everything."""
 
     def begin(self, stage: str) -> None:
         """Ignore the beginning of a stage."""

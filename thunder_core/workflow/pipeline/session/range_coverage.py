@@ -1,4 +1,4 @@
-"""The coverage of ranges of sizes: programs are traced until each size that is probed in the ranges is taken."""
+"""The coverage of ranges of sizes: programs are traced until every probed size in the ranges has a program."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from thunder_core.workflow.pipeline.session.dynamic import Ranges, points_of
 if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.session.session import Session
 
-MAX_PROGRAMS = 4  # that may share a range: a model that needs more specializes too much for it
-MAX_PROBES = 256  # combinations of sizes that are probed
+MAX_PROGRAMS = 4  # a model that needs more programs specializes too much for its range
+MAX_PROBES = 256  # the most combinations of sizes that are probed
 INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
 @contextmanager
 def shortfalls_expected() -> Iterator[None]:
-    """While this lasts, no warning tells of programs that serve a part of a range: the others are looked for."""
+    """While the block runs, suppress warnings about programs for a part of a range, because the others are searched."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpecializationWarning)
         warnings.simplefilter("ignore", RecompileWarning)
@@ -39,7 +39,7 @@ def shortfalls_expected() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RangeCoverage:
-    """The programs of a session that are to serve all of some ranges."""
+    """The programs of a session that must support all sizes of some ranges."""
 
     session: Session
     ranges: Ranges
@@ -47,14 +47,14 @@ class RangeCoverage:
 
     @property
     def programs(self) -> list[Program]:
-        """The programs that there are, in the order in which they were traced."""
+        """The programs in the order in which they were traced."""
         return list(specializations_of(self.session.compiled).programs)[::-1]
 
     def complete(self) -> str:
-        """Trace a program for each probed size that no program takes; what was probed, in words.
+        """Trace a program for each probed size that no program accepts; return the probed sizes in words.
 
-        Probed are the points of the ranges, and sizes near the numbers in the programs' constraints. Raises
-        `RangeNotServed` where that needs more than `MAX_PROGRAMS`.
+        The probed sizes are the points of the ranges, and sizes near the numbers in the programs' constraints. Raises
+        `RangeNotServed` if more than `MAX_PROGRAMS` programs are needed.
         """
         asked: set[InputSize] = set()
         while (missed := self._missed(asked)) is not None:
@@ -71,7 +71,7 @@ class RangeCoverage:
         return f"tried {len(asked)} sizes: the ends, and the sizes next to each number in a constraint{drawn}"
 
     def _missed(self, asked: set[InputSize]) -> InputSize | None:
-        """The first size that no program takes, of those that were not asked before."""
+        """Return the first size, of those not probed before, that no program accepts; None if there is none."""
         for size in self._probes():
             if size not in asked:
                 asked.add(size)
@@ -80,9 +80,9 @@ class RangeCoverage:
         return None
 
     def _probes(self) -> Iterator[InputSize]:
-        """Yield the points of the ranges, then combinations of sizes near each number that a constraint names.
+        """Yield the points of the ranges, then combinations of sizes near each number in a constraint.
 
-        Where there are too many, each size is combined with the traced ones, and some combinations are drawn.
+        If there are too many, each size is combined with the traced sizes, and random combinations are added.
         """
         yield from points_of(self.ranges, self.traced)
         sizes = self._nearby()
@@ -94,7 +94,7 @@ class RangeCoverage:
         yield from (self._combination(sizes, place) for place in places)
 
     def _combination(self, sizes: Mapping[str, Sequence[int]], place: int) -> InputSize:
-        """The combination of that number, of all that there are of the sizes."""
+        """Return the combination with this number, of all combinations of the sizes."""
         chosen = {}
         for name, found in sizes.items():
             place, number = divmod(place, len(found))
@@ -102,7 +102,7 @@ class RangeCoverage:
         return self.traced._replace(**chosen)
 
     def _nearby(self) -> dict[str, list[int]]:
-        """For each dimension its traced size, the ends of its range, and what is near a number of a constraint."""
+        """Return, for each dimension, its traced size, its range's ends, and sizes near a number in a constraint."""
         numbers = {
             int(one)
             for program in self.programs
@@ -123,7 +123,7 @@ class RangeCoverage:
         return all(map(self.session.serves, self._inputs(size)))
 
     def _inputs(self, size: InputSize) -> list[Inputs]:
-        """The inputs of a size, with all names that callers may give."""
+        """Return the inputs of a size, with all combinations of names that callers may pass."""
         inputs = self.session.inputs(size)
         return [inputs, *self.session.variants(inputs)]
 

@@ -1,4 +1,4 @@
-"""The eager model behind an artifact, as `load_model` gives models."""
+"""The eager model of an artifact, in the form that `load_model` returns."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def loaded_from(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> LoadedModel:
-    """The model that an artifact was made from, on its device or another, with its papers.
+    """Return the model that an artifact was made from, on its device or another, with its facts.
 
-    Raises `WrongInputs` for an artifact that `thunder_core.save` wrote without saying where the model comes from, and
-    `RemoteCodeRefused` for a model with code of its own, unless that is trusted.
+    Raises `WrongInputs` for an artifact of `thunder_core.save` that does not record the model's origin, and
+    `RemoteCodeRefused` for a model with its own code, unless that code is trusted.
     """
     manifest = artifact.manifest
     if not manifest.source:

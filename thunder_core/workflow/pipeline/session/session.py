@@ -51,13 +51,13 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """A loaded model, the function that compiles it, and the purpose that both are called for.
+    """A loaded model, the function that compiles it, and the purpose of its calls.
 
-    `names` are those of the model and of the recipe, which tell a measurement from others; `seed` is that of drawn
-    inputs, unless a call names another; `tolerance` returns how far outputs of a dtype may be from the reference.
-    `ranges` are those of the sizes that the programs of an artifact serve, by the names of dimensions, and
-    `traced_size` is the size that its programs were traced with, if the artifact has it. `load_original` loads the
-    model of an artifact that keeps the one that its recipe's transforms prepared.
+    `names` are the names of the model and of the recipe, which distinguish measurements. `seed` is the default seed of
+    random inputs. `tolerance` returns the tolerance for outputs of a dtype. `ranges` are the ranges of sizes that the
+    programs of an artifact support, by the names of dimensions, and `traced_size` is the size that its programs were
+    traced with, if the artifact records it. `load_original` loads the original model of an artifact whose recipe's
+    transforms prepared it.
     """
 
     loaded: LoadedModel
@@ -72,17 +72,17 @@ class Session:
 
     @property
     def model(self) -> torch.nn.Module:
-        """The eager model, as the recipe's transforms have prepared it: the compiled one computes what it does."""
+        """The eager model after preparation by the recipe's transforms, which the compiled model is compared with."""
         return self.loaded.model
 
     @property
     def has_original(self) -> bool:
-        """Whether the model was another one before the recipe's transforms prepared it."""
+        """Whether the recipe's transforms made another model from the original."""
         return self.loaded.original is not None or self.load_original is not None
 
     @cached_property
     def original(self) -> torch.nn.Module:
-        """The eager model as it was loaded, with whose speed ours is compared; for training, the prepared one."""
+        """The eager model as it was loaded, for comparisons of speed; for training, the prepared model."""
         if self.purpose.train:
             return self.model
         if self.load_original is not None:
@@ -96,11 +96,11 @@ class Session:
 
     @cached_property
     def compiled(self) -> torch.nn.Module:
-        """The compiled model, made at its first use."""
+        """The compiled model, which is made at its first use."""
         return self.compile(self.model)
 
     def ready(self) -> AbstractContextManager[None]:
-        """While this lasts, the model is in the mode for its calls; then its buffers and gradients are restored."""
+        """Return a context in which the model is in the mode for its calls; it restores buffers and gradients."""
         return self.purpose.ready(self.model)
 
     def call_of(self, function: Callable[..., Any]) -> Callable[..., object]:
@@ -108,13 +108,13 @@ class Session:
         return self.purpose.call(function, self.model)
 
     def release(self) -> None:
-        """Drop the gradients that a step of training leaves behind, as the next step does first."""
+        """Drop the gradients of a step of training, as the next step does first."""
         self.model.zero_grad(set_to_none=True)
 
     def call(self, inputs: Inputs) -> object:
-        """Call the compiled model once, which traces inputs of a new kind.
+        """Call the compiled model once, which traces new kinds of inputs.
 
-        Raises `ModelRaises` where the call raises the same error in eager PyTorch.
+        Raises `ModelRaises` if the call raises the same error in eager PyTorch.
         """
         try:
             return self.call_of(self.compiled)(**inputs)
@@ -123,14 +123,14 @@ class Session:
             raise
 
     def inputs(self, size: InputSize, number: int = 0, seed: int | None = None) -> Inputs:
-        """Return the inputs of that number; `optimize` traces number 0."""
+        """Return the inputs with this number; `optimize` traces number 0."""
         seed = self.seed if seed is None else seed
         return self.purpose.inputs(self.loaded, **size.stated, seed=seed, number=number)
 
     def variants(self, inputs: Inputs) -> Sequence[Inputs]:
-        """Return the inputs with more or fewer names, as callers may give them: the model has defaults for the rest.
+        """Return the inputs with more or fewer names, as callers may pass them; the model has defaults for the others.
 
-        Random inputs get what the model's tokenizer returns; real inputs lose some of it.
+        Random inputs get additional results of the model's tokenizer; real inputs lose some.
         """
         if self.purpose.data is not None:
             return tuple(self.purpose.variants(inputs))
@@ -139,31 +139,31 @@ class Session:
 
     @cached_property
     def tokenizer_names(self) -> tuple[str, ...]:
-        """The names that the model's tokenizer returns and that the model takes, in the tokenizer's order."""
+        """The names that the model's tokenizer returns and that the model accepts, in the tokenizer's order."""
         return returned_names(self.loaded)
 
     def serves(self, inputs: Inputs) -> bool:
-        """Whether a program that was traced accepts these inputs."""
+        """Whether a traced program accepts these inputs."""
         found = specializations_of(self.compiled)
         with torch.set_grad_enabled(self.purpose.train):
             return any(_accepts(program, found.subject, inputs) for program in found.programs)
 
     def configuration(self, size: InputSize) -> dict[str, str]:
-        """Return the facts that a measurement depends on, so that only measurements with equal facts are compared."""
+        """Return the facts that a measurement depends on; only measurements with equal facts are compared."""
         dtype = str(self.loaded.source["dtype"])
         sizes = {"batch": str(size.batch), **size_configuration(self.loaded.config, size)}
         return {**self.names, "dtype": dtype, **sizes, **self.purpose.configuration}
 
     def size_in_words(self, size: InputSize) -> str:
-        """Return the size of an input as tables write it: `4 x 320`."""
+        """Return the size of an input as in tables: `4 x 320`."""
         return size_in_words(self.configuration(size))
 
     def require_memory_for(self, size: InputSize, *, runs: bool = True, validate: bool = False) -> None:
-        """Raise `OutOfMemory` for inputs of a size that this machine cannot take."""
+        """Raise `OutOfMemory` for inputs of a size that do not fit into this machine's memory."""
         require_memory(self.loaded, self.purpose, **size.stated, seed=self.seed, runs=runs, validate=validate)
 
     def require_judgeable_samples(self, samples: Dataset, size: InputSize, metric: str | None) -> None:
-        """Raise `BadData` for samples by which this model cannot be judged."""
+        """Raise `BadData` for samples on which this model cannot be evaluated."""
         require_judgeable(self.loaded, samples, size.batch, size.seq, self.purpose, metric)
 
     def validation_report(
@@ -178,10 +178,9 @@ class Session:
         advance: Advance,
         seconds: float | None = None,
     ) -> ValidationReport:
-        """Compare with eager PyTorch on a `wanted` number of inputs, without those of a file that were `traced`.
+        """Compare with eager PyTorch on `wanted` inputs, without the inputs of a file that were `traced`.
 
-        There is one input more of each size in `others`, behind the first one. `seconds` bound the time, as `validate`
-        says.
+        One more input of each size in `others` follows the first. `seconds` limits the time as in `validate`.
         """
         numbers, only_traced = self.purpose.numbers_to_validate_on(
             self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced
@@ -211,7 +210,7 @@ class Session:
         return report.model_copy(update={"notes": (ONLY_TRACED.format(*counted), *report.notes)})
 
     def evaluation(self, samples: Dataset, size: InputSize, metric: str | None, *, advance: Advance) -> Evaluation:
-        """Evaluate the metric on real samples, of the eager model and of the compiled one."""
+        """Evaluate the metric on real samples for the eager model and for the compiled model."""
         cut = self.purpose.cut
         sizes = {"batch": size.batch, "seq": size.seq}
         return evaluate(self.compiled, self.loaded, samples, **sizes, cut=cut, metric=metric, advance=advance)
@@ -220,7 +219,7 @@ class Session:
 def _accepts(program: Program, subject: object, inputs: Inputs) -> bool:
     try:
         program.prepare(subject, (), dict(inputs))
-    except Exception:  # guards, and paths that lead nowhere
+    except Exception:  # from guards, and from paths that do not exist
         return False
     return True
 
@@ -233,13 +232,12 @@ def open_model(
     *,
     loads_weights: bool = True,
 ) -> Session:
-    """Open a session of a model that a recipe compiles; `begin` is called as the recipe begins to check the model.
+    """Open a session of a model that a recipe compiles; `begin` is called when the recipe begins to check the model.
 
-    Where nothing runs, the model needs no weights: without `loads_weights` none of its tensors has data.
-
-    The model is prepared by the recipe's transforms, or by `prepare`. Raises the errors of `load_model`,
-    `RecipeMismatch`, what transforms raise for a model that they cannot prepare, and `UnknownName` for an executor that
-    is left out of modules that the model has not.
+    If nothing runs, the model needs no weights: if `loads_weights` is False, its tensors have no data. The model is
+    prepared by the recipe's transforms, or by `prepare`. Raises the errors of `load_model`, `RecipeMismatch`, the
+    errors of transforms that cannot prepare the model, and `UnknownName` for an executor that is left out of modules
+    that do not exist.
     """
     loaded = load_model(prepared.model) if loads_weights else describe_model(prepared.loading, prepared.model)
     begin(CHECK_RECIPE)
@@ -264,10 +262,10 @@ def open_saved(
     strict: bool = False,
     tolerance: tuple[str, ...] = (),
 ) -> Session:
-    """Open a session of an artifact, whose programs are used instead of a compiler, and of the model it was made from.
+    """Open a session of an artifact, which uses its programs instead of a compiler, and of the artifact's model.
 
-    Raises the errors of `load`; with `strict`, calls that no program takes raise `WrongInputs`. The bounds of
-    `tolerance` are in the place of the artifact's own.
+    Raises the errors of `load`. If `strict` is set, calls that no program accepts raise `WrongInputs`. The bounds in
+    `tolerance` replace the artifact's own.
     """
     manifest = artifact.manifest
     loaded = loaded_from(artifact, device, trust_remote_code=consent.trust_remote_code)
@@ -287,7 +285,7 @@ def open_saved(
 
 
 def original_of(artifact: Artifact, device: str, consent: Consent) -> torch.nn.Module:
-    """Load the model that an artifact was made from, as it was before its recipe's transforms prepared it."""
+    """Load the model that an artifact was made from, before its recipe's transforms prepared it."""
     source = artifact.manifest.source
     try:
         return rebuild_model(source, device=device, trust_remote_code=consent.trust_remote_code).model
@@ -297,7 +295,7 @@ def original_of(artifact: Artifact, device: str, consent: Consent) -> torch.nn.M
 
 
 def traced_size(artifact: Artifact) -> InputSize | None:
-    """Return the size of the inputs, drawn or an example, that an artifact's programs were traced with, if known."""
+    """Return the size of the random or example inputs that an artifact's programs were traced with; None if unknown."""
     drawn = artifact.manifest.drawn
     if drawn:
         return InputSize(**{name: size for name, size in drawn.items() if name in InputSize._fields})

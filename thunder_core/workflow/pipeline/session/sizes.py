@@ -1,4 +1,4 @@
-"""The size of the inputs that is traced: what was asked for, or what is usual, within the ranges that were named."""
+"""The size of the inputs to trace: the requested or the default size, within the ranges."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ USUAL_CACHE = 128  # tokens
 
 
 def size_to_trace(config: PretrainedConfig, request: Request, data: Sequence[Dataset | None]) -> InputSize:
-    """The size at which a request is traced; raises `BadOption` and `SequenceTooLong` for one that cannot be.
+    """Return the size at which a request is traced; raise `BadOption` and `SequenceTooLong` for invalid sizes.
 
-    A call that goes on with a text is given one token, unless another length is asked for.
+    A call with a cache has one token, unless another length is requested.
     """
     ranges = request.dynamic
     with_cache = request.cache is not None or "cache" in ranges
@@ -46,9 +46,9 @@ def size_to_trace(config: PretrainedConfig, request: Request, data: Sequence[Dat
 
 
 def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
-    """Raise `BadOption` where the eager model takes no images of a size that was asked for, or that ends a range.
+    """Raise `BadOption` if the eager model does not accept images of a requested size, or at the end of a range.
 
-    Models whose positions are learned for one size, and which cannot interpolate them, take no other.
+    Models with learned positions for one size that cannot interpolate them accept no other size.
     """
     if traced.height is None and traced.width is None:
         return
@@ -58,33 +58,33 @@ def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
         try:
             with torch.no_grad():
                 session.model(**inputs)
-        except Exception as error:  # whatever its code or a kernel says of a size that it was not made for
+        except Exception as error:  # code and kernels raise any error for a size that they do not support
             if is_out_of_memory(error):
                 raise
             said = message_line(error)
             height, width = image_size(session.loaded.config)
             raise BadOption(
-                f"this {type(session.model).__name__} takes no images of "
+                f"this {type(session.model).__name__} does not accept images of "
                 f"{sizes_in_words(session.loaded.config, size)}: {said}",
-                fix=f"use sizes that the model takes (its config has {height} x {width} pixels), or leave out "
+                fix=f"use sizes that the model accepts (its config has {height} x {width} pixels), or leave out "
                 "--height, --width and their ranges",
             ) from error
 
 
 def _image_end(ranges: Ranges, traced: InputSize, place: int) -> InputSize:
-    """The smallest or the largest image of the ranges, one alone."""
+    """Return the smallest or the largest image of the ranges, as one sample."""
     ends = {name: bounds[place] for name, bounds in ranges.items() if name in ("height", "width")}
     return traced._replace(batch=1, **ends)
 
 
 def usual_cache(config: PretrainedConfig, seq: int) -> int:
-    """The usual number of tokens in a cache, as far as the model has positions for them."""
+    """Return the default number of tokens in a cache, limited by the model's positions."""
     longest = longest_sequence(config)
     return USUAL_CACHE if longest is None else max(0, min(USUAL_CACHE, longest - seq))
 
 
 def _beside_tokens(request: Request, name: str, usual: int) -> int | None:
-    """The size of that name that a request asks for, or that lies in its range; None where it does not name it."""
+    """Return the size of this name that a request asks for, or a size in its range; None if it names none."""
     asked = getattr(request, name)
     if asked is None and name not in request.dynamic:
         return None

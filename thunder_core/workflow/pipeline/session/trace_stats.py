@@ -1,4 +1,4 @@
-"""The account of a run: what a program's traces say, as rows of the report."""
+"""The statistics of a run: facts about a program's traces as rows of the report."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from thunder_core.workflow.report import (
     TraceSummary,
 )
 
-LATER_TRACES = ("tail", "backward")  # traces that are made when they are first needed
+LATER_TRACES = ("tail", "backward")  # traces that are made at their first use
 SymbolCounts = Counter[tuple[str, str, str]]
 
 
 def trace_summaries(program: Program) -> tuple[TraceSummary, ...]:
-    """Each trace at each stage, in the order in which they were made."""
+    """Return each trace at each stage, in the order in which they were made."""
     behind = (stage for name in LATER_TRACES for stage in program.stages_of(name))
     return tuple(_summaries((*program.stages, *behind)))
 
@@ -51,7 +51,7 @@ def _summaries(stages: Sequence[Stage]) -> Iterator[TraceSummary]:
 
 
 def symbol_counts(trace: Trace) -> SymbolCounts:
-    """The bound symbols of a trace as far as they can be told apart: what is called, who runs it, and what it makes."""
+    """Return the bound symbols of a trace, identified by the called function, the executor and the results."""
     return Counter(
         (bsym.symbol.name, bsym.executor, " ".join(proxy.name for proxy in bsym.outputs))
         for bsym in trace.bound_symbols
@@ -59,9 +59,9 @@ def symbol_counts(trace: Trace) -> SymbolCounts:
 
 
 def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] = ()) -> tuple[ExecutorShare, ...]:
-    """The number of bound symbols that each executor runs, the busiest first, and its part of the time if measured.
+    """Return the number of bound symbols that each executor runs, the busiest first, and its share of the time.
 
-    Those of its tail and of its backwards are counted for themselves.
+    Bound symbols of the tail and of the backwards are counted separately.
     """
     forward, behind = claims_by_executor(trace), Counter[str]()
     for one in backwards:
@@ -79,7 +79,7 @@ def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] 
 
 
 def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[ExecutorRefusal, ...]:
-    """The refusals of the recipe's executors: of those that are not available, then of what others did not take."""
+    """Return the refusals of the recipe's executors: first unavailable executors, then refused operations."""
     absent = (ExecutorRefusal(executor=one.name, reason=one.reason) for one in candidates if one.reason)
     counts: Counter[tuple[str, str]] = Counter()
     for one in trace.refused:
@@ -92,7 +92,7 @@ def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[Executo
 
 
 def kernel_choices(trace: Trace) -> tuple[KernelChoice, ...]:
-    """The kernels that executors chose by a measurement, the most frequent first."""
+    """Return the kernels that executors chose by a measurement, the most frequent first."""
     counts: Counter[tuple[str, str]] = Counter()
     for bsym in nested_bound_symbols(trace):
         code = kept_by(bsym.symbol.target)
@@ -104,14 +104,14 @@ def kernel_choices(trace: Trace) -> tuple[KernelChoice, ...]:
 
 
 def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:
-    """The number of calls of each operation, the most frequent first."""
+    """Return the number of calls of each operation, the most frequent first."""
     claimed = (bsym for bsym in nested_bound_symbols(trace) if bsym.executor)
     counts = Counter(inner.symbol.name for bsym in claimed for inner in program_bsyms(bsym))
     return tuple(OperationCount(name=name, count=count) for name, count in counts.most_common())
 
 
 def memory_points(use: MemoryUse) -> tuple[MemoryPoint, ...]:
-    """The bytes that the computation itself holds, after each bound symbol and while it runs."""
+    """Return the bytes that the computation itself allocates, after each bound symbol and while it runs."""
     return tuple(
         MemoryPoint(line=line.number, trace=line.trace, bytes=line.held - use.outside, peak=line.peak - use.outside)
         for line in use.lines
