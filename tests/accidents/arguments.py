@@ -58,7 +58,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("optimize {llama} --require-speedup 1e999", "TH0201", "a finite number"),
     ("optimize {llama} --require-speedup 2 --no-benchmark", "TH0201", "exclude each other"),
     ("optimize {llama} --dynamic seq", "TH0201", "--dynamic"),
-    ("optimize {llama} --dynamic seq=8:1", "TH0201", "has no sizes"),
+    ("optimize {llama} --dynamic seq=8:1", "TH0201", "is an empty range"),
     ("optimize {llama} --dynamic length=1:8", "TH0222", "which is not a size of an input"),
     ("optimize {llama} --target sm_1", "TH0201", "cannot compile kernels for this architecture"),
     ("optimize {llama} --train --target sm_90", "TH0201", "exclude each other"),

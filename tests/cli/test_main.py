@@ -38,7 +38,7 @@ def test_what_needs_no_model_imports_no_torch(arguments):
 
 BAD_SIZES = [
     ("--dynamic", "sequence=1:8", "did you mean seq"),
-    ("--dynamic", "seq=8:1", "has no sizes"),
+    ("--dynamic", "seq=8:1", "is an empty range"),
     ("--dynamic", "seq=-1:8", "is not a range"),
     ("--dynamic", "seq=1:8", "--dynamic", "seq=1:9", "gives seq twice"),
     ("--dynamic", "seq=1:8", "--seq", "9", "--seq is 9, outside the range seq=1:8"),

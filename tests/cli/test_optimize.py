@@ -53,7 +53,7 @@ def test_an_artifact_that_serves_a_range(thunder, here, llama, width, monkeypatc
 
 
 BAD_RANGES = {
-    "seq=8:1": ("TH0201", "has no sizes"),
+    "seq=8:1": ("TH0201", "is an empty range"),
     "seq=a": ("TH0201", "is not a range"),
     "seq=0:10": ("TH0201", "begins below 1"),
     "seq": ("TH0201", "is not of the form name=a:b"),

@@ -49,7 +49,7 @@ def test_it_is_one_of_several() -> None:
 def test_the_plan_says_what_was_chosen_and_why(tmp_path: Path) -> None:
     planned = plan(quick(tmp_path / "out", "auto", sample="bert"))
     assert planned.prepared.recipe.name == "hf-bert"
-    assert ("chosen", "hf-bert is made for bert") in planned.rows()
+    assert ("choice", "hf-bert is made for bert") in planned.rows()
     assert planned.as_data()["choice"] == ["hf-bert is made for bert"]
 
 

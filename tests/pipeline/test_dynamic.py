@@ -194,7 +194,7 @@ def test_points_are_the_ends_and_one_that_was_not_traced() -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
     "unknown": ({"dynamic": {"sequence": (1, 8)}}, BadSymbolicArgument, "did you mean seq"),
-    "backwards": ({"dynamic": {"seq": (8, 1)}}, BadOption, r"--dynamic seq=8:1 has no sizes"),
+    "backwards": ({"dynamic": {"seq": (8, 1)}}, BadOption, r"--dynamic seq=8:1 is an empty range"),
     "one size": ({"dynamic": {"seq": (8, 8)}}, BadOption, "has only one size"),
     "zero": ({"dynamic": {"seq": (0, 10)}}, BadOption, "begins below 1"),
     "no pair": ({"dynamic": {"seq": 8}}, BadOption, "not a range"),

@@ -58,7 +58,7 @@ def bench(
     """Benchmark an artifact, or MODEL with a recipe, against eager PyTorch and others; or compare two artifacts.
 
     With --train, and for artifacts that hold a training step, the benchmark measures a training step. With --task
-    generate it measures `generate`. Reported are the time to the first token, the time of each further token, and
+    generate it measures `generate`. The report shows the time to the first token, the time of each further token, and
     whether the tokens agree. Each speed-up is reported as faster, slower, not distinguishable or unstable.
     """
     from thunder_cli.ci.ci_report import reporting

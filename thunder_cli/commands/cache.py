@@ -164,7 +164,7 @@ def clear(
 
 @cache.command()
 def key(*, json: Json = False, debug: Debug = False) -> None:
-    """Print a key for a cache in continuous integration: it changes when no compiled kernel can be used again."""
+    """Print a key for a cache in continuous integration: the key changes when the cached kernels become unusable."""
     from thunder_cli.cache_key import cache_key
 
     if json:

@@ -22,9 +22,7 @@ class BenchOutput:
     out: Path | None = option(
         None, Path, short="o", metavar="FILE", help="File to write the result to: .json, .csv or .md."
     )
-    plot: Path | None = option(
-        None, Path, metavar="FILE", help="File to plot the result in: .svg, .png, .pdf or .html."
-    )
+    plot: Path | None = option(None, Path, metavar="FILE", help="File to write a plot to: .svg, .png, .pdf or .html.")
     baseline: Path | None = option(None, Path, metavar="FILE", help="Earlier result file to compare with.")
     fail_above: str | None = option(
         None,

@@ -63,4 +63,4 @@ def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
         if lower == upper:
             raise BadOption(f"{told} has only one size", fix=f"leave out {option} {name}, and use --{name} {lower}")
         if lower > upper:
-            raise BadOption(f"{told} has no sizes", fix=f"write {option} {name}={upper}:{lower}")
+            raise BadOption(f"{told} is an empty range", fix=f"write {option} {name}={upper}:{lower}")

@@ -289,7 +289,7 @@ class Request:
         Path,
         name="eval",
         metavar="FILE",
-        help="File of labelled samples. A task metric is evaluated before and after optimization.",
+        help="File of labelled samples. Report a task metric of eager PyTorch and of the optimized model.",
         check=require_data_file,
     )
     metric: str | None = option(

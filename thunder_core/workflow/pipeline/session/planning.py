@@ -83,7 +83,7 @@ class Plan:
             ("model", named_architecture(name, architecture)),
             ("task", f"{loading.task}, {prepared.dtype_name}, on {self.device}"),
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
-            *(("chosen", reason) for reason in prepared.choice),
+            *(("choice", reason) for reason in prepared.choice),
             *([("purpose", STEP)] if request.train else []),
             self._inputs,
             *([("dynamic", self._ranges)] if request.dynamic else []),
