@@ -8,7 +8,7 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from thunder_core.compilation.memory.use import memory_use
-from thunder_core.tracing.analysis.storages import rounded
+from thunder_core.tracing.analysis.storages import round_to_block
 from thunder_core.workflow.benchmark.allocations import peak_allocated
 
 KIB = 1024
@@ -86,5 +86,5 @@ def test_the_peak_is_what_the_allocator_says(name, executors):
 
 
 def test_a_gpu_gives_memory_in_blocks():
-    assert rounded(1, torch.device("cuda")) == 512
-    assert rounded(1, torch.device("cpu")) == 1
+    assert round_to_block(1, torch.device("cuda")) == 512
+    assert round_to_block(1, torch.device("cpu")) == 1

@@ -30,7 +30,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(owner, name, note)
 
     noted(acquire, "assembled")
-    noted(compiler.Compiler, "_claimed")
+    noted(compiler.Compiler, "_claim")
     return taken
 
 
@@ -64,7 +64,7 @@ def test_size_of_one_is_decided_before_anything_is_compiled(
 ) -> None:
     compiled, x = thunder.jit(program, cache="symbolic values"), torch.randn(shape)
     torch.testing.assert_close(compiled(x), program(x))
-    assert steps == ["assembled", "_claimed"]
+    assert steps == ["assembled", "_claim"]
 
 
 @pytest.mark.parametrize("program", [swallows, asks_of_product])
@@ -75,7 +75,7 @@ def test_attempt_whose_decision_shows_late_is_not_claimed(
     for shape in ((1, 4), (2, 3), (4, 1), (2, 2)):
         x = torch.randn(shape)
         torch.testing.assert_close(compiled(x), program(x))
-    assert steps.count("_claimed") == thunder.cache_misses(compiled)
+    assert steps.count("_claim") == thunder.cache_misses(compiled)
 
 
 def test_gradient_of_program_that_asks_for_size_of_one(steps: list[str]) -> None:
@@ -85,7 +85,7 @@ def test_gradient_of_program_that_asks_for_size_of_one(steps: list[str]) -> None
         (expected,) = torch.autograd.grad(branches(x).sum(), x)
         (found,) = torch.autograd.grad(compiled(x).sum(), x)
         torch.testing.assert_close(found, expected)
-    assert steps.count("_claimed") == thunder.cache_misses(compiled) == 2
+    assert steps.count("_claim") == thunder.cache_misses(compiled) == 2
 
 
 def test_llama_with_one_row_is_claimed_once(steps: list[str]) -> None:
@@ -96,4 +96,4 @@ def test_llama_with_one_row_is_claimed_once(steps: list[str]) -> None:
             tokens = torch.randint(0, 100, (1, length))
             expected = model(tokens, use_cache=False).logits
             torch.testing.assert_close(compiled(tokens, use_cache=False).logits, expected)
-    assert steps == ["assembled", "_claimed"]
+    assert steps == ["assembled", "_claim"]

@@ -285,13 +285,13 @@ def of_two_lengths(x: Tensor, mask: Tensor) -> Tensor:
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The ways in which calls were traced."""
     found: list[Any] = []
-    compiled = Compiler._compiled
+    compiled = Compiler._compile
 
     def counted(self: Compiler, subject: Any, args: Any, kwargs: Any, symbolic: Any, *rest: Any) -> Any:
         found.append(symbolic)
         return compiled(self, subject, args, kwargs, symbolic, *rest)
 
-    monkeypatch.setattr(Compiler, "_compiled", counted)
+    monkeypatch.setattr(Compiler, "_compile", counted)
     return found
 
 

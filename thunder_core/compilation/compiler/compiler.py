@@ -125,7 +125,7 @@ class Compiler:
             symbolic = attempts.take()
             try:
                 reason = "" if symbolic.sizes else attempts.reason
-                program = self._compiled(subject, args, kwargs, symbolic, reason, observed.lines_that_raised)
+                program = self._compile(subject, args, kwargs, symbolic, reason, observed.lines_that_raised)
                 if symbolic.sizes:
                     require_taken(program, subject, args, kwargs)
             except (Exception, DecidesAgainstCall, IsSymbolic, NeedsValues) as error:
@@ -183,7 +183,7 @@ class Compiler:
         first = general.with_changes(avoid_one_hints=True, real_hints_for=observed.refused_sizes_of_one)
         return [*probes, first, general, general.with_changes(oblivious=False), *numbers, CONSTANT]
 
-    def _compiled(
+    def _compile(
         self,
         subject: Callable[..., Any],
         args: tuple[Any, ...],
@@ -202,7 +202,7 @@ class Compiler:
             derivative, why_recorded, underivable = self._differentiate(trace, sink)
             if acquired.sizes is not None:
                 require_for_this_call(acquired.sizes)  # before anything is compiled
-            forward = self._claimed(trace, derivative, underivable, log)
+            forward = self._claim(trace, derivative, underivable, log)
             if symbolic.sizes and not symbolic.is_asked:
                 require_all_kernels(log.stages)
             if derivative and (body := derivative.take(forward.inputs)) is not None:
@@ -254,7 +254,7 @@ class Compiler:
                     trace = log.note(checked_trace(transform, changed))
         return acquired, trace
 
-    def _claimed(
+    def _claim(
         self, trace: Trace, derivative: ProgramDerivative | None, underivable: BoundSymbol | None, log: StageLog
     ) -> Trace:
         """Return the computation, or its forward if it has a derivative, with an executor for each bound symbol."""
@@ -421,17 +421,17 @@ def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, Symbolic
         warn_of(subject, shortfall.what, shortfall.fix, SpecializationWarning)
 
 
-def compiled_by(compiler: Compiler | CompilerLackingExecutor, subject: Callable[..., Any]) -> Any:
+def bind_compiler(compiler: Compiler | CompilerLackingExecutor, subject: Callable[..., Any]) -> Any:
     """Return the subject compiled lazily by a compiler; copies of a compiled module are compiled in the same way."""
     call = Specializations(subject, compiler, compiler.options)
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
     forward = Specializations(subject.forward, compiler, compiler.options)
     methods = {name: method for transform in compiler.transforms for name, method in transform.methods(subject).items()}
-    again = partial(compiled_by, compiler)
+    compile_other = partial(bind_compiler, compiler)
     callables = (transform.before_call(subject) for transform in compiler.transforms)
     before_call = [function for function in callables if function is not None]
-    return compiled_module(call, forward, again, methods, again, before_call)
+    return compiled_module(call, forward, compile_other, methods, compile_other, before_call)
 
 
 def require_taken(program: Program, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import torch
 from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.claiming.operator import Operator
 from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
-from thunder_core.compilation.compiler.compiler import Compiler, compiled_by
+from thunder_core.compilation.compiler.compiler import Compiler, bind_compiler
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.foundation.options.compile_options import (
     MAX_PROGRAMS,
@@ -139,7 +139,7 @@ def compile_in_order(
     compiler = Compiler(
         tuple(transforms), tuple(executors), options, lookasides=distinct_lookasides, dump=dump_argument
     )
-    return compiled_by(compiler, subject)
+    return bind_compiler(compiler, subject)
 
 
 def register_operators(executors: Sequence[Executor]) -> None:

@@ -14,14 +14,14 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.module import compiled_of
-from thunder_core.compilation.compiler import Compiler, compiled_by, jit, last_program, specializations_of
+from thunder_core.compilation.compiler import Compiler, bind_compiler, jit, last_program, specializations_of
 from thunder_core.compilation.gradients.subjects import Gradient, Product
 from thunder_core.compilation.gradients.trees import (
     Argnums,
     differentiable_leaves,
-    parted,
     require_same,
     require_tensors,
+    split_aux,
 )
 from thunder_core.foundation.errors import WrongInputs
 
@@ -108,7 +108,7 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
         pairs = zip(leaves, tracked_by_caller, strict=True)
         starts = [leaf.view_as(leaf) if tracked else _leaf(leaf) for leaf, tracked in pairs]
         compiled = _compiled(None, function, (), executors)
-        output, aux = parted(compiled(*tree_unflatten(starts, structure)), has_aux, "vjp", None)
+        output, aux = split_aux(compiled(*tree_unflatten(starts, structure)), has_aux, "vjp", None)
     outputs = require_tensors(tree_flatten(output)[0], "vjp", None)
     follows = any(tracked_by_caller) or _follows_more(compiled)
 
@@ -200,7 +200,7 @@ def _cached(
     function = same.function
     known = compiled_of(function)
     if isinstance(known, Specializations):
-        compiled = compiled_by(_settings(known, executors), _subject(kind, known.subject, options))
+        compiled = bind_compiler(_settings(known, executors), _subject(kind, known.subject, options))
         specializations_of(compiled).derivative_of = function
     else:
         compiled = jit(_subject(kind, function, options), executors=executors or ("torch",))

@@ -17,11 +17,11 @@ from thunder_core.compilation.gradients.reverse import ALIAS, Pullback, Reverse,
 from thunder_core.compilation.gradients.subjects import Gradient, Product
 from thunder_core.compilation.gradients.trees import (
     differentiable_leaves,
-    parted,
     places_of,
     require_same,
     require_scalar,
     require_tensors,
+    split_aux,
 )
 from thunder_core.frontend.acquire.lookasides import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -46,7 +46,7 @@ def gradient(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwarg
             differentiated, [primals_by_place.get(place, arg) for place, arg in enumerate(args)], kwargs
         )
         where = acquisition.place().source
-        value, aux = parted(output, self.has_aux, self.name, where)
+        value, aux = split_aux(output, self.has_aux, self.name, where)
         scalar = require_scalar(value, self.name, where)
         reverse.follow([scalar])
         gradients = reverse.gradients([torch.ones((), dtype=scalar.dtype, device=scalar.device)])
@@ -63,7 +63,7 @@ def pull_back(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwar
         reverse = Reverse(acquisition, "vjp", primals)
         output = reverse.call(function, reverse.primals, {})
         where = acquisition.place().source
-        output, aux = parted(output, has_aux, "vjp", where)
+        output, aux = split_aux(output, has_aux, "vjp", where)
         reverse.follow(require_tensors(tree_flatten(output)[0], "vjp", where))
         answer = (output, Pullback(reverse, output))
         return (*answer, aux) if has_aux else answer
@@ -108,7 +108,7 @@ def forward(acquisition: TracedRun, function: Run, primals: Any, tangents: Any, 
     output = acquisition.machine.call(function, *tree_unflatten(starts, structure))
     segment.close()
     where = acquisition.place().source
-    output, aux = parted(output, has_aux, "jvp", where)
+    output, aux = split_aux(output, has_aux, "jvp", where)
     results, shape = tree_flatten(output)
     require_tensors(results, "jvp", where)
     proxy = acquisition.recorder.proxy_of

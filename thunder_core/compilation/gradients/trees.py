@@ -49,7 +49,7 @@ def differentiable_leaves(tree: Any, name: str) -> tuple[list[torch.Tensor], Tre
     return leaves, structure
 
 
-def parted(output: Any, has_aux: bool, name: str, where: SourceLine | None) -> tuple[Any, Any]:
+def split_aux(output: Any, has_aux: bool, name: str, where: SourceLine | None) -> tuple[Any, Any]:
     """Return the result and the auxiliary result of a function; raise `NotDifferentiable` if they are not a pair."""
     if not has_aux:
         return output, None

@@ -10,7 +10,7 @@ import torch
 from thunder_core.backend.claiming.free import DELETE, LIST
 from thunder_core.backend.fusion.machine_code import kept_by
 from thunder_core.compilation.memory.region import run_region
-from thunder_core.tracing.analysis.storages import Storages, rounded, size_of
+from thunder_core.tracing.analysis.storages import Storages, round_to_block, size_of
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -219,7 +219,7 @@ def _attention(query: int, key: int, forward: bool) -> Callable[[BoundSymbol], i
         block = min(rows, 256 if rows >= 768 else 64 if rows >= 192 else 32)
         wide = min(columns, 512)
         elements = block * wide + 2 * block + block * width if forward else 2 * block * wide
-        return rounded(elements * 4 * torch.get_num_threads(), queries.device)
+        return round_to_block(elements * 4 * torch.get_num_threads(), queries.device)
 
     return size
 

@@ -125,7 +125,7 @@ def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
         run.recorder.follow_autocast()
         if (failure := run.recorder.failure or run.outside.failure) is not None:
             raise failure
-        edges = run.edges()
+        edges = run.collect_edges()
         apply_policy(sharp_edges, edges)
         log_gradients(run)
         with collection_paused():
@@ -174,7 +174,7 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
             raise
         if run.replacements.were_called:  # eager PyTorch computes something else
             raise error.with_traceback(programs_traceback(error)) from None
-        edges = run.edges()
+        edges = run.collect_edges()
         apply_policy(sharp_edges, edges)
         raised = _raised(run, state | run.settings.asked, error, sharp=bool(edges))
     try:

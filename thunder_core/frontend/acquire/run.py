@@ -74,7 +74,9 @@ class Run(Acquisition):
         self.subject, self.args, self.kwargs = subject, args, kwargs
         self.output: Any = None
         self.device = device
-        self._moved = {} if device is None else {id(tensor): tensor for tensor in moving(subject, (args, kwargs))}
+        self._moved = (
+            {} if device is None else {id(tensor): tensor for tensor in tensors_to_move(subject, (args, kwargs))}
+        )
         self.roots = [
             self.outside.root("root", "module" if isinstance(subject, torch.nn.Module) else "function", subject),
             self.outside.root("root", "args", args),
@@ -149,7 +151,7 @@ class Run(Acquisition):
         places = {place: path.child("stride", place, strides[place]) for place in wider_places(strides, tensor.shape)}
         return {place: stride for place, stride in places.items() if self.outside.symbolic.includes(stride)}
 
-    def edges(self) -> tuple[SharpEdge, ...]:
+    def collect_edges(self) -> tuple[SharpEdge, ...]:
         """Return the sharp edges of the run."""
         surprises = self.outside.surprises.edges.values() if self.outside.surprises else ()
         for bsym in self.recorder.data_dependent.asking:
@@ -203,7 +205,7 @@ class Run(Acquisition):
         return name
 
 
-def moving(subject: Callable[..., Any], arguments: Any) -> Iterator[torch.Tensor]:
+def tensors_to_move(subject: Callable[..., Any], arguments: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors that would be moved to the device of a program: those of the model and of its inputs."""
     if isinstance(subject, torch.nn.Module):
         yield from torch.nn.Module.parameters(subject)

@@ -239,7 +239,7 @@ def version_of(value: Any) -> int:
     return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
 
 
-def connected(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., Any]:
+def connect_tail(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., Any]:
     """Return the function that computes all results of a program: one autograd operation, followed by views."""
     if tail is None:
         return bridge

@@ -19,7 +19,7 @@ from thunder_core.backend.claiming.free import UNPACK, free_after_last_use
 from thunder_core.backend.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
 from thunder_core.backend.runtime.generate import executable_trace
 from thunder_core.backend.runtime.program import Stage
-from thunder_core.passes.autodiff.autograd_node import Backward, Bridge, Gradients, connected
+from thunder_core.passes.autodiff.autograd_node import Backward, Bridge, Gradients, connect_tail
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast
 from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
 from thunder_core.passes.autodiff.dependent_results import cut_at_sources, find_dependent_results
@@ -119,7 +119,7 @@ class ProgramDerivative:
         tail = executable_trace(self.tail) if self.tail else None
         bridge = Bridge(self.signature, forward, self.compiled, recorded)
         if not self.signature.dependent:
-            return connected(bridge, tail)
+            return connect_tail(bridge, tail)
         split = SplitBackward(self._compiled_part, lambda: executable_trace(with_rules(self.recorded_trace)))
         return DependentProgram(replace(bridge, split=split), tail)
 

@@ -36,7 +36,7 @@ def require_option_names(recipe: str, known: Collection[str], names: Iterable[st
             raise UnknownName(f"recipe {recipe} has no option {name!r}", fix=fix)
 
 
-def parsed_options(recipe: str, kind: type[RecipeOptions], options: Mapping[str, object]) -> RecipeOptions:
+def parse_options(recipe: str, kind: type[RecipeOptions], options: Mapping[str, object]) -> RecipeOptions:
     """Return the parsed options of a recipe; raise `UnknownName` for a name and `BadOption` for an invalid value."""
     require_option_names(recipe, list(kind.model_fields), options)
     try:

@@ -19,7 +19,7 @@ from thunder_core.foundation.options.symbolic_arguments import Given, SymbolicAr
 from thunder_core.foundation.options.tolerance import Tolerance
 from thunder_core.passes.recipe.composition import Composition, name_of
 from thunder_core.passes.recipe.dimensions import DIMENSIONS
-from thunder_core.passes.recipe.options import RecipeOptions, hyphenated, parsed_options
+from thunder_core.passes.recipe.options import RecipeOptions, hyphenated, parse_options
 from thunder_core.passes.recipe.plugin import Composable, ExecutorRank, Plugin, as_composable, composed
 from thunder_core.passes.recipe.settings import WITHOUT, settings_of
 from thunder_core.tracing.extension.authorship import called
@@ -120,7 +120,7 @@ class Recipe(Traits, Composable):
         """Raise `UnknownName` for an unknown option, and `BadOption` for an invalid value."""
         self.added: tuple[Composable, ...] = ()
         self.compiler_asked = ""
-        self.chosen = parsed_options(self.name, self.Options, options)
+        self.chosen = parse_options(self.name, self.Options, options)
 
     @property
     def title(self) -> str:

@@ -19,7 +19,7 @@ from pydantic import create_model
 
 from thunder_core.foundation import plugins
 from thunder_core.passes.recipe.module_source import ModuleSource, Undecided, read_module
-from thunder_core.passes.recipe.options import RecipeOptions, hyphenated, parsed_options, require_option_names
+from thunder_core.passes.recipe.options import RecipeOptions, hyphenated, parse_options, require_option_names
 
 RECIPES = frozenset({"thunder_core.Recipe", "thunder_core.recipe.Recipe", "thunder_core.passes.recipe.Recipe"})
 OPTIONS = frozenset({"thunder_core.recipe.RecipeOptions", "thunder_core.passes.recipe.RecipeOptions"})
@@ -80,7 +80,7 @@ def refuse_options(name: str, options: Mapping[str, object]) -> None:
         return
     require_option_names(declared.name, declared.options.names, options)
     if declared.options.kind is not None:
-        parsed_options(declared.name, declared.options.kind, options)
+        parse_options(declared.name, declared.options.kind, options)
 
 
 def declared_recipe(name: str) -> DeclaredRecipe | None:

@@ -85,7 +85,7 @@ class Storages:
 def size_of(proxy: TensorProxy) -> int:
     """Return the bytes of a storage for a tensor with this metadata; symbolic sizes count as their hints."""
     shape, stride = map(hint_of, proxy.shape), map(hint_of, proxy.stride)
-    return rounded(length_of(shape, stride) * proxy.dtype.itemsize, proxy.device)
+    return round_to_block(length_of(shape, stride) * proxy.dtype.itemsize, proxy.device)
 
 
 def length_of(shape: Iterable[int], stride: Iterable[int]) -> int:
@@ -94,7 +94,7 @@ def length_of(shape: Iterable[int], stride: Iterable[int]) -> int:
     return extent(sizes, steps) if len(steps) == len(sizes) else torch.Size(sizes).numel()
 
 
-def rounded(size: int, device: torch.device) -> int:
+def round_to_block(size: int, device: torch.device) -> int:
     """Return the bytes that a device's allocator reserves for a size."""
     block = BLOCKS.get(device.type, 1)
     return -(-size // block) * block

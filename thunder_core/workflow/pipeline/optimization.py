@@ -62,7 +62,7 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
     request = plan.request
     clock.begin("load")
     quantization = Quantization(plan, clock.begin, clock.advance)
-    plan, session, quality = quantization.judged(quantization.opened())
+    plan, session, quality = quantization.check_quality(quantization.open_session())
     workflow = workflow_for(plan, session, clock)
     with workflow.ready():
         clock.begin("trace")

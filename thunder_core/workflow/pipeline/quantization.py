@@ -42,13 +42,13 @@ class Quantization:
     begin: Callable[[str], None]
     advance: Advance
 
-    def opened(self) -> Session:
+    def open_session(self) -> Session:
         """Return the session of the model, quantized with calibration if that was requested."""
         request = self.plan.request
         loads = not request.target or request.include_weights
         return open_model(self.plan.prepared, self.plan.purpose, self.begin, self._prepared, loads_weights=loads)
 
-    def judged(self, session: Session) -> tuple[Plan, Session, QuantizationReport | None]:
+    def check_quality(self, session: Session) -> tuple[Plan, Session, QuantizationReport | None]:
         """Return the session, and its model's error compared with the float model; the plan records skipped layers.
 
         Raises `QualityLost` if the error exceeds the recipe's bound, and no layers may be skipped, or too many would

@@ -44,12 +44,12 @@ def with_headers(command: Sequence[str], source: Path, target: Path, compilers: 
     flags = [word for word in command[1:] if word not in ("-o", str(source), str(target))]
     flags = [word for word in flags if not word.startswith(FOR_LINKING)]
     place = Path(folder) / digest_of("\n".join((HEADER, compiler, version, torch.__version__, *flags)).encode())[:16]
-    if not (place / PRECOMPILED).is_file() and not precompiled(compiler, flags, place, compilers):
+    if not (place / PRECOMPILED).is_file() and not ensure_precompiled(compiler, flags, place, compilers):
         return [*command]
     return [compiler, "-include", str(place / NAME), *command[1:]]
 
 
-def precompiled(compiler: str, flags: Sequence[str], place: Path, compilers: Compilers) -> bool:
+def ensure_precompiled(compiler: str, flags: Sequence[str], place: Path, compilers: Compilers) -> bool:
     """Compile the headers into a folder, atomically; return whether the folder is there now."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

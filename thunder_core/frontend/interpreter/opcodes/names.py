@@ -103,11 +103,11 @@ def delete_name(frame: Frame, name: str) -> None:
     names = frame.names
     if type(names) is dict and names is frame.globals:
         frame.machine.delete_global(frame, name)
-    elif not _is_deleted(frame, names, name):
+    elif not _try_delete(frame, names, name):
         namespaces.undefined(name)
 
 
-def _is_deleted(frame: Frame, names: Any, name: str) -> bool:
+def _try_delete(frame: Frame, names: Any, name: str) -> bool:
     """Delete a name from a namespace. Like CPython, treat every error of the mapping as a missing name."""
     try:
         delete_item(frame.machine, names, name)

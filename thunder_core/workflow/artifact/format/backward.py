@@ -11,7 +11,7 @@ from thunder_core.backend.runtime.autograd_signature import RECORDED, AutogradSi
 from thunder_core.backend.runtime.generate import executable, executable_at_first_call
 from thunder_core.backend.runtime.program import Stage
 from thunder_core.foundation.errors import NotDifferentiable
-from thunder_core.passes.autodiff.autograd_node import Backward, Bridge, connected
+from thunder_core.passes.autodiff.autograd_node import Backward, Bridge, connect_tail
 from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.trace import Trace
@@ -45,7 +45,7 @@ class StoredDerivative:
         recorded = self._recorded_by_autograd(self.recorded, self.body.name)
         bridge = Bridge(self.signature, forward, self.compiled, recorded)
         if self.cut is None:
-            return connected(bridge, tail)
+            return connect_tail(bridge, tail)
         cut = self._recorded_by_autograd(self.cut, RECORDED)
         return DependentProgram(replace(bridge, split=SplitBackward(self.part, lambda: cut)), tail)
 

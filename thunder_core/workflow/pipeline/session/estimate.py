@@ -23,7 +23,7 @@ from thunder_core.workflow.models.loading.load import LoadedModel
 from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.purpose import Purpose
-from thunder_core.workflow.pipeline.session.model_state import caches_kept
+from thunder_core.workflow.pipeline.session.model_state import keep_caches
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 from thunder_core.workflow.validation.comparison import buffers_kept
 from thunder_core.workflow.validation.gradients import gradients_kept
@@ -116,7 +116,7 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
     Rounding to blocks and kernels' own memory are not counted, so the result is a lower bound.
     """
     model = loaded.model
-    with caches_kept(model), buffers_kept(model), gradients_kept(model), torch.random.fork_rng(devices=[]):
+    with keep_caches(model), buffers_kept(model), gradients_kept(model), torch.random.fork_rng(devices=[]):
         try:
             with FakeTensorMode(allow_non_fake_inputs=True), _saved_by_name(), _Weighing() as weighing:
                 inputs = {

@@ -14,7 +14,7 @@ CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)  # OrderedDict c
 
 
 @contextmanager
-def caches_kept(model: torch.nn.Module) -> Iterator[None]:
+def keep_caches(model: torch.nn.Module) -> Iterator[None]:
     """Restore the attributes of all modules after the block, and clear the caches of their code.
 
     Otherwise, later calls would find the block's tensors there. The caches are functions under `lru_cache` in the
