@@ -16,7 +16,7 @@ import torch
 
 from thunder_core.backend.parallel.buckets import Bucket, BucketSizes, buckets_of, result_of, tensor_of
 from thunder_core.backend.parallel.emitter import Emitter
-from thunder_core.backend.parallel.operators import OPERATORS, row_padding, rows_of_rank, shard_rows
+from thunder_core.backend.parallel.operators import OPERATORS, row_padding, shard_rows
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
@@ -140,23 +140,22 @@ def reads(bsym: BoundSymbol, names: set[str]) -> bool:
 
 
 def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
-    """Gather shards, each filled up to as many rows as the others, and drop what is beyond the rows of the whole."""
+    """Gather shards, and drop what is beyond the rows of the whole."""
     _, _, group_name, _ = bsyms[0].args
-    size = group_of(group_name).size()
-    starts, tensors = filled_up(emitter, bsyms, [shard_rows(bsym.args[1], size) for bsym in bsyms])
     operator = FUNCTIONAL.all_gather_into_tensor_coalesced.default
-    begin = emitter.call(operator, tensors, size, group_name, at=bsyms[0])
+    size = group_of(group_name).size()
+    begin = emitter.call(operator, list(map(tensor_of, bsyms)), size, group_name, at=bsyms[0])
     ends: list[BoundSymbol] = []
     for bsym, pending in zip(bsyms, begin.output, strict=True):
         ends += waited_rows(emitter, bsym, pending, bsym.args[1])
-    return [*starts, begin], ends
+    return [begin], ends
 
 
 def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
-    """Sum gradients, of which each rank gets its rows, and divide these by the number of ranks."""
+    """Sum gradients, of which each rank gets its shard, and divide this by the number of ranks."""
     group_name = bsyms[0].args[1]
-    group = group_of(group_name)
-    rows = [shard_rows(tensor_of(bsym).shape[0], group.size()) * group.size() for bsym in bsyms]
+    size = group_of(group_name).size()
+    rows = [shard_rows(tensor_of(bsym).shape[0], size) * size for bsym in bsyms]
     starts, tensors = filled_up(emitter, bsyms, rows)
     dense = {"memory_format": torch.contiguous_format}
     strided = [tensor for tensor in tensors if is_strided(tensor)]
@@ -164,13 +163,11 @@ def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
     contiguous = {copy.args[0].name: copy.output for copy in copies}
     operator = FUNCTIONAL.reduce_scatter_tensor_coalesced.default
     tensors = [contiguous.get(tensor.name, tensor) for tensor in tensors]
-    begin = emitter.call(operator, tensors, "sum", group.size(), group_name, at=bsyms[0])
+    begin = emitter.call(operator, tensors, "sum", size, group_name, at=bsyms[0])
     ends: list[BoundSymbol] = []
     for bsym, pending in zip(bsyms, begin.output, strict=True):
-        _, own = rows_of_rank(tensor_of(bsym).shape[0], group.rank(), group.size())
-        wait = waited_rows(emitter, bsym, pending, own, final=False)
-        scaled = emitter.call(ATEN.mul.Tensor, wait[-1].output, 1 / group.size(), at=bsym, output=bsym.output)
-        ends += [*wait, scaled]
+        wait = emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=bsym)
+        ends += [wait, emitter.call(ATEN.mul.Tensor, wait.output, 1 / size, at=bsym, output=bsym.output)]
     return [*starts, *copies, begin], ends
 
 
@@ -211,14 +208,10 @@ def is_strided(tensor: TensorProxy) -> bool:
     return not torch.empty_strided(tensor.shape, tensor.stride, device="meta").is_contiguous()
 
 
-def waited_rows(
-    emitter: Emitter, at: BoundSymbol, pending: TensorProxy, rows: int, *, final: bool = True
-) -> list[BoundSymbol]:
-    """The wait for a tensor, of which the first rows are the result of a bound symbol if it is `final`."""
+def waited_rows(emitter: Emitter, at: BoundSymbol, pending: TensorProxy, rows: int) -> list[BoundSymbol]:
+    """The wait for a tensor, of which the first rows are the result of a bound symbol."""
     is_whole = pending.shape[0] == rows
-    output = at.output if final else None
-    wait = FUNCTIONAL.wait_tensor.default
-    waiting = emitter.call(wait, pending, at=at, output=output if is_whole else None)
+    wait = emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=at, output=at.output if is_whole else None)
     if is_whole:
-        return [waiting]
-    return [waiting, emitter.call(ATEN.narrow_copy.default, waiting.output, 0, 0, rows, at=at, output=output)]
+        return [wait]
+    return [wait, emitter.call(ATEN.narrow_copy.default, wait.output, 0, 0, rows, at=at, output=at.output)]

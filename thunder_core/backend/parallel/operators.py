@@ -144,23 +144,25 @@ def gather_parameter(
     group_name: str,
     reshard_after_forward: bool,
 ) -> torch.Tensor:
-    """A parameter of this number of rows, of which each rank has a shard; a backward may gather it again."""
+    """A parameter of this number of rows, of which each rank has a shard; a backward may gather it again.
+
+    All shards have the same number of rows; those behind the rows of the parameter are left out.
+    """
     if shard.is_meta:
         return shard.new_empty((rows, *shard.shape[1:]))
-    size = group_of(group_name).size()
-    whole = FUNCTIONAL.all_gather_into_tensor(padded(shard, shard_rows(rows, size)).contiguous(), size, group_name)
+    whole = FUNCTIONAL.all_gather_into_tensor(shard.contiguous(), group_of(group_name).size(), group_name)
     result: torch.Tensor = FUNCTIONAL.wait_tensor(whole)
     return result.narrow(0, 0, rows).clone() if result.shape[0] != rows else result
 
 
 @operator("(Tensor gradient, str group_name) -> Tensor")
 def scatter_gradient(gradient: torch.Tensor, group_name: str) -> torch.Tensor:
-    """The rows of a rank of the average of the gradients of all ranks."""
-    group, rows = group_of(group_name), gradient.shape[0]
-    _, own = rows_of_rank(rows, group.rank(), group.size())
+    """The shard of a rank of the average of the gradients of all ranks."""
+    size = group_of(group_name).size()
+    own = shard_rows(gradient.shape[0], size)
     if gradient.is_meta:
         return gradient.new_empty((own, *gradient.shape[1:]))
-    whole = padded(gradient, shard_rows(rows, group.size()) * group.size()).contiguous()
-    shard = FUNCTIONAL.wait_tensor(FUNCTIONAL.reduce_scatter_tensor(whole, "sum", group.size(), group_name))
-    result: torch.Tensor = shard.narrow(0, 0, own) * (1 / group.size())
+    whole = padded(gradient, own * size).contiguous()
+    shard = FUNCTIONAL.wait_tensor(FUNCTIONAL.reduce_scatter_tensor(whole, "sum", size, group_name))
+    result: torch.Tensor = shard * (1 / size)
     return result

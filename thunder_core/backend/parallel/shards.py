@@ -11,7 +11,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
-from thunder_core.backend.parallel.operators import OPERATORS, rows_of_rank
+from thunder_core.backend.parallel.operators import OPERATORS, rows_of_rank, shard_rows
 from thunder_core.backend.parallel.replicas import broadcast_values
 from thunder_core.foundation.errors import RecipeMismatch, WrongInputs
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
@@ -33,43 +33,49 @@ class Sharding:
         require_shardable(model)
         broadcast_values(list(model.buffers()), self.group)
         shards: dict[int, torch.nn.Parameter] = {}
+        leaves: dict[int, torch.Tensor] = {}
         for module in list(model.modules()):
             own = {name: one for name, one in module._parameters.items() if one is not None}
             for name, parameter in own.items():
                 if id(parameter) not in shards:
-                    shards[id(parameter)] = self._shard_of(parameter)
+                    shards[id(parameter)], leaves[id(parameter)] = self._shard_of(parameter)
                 module._parameters[name] = shards[id(parameter)]
             if own:
-                module.__dict__[LEAVES] = {name: local_of(module._parameters[name]) for name in own}
+                module.__dict__[LEAVES] = {name: leaves[id(parameter)] for name, parameter in own.items()}
                 module.__class__ = self._class_of(type(module), {name: one.shape[0] for name, one in own.items()})
         return model
 
-    def _shard_of(self, parameter: torch.nn.Parameter) -> torch.nn.Parameter:
-        """The rows of this rank as a parameter that is a DTensor, as that of `fully_shard`."""
+    def _shard_of(self, parameter: torch.nn.Parameter) -> tuple[torch.nn.Parameter, torch.Tensor]:
+        """The rows of this rank as a parameter that is a DTensor, as that of `fully_shard`, and as a program reads them.
+
+        A program reads as many rows on each rank, of which the last may be zeros, so all ranks have the same program.
+        """
         broadcast_values([parameter], self.group)
-        start, rows = rows_of_rank(parameter.shape[0], self.group.rank(), self.group.size())
-        local = parameter.detach().narrow(0, start, rows).clone()
-        distributed = self._distributed(local, parameter)
-        shard = torch.nn.Parameter(distributed, requires_grad=parameter.requires_grad)
-        leaf = local_of(shard)
+        size = self.group.size()
+        start, rows = rows_of_rank(parameter.shape[0], self.group.rank(), size)
+        leaf = parameter.detach().new_zeros((shard_rows(parameter.shape[0], size), *parameter.shape[1:]))
+        local = leaf.narrow(0, 0, rows)
+        local.copy_(parameter.detach().narrow(0, start, rows))
+        shard = torch.nn.Parameter(self._distributed(local, parameter), requires_grad=parameter.requires_grad)
         if leaf.is_floating_point() or leaf.is_complex():
             hook = self._handing_over(weakref.ref(shard))
             leaf.requires_grad_().register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
         leaf.requires_grad_(parameter.requires_grad)
-        return shard
+        return shard, leaf
 
     def _distributed(self, local: torch.Tensor, like: torch.Tensor) -> DTensor:
         size, stride = like.size(), torch.empty(like.shape, device="meta").stride()
         return DTensor.from_local(local, self.mesh, [Shard(0)], run_check=False, shape=size, stride=stride)
 
     def _handing_over(self, parameter_of: Callable[[], torch.nn.Parameter | None]) -> Callable[[torch.Tensor], None]:
-        """The hook that gives the gradient of the local rows to the parameter that they belong to."""
+        """The hook that gives the gradient of the rows of this rank to the parameter that they belong to."""
 
-        def hand_over(local: torch.Tensor) -> None:
-            gradient, local.grad = local.grad, None
+        def hand_over(leaf: torch.Tensor) -> None:
+            gradient, leaf.grad = leaf.grad, None
             parameter = parameter_of()
             if parameter is None or gradient is None or not parameter.requires_grad:
                 return
+            gradient = gradient.narrow(0, 0, local_of(parameter).shape[0])
             if parameter.grad is None:
                 parameter.grad = self._distributed(gradient, parameter)
             else:
@@ -104,12 +110,13 @@ def gathering(name: str, rows: int, group_name: str, reshard_after_forward: bool
 
 def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
     """The function that gives the rows of each parameter its `requires_grad`, which may be set at any time."""
-    pairs = {id(shard): (shard, local_of(shard)) for shard in model.parameters() if isinstance(shard, DTensor)}
+    holders = [module for module in model.modules() if LEAVES in module.__dict__]
+    pairs = [(module._parameters[name], leaf) for module in holders for name, leaf in module.__dict__[LEAVES].items()]
 
     def follow() -> None:
-        for shard, local in pairs.values():
-            if local.requires_grad != shard.requires_grad:
-                local.requires_grad_(shard.requires_grad)
+        for shard, leaf in pairs:
+            if shard is not None and leaf.requires_grad != shard.requires_grad:
+                leaf.requires_grad_(shard.requires_grad)
 
     return follow
 
