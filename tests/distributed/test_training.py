@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import thunder_core as thunder
 from tests.distributed.ranks import Ranks
 from thunder_core.foundation.errors import OutsideProcessGroup, RecipeConflict
 
+SAVED = "tests.distributed.saved"
 REPLICATED, SHARDED = "tests.distributed.training", "tests.distributed.sharded_training"
 CASES: dict[str, tuple[Any, ...]] = {
     "ddp equals PyTorch with SGD in float64": (REPLICATED, "ddp_equals_pytorch", "float64", "sgd"),
@@ -39,6 +42,14 @@ CASES: dict[str, tuple[Any, ...]] = {
     ),
     "fsdp has the state of PyTorch": (SHARDED, "state_is_that_of_pytorch"),
     "fsdp refuses what it cannot shard": (SHARDED, "refusals"),
+    "an artifact of ddp loads on every rank": (SAVED, "loads_on_every_rank", "ddp"),
+    "an artifact of fsdp loads on every rank": (SAVED, "loads_on_every_rank", "fsdp"),
+    "parameters of a loaded fsdp module are frozen and thawed": (
+        SAVED,
+        "sharded_parameters_are_frozen_after_loading",
+    ),
+    "an artifact of ddp refuses another group": (SAVED, "another_group_is_refused", "ddp"),
+    "an artifact of fsdp refuses another group": (SAVED, "another_group_is_refused", "fsdp"),
 }
 
 
@@ -52,6 +63,18 @@ def test_recipe_is_refused_outside_a_process_group(recipe: str) -> None:
     with pytest.raises(OutsideProcessGroup, match=f"{recipe} .* no process group") as caught:
         thunder.compile(torch.nn.Linear(2, 2), recipe)
     assert "torchrun" in caught.value.fix
+
+
+def test_artifact_is_refused_outside_a_process_group(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        compiled = thunder.compile(torch.nn.Linear(2, 2), "ddp", without=["inductor"])
+        compiled(torch.ones(1, 2)).sum().backward()
+        folder = thunder.save(compiled, tmp_path / "artifact")
+    finally:
+        dist.destroy_process_group()
+    with pytest.raises(OutsideProcessGroup, match="no process group"):
+        thunder.load(folder, torch.nn.Linear(2, 2))
 
 
 def test_ddp_and_fsdp_exclude_each_other() -> None:

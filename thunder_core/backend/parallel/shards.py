@@ -46,7 +46,7 @@ class Sharding:
         return model
 
     def _shard_of(self, parameter: torch.nn.Parameter) -> tuple[torch.nn.Parameter, torch.Tensor]:
-        """The rows of this rank as a parameter that is a DTensor, as that of `fully_shard`, and as a program reads them.
+        """The rows of this rank as a parameter that is a DTensor, as under `fully_shard`, and as a program reads them.
 
         A program reads as many rows on each rank, of which the last may be zeros, so all ranks have the same program.
         """

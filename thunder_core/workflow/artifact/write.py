@@ -17,13 +17,11 @@ from thunder_core.backend.fusion.machine_code import machine
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import specializations_of
-from thunder_core.foundation.errors import CannotReplay, WrongInputs
+from thunder_core.foundation.errors import WrongInputs
 from thunder_core.foundation.package import __version__
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.manifest import MANIFEST, files_of
 from thunder_core.passes.autodiff.rules import names_with_rules
-from thunder_core.passes.transforms.ddp import AverageGradients
-from thunder_core.passes.transforms.fsdp import ShardParameters
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.artifact.format.code import code_of
@@ -40,6 +38,7 @@ from thunder_core.workflow.artifact.format.manifest import (
     CubinFacts,
     EmptyModelFacts,
     GenerationFacts,
+    GroupFacts,
     Manifest,
     ProgramFacts,
     StageFacts,
@@ -54,6 +53,7 @@ from thunder_core.workflow.artifact.format.printed import (
     with_constants,
     write_stage,
 )
+from thunder_core.workflow.artifact.format.ranks import group_facts
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.format.signature import computing, sign_folder
 from thunder_core.workflow.artifact.format.tensors import write_tensors
@@ -181,6 +181,7 @@ class ArtifactContent:
     weights: KeptWeights
     rebuildable: Any
     cubins: tuple[CubinFacts, ...]
+    group: GroupFacts | None
 
 
 def gather_content(
@@ -191,6 +192,7 @@ def gather_content(
     With `include_weights`, the facts by which the model is built come along, so that the artifact can be loaded alone.
     """
     subject: Any = specializations.subject
+    group = group_facts(specializations.compiler.settings.transforms, include_weights=include_weights)
     weights = kept_weights(subject) if include_weights else NOTHING
     programs = programs_of(specializations)
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
@@ -208,6 +210,7 @@ def gather_content(
         weights=weights.on(GPU) if target else weights,
         rebuildable=rebuildable,
         cubins=cubins,
+        group=group,
     )
 
 
@@ -224,6 +227,7 @@ def content_facts(content: ArtifactContent) -> dict[str, Any]:
         "shell": EmptyModelFacts(**empty_model_facts(content.rebuildable)) if content.rebuildable else None,
         "machine": machine() if any(name.endswith(".so") for name in content.files) else "",
         "cubins": content.cubins,
+        "group": content.group,
     }
 
 
@@ -238,20 +242,8 @@ def write_content(folder: Path, content: ArtifactContent) -> None:
     write_files(folder, content.files)
 
 
-def require_one_process(specializations: Specializations) -> None:
-    """Raise `CannotReplay` for programs of parallel training: an artifact would load without its process group."""
-    parallel = (AverageGradients, ShardParameters)
-    found = next((one for one in specializations.compiler.settings.transforms if isinstance(one, parallel)), None)
-    if found is not None:
-        raise CannotReplay(
-            f"a program of the recipe {found.name} belongs to the ranks of a process group and cannot be saved",
-            fix="save the state dict of the module with `torch.distributed.checkpoint`, and compile it on each rank",
-        )
-
-
 def programs_of(specializations: Specializations) -> list[Program]:
     """The programs that were traced in this process, the latest first, each with a backward where it has any."""
-    require_one_process(specializations)
     programs = [program for program in specializations.programs if program.stages]
     if not programs and specializations.options.cache == "no caching":
         raise WrongInputs(

@@ -182,13 +182,15 @@ class PartFacts(StoredFacts):
     """A transform, a lookaside or an operator by its class, with its fields as literals or as what is imported.
 
     `methods` says of a transform that it has some for the compiled module, in the place of the model's own; `prepares`
-    that it changes the model before it is traced. `operations` are the modules that define operations of its own.
+    that it changes the model before it is traced, and `before_call` that it has something to do before each call.
+    `operations` are the modules that define operations of its own.
     """
 
     path: str
     options: dict[str, ConstantFacts] = {}
     methods: bool = False
     prepares: bool = False
+    before_call: bool = False
     operations: tuple[str, ...] = ()
 
 
@@ -248,6 +250,18 @@ class GenerationFacts(StoredFacts):
     seed: int = 0
 
 
+class GroupFacts(StoredFacts):
+    """The process group that programs communicate in: its name and number of ranks, and the recipe that uses it.
+
+    `asked` is the recipe's option `process_group`, which is empty for the default group.
+    """
+
+    recipe: str
+    asked: str
+    name: str
+    size: int
+
+
 class CubinFacts(StoredFacts):
     """A kernel as machine code of a GPU: the executor that launches it, its file, and what a launch must know."""
 
@@ -265,7 +279,8 @@ class Manifest(SealedManifest):
     says that what is called is a step of training, with labels and in train mode; `tolerance` by what its outputs are
     validated. `weights` are the model's parameters and buffers by their names, where they were included, and `shell`
     the facts of the empty model that they are put into. `machine` is where compiled regions run. `cubins` are kernels
-    for a GPU of the architecture `target` (`sm_90`), where it was made for one.
+    for a GPU of the architecture `target` (`sm_90`), where it was made for one. `group` is the process group that the
+    programs communicate in, if they do.
     """
 
     leaves_out_defaults: ClassVar[bool] = True
@@ -295,6 +310,7 @@ class Manifest(SealedManifest):
     machine: str = ""
     target: str = ""
     cubins: tuple[CubinFacts, ...] = ()
+    group: GroupFacts | None = None
     files: dict[str, FileFacts] = {}
     digest: str = ""
 

@@ -30,9 +30,15 @@ def part_facts(part: object) -> PartFacts | None:
         return None
     methods = isinstance(part, Transform) and type(part).methods is not Transform.methods
     prepares = isinstance(part, Transform) and type(part).prepare is not Transform.prepare
-    given = cast(dict[str, ConstantFacts], options)
-    operations = type(part).operations if isinstance(part, Transform) else ()
-    return PartFacts(path=path, options=given, methods=methods, prepares=prepares, operations=operations)
+    before_call = isinstance(part, Transform) and type(part).before_call is not Transform.before_call
+    return PartFacts(
+        path=path,
+        options=cast(dict[str, ConstantFacts], options),
+        methods=methods,
+        prepares=prepares,
+        before_call=before_call,
+        operations=type(part).operations if isinstance(part, Transform) else (),
+    )
 
 
 def _option(value: object) -> ConstantFacts | None:
@@ -47,6 +53,13 @@ def methods_of(facts: CompilerFacts, model: torch.nn.Module, trust: Trust) -> di
     kept = [one for one in facts.transforms if one.methods]
     transforms = [part_of(one, Transform, trust) for one in kept]  # type: ignore[type-abstract]
     return {name: method for one in transforms for name, method in one.methods(model).items()}
+
+
+def before_call_of(facts: CompilerFacts, model: torch.nn.Module, trust: Trust) -> list[Callable[[], None]]:
+    """The functions that an artifact's transforms run before each call; raises as `part_of` does."""
+    kept = [one for one in facts.transforms if one.before_call]
+    transforms = [part_of(one, Transform, trust) for one in kept]  # type: ignore[type-abstract]
+    return [function for one in transforms if (function := one.before_call(model)) is not None]
 
 
 def prepared_by(facts: CompilerFacts, model: torch.nn.Module, trust: Trust, *, has_values: bool) -> torch.nn.Module:
