@@ -18,6 +18,7 @@ from thunder_cli.failure import Audience, interrupted, report_error
 from thunder_cli.streams import flush_results, open_closed_streams, require_text, settle_streams
 from thunder_core.foundation.errors import BadOption, Interrupted, OutOfMemory
 from thunder_core.foundation.plugins import meant
+from thunder_core.workflow.pipeline.request.launch import launch_of_process
 
 # Read by huggingface_hub and transformers when they are imported: nothing is sent anywhere for statistics. And by
 # PyTorch's profiler, which counts memory for `bench`: it writes on stderr when it begins and ends, and its allocator
@@ -62,7 +63,7 @@ def run(arguments: Sequence[str] | None) -> int:
         atexit.register(gc.freeze)  # else Python looks once more at each object of PyTorch's, for a second and longer
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = list(takewhile(lambda argument: argument != "--", given))
-    audience = Audience(json=asks_for_json(options), debug="--debug" in options)
+    audience = Audience(json=asks_for_json(options) and not follows(), debug="--debug" in options)
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
     reserve = bytearray(RESERVE)
     try:
@@ -86,6 +87,14 @@ def run(arguments: Sequence[str] | None) -> int:
 def asks_for_json(options: Sequence[str]) -> bool:
     """Whether results are to be JSON, so that errors are as well."""
     return "--json" in options or "--format=json" in options or ("--format", "json") in pairwise(options)
+
+
+def follows() -> bool:
+    """Whether this process is a rank that prints no results, since the first rank prints those of all."""
+    with suppress(BadOption):
+        launch = launch_of_process()
+        return launch is not None and launch.follows
+    return False
 
 
 def usage_error(error: ArgumentError, given: Sequence[str]) -> BadOption:

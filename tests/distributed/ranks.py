@@ -59,7 +59,7 @@ class Ranks:
     def start(self) -> None:
         """Start the processes; a fork server has imported all that they need."""
         context = mp.get_context("forkserver")
-        context.set_forkserver_preload([__name__, thunder.__name__, "thunder_core.compilation.compiler"])
+        context.set_forkserver_preload([__name__, thunder.__name__, "thunder_core.workflow.pipeline.optimization"])
         store = str(Path(tempfile.mkdtemp()) / "store")
         for rank in range(WORLD_SIZE):
             ours, theirs = context.Pipe()

@@ -14,6 +14,7 @@ from tests.distributed.ranks import Ranks
 from thunder_core.foundation.errors import OutsideProcessGroup, RecipeConflict
 
 SAVED = "tests.distributed.saved"
+COMMANDS = "tests.distributed.commands"
 REPLICATED, SHARDED = "tests.distributed.training", "tests.distributed.sharded_training"
 CASES: dict[str, tuple[Any, ...]] = {
     "ddp equals PyTorch with SGD in float64": (REPLICATED, "ddp_equals_pytorch", "float64", "sgd"),
@@ -48,6 +49,11 @@ CASES: dict[str, tuple[Any, ...]] = {
         SAVED,
         "sharded_parameters_are_frozen_after_loading",
     ),
+    "the command optimizes with ddp": (COMMANDS, "optimizes", "ddp", "DDP"),
+    "the command optimizes with fsdp": (COMMANDS, "optimizes", "fsdp", "FSDP2"),
+    "the command plans on the first rank": (COMMANDS, "plans_on_the_first_rank"),
+    "the command refuses what ranks cannot do": (COMMANDS, "refuses_what_ranks_cannot_do"),
+    "the command finds gradients that were not reduced": (COMMANDS, "finds_gradients_that_were_not_reduced"),
     "an artifact of ddp refuses another group": (SAVED, "another_group_is_refused", "ddp"),
     "an artifact of fsdp refuses another group": (SAVED, "another_group_is_refused", "fsdp"),
 }

@@ -19,7 +19,7 @@ def required_group(name: str, recipe: str) -> Any:
         raise OutsideProcessGroup(
             f"the recipe {recipe} trains on several processes, but this process {lacking}",
             fix="start a script with `torchrun --nproc-per-node 2 script.py`, and call in it "
-            f"`torch.distributed.init_process_group` and then `thunder_core.compile(model, {recipe!r})`; the commands "
-            "of `thunder` run in one process",
+            f"`torch.distributed.init_process_group` and then `thunder_core.compile(model, {recipe!r})`; or run "
+            f"`torchrun --nproc-per-node 2 -m thunder_cli.main optimize --recipe {recipe} --train`",
         )
     return group

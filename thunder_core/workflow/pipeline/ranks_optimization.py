@@ -11,6 +11,7 @@ from thunder_core.foundation.errors import CannotReplay
 from thunder_core.workflow.benchmark import BenchmarkReport, measure
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.call_optimization import CallOptimization
+from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.ranks.link import linked
 from thunder_core.workflow.pipeline.ranks.one_process import rows_of
 from thunder_core.workflow.pipeline.ranks.rank import Rank
@@ -29,7 +30,7 @@ def follow(plan: Plan) -> None:
     Raises `RankFailed` with the error of another rank.
     """
     assert plan.launch is not None
-    with linked(plan.launch, plan.prepared.loading.device) as link:
+    with linked(plan.launch, plan.prepared.loading.device) as link, stage_failures(lambda: "a step of a rank"):
         session = open_rank(plan.prepared, plan.purpose, link, lambda stage: None)
         rank_of(session).follow()
 

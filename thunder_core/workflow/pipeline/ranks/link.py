@@ -16,30 +16,36 @@ from thunder_core.foundation.errors import RankFailed, ThunderError
 from thunder_core.foundation.errors.tree import message_line
 from thunder_core.workflow.pipeline.request.launch import Launch
 
-FAILURE, HEARD = "thunder_failure", "thunder_failure_heard"  # keys in the store of the process group
-PATIENCE = 5.0  # seconds that a rank waits for the error of another one, or until the first rank has got its own
+FAILURE = "thunder_failure"  # the key of the first error in the store of the process group
+PATIENCE = 3.0  # seconds that a rank waits for the error of another one
 PAUSE = 0.02
 
 
-@dataclass(frozen=True)
+@dataclass
 class Link:
-    """The default process group of the ranks; the first rank sends commands, and the others receive them."""
+    """The default process group of the ranks; the first rank sends commands, and the others receive them.
+
+    The first rank is `busy` while it does what it has asked for.
+    """
 
     launch: Launch
+    busy: bool = False
 
     def send(self, command: tuple[Any, ...] | None) -> None:
         """Send a command to the other ranks; None ends them."""
         dist.broadcast_object_list([command], 0)
 
     def receive(self) -> tuple[Any, ...] | None:
-        """The next command of the first rank."""
+        """The next command of the first rank; raises `RankFailed` where the first rank has failed."""
         received: list[Any] = [None]
         dist.broadcast_object_list(received, 0)
         command: tuple[Any, ...] | None = received[0]
+        if command is not None and command[0] == FAILURE:
+            raise failed(0, command[1])
         return command
 
     def gather(self, value: Any) -> list[Any]:
-        """What all ranks have, in their order; on other ranks than the first an empty list."""
+        """The values of all ranks, in their order; on other ranks than the first an empty list."""
         values: list[Any] | None = None if self.launch.follows else [None] * self.launch.size
         dist.gather_object(value, values, 0)
         return values or []
@@ -49,7 +55,8 @@ class Link:
 def linked(launch: Launch, device: torch.device) -> Iterator[Link]:
     """The link while the block runs; an error of one rank ends all ranks.
 
-    The first rank raises `RankFailed` with the error of another rank.
+    The others raise `RankFailed` with the error, unless the launcher has ended them before. An error of another rank
+    than the first names the rank.
     """
     if device.type == "cuda":
         torch.cuda.set_device(launch.local_rank)
@@ -57,34 +64,35 @@ def linked(launch: Launch, device: torch.device) -> Iterator[Link]:
     if begins:
         dist.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl")
     store: Any = dist.distributed_c10d._get_default_store()
+    link = Link(launch)
     try:
-        yield Link(launch)
+        yield link
+    except RankFailed:
+        raise
     except BaseException as error:
         failure = failure_of_other(store, error, launch)
-        if failure is None:
-            tell(store, error, launch)
-        leave_group()
-        if failure is None:
-            wait_until_heard(store, launch)
-            raise
-        with suppress(RuntimeError):
-            store.set(HEARD, "1")
-        raise failure from error
+        if failure is not None:
+            raise failure from error
+        tell(store, error, link)
+        if launch.follows and isinstance(error, ThunderError):
+            error.what = f"rank {launch.rank}: {error.what}"
+        raise
     if begins:
         dist.destroy_process_group()
 
 
-def leave_group() -> None:
-    """Close the connections to other ranks, which ends what they wait for."""
-    with suppress(RuntimeError, ValueError, AssertionError):
-        dist.destroy_process_group()
-
-
-def tell(store: Any, error: BaseException, launch: Launch) -> None:
+def tell(store: Any, error: BaseException, link: Link) -> None:
     """Tell the other ranks of the error of this rank, unless another rank was first."""
     text = str(error) if isinstance(error, ThunderError) else f"{type(error).__name__}: {message_line(error)}"
     with suppress(RuntimeError):
-        store.compare_set(FAILURE, "", json.dumps({"rank": launch.rank, "error": text}))
+        if not (link.launch.follows or link.busy):
+            link.send((FAILURE, text))
+        store.compare_set(FAILURE, "", json.dumps({"rank": link.launch.rank, "error": text}))
+
+
+def failed(rank: int, text: str) -> RankFailed:
+    """The error of a rank, for the others."""
+    return RankFailed(f"rank {rank} failed: {text}", fix="mend what the error names; nothing was written")
 
 
 def failure_of_other(store: Any, error: BaseException, launch: Launch) -> RankFailed | None:
@@ -93,10 +101,7 @@ def failure_of_other(store: Any, error: BaseException, launch: Launch) -> RankFa
         return None
     told = awaited(store, FAILURE)
     if told is not None and (failure := json.loads(told))["rank"] != launch.rank:
-        return RankFailed(
-            f"rank {failure['rank']} failed: {failure['error']}",
-            fix="mend what the error of this rank names; nothing was written",
-        )
+        return failed(failure["rank"], failure["error"])
     if told is None and is_of_connection(error):
         return RankFailed(
             f"another rank has ended without an error ({message_line(error)})",
@@ -121,12 +126,3 @@ def awaited(store: Any, key: str) -> str | None:
                 return str(store.get(key).decode())
             time.sleep(PAUSE)
     return None
-
-
-def wait_until_heard(store: Any, launch: Launch) -> None:
-    """Wait until the first rank has the error of this rank, since a launcher ends all ranks when one ends."""
-    if launch.follows:
-        awaited(store, HEARD)
-    else:
-        with suppress(RuntimeError):
-            store.set(HEARD, "1")

@@ -110,8 +110,11 @@ class Rank:
 
     def ask(self, command: str, *args: Any) -> Any:
         """Do something on all ranks; the first rank gets its own result."""
+        self.link.busy = True
         self.link.send((command, *args))
-        return getattr(self, command)(*args)
+        result = getattr(self, command)(*args)
+        self.link.busy = False
+        return result
 
     def follow(self) -> None:
         """Do what the first rank asks for, until it ends."""
