@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 import thunder_core as thunder
 from tests.distributed.ranks import Ranks
-from thunder_core.foundation.errors import OutsideProcessGroup, RecipeConflict
+from thunder_core.foundation.errors import OutsideProcessGroup
 
 SAVED = "tests.distributed.saved"
 COMMANDS = "tests.distributed.commands"
@@ -81,8 +81,3 @@ def test_artifact_is_refused_outside_a_process_group(tmp_path: Path) -> None:
         dist.destroy_process_group()
     with pytest.raises(OutsideProcessGroup, match="no process group"):
         thunder.load(folder, torch.nn.Linear(2, 2))
-
-
-def test_ddp_and_fsdp_exclude_each_other() -> None:
-    with pytest.raises(RecipeConflict, match="excludes"):
-        thunder.compile(torch.nn.Linear(2, 2), ["ddp", "fsdp"])

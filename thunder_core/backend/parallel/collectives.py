@@ -7,7 +7,7 @@ gathered while the bucket before it is in use.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -64,38 +64,48 @@ def without_replicas(trace: Trace) -> Trace:
 
 @dataclass
 class Scheduling:
-    """The bound symbols of one trace, and the collectives that come before them, the waits for reductions last."""
+    """The bound symbols of one trace, and the collectives that come before them, the waits for reductions last.
+
+    `ends` come behind all others.
+    """
 
     trace: Trace
     schedule: Schedule
     before: defaultdict[int, list[BoundSymbol]] = field(default_factory=lambda: defaultdict(list))
     waits: defaultdict[int, list[BoundSymbol]] = field(default_factory=lambda: defaultdict(list))
+    ends: list[BoundSymbol] = field(default_factory=list)
     emitter: Emitter = field(init=False)
     makers: dict[str, int] = field(init=False)
+    over_replicas: dict[str, BoundSymbol] = field(init=False)
 
     def __post_init__(self) -> None:
         self.emitter = Emitter(self.trace)
         bsyms = enumerate(self.trace.bound_symbols)
         self.makers = {proxy.name: place for place, bsym in bsyms for proxy in bsym.defines}
+        self.over_replicas = dict(averages_of_shards(self.trace))
 
     def result(self) -> Trace:
         """The trace with its collectives."""
         gathers = self._buckets("gather_parameter", by_layer=True)
         for earlier, bucket in zip((None, *gathers), gathers, strict=False):
             self._gather(bucket, earlier)
-        for kind, reduce in REDUCTIONS.items():
-            self._reduce_all(self._buckets(kind, by_layer=kind == "scatter_gradient"), reduce)
+        self._reduce_all(self._buckets("scatter_gradient", by_layer=True), scatter)
+        self._reduce_all(self._buckets("average_gradient", by_layer=False), average)
         bsyms: list[BoundSymbol] = []
         for place, bsym in enumerate(self.trace.bound_symbols):
             bsyms += (*self.before[place], *self.waits[place])
             bsyms += [] if any(is_call(bsym, kind) for kind in KINDS) else [bsym]
         end = len(self.trace.bound_symbols)
-        bsyms += (*self.before[end], *self.waits[end])
+        bsyms += (*self.before[end], *self.waits[end], *self.ends)
         return self.trace.having(bsyms, made_by="schedule collectives")
 
     def _buckets(self, kind: str, *, by_layer: bool) -> list[Bucket]:
         """The buckets of a kind: of gradients by when they are there, of parameters by when they are read."""
-        members = [(place, bsym) for place, bsym in enumerate(self.trace.bound_symbols) if is_call(bsym, kind)]
+        members = [
+            (place, bsym)
+            for place, bsym in enumerate(self.trace.bound_symbols)
+            if is_call(bsym, kind) and not (kind == "average_gradient" and tensor_of(bsym).name in self.over_replicas)
+        ]
         if kind in REDUCTIONS:
             members = sorted(((self._place_after([bsym]), bsym) for _, bsym in members), key=itemgetter(0))
         buckets = buckets_of(members, self.schedule.sizes, by_layer=by_layer)
@@ -121,14 +131,41 @@ class Scheduling:
             start, results = reduce(self.emitter, bucket.bsyms)
             self.before[bucket.last] += start
             later = buckets[number + most].last if most and number + most < len(buckets) else None
-            self.waits[max(bucket.last, self._place_of_wait(bucket, later))] += results
+            names = {result_of(bsym).name for bsym in bucket.bsyms}
+            averages = [self.over_replicas[name] for name in names if name in self.over_replicas]
+            names |= {result_of(bsym).name for bsym in averages}
+            place = max(bucket.last, self._place_of_wait(names, later))
+            self.waits[place] += results
+            if averages:
+                self._average_shards(place, averages, self._place_of_wait(names, None))
 
-    def _place_of_wait(self, bucket: Bucket, later: int | None) -> int:
-        """The place before the first reader of a bucket's results, or `later`, or the end of the trace."""
-        names = {result_of(bsym).name for bsym in bucket.bsyms}
-        readers = (place for place, bsym in enumerate(self.trace.bound_symbols) if reads(bsym, names))
+    def _average_shards(self, place: int, averages: Sequence[BoundSymbol], end: int) -> None:
+        """Average shards over replicas from a place on, where they have been reduced, and wait for this late."""
+        start, results = average(self.emitter, averages)
+        self.waits[place] += start
+        if end < len(self.trace.bound_symbols):
+            self.waits[max(place, end)] += results
+        else:
+            self.ends += results
+
+    def _place_of_wait(self, names: set[str], later: int | None) -> int:
+        """The place before the first reader of results, or `later`, or the end of the trace."""
+        readers = (place for place, bsym in enumerate(self.trace.bound_symbols) if self._reads(bsym, names))
         place: int = min((*readers, len(self.trace.bound_symbols), *(() if later is None else (later,))))
         return place
+
+    def _reads(self, bsym: BoundSymbol, names: set[str]) -> bool:
+        """Whether a bound symbol that stays reads one of these names."""
+        averages = is_call(bsym, "average_gradient") and tensor_of(bsym).name in self.over_replicas
+        return reads(bsym, names) and not averages
+
+
+def averages_of_shards(trace: Trace) -> Iterator[tuple[str, BoundSymbol]]:
+    """The averages over replicas of shards that the trace reduces, by the names of the shards."""
+    shards = {result_of(bsym).name for bsym in trace.bound_symbols if is_call(bsym, "scatter_gradient")}
+    for bsym in trace.bound_symbols:
+        if is_call(bsym, "average_gradient") and tensor_of(bsym).name in shards:
+            yield tensor_of(bsym).name, bsym
 
 
 Collective = tuple[list[BoundSymbol], list[BoundSymbol]]  # what begins, and what waits and makes the results

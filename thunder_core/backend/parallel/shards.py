@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from thunder_core.backend.parallel.groups import mesh_of
 from thunder_core.backend.parallel.operators import OPERATORS, rows_of_rank, shard_rows
-from thunder_core.backend.parallel.replicas import broadcast_values
+from thunder_core.backend.parallel.replicas import LEAVES, REPLICATES, broadcast_values
 from thunder_core.foundation.errors import RecipeMismatch, WrongInputs
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
 
-LEAVES = "_local_shards"  # the attribute with the tensors that programs read, by the names of the parameters
 FIX = "use the recipe `ddp`, which keeps whole parameters, or change the module"
 
 
@@ -65,7 +65,8 @@ class Sharding:
 
     def _distributed(self, local: torch.Tensor, like: torch.Tensor) -> DTensor:
         size, stride = like.size(), torch.empty(like.shape, device="meta").stride()
-        return DTensor.from_local(local, self.mesh, [Shard(0)], run_check=False, shape=size, stride=stride)
+        placements = [*(Replicate() for _ in range(self.mesh.ndim - 1)), Shard(0)]
+        return DTensor.from_local(local, self.mesh, placements, run_check=False, shape=size, stride=stride)
 
     def _handing_over(self, parameter_of: Callable[[], torch.nn.Parameter | None]) -> Callable[[torch.Tensor], None]:
         """The hook that gives the gradient of the rows of this rank to the parameter that they belong to."""
@@ -153,9 +154,10 @@ def local_of(tensor: Any) -> torch.Tensor:
     return local
 
 
-def sharding_in(group: Any, device: torch.device, *, reshard_after_forward: bool) -> Sharding:
-    """The sharding over the ranks of a process group."""
-    return Sharding(group, DeviceMesh.from_group(group, device.type), reshard_after_forward)
+def sharding_in(group: Any, model: torch.nn.Module, *, reshard_after_forward: bool) -> Sharding:
+    """The sharding of a model over the ranks of a process group; a replica's mesh has an axis of replicas as well."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    return Sharding(group, mesh_of(group, model.__dict__.get(REPLICATES), device), reshard_after_forward)
 
 
 def require_shardable(model: torch.nn.Module) -> None:

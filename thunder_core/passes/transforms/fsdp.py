@@ -26,7 +26,8 @@ class ShardParameters(Transform):
 
     `process_group` is the name of a process group, empty for the default one. A bucket of parameters or gradients has
     those of one layer, and at most about `bucket_cap_mb` MiB. With `reshard_after_forward` the backward gathers the
-    parameters again; otherwise the forward saves them.
+    parameters again; otherwise the forward saves them. With `ddp`, the shards are replicated over another group, and
+    each rank gets the average over both groups.
     """
 
     process_group: str = ""
@@ -34,15 +35,13 @@ class ShardParameters(Transform):
     reshard_after_forward: bool = True
 
     before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
-    after: ClassVar[tuple[str, ...]] = ("quantize",)
-    excludes: ClassVar[tuple[str, ...]] = ("ddp",)
+    after: ClassVar[tuple[str, ...]] = ("quantize", "ddp")
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
         """The model with shards in the place of parameters; raises `OutsideProcessGroup` where there is no group."""
         group = required_group(self.process_group, "fsdp")
-        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-        return sharding_in(group, device, reshard_after_forward=self.reshard_after_forward).shard(model)
+        return sharding_in(group, model, reshard_after_forward=self.reshard_after_forward).shard(model)
 
     def before_call(self, model: torch.nn.Module) -> Callable[[], None]:
         """The function that has autograd treat the rows of each parameter by the parameter's `requires_grad`."""

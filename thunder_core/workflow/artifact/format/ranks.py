@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
+import torch.distributed as dist
 
 from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.replicas import SYNCHRONIZES
@@ -19,17 +20,26 @@ from thunder_core.workflow.artifact.format.manifest import GroupFacts, Manifest
 def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> GroupFacts | None:
     """The process group of parallel training; None for programs of one process.
 
-    Raises `CannotReplay` where weights are to be included, of which a rank may have a part only.
+    Raises `CannotReplay` where weights are to be included, of which a rank may have a part only, and for a group that
+    does not have all ranks, since other ranks communicate in other groups.
     """
-    found = next((one for one in transforms if isinstance(one, AverageGradients | ShardParameters)), None)
-    if found is None:
+    parallel = [one for one in transforms if isinstance(one, AverageGradients | ShardParameters)]
+    if not parallel:
         return None
+    found = parallel[0]
     if include_weights:
         raise CannotReplay(
             f"an artifact of the recipe {found.name} cannot include weights, which belong to the ranks",
             fix="leave out --include-weights, and save the state dict with `torch.distributed.checkpoint`",
         )
-    group = required_group(found.process_group, found.name)
+    groups = [required_group(one.process_group, one.name) for one in parallel]
+    group = next((one for one in groups if one.size() != dist.get_world_size()), groups[0])
+    if group.size() != dist.get_world_size():
+        raise CannotReplay(
+            f"a program that communicates in a process group of {group.size()} of {dist.get_world_size()} ranks cannot "
+            "be saved, because the groups of other ranks have other names",
+            fix="save the state dict with `torch.distributed.checkpoint`, and compile the model on each rank",
+        )
     return GroupFacts(recipe=found.name, asked=found.process_group, name=group.group_name, size=group.size())
 
 

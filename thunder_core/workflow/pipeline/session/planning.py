@@ -39,7 +39,7 @@ from thunder_core.workflow.pipeline.session.executor_comparison import (
     without_comparison,
 )
 from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan, misfit, plan_memory
-from thunder_core.workflow.pipeline.session.prepare import Prepared, prepare
+from thunder_core.workflow.pipeline.session.prepare import Parallel, Prepared, prepare
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_CALLS, QUALITY, STAGES
 from thunder_core.workflow.pipeline.session.sizes import size_to_trace
 from thunder_core.workflow.report.number_format import size as bytes_in_words
@@ -345,6 +345,11 @@ def refuse_ranks(request: Request, prepared: Prepared, launch: Launch | None) ->
             )
         return
     name = prepared.parallel.name
+    if len([one for one in prepared.in_order if isinstance(one, Parallel)]) > 1:
+        raise BadOption(
+            f"the recipe {prepared.recipe.name} needs a mesh of two axes, which a command cannot make",
+            fix="use it in a script: thunder_core.compile",
+        )
     if launch is None:
         raise OutsideProcessGroup(
             f"the recipe {name} trains on several processes, but this command runs in one",
