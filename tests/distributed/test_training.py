@@ -14,6 +14,7 @@ from tests.distributed.ranks import Ranks
 from thunder_core.foundation.errors import OutsideProcessGroup
 
 SAVED = "tests.distributed.saved"
+PARALLEL = "tests.distributed.tensor_parallel"
 COMMANDS = "tests.distributed.commands"
 REPLICATED, SHARDED = "tests.distributed.training", "tests.distributed.sharded_training"
 CASES: dict[str, tuple[Any, ...]] = {
@@ -43,6 +44,17 @@ CASES: dict[str, tuple[Any, ...]] = {
     ),
     "fsdp has the state of PyTorch": (SHARDED, "state_is_that_of_pytorch"),
     "fsdp refuses what it cannot shard": (SHARDED, "refusals"),
+    "tensor-parallel equals PyTorch with SGD in float64": (PARALLEL, "equals_pytorch", "float64", "sgd"),
+    "tensor-parallel equals PyTorch with SGD in bfloat16": (PARALLEL, "equals_pytorch", "bfloat16", "sgd"),
+    "tensor-parallel takes PyTorch's styles": (PARALLEL, "plan_of_pytorchs_styles"),
+    "tensor-parallel communicates once for layers with one input": (
+        PARALLEL,
+        "communicates_once_for_layers_with_one_input",
+    ),
+    "tensor-parallel with a Llama equals PyTorch": (PARALLEL, "llama_equals_pytorch"),
+    "tensor-parallel gives norms of heads whole gradients": (PARALLEL, "norms_of_heads_get_whole_gradients"),
+    "tensor-parallel saves and loads": (PARALLEL, "saves_and_loads"),
+    "tensor-parallel refuses bad plans": (PARALLEL, "refusals"),
     "an artifact of ddp loads on every rank": (SAVED, "loads_on_every_rank", "ddp"),
     "an artifact of fsdp loads on every rank": (SAVED, "loads_on_every_rank", "fsdp"),
     "parameters of a loaded fsdp module are frozen and thawed": (
@@ -64,7 +76,7 @@ def test_training(ranks: Ranks, case: str) -> None:
     ranks.run(*CASES[case])
 
 
-@pytest.mark.parametrize("recipe", ["ddp", "fsdp"])
+@pytest.mark.parametrize("recipe", ["ddp", "fsdp", "tensor-parallel"])
 def test_recipe_is_refused_outside_a_process_group(recipe: str) -> None:
     with pytest.raises(OutsideProcessGroup, match=f"{recipe} .* no process group") as caught:
         thunder.compile(torch.nn.Linear(2, 2), recipe)

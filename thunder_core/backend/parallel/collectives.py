@@ -48,11 +48,11 @@ class Schedule:
 
 
 def without_replicas(trace: Trace) -> Trace:
-    """The trace that reads parameters themselves, where it reads replicas, which are the same tensors."""
+    """The trace that reads tensors themselves, where it reads replicas or copies, which are the same tensors."""
     names: dict[str, Proxy] = {}
     kept: list[BoundSymbol] = []
     for bsym in trace.bound_symbols:
-        if is_call(bsym, "replicate"):
+        if is_call(bsym, "replicate") or is_call(bsym, "copy_to_group"):
             tensor = tensor_of(bsym)
             names[result_of(bsym).name] = names.get(tensor.name, tensor)
         else:
@@ -60,6 +60,28 @@ def without_replicas(trace: Trace) -> Trace:
     if not names:
         return trace
     return trace.having(kept, made_by="read parameters", output=renamed_proxies(trace.output, names))
+
+
+def with_all_reduces(trace: Trace) -> Trace:
+    """The trace with functional collectives in place of `reduce_from_group`."""
+    if not any(is_call(bsym, "reduce_from_group") for bsym in trace.bound_symbols):
+        return trace
+    emitter, bsyms = Emitter(trace), []
+    for bsym in trace.bound_symbols:
+        bsyms += all_reduce(emitter, bsym) if is_call(bsym, "reduce_from_group") else [bsym]
+    return trace.having(bsyms, made_by="reduce parts")
+
+
+def all_reduce(emitter: Emitter, bsym: BoundSymbol) -> list[BoundSymbol]:
+    """The bound symbols that add the tensors of all ranks."""
+    tensor, copies = tensor_of(bsym), []
+    if is_strided(tensor):
+        dense = {"memory_format": torch.contiguous_format}
+        copies = [emitter.call(ATEN.clone.default, tensor, at=bsym, **dense)]
+        tensor = copies[0].output
+    begin = emitter.call(FUNCTIONAL.all_reduce.default, tensor, "sum", bsym.args[1], at=bsym)
+    wait = emitter.call(FUNCTIONAL.wait_tensor.default, begin.output, at=bsym, output=bsym.output)
+    return [*copies, begin, wait]
 
 
 @dataclass

@@ -89,6 +89,38 @@ class GatherParameter(torch.autograd.Function):
         return OPERATORS.scatter_gradient(gradient, ctx.group_name), None, None, None
 
 
+class CopyToGroup(torch.autograd.Function):
+    """The derivative of `copy_to_group`: the gradients of all ranks are added."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, group_name: str) -> Any:
+        """Call the operator below autograd."""
+        ctx.group_name = group_name
+        with torch._C._AutoDispatchBelowAutograd():
+            return OPERATORS.copy_to_group(tensor, group_name)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        """Add the gradients of all ranks."""
+        return OPERATORS.reduce_from_group(gradient, ctx.group_name), None
+
+
+class ReduceFromGroup(torch.autograd.Function):
+    """The derivative of `reduce_from_group`: each rank gets the gradient, which is the same on all ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, group_name: str) -> Any:
+        """Call the operator below autograd."""
+        ctx.group_name = group_name
+        with torch._C._AutoDispatchBelowAutograd():
+            return OPERATORS.reduce_from_group(tensor, group_name)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        """Give each rank the gradient."""
+        return OPERATORS.copy_to_group(gradient, ctx.group_name), None
+
+
 @operator("(str group_name, Device? device=None) -> Tensor")
 def synchronize(group_name: str, device: torch.device | None = None) -> torch.Tensor:
     """Say that the gradients of this call of a module are averaged; it computes nothing."""
@@ -165,4 +197,19 @@ def scatter_gradient(gradient: torch.Tensor, group_name: str) -> torch.Tensor:
     whole = padded(gradient, own * size).contiguous()
     shard = FUNCTIONAL.wait_tensor(FUNCTIONAL.reduce_scatter_tensor(whole, "sum", size, group_name))
     result: torch.Tensor = shard * (1 / size)
+    return result
+
+
+@operator("(Tensor(a) tensor, str group_name) -> Tensor(a)", CopyToGroup)
+def copy_to_group(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
+    """A tensor that is the same on all ranks, with which each rank computes a part."""
+    return tensor.view_as(tensor)
+
+
+@operator("(Tensor tensor, str group_name) -> Tensor", ReduceFromGroup)
+def reduce_from_group(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
+    """The sum of the tensors of all ranks."""
+    if tensor.is_meta:
+        return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    result: torch.Tensor = FUNCTIONAL.wait_tensor(FUNCTIONAL.all_reduce(tensor.contiguous(), "sum", group_name))
     return result

@@ -125,7 +125,7 @@ def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
 def refuse_conversion(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Refuse `to`, `double` and the like, after which the program would read other tensors than the parameters."""
     raise WrongInputs(
-        f"the parameters of this {type(self).__name__} are sharded by the recipe fsdp and cannot be converted",
+        f"the parameters of this {type(self).__name__} are sharded over ranks and cannot be converted",
         fix="convert the model before you compile it",
     )
 
@@ -133,7 +133,7 @@ def refuse_conversion(self: Any, *args: Any, **kwargs: Any) -> Any:
 def refuse_copy(self: Any, *args: Any) -> Any:
     """Refuse a copy or a pickle, which would have other tensors in its programs than in its parameters."""
     raise WrongInputs(
-        f"the parameters of this {type(self).__name__} are sharded by the recipe fsdp and cannot be copied or pickled",
+        f"the parameters of this {type(self).__name__} are sharded over ranks and cannot be copied or pickled",
         fix="copy the model before you compile it, or save its state dict with `torch.distributed.checkpoint`",
     )
 
@@ -142,7 +142,7 @@ def refuse_parameter(self: Any, name: str, param: Any) -> Any:
     """Refuse another parameter in the place of a shard."""
     if name in self.__dict__[LEAVES]:
         raise WrongInputs(
-            f"the parameter {name} of this {type(self).__name__} is sharded by the recipe fsdp and cannot be replaced",
+            f"the parameter {name} of this {type(self).__name__} is sharded over ranks and cannot be replaced",
             fix="copy values into the parameter, or replace it before you compile the model",
         )
     torch.nn.Module.register_parameter(self, name, param)

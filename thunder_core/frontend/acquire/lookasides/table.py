@@ -64,6 +64,7 @@ MODULES_OF_MODELS = (
     "thunder_core.backend.quantization",
     "thunder_core.backend.parallel.replicas",
     "thunder_core.backend.parallel.shards",
+    "thunder_core.backend.parallel.tensor_parallel",
 )
 # Of these, the modules whose functions look at the code of functions; nothing that they are given is redirected.
 LOOKING_AT_CODE = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_internal", "torch.fx", "typing")

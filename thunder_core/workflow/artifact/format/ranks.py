@@ -8,12 +8,12 @@ import torch
 import torch.distributed as dist
 
 from thunder_core.backend.parallel.groups import required_group
-from thunder_core.backend.parallel.replicas import SYNCHRONIZES
-from thunder_core.backend.parallel.shards import LEAVES
+from thunder_core.backend.parallel.replicas import LEAVES, SYNCHRONIZES
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay
 from thunder_core.passes.recipe import Transform
 from thunder_core.passes.transforms.ddp import AverageGradients
 from thunder_core.passes.transforms.fsdp import ShardParameters
+from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.workflow.artifact.format.manifest import GroupFacts, Manifest
 
 
@@ -23,7 +23,8 @@ def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> Gr
     Raises `CannotReplay` where weights are to be included, of which a rank may have a part only, and for a group that
     does not have all ranks, since other ranks communicate in other groups.
     """
-    parallel = [one for one in transforms if isinstance(one, AverageGradients | ShardParameters)]
+    kinds = (AverageGradients, ShardParameters, ParallelizeLinears)
+    parallel = [one for one in transforms if isinstance(one, kinds)]
     if not parallel:
         return None
     found = parallel[0]

@@ -11,6 +11,7 @@ import torch
 from thunder_core.foundation.errors import BadOption, OutOfMemory, OutsideProcessGroup
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
+from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.tracing.extension.requirement import by_reason
 from thunder_core.workflow.benchmark.machine import threads_of
 from thunder_core.workflow.benchmark.machine_load import MachineLoad, observed_load
@@ -336,6 +337,11 @@ def refuse_ranks(request: Request, prepared: Prepared, launch: Launch | None) ->
 
     Raises `OutsideProcessGroup` for a recipe for several ranks in a process that was started alone.
     """
+    if any(isinstance(one, ParallelizeLinears) for one in prepared.in_order):
+        raise BadOption(
+            "the recipe tensor-parallel is for scripts: commands train by the recipes ddp and fsdp",
+            fix='start a script with torchrun, and call in it `thunder_core.compile(model, "tensor-parallel")`',
+        )
     if prepared.parallel is None:
         if launch is not None and launch.size > 1:
             raise BadOption(
