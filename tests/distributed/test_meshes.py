@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,14 +19,6 @@ CASES: dict[str, tuple[Any, ...]] = {
     "fsdp on four ranks equals PyTorch": ("four_shards_equal_pytorch",),
     "hybrid refuses no_sync and groups that are no mesh": ("hybrid_refusals",),
 }
-
-
-@pytest.fixture(scope="module")
-def four_ranks() -> Iterator[Ranks]:
-    """Four processes with a gloo group."""
-    ranks = Ranks(4)
-    yield ranks
-    ranks.stop()
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -33,6 +33,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "fsdp equals PyTorch with SGD in float64": (SHARDED, "equals_pytorch", "float64", "sgd", True),
     "fsdp equals PyTorch with AdamW in float64": (SHARDED, "equals_pytorch", "float64", "adamw", False),
     "fsdp equals PyTorch with AdamW in bfloat16": (SHARDED, "equals_pytorch", "bfloat16", "adamw", True),
+    "fsdp reduces in another dtype": (SHARDED, "reduces_in_another_dtype"),
     "fsdp clips and accumulates gradients": (SHARDED, "clips_and_accumulates"),
     "fsdp with activation checkpoints": (SHARDED, "equals_pytorch_with_activation_checkpoints"),
     "fsdp with a model of transformers": (SHARDED, "equals_pytorch_with_llama"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -34,10 +35,14 @@ def is_call(bsym: BoundSymbol, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When collectives begin and end: the sizes of buckets, and how many buckets of gradients are reduced at once."""
+    """When collectives begin and end: the sizes of buckets, and how many buckets of gradients are reduced at once.
+
+    `reduce_dtype` is the dtype in which gradients are scattered, if not their own.
+    """
 
     sizes: BucketSizes
     most_reductions: int | None = None
+    reduce_dtype: torch.dtype | None = None
 
     def __call__(self, trace: Trace) -> Trace:
         """The trace with functional collectives in place of the operators of `thunder_parallel`."""
@@ -111,7 +116,8 @@ class Scheduling:
         gathers = self._buckets("gather_parameter", by_layer=True)
         for earlier, bucket in zip((None, *gathers), gathers, strict=False):
             self._gather(bucket, earlier)
-        self._reduce_all(self._buckets("scatter_gradient", by_layer=True), scatter)
+        in_dtype = partial(scatter, dtype=self.schedule.reduce_dtype)
+        self._reduce_all(self._buckets("scatter_gradient", by_layer=True), in_dtype)
         self._reduce_all(self._buckets("average_gradient", by_layer=False), average)
         bsyms: list[BoundSymbol] = []
         for place, bsym in enumerate(self.trace.bound_symbols):
@@ -210,12 +216,17 @@ def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
     return [begin], ends
 
 
-def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
-    """Sum gradients, of which each rank gets its shard, and divide this by the number of ranks."""
+def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol], dtype: torch.dtype | None = None) -> Collective:
+    """Sum gradients, of which each rank gets its shard, and divide this by the number of ranks, in a dtype."""
     group_name = bsyms[0].args[1]
     size = group_of(group_name).size()
     rows = [shard_rows(tensor_of(bsym).shape[0], size) * size for bsym in bsyms]
     starts, tensors = filled_up(emitter, bsyms, rows)
+    casts = [
+        emitter.call(ATEN._to_copy.default, one, at=bsyms[0], dtype=dtype) for one in tensors if differs(one, dtype)
+    ]
+    in_dtype = {cast.args[0].name: cast.output for cast in casts}
+    tensors = [in_dtype.get(tensor.name, tensor) for tensor in tensors]
     dense = {"memory_format": torch.contiguous_format}
     strided = [tensor for tensor in tensors if is_strided(tensor)]
     copies = [emitter.call(ATEN.clone.default, tensor, at=bsyms[0], **dense) for tensor in strided]
@@ -226,8 +237,18 @@ def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
     ends: list[BoundSymbol] = []
     for bsym, pending in zip(bsyms, begin.output, strict=True):
         wait = emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=bsym)
-        ends += [wait, emitter.call(ATEN.mul.Tensor, wait.output, 1 / size, at=bsym, output=bsym.output)]
-    return [*starts, *copies, begin], ends
+        own = result_of(bsym)
+        is_own = not differs(own, dtype)
+        ends.append(wait)
+        ends.append(emitter.call(ATEN.mul.Tensor, wait.output, 1 / size, at=bsym, output=own if is_own else None))
+        if not is_own:
+            ends.append(emitter.call(ATEN._to_copy.default, ends[-1].output, at=bsym, output=own, dtype=own.dtype))
+    return [*starts, *casts, *copies, begin], ends
+
+
+def differs(tensor: TensorProxy, dtype: torch.dtype | None) -> bool:
+    """Whether a tensor has another dtype than this one."""
+    return dtype is not None and tensor.dtype != dtype
 
 
 def average(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:

@@ -80,9 +80,13 @@ def replica_class(kind: Any, group_name: str, broadcast_buffers: bool) -> type[t
 
 
 def broadcast_buffers_of(module: Any, group_name: str) -> None:
-    """Give the buffers of a module the values that they have on the first rank of a group."""
+    """Give the buffers of a module the values that they have on the first rank, those of one dtype together."""
+    kinds: dict[Any, list[torch.Tensor]] = {}
     for buffer in module.buffers():
-        values = buffer.detach()
-        values.copy_(
-            torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.broadcast(values, 0, group_name))
-        )
+        kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer.detach())
+    for buffers in kinds.values():
+        flat = buffers[0] if len(buffers) == 1 else torch.cat([buffer.reshape(-1) for buffer in buffers])
+        flat = torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.broadcast(flat, 0, group_name))
+        parts = [flat] if len(buffers) == 1 else flat.split([buffer.numel() for buffer in buffers])
+        for buffer, part in zip(buffers, parts, strict=True):
+            buffer.copy_(part.view_as(buffer))
