@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from thunder_core.passes.recipe import RecipeOptions, Transform
-from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears, plan_text
+from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_recipes.default import Default
 
 
@@ -21,12 +21,6 @@ class TensorParallel(Default):
 
         parallelize_plan: str = Field("", description="styles of modules; empty means the plan of the model")
         process_group: str = Field("", description="name of the process group; empty means the default group")
-
-        @field_validator("parallelize_plan", mode="before")
-        @classmethod
-        def read_plan(cls, plan: object) -> object:
-            """A plan in PyTorch's format as text."""
-            return plan_text(plan)
 
     def setup_transforms(self) -> tuple[Transform, ...]:
         """The sharing of layers, by the options."""

@@ -36,11 +36,29 @@ def require_option_names(recipe: str, known: Collection[str], names: Iterable[st
             raise UnknownName(f"recipe {recipe} has no option {name!r}", fix=fix)
 
 
+def plain_value(value: object) -> object:
+    """A dictionary as the text `name=value,name=value`, as the command line has it; any other value as it is."""
+    if not isinstance(value, Mapping):
+        return value
+    return ",".join(f"{name}={text_of(item)}" for name, item in value.items())
+
+
+def text_of(item: object) -> str:
+    """A string itself, the name of the class of an object that was made without arguments, or what Python prints."""
+    if isinstance(item, str):
+        return item
+    try:
+        is_default = vars(item) == vars(type(item)())
+    except TypeError:
+        is_default = False
+    return type(item).__name__ if is_default else repr(item)
+
+
 def parsed_options(recipe: str, kind: type[RecipeOptions], options: Mapping[str, object]) -> RecipeOptions:
     """The options of a recipe, parsed; raises `UnknownName` for a name and `BadOption` for a value it cannot take."""
     require_option_names(recipe, list(kind.model_fields), options)
     try:
-        return kind.model_validate(options)
+        return kind.model_validate({name: plain_value(value) for name, value in options.items()})
     except ValidationError as error:
         first = error.errors()[0]
         option = f"{first['loc'][0]}=" if first["loc"] else ""  # a validator of the whole class names none

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 from thunder_core.backend.parallel.buckets import result_of, tensor_of
 from thunder_core.backend.parallel.collectives import is_call, with_all_reduces, without_replicas
@@ -22,7 +20,6 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
 
 PAIRS, VALUE = ",", "="
-LAYOUTS = {ColwiseParallel: ((Replicate(),), (Shard(-1),)), RowwiseParallel: ((Shard(-1),), (Replicate(),))}
 
 
 @dataclass(frozen=True)
@@ -84,26 +81,3 @@ def plan_of(text: str) -> dict[str, str]:
             fix="write it as layers.*.up=colwise,layers.*.down=rowwise",
         )
     return {name.strip(): style.strip() for name, _, style in pairs}
-
-
-def plan_text(plan: object) -> object:
-    """The text of a plan in PyTorch's format: names with styles, which are strings or `ParallelStyle`s.
-
-    Raises `BadOption` for a style with other layouts than the usual ones.
-    """
-    if not isinstance(plan, Mapping):
-        return plan
-    return PAIRS.join(f"{name}{VALUE}{style_name(name, style)}" for name, style in plan.items())
-
-
-def style_name(name: str, style: Any) -> str:
-    """The name of a style."""
-    if isinstance(style, str):
-        return style
-    layouts = LAYOUTS.get(type(style))
-    if layouts != (style.input_layouts, style.output_layouts) or not style.use_local_output:
-        raise BadOption(
-            f"the plan has {style!r} for {name!r}: other layouts than the usual ones are not supported",
-            fix="use ColwiseParallel() and RowwiseParallel() without arguments, or `parallelize_module`",
-        )
-    return type(style).__name__
