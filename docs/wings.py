@@ -61,7 +61,7 @@ WINGS = {
         ("artifact",),
         ("pipeline/request",),
         ("pipeline/session",),
-        ("pipeline/generation",),
+        ("pipeline/generation", "pipeline/ranks"),
         ("pipeline",),
         ("inspect",),
     ),

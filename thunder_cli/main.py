@@ -18,6 +18,7 @@ from thunder_cli.failure import Audience, interrupted, report_error
 from thunder_cli.streams import flush_results, is_closed_pipe, open_closed_streams, require_text, settle_streams
 from thunder_core.foundation.errors import BadOption, Interrupted, OutOfMemory
 from thunder_core.foundation.plugins import meant
+from thunder_core.workflow.pipeline.request.launch import launch_of_process
 
 # The first two disable telemetry in huggingface_hub and transformers. The others silence PyTorch's profiler, which
 # counts memory for `bench`: it prints when it begins and ends, and its allocator prints when memory is freed that was
@@ -62,7 +63,7 @@ def run(arguments: Sequence[str] | None) -> int:
         atexit.register(gc.freeze)  # otherwise, Python visits each object of PyTorch again, for a second or longer
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = list(takewhile(lambda argument: argument != "--", given))
-    audience = Audience(json=asks_for_json(options), debug="--debug" in options)
+    audience = Audience(json=asks_for_json(options) and not follows(), debug="--debug" in options)
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
     reserve = bytearray(RESERVE)
     try:
@@ -90,6 +91,14 @@ def run(arguments: Sequence[str] | None) -> int:
 def asks_for_json(options: Sequence[str]) -> bool:
     """Whether the result, and therefore an error, is printed as JSON."""
     return "--json" in options or "--format=json" in options or ("--format", "json") in pairwise(options)
+
+
+def follows() -> bool:
+    """Whether this process is a rank that prints no results, since the first rank prints those of all."""
+    with suppress(BadOption):
+        launch = launch_of_process()
+        return launch is not None and launch.follows
+    return False
 
 
 def usage_error(error: ArgumentError, given: Sequence[str]) -> BadOption:

@@ -1,4 +1,4 @@
-"""The pair of ranks that all cases of a process share."""
+"""The ranks that all cases of a process share."""
 
 from __future__ import annotations
 
@@ -15,3 +15,11 @@ def ranks() -> Iterator[Ranks]:
     pair = Ranks()
     yield pair
     pair.stop()
+
+
+@pytest.fixture(scope="session")
+def four_ranks() -> Iterator[Ranks]:
+    """Four processes with a gloo group."""
+    ranks = Ranks(4)
+    yield ranks
+    ranks.stop()

@@ -24,12 +24,12 @@ TIMEOUT = 60.0  # seconds that a case may take
 FAILED = "failed"
 
 
-def serve(rank: int, store: str, connection: Connection) -> None:
+def serve(rank: int, size: int, store: str, connection: Connection) -> None:
     """Run the cases that the parent names, in a process that is one rank of a group."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD_SIZE, timeout=timedelta(seconds=20)
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=20)
     )
     while (asked := received(connection)) is not None:
         module, name, args = asked
@@ -53,17 +53,18 @@ def received(connection: Connection) -> Any:
 class Ranks:
     """The processes of a group, which are started when the first case runs and again after one that hangs."""
 
+    size: int = WORLD_SIZE
     processes: list[Any] = field(default_factory=list)
     connections: list[Connection] = field(default_factory=list)
 
     def start(self) -> None:
         """Start the processes; a fork server has imported all that they need."""
         context = mp.get_context("forkserver")
-        context.set_forkserver_preload([__name__, thunder.__name__, "thunder_core.compilation.compiler"])
+        context.set_forkserver_preload([__name__, thunder.__name__, "thunder_core.workflow.pipeline.optimization"])
         store = str(Path(tempfile.mkdtemp()) / "store")
-        for rank in range(WORLD_SIZE):
+        for rank in range(self.size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(rank, store, theirs), daemon=True)
+            process = context.Process(target=serve, args=(rank, self.size, store, theirs), daemon=True)
             process.start()
             theirs.close()
             self.processes.append(process)

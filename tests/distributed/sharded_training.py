@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 import thunder_core as thunder
@@ -28,7 +28,7 @@ from tests.distributed.training import (
     llama_loss,
     loss_of,
 )
-from thunder_core.foundation.errors import CannotReplay, OperationFailed, RecipeMismatch, WrongInputs
+from thunder_core.foundation.errors import BadOption, CannotReplay, OperationFailed, RecipeMismatch, WrongInputs
 from thunder_core.tracing.analysis.collectives import Collective, Waits, collectives_of
 
 
@@ -74,6 +74,22 @@ def equals_pytorch(dtype: str, optimizer: str, reshard_after_forward: bool) -> N
     for actual, expected in zip(compiled.parameters(), twin.parameters(), strict=True):
         assert actual.placements == expected.placements
         assert torch.equal(actual.to_local(), expected.to_local())
+
+
+def reduces_in_another_dtype() -> None:
+    compiled = thunder.compile(
+        Layers(torch.bfloat16, seed=dist.get_rank()), "fsdp", without=EAGER, reduce_dtype="float32"
+    )
+    twin, policy = Layers(torch.bfloat16), MixedPrecisionPolicy(reduce_dtype=torch.float32)
+    for layer in twin.layers:
+        fully_shard(layer, mp_policy=policy)
+    fully_shard(twin, mp_policy=policy)
+    assert_equal(steps_of(compiled), steps_of(twin))
+    _, backward = collectives(compiled)
+    whole_rows = 12 * 6 + 2 * (6 + 6 + 8 * 6 + 8 + 6 * 7)
+    assert sum(one.bytes for one in backward if "scatter" in one.kind) == 4 * whole_rows
+    with pytest.raises(BadOption, match="no floating-point dtype"):
+        thunder.compile(Layers(), "fsdp", reduce_dtype="int8")
 
 
 def clips_and_accumulates() -> None:
@@ -167,7 +183,7 @@ def refusals() -> None:
     with pytest.raises(WrongInputs, match="cannot be copied"):
         copy.deepcopy(thunder.compile(torch.nn.Sequential(torch.nn.Linear(2, 2)), "fsdp", without=EAGER))
     compiled(torch.ones(1, 2))
-    with tempfile.TemporaryDirectory() as folder, pytest.raises(CannotReplay, match=r"recipe fsdp .* cannot be saved"):
-        thunder.save(compiled, folder)
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(CannotReplay, match=r"fsdp cannot include weights"):
+        thunder.save(compiled, folder, include_weights=True)
     with pytest.raises(OperationFailed, match="writes to a parameter"):
         thunder.compile(Clipping(), "fsdp", without=EAGER)(torch.ones(3)).sum().backward()

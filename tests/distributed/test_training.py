@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import thunder_core as thunder
 from tests.distributed.ranks import Ranks
-from thunder_core.foundation.errors import OutsideProcessGroup, RecipeConflict
+from thunder_core.foundation.errors import OutsideProcessGroup
 
+SAVED = "tests.distributed.saved"
+PARALLEL = "tests.distributed.tensor_parallel"
+COMMANDS = "tests.distributed.commands"
 REPLICATED, SHARDED = "tests.distributed.training", "tests.distributed.sharded_training"
 CASES: dict[str, tuple[Any, ...]] = {
     "ddp equals PyTorch with SGD in float64": (REPLICATED, "ddp_equals_pytorch", "float64", "sgd"),
@@ -28,6 +33,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "fsdp equals PyTorch with SGD in float64": (SHARDED, "equals_pytorch", "float64", "sgd", True),
     "fsdp equals PyTorch with AdamW in float64": (SHARDED, "equals_pytorch", "float64", "adamw", False),
     "fsdp equals PyTorch with AdamW in bfloat16": (SHARDED, "equals_pytorch", "bfloat16", "adamw", True),
+    "fsdp reduces in another dtype": (SHARDED, "reduces_in_another_dtype"),
     "fsdp clips and accumulates gradients": (SHARDED, "clips_and_accumulates"),
     "fsdp with activation checkpoints": (SHARDED, "equals_pytorch_with_activation_checkpoints"),
     "fsdp with a model of transformers": (SHARDED, "equals_pytorch_with_llama"),
@@ -39,6 +45,30 @@ CASES: dict[str, tuple[Any, ...]] = {
     ),
     "fsdp has the state of PyTorch": (SHARDED, "state_is_that_of_pytorch"),
     "fsdp refuses what it cannot shard": (SHARDED, "refusals"),
+    "tensor-parallel equals PyTorch with SGD in float64": (PARALLEL, "equals_pytorch", "float64", "sgd"),
+    "tensor-parallel equals PyTorch with SGD in bfloat16": (PARALLEL, "equals_pytorch", "bfloat16", "sgd"),
+    "tensor-parallel takes PyTorch's styles": (PARALLEL, "plan_of_pytorchs_styles"),
+    "tensor-parallel communicates once for layers with one input": (
+        PARALLEL,
+        "communicates_once_for_layers_with_one_input",
+    ),
+    "tensor-parallel with a Llama equals PyTorch": (PARALLEL, "llama_equals_pytorch"),
+    "tensor-parallel gives norms of heads whole gradients": (PARALLEL, "norms_of_heads_get_whole_gradients"),
+    "tensor-parallel saves and loads": (PARALLEL, "saves_and_loads"),
+    "tensor-parallel refuses bad plans": (PARALLEL, "refusals"),
+    "an artifact of ddp loads on every rank": (SAVED, "loads_on_every_rank", "ddp"),
+    "an artifact of fsdp loads on every rank": (SAVED, "loads_on_every_rank", "fsdp"),
+    "parameters of a loaded fsdp module are frozen and thawed": (
+        SAVED,
+        "sharded_parameters_are_frozen_after_loading",
+    ),
+    "the command optimizes with ddp": (COMMANDS, "optimizes", "ddp", "DDP"),
+    "the command optimizes with fsdp": (COMMANDS, "optimizes", "fsdp", "FSDP2"),
+    "the command plans on the first rank": (COMMANDS, "plans_on_the_first_rank"),
+    "the command refuses what ranks cannot do": (COMMANDS, "refuses_what_ranks_cannot_do"),
+    "the command finds gradients that were not reduced": (COMMANDS, "finds_gradients_that_were_not_reduced"),
+    "an artifact of ddp refuses another group": (SAVED, "another_group_is_refused", "ddp"),
+    "an artifact of fsdp refuses another group": (SAVED, "another_group_is_refused", "fsdp"),
 }
 
 
@@ -47,13 +77,20 @@ def test_training(ranks: Ranks, case: str) -> None:
     ranks.run(*CASES[case])
 
 
-@pytest.mark.parametrize("recipe", ["ddp", "fsdp"])
+@pytest.mark.parametrize("recipe", ["ddp", "fsdp", "tensor-parallel"])
 def test_recipe_is_refused_outside_a_process_group(recipe: str) -> None:
     with pytest.raises(OutsideProcessGroup, match=f"{recipe} .* no process group") as caught:
         thunder.compile(torch.nn.Linear(2, 2), recipe)
     assert "torchrun" in caught.value.fix
 
 
-def test_ddp_and_fsdp_exclude_each_other() -> None:
-    with pytest.raises(RecipeConflict, match="excludes"):
-        thunder.compile(torch.nn.Linear(2, 2), ["ddp", "fsdp"])
+def test_artifact_is_refused_outside_a_process_group(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        compiled = thunder.compile(torch.nn.Linear(2, 2), "ddp", without=["inductor"])
+        compiled(torch.ones(1, 2)).sum().backward()
+        folder = thunder.save(compiled, tmp_path / "artifact")
+    finally:
+        dist.destroy_process_group()
+    with pytest.raises(OutsideProcessGroup, match="no process group"):
+        thunder.load(folder, torch.nn.Linear(2, 2))

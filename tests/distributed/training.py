@@ -82,9 +82,10 @@ def ddp_accumulates_without_synchronization() -> None:
 def ddp_broadcasts_buffers() -> None:
     model = Normalized(seed=dist.get_rank())
     twin = DistributedDataParallel(copy.deepcopy(model))
-    assert_equal(
-        steps_of(thunder.compile(model, "ddp", without=EAGER), loss=signal_loss), steps_of(twin, loss=signal_loss)
-    )
+    compiled = thunder.compile(model, "ddp", without=EAGER)
+    assert_equal(steps_of(compiled, loss=signal_loss), steps_of(twin, loss=signal_loss))
+    forward = list(collectives_of(thunder.last_traces(compiled)[-1]))
+    assert [(one.kind, one.bytes) for one in forward] == [("broadcast", 8 * 6), ("broadcast", 8)]
 
 
 def reductions_of(compiled: Any) -> list[Collective]:

@@ -13,6 +13,7 @@ from thunder_cli.console import plain, print_json, say, stderr, stdout
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings, read_settings
+from thunder_core.workflow.pipeline.request.launch import launch_of_process
 
 if TYPE_CHECKING:
     from thunder_core.workflow.pipeline import Outcome, Request
@@ -53,6 +54,9 @@ def optimize(
         from thunder_cli.trusted_recipe import show_trusted_recipe
         from thunder_cli.views.plan import PlanPrinter
 
+        if (launch := launch_of_process()) is not None and launch.follows:
+            follow_first_rank(request, dry_run=dry_run)
+            return
         told = stderr(quiet=quiet)
         print_hub_notice(told, request.model)
         show_trusted_recipe(stderr(), request)
@@ -81,6 +85,21 @@ def optimize(
 
         note_report(checks, outcome.report)
         show_outcome(outcome, json=json, quiet=quiet)
+
+
+def follow_first_rank(request: Request, *, dry_run: bool) -> None:
+    """Take part in a run of several ranks, which the first rank plans, prints and writes."""
+    from thunder_core.workflow.pipeline import outline, with_memory
+
+    planned = with_memory(outline(request, dry_run=dry_run))
+    if dry_run:
+        return
+    if planned.lacking_memory is not None:
+        raise planned.lacking_memory
+
+    from thunder_core.workflow.pipeline import follow
+
+    follow(planned)
 
 
 def refuse_early(request: Request, *, dry_run: bool = False) -> None:

@@ -7,8 +7,9 @@ gathered while the bucket before it is in use.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 
 from thunder_core.backend.parallel.buckets import Bucket, BucketSizes, buckets_of, result_of, tensor_of
 from thunder_core.backend.parallel.emitter import Emitter
-from thunder_core.backend.parallel.operators import OPERATORS, row_padding, rows_of_rank, shard_rows
+from thunder_core.backend.parallel.operators import OPERATORS, row_padding, shard_rows
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
@@ -34,10 +35,14 @@ def is_call(bsym: BoundSymbol, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When collectives begin and end: the sizes of buckets, and how many buckets of gradients are reduced at once."""
+    """When collectives begin and end: the sizes of buckets, and how many buckets of gradients are reduced at once.
+
+    `reduce_dtype` is the dtype in which gradients are scattered, if not their own.
+    """
 
     sizes: BucketSizes
     most_reductions: int | None = None
+    reduce_dtype: torch.dtype | None = None
 
     def __call__(self, trace: Trace) -> Trace:
         """The trace with functional collectives in place of the operators of `thunder_parallel`."""
@@ -48,11 +53,11 @@ class Schedule:
 
 
 def without_replicas(trace: Trace) -> Trace:
-    """The trace that reads parameters themselves, where it reads replicas, which are the same tensors."""
+    """The trace that reads tensors themselves, where it reads replicas or copies, which are the same tensors."""
     names: dict[str, Proxy] = {}
     kept: list[BoundSymbol] = []
     for bsym in trace.bound_symbols:
-        if is_call(bsym, "replicate"):
+        if is_call(bsym, "replicate") or is_call(bsym, "copy_to_group"):
             tensor = tensor_of(bsym)
             names[result_of(bsym).name] = names.get(tensor.name, tensor)
         else:
@@ -62,40 +67,73 @@ def without_replicas(trace: Trace) -> Trace:
     return trace.having(kept, made_by="read parameters", output=renamed_proxies(trace.output, names))
 
 
+def with_all_reduces(trace: Trace) -> Trace:
+    """The trace with functional collectives in place of `reduce_from_group`."""
+    if not any(is_call(bsym, "reduce_from_group") for bsym in trace.bound_symbols):
+        return trace
+    emitter, bsyms = Emitter(trace), []
+    for bsym in trace.bound_symbols:
+        bsyms += all_reduce(emitter, bsym) if is_call(bsym, "reduce_from_group") else [bsym]
+    return trace.having(bsyms, made_by="reduce parts")
+
+
+def all_reduce(emitter: Emitter, bsym: BoundSymbol) -> list[BoundSymbol]:
+    """The bound symbols that add the tensors of all ranks."""
+    tensor, copies = tensor_of(bsym), []
+    if is_strided(tensor):
+        dense = {"memory_format": torch.contiguous_format}
+        copies = [emitter.call(ATEN.clone.default, tensor, at=bsym, **dense)]
+        tensor = copies[0].output
+    begin = emitter.call(FUNCTIONAL.all_reduce.default, tensor, "sum", bsym.args[1], at=bsym)
+    wait = emitter.call(FUNCTIONAL.wait_tensor.default, begin.output, at=bsym, output=bsym.output)
+    return [*copies, begin, wait]
+
+
 @dataclass
 class Scheduling:
-    """The bound symbols of one trace, and the collectives that come before them, the waits for reductions last."""
+    """The bound symbols of one trace, and the collectives that come before them, the waits for reductions last.
+
+    `ends` come behind all others.
+    """
 
     trace: Trace
     schedule: Schedule
     before: defaultdict[int, list[BoundSymbol]] = field(default_factory=lambda: defaultdict(list))
     waits: defaultdict[int, list[BoundSymbol]] = field(default_factory=lambda: defaultdict(list))
+    ends: list[BoundSymbol] = field(default_factory=list)
     emitter: Emitter = field(init=False)
     makers: dict[str, int] = field(init=False)
+    over_replicas: dict[str, BoundSymbol] = field(init=False)
 
     def __post_init__(self) -> None:
         self.emitter = Emitter(self.trace)
         bsyms = enumerate(self.trace.bound_symbols)
         self.makers = {proxy.name: place for place, bsym in bsyms for proxy in bsym.defines}
+        self.over_replicas = dict(averages_of_shards(self.trace))
 
     def result(self) -> Trace:
         """The trace with its collectives."""
         gathers = self._buckets("gather_parameter", by_layer=True)
         for earlier, bucket in zip((None, *gathers), gathers, strict=False):
             self._gather(bucket, earlier)
-        for kind, reduce in REDUCTIONS.items():
-            self._reduce_all(self._buckets(kind, by_layer=kind == "scatter_gradient"), reduce)
+        in_dtype = partial(scatter, dtype=self.schedule.reduce_dtype)
+        self._reduce_all(self._buckets("scatter_gradient", by_layer=True), in_dtype)
+        self._reduce_all(self._buckets("average_gradient", by_layer=False), average)
         bsyms: list[BoundSymbol] = []
         for place, bsym in enumerate(self.trace.bound_symbols):
             bsyms += (*self.before[place], *self.waits[place])
             bsyms += [] if any(is_call(bsym, kind) for kind in KINDS) else [bsym]
         end = len(self.trace.bound_symbols)
-        bsyms += (*self.before[end], *self.waits[end])
+        bsyms += (*self.before[end], *self.waits[end], *self.ends)
         return self.trace.having(bsyms, made_by="schedule collectives")
 
     def _buckets(self, kind: str, *, by_layer: bool) -> list[Bucket]:
         """The buckets of a kind: of gradients by when they are there, of parameters by when they are read."""
-        members = [(place, bsym) for place, bsym in enumerate(self.trace.bound_symbols) if is_call(bsym, kind)]
+        members = [
+            (place, bsym)
+            for place, bsym in enumerate(self.trace.bound_symbols)
+            if is_call(bsym, kind) and not (kind == "average_gradient" and tensor_of(bsym).name in self.over_replicas)
+        ]
         if kind in REDUCTIONS:
             members = sorted(((self._place_after([bsym]), bsym) for _, bsym in members), key=itemgetter(0))
         buckets = buckets_of(members, self.schedule.sizes, by_layer=by_layer)
@@ -121,14 +159,41 @@ class Scheduling:
             start, results = reduce(self.emitter, bucket.bsyms)
             self.before[bucket.last] += start
             later = buckets[number + most].last if most and number + most < len(buckets) else None
-            self.waits[max(bucket.last, self._place_of_wait(bucket, later))] += results
+            names = {result_of(bsym).name for bsym in bucket.bsyms}
+            averages = [self.over_replicas[name] for name in names if name in self.over_replicas]
+            names |= {result_of(bsym).name for bsym in averages}
+            place = max(bucket.last, self._place_of_wait(names, later))
+            self.waits[place] += results
+            if averages:
+                self._average_shards(place, averages, self._place_of_wait(names, None))
 
-    def _place_of_wait(self, bucket: Bucket, later: int | None) -> int:
-        """The place before the first reader of a bucket's results, or `later`, or the end of the trace."""
-        names = {result_of(bsym).name for bsym in bucket.bsyms}
-        readers = (place for place, bsym in enumerate(self.trace.bound_symbols) if reads(bsym, names))
+    def _average_shards(self, place: int, averages: Sequence[BoundSymbol], end: int) -> None:
+        """Average shards over replicas from a place on, where they have been reduced, and wait for this late."""
+        start, results = average(self.emitter, averages)
+        self.waits[place] += start
+        if end < len(self.trace.bound_symbols):
+            self.waits[max(place, end)] += results
+        else:
+            self.ends += results
+
+    def _place_of_wait(self, names: set[str], later: int | None) -> int:
+        """The place before the first reader of results, or `later`, or the end of the trace."""
+        readers = (place for place, bsym in enumerate(self.trace.bound_symbols) if self._reads(bsym, names))
         place: int = min((*readers, len(self.trace.bound_symbols), *(() if later is None else (later,))))
         return place
+
+    def _reads(self, bsym: BoundSymbol, names: set[str]) -> bool:
+        """Whether a bound symbol that stays reads one of these names."""
+        averages = is_call(bsym, "average_gradient") and tensor_of(bsym).name in self.over_replicas
+        return reads(bsym, names) and not averages
+
+
+def averages_of_shards(trace: Trace) -> Iterator[tuple[str, BoundSymbol]]:
+    """The averages over replicas of shards that the trace reduces, by the names of the shards."""
+    shards = {result_of(bsym).name for bsym in trace.bound_symbols if is_call(bsym, "scatter_gradient")}
+    for bsym in trace.bound_symbols:
+        if is_call(bsym, "average_gradient") and tensor_of(bsym).name in shards:
+            yield tensor_of(bsym).name, bsym
 
 
 Collective = tuple[list[BoundSymbol], list[BoundSymbol]]  # what begins, and what waits and makes the results
@@ -140,38 +205,50 @@ def reads(bsym: BoundSymbol, names: set[str]) -> bool:
 
 
 def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
-    """Gather shards, each filled up to as many rows as the others, and drop what is beyond the rows of the whole."""
+    """Gather shards, and drop what is beyond the rows of the whole."""
     _, _, group_name, _ = bsyms[0].args
-    size = group_of(group_name).size()
-    starts, tensors = filled_up(emitter, bsyms, [shard_rows(bsym.args[1], size) for bsym in bsyms])
     operator = FUNCTIONAL.all_gather_into_tensor_coalesced.default
-    begin = emitter.call(operator, tensors, size, group_name, at=bsyms[0])
+    size = group_of(group_name).size()
+    begin = emitter.call(operator, list(map(tensor_of, bsyms)), size, group_name, at=bsyms[0])
     ends: list[BoundSymbol] = []
     for bsym, pending in zip(bsyms, begin.output, strict=True):
         ends += waited_rows(emitter, bsym, pending, bsym.args[1])
-    return [*starts, begin], ends
+    return [begin], ends
 
 
-def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
-    """Sum gradients, of which each rank gets its rows, and divide these by the number of ranks."""
+def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol], dtype: torch.dtype | None = None) -> Collective:
+    """Sum gradients, of which each rank gets its shard, and divide this by the number of ranks, in a dtype."""
     group_name = bsyms[0].args[1]
-    group = group_of(group_name)
-    rows = [shard_rows(tensor_of(bsym).shape[0], group.size()) * group.size() for bsym in bsyms]
+    size = group_of(group_name).size()
+    rows = [shard_rows(tensor_of(bsym).shape[0], size) * size for bsym in bsyms]
     starts, tensors = filled_up(emitter, bsyms, rows)
+    casts = [
+        emitter.call(ATEN._to_copy.default, one, at=bsyms[0], dtype=dtype) for one in tensors if differs(one, dtype)
+    ]
+    in_dtype = {cast.args[0].name: cast.output for cast in casts}
+    tensors = [in_dtype.get(tensor.name, tensor) for tensor in tensors]
     dense = {"memory_format": torch.contiguous_format}
     strided = [tensor for tensor in tensors if is_strided(tensor)]
     copies = [emitter.call(ATEN.clone.default, tensor, at=bsyms[0], **dense) for tensor in strided]
     contiguous = {copy.args[0].name: copy.output for copy in copies}
     operator = FUNCTIONAL.reduce_scatter_tensor_coalesced.default
     tensors = [contiguous.get(tensor.name, tensor) for tensor in tensors]
-    begin = emitter.call(operator, tensors, "sum", group.size(), group_name, at=bsyms[0])
+    begin = emitter.call(operator, tensors, "sum", size, group_name, at=bsyms[0])
     ends: list[BoundSymbol] = []
     for bsym, pending in zip(bsyms, begin.output, strict=True):
-        _, own = rows_of_rank(tensor_of(bsym).shape[0], group.rank(), group.size())
-        wait = waited_rows(emitter, bsym, pending, own, final=False)
-        scaled = emitter.call(ATEN.mul.Tensor, wait[-1].output, 1 / group.size(), at=bsym, output=bsym.output)
-        ends += [*wait, scaled]
-    return [*starts, *copies, begin], ends
+        wait = emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=bsym)
+        own = result_of(bsym)
+        is_own = not differs(own, dtype)
+        ends.append(wait)
+        ends.append(emitter.call(ATEN.mul.Tensor, wait.output, 1 / size, at=bsym, output=own if is_own else None))
+        if not is_own:
+            ends.append(emitter.call(ATEN._to_copy.default, ends[-1].output, at=bsym, output=own, dtype=own.dtype))
+    return [*starts, *casts, *copies, begin], ends
+
+
+def differs(tensor: TensorProxy, dtype: torch.dtype | None) -> bool:
+    """Whether a tensor has another dtype than this one."""
+    return dtype is not None and tensor.dtype != dtype
 
 
 def average(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
@@ -211,14 +288,10 @@ def is_strided(tensor: TensorProxy) -> bool:
     return not torch.empty_strided(tensor.shape, tensor.stride, device="meta").is_contiguous()
 
 
-def waited_rows(
-    emitter: Emitter, at: BoundSymbol, pending: TensorProxy, rows: int, *, final: bool = True
-) -> list[BoundSymbol]:
-    """The wait for a tensor, of which the first rows are the result of a bound symbol if it is `final`."""
+def waited_rows(emitter: Emitter, at: BoundSymbol, pending: TensorProxy, rows: int) -> list[BoundSymbol]:
+    """The wait for a tensor, of which the first rows are the result of a bound symbol."""
     is_whole = pending.shape[0] == rows
-    output = at.output if final else None
-    wait = FUNCTIONAL.wait_tensor.default
-    waiting = emitter.call(wait, pending, at=at, output=output if is_whole else None)
+    wait = emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=at, output=at.output if is_whole else None)
     if is_whole:
-        return [waiting]
-    return [waiting, emitter.call(ATEN.narrow_copy.default, waiting.output, 0, 0, rows, at=at, output=output)]
+        return [wait]
+    return [wait, emitter.call(ATEN.narrow_copy.default, wait.output, 0, 0, rows, at=at, output=at.output)]

@@ -89,6 +89,38 @@ class GatherParameter(torch.autograd.Function):
         return OPERATORS.scatter_gradient(gradient, ctx.group_name), None, None, None
 
 
+class CopyToGroup(torch.autograd.Function):
+    """The derivative of `copy_to_group`: the gradients of all ranks are added."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, group_name: str) -> Any:
+        """Call the operator below autograd."""
+        ctx.group_name = group_name
+        with torch._C._AutoDispatchBelowAutograd():
+            return OPERATORS.copy_to_group(tensor, group_name)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        """Add the gradients of all ranks."""
+        return OPERATORS.reduce_from_group(gradient, ctx.group_name), None
+
+
+class ReduceFromGroup(torch.autograd.Function):
+    """The derivative of `reduce_from_group`: each rank gets the gradient, which is the same on all ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, group_name: str) -> Any:
+        """Call the operator below autograd."""
+        ctx.group_name = group_name
+        with torch._C._AutoDispatchBelowAutograd():
+            return OPERATORS.reduce_from_group(tensor, group_name)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        """Give each rank the gradient."""
+        return OPERATORS.copy_to_group(gradient, ctx.group_name), None
+
+
 @operator("(str group_name, Device? device=None) -> Tensor")
 def synchronize(group_name: str, device: torch.device | None = None) -> torch.Tensor:
     """Say that the gradients of this call of a module are averaged; it computes nothing."""
@@ -144,23 +176,40 @@ def gather_parameter(
     group_name: str,
     reshard_after_forward: bool,
 ) -> torch.Tensor:
-    """A parameter of this number of rows, of which each rank has a shard; a backward may gather it again."""
+    """A parameter of this number of rows, of which each rank has a shard; a backward may gather it again.
+
+    All shards have the same number of rows; those behind the rows of the parameter are left out.
+    """
     if shard.is_meta:
         return shard.new_empty((rows, *shard.shape[1:]))
-    size = group_of(group_name).size()
-    whole = FUNCTIONAL.all_gather_into_tensor(padded(shard, shard_rows(rows, size)).contiguous(), size, group_name)
+    whole = FUNCTIONAL.all_gather_into_tensor(shard.contiguous(), group_of(group_name).size(), group_name)
     result: torch.Tensor = FUNCTIONAL.wait_tensor(whole)
     return result.narrow(0, 0, rows).clone() if result.shape[0] != rows else result
 
 
 @operator("(Tensor gradient, str group_name) -> Tensor")
 def scatter_gradient(gradient: torch.Tensor, group_name: str) -> torch.Tensor:
-    """The rows of a rank of the average of the gradients of all ranks."""
-    group, rows = group_of(group_name), gradient.shape[0]
-    _, own = rows_of_rank(rows, group.rank(), group.size())
+    """The shard of a rank of the average of the gradients of all ranks."""
+    size = group_of(group_name).size()
+    own = shard_rows(gradient.shape[0], size)
     if gradient.is_meta:
         return gradient.new_empty((own, *gradient.shape[1:]))
-    whole = padded(gradient, shard_rows(rows, group.size()) * group.size()).contiguous()
-    shard = FUNCTIONAL.wait_tensor(FUNCTIONAL.reduce_scatter_tensor(whole, "sum", group.size(), group_name))
-    result: torch.Tensor = shard.narrow(0, 0, own) * (1 / group.size())
+    whole = padded(gradient, own * size).contiguous()
+    shard = FUNCTIONAL.wait_tensor(FUNCTIONAL.reduce_scatter_tensor(whole, "sum", size, group_name))
+    result: torch.Tensor = shard * (1 / size)
+    return result
+
+
+@operator("(Tensor(a) tensor, str group_name) -> Tensor(a)", CopyToGroup)
+def copy_to_group(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
+    """A tensor that is the same on all ranks, with which each rank computes a part."""
+    return tensor.view_as(tensor)
+
+
+@operator("(Tensor tensor, str group_name) -> Tensor", ReduceFromGroup)
+def reduce_from_group(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
+    """The sum of the tensors of all ranks."""
+    if tensor.is_meta:
+        return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    result: torch.Tensor = FUNCTIONAL.wait_tensor(FUNCTIONAL.all_reduce(tensor.contiguous(), "sum", group_name))
     return result

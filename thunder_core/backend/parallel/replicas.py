@@ -11,9 +11,11 @@ import torch
 import torch.distributed as dist
 
 from thunder_core.backend.parallel.operators import OPERATORS
-from thunder_core.foundation.errors import RecipeMismatch
+from thunder_core.foundation.errors import RecipeMismatch, WrongInputs
 
 SYNCHRONIZES = "require_backward_grad_sync"  # the attribute of DistributedDataParallel with this meaning
+REPLICATES = "_replicate_group"  # the attribute with the name of the process group of a model's replicas
+LEAVES = "_local_shards"  # the attribute with the tensors that programs read of sharded parameters, by their names
 
 
 def replica_of(model: torch.nn.Module, group: Any, *, broadcast_buffers: bool, has_values: bool) -> torch.nn.Module:
@@ -34,6 +36,7 @@ def replica_of(model: torch.nn.Module, group: Any, *, broadcast_buffers: bool, h
     replica: Any = object.__new__(replica_class(kind, group.group_name, broadcast_buffers))
     object.__setattr__(replica, "__dict__", model.__dict__)
     replica.__dict__[SYNCHRONIZES] = True
+    replica.__dict__[REPLICATES] = group.group_name
     return replica  # type: ignore[no-any-return]
 
 
@@ -47,6 +50,11 @@ def broadcast_values(tensors: list[torch.Tensor], group: Any) -> None:
 @contextmanager
 def no_sync(self: Any) -> Iterator[None]:
     """While this lasts, calls of the module do not average gradients, as in DistributedDataParallel."""
+    if any(LEAVES in module.__dict__ for module in self.modules()):
+        raise WrongInputs(
+            f"the parameters of this {type(self).__name__} are sharded, so its gradients are reduced at each backward",
+            fix="leave out `no_sync`: each backward adds averaged gradients to those of earlier backwards",
+        )
     before = self.__dict__[SYNCHRONIZES]
     self.__dict__[SYNCHRONIZES] = False
     try:
@@ -72,9 +80,13 @@ def replica_class(kind: Any, group_name: str, broadcast_buffers: bool) -> type[t
 
 
 def broadcast_buffers_of(module: Any, group_name: str) -> None:
-    """Give the buffers of a module the values that they have on the first rank of a group."""
+    """Give the buffers of a module the values that they have on the first rank, those of one dtype together."""
+    kinds: dict[Any, list[torch.Tensor]] = {}
     for buffer in module.buffers():
-        values = buffer.detach()
-        values.copy_(
-            torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.broadcast(values, 0, group_name))
-        )
+        kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer.detach())
+    for buffers in kinds.values():
+        flat = buffers[0] if len(buffers) == 1 else torch.cat([buffer.reshape(-1) for buffer in buffers])
+        flat = torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.broadcast(flat, 0, group_name))
+        parts = [flat] if len(buffers) == 1 else flat.split([buffer.numel() for buffer in buffers])
+        for buffer, part in zip(buffers, parts, strict=True):
+            buffer.copy_(part.view_as(buffer))

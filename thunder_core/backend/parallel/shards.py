@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from thunder_core.backend.parallel.operators import OPERATORS, rows_of_rank
-from thunder_core.backend.parallel.replicas import broadcast_values
+from thunder_core.backend.parallel.groups import mesh_of
+from thunder_core.backend.parallel.operators import OPERATORS, rows_of_rank, shard_rows
+from thunder_core.backend.parallel.replicas import LEAVES, REPLICATES, broadcast_values
 from thunder_core.foundation.errors import RecipeMismatch, WrongInputs
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
 
-LEAVES = "_local_shards"  # the attribute with the tensors that programs read, by the names of the parameters
 FIX = "use the recipe `ddp`, which keeps whole parameters, or change the module"
 
 
@@ -33,43 +33,50 @@ class Sharding:
         require_shardable(model)
         broadcast_values(list(model.buffers()), self.group)
         shards: dict[int, torch.nn.Parameter] = {}
+        leaves: dict[int, torch.Tensor] = {}
         for module in list(model.modules()):
             own = {name: one for name, one in module._parameters.items() if one is not None}
             for name, parameter in own.items():
                 if id(parameter) not in shards:
-                    shards[id(parameter)] = self._shard_of(parameter)
+                    shards[id(parameter)], leaves[id(parameter)] = self._shard_of(parameter)
                 module._parameters[name] = shards[id(parameter)]
             if own:
-                module.__dict__[LEAVES] = {name: local_of(module._parameters[name]) for name in own}
+                module.__dict__[LEAVES] = {name: leaves[id(parameter)] for name, parameter in own.items()}
                 module.__class__ = self._class_of(type(module), {name: one.shape[0] for name, one in own.items()})
         return model
 
-    def _shard_of(self, parameter: torch.nn.Parameter) -> torch.nn.Parameter:
-        """The rows of this rank as a parameter that is a DTensor, as that of `fully_shard`."""
+    def _shard_of(self, parameter: torch.nn.Parameter) -> tuple[torch.nn.Parameter, torch.Tensor]:
+        """The rows of this rank as a parameter that is a DTensor, as under `fully_shard`, and as a program reads them.
+
+        A program reads as many rows on each rank, of which the last may be zeros, so all ranks have the same program.
+        """
         broadcast_values([parameter], self.group)
-        start, rows = rows_of_rank(parameter.shape[0], self.group.rank(), self.group.size())
-        local = parameter.detach().narrow(0, start, rows).clone()
-        distributed = self._distributed(local, parameter)
-        shard = torch.nn.Parameter(distributed, requires_grad=parameter.requires_grad)
-        leaf = local_of(shard)
+        size = self.group.size()
+        start, rows = rows_of_rank(parameter.shape[0], self.group.rank(), size)
+        leaf = parameter.detach().new_zeros((shard_rows(parameter.shape[0], size), *parameter.shape[1:]))
+        local = leaf.narrow(0, 0, rows)
+        local.copy_(parameter.detach().narrow(0, start, rows))
+        shard = torch.nn.Parameter(self._distributed(local, parameter), requires_grad=parameter.requires_grad)
         if leaf.is_floating_point() or leaf.is_complex():
             hook = self._handing_over(weakref.ref(shard))
             leaf.requires_grad_().register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
         leaf.requires_grad_(parameter.requires_grad)
-        return shard
+        return shard, leaf
 
     def _distributed(self, local: torch.Tensor, like: torch.Tensor) -> DTensor:
         size, stride = like.size(), torch.empty(like.shape, device="meta").stride()
-        return DTensor.from_local(local, self.mesh, [Shard(0)], run_check=False, shape=size, stride=stride)
+        placements = [*(Replicate() for _ in range(self.mesh.ndim - 1)), Shard(0)]
+        return DTensor.from_local(local, self.mesh, placements, run_check=False, shape=size, stride=stride)
 
     def _handing_over(self, parameter_of: Callable[[], torch.nn.Parameter | None]) -> Callable[[torch.Tensor], None]:
-        """The hook that gives the gradient of the local rows to the parameter that they belong to."""
+        """The hook that gives the gradient of the rows of this rank to the parameter that they belong to."""
 
-        def hand_over(local: torch.Tensor) -> None:
-            gradient, local.grad = local.grad, None
+        def hand_over(leaf: torch.Tensor) -> None:
+            gradient, leaf.grad = leaf.grad, None
             parameter = parameter_of()
             if parameter is None or gradient is None or not parameter.requires_grad:
                 return
+            gradient = gradient.narrow(0, 0, local_of(parameter).shape[0])
             if parameter.grad is None:
                 parameter.grad = self._distributed(gradient, parameter)
             else:
@@ -104,12 +111,13 @@ def gathering(name: str, rows: int, group_name: str, reshard_after_forward: bool
 
 def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
     """The function that gives the rows of each parameter its `requires_grad`, which may be set at any time."""
-    pairs = {id(shard): (shard, local_of(shard)) for shard in model.parameters() if isinstance(shard, DTensor)}
+    holders = [module for module in model.modules() if LEAVES in module.__dict__]
+    pairs = [(module._parameters[name], leaf) for module in holders for name, leaf in module.__dict__[LEAVES].items()]
 
     def follow() -> None:
-        for shard, local in pairs.values():
-            if local.requires_grad != shard.requires_grad:
-                local.requires_grad_(shard.requires_grad)
+        for shard, leaf in pairs:
+            if shard is not None and leaf.requires_grad != shard.requires_grad:
+                leaf.requires_grad_(shard.requires_grad)
 
     return follow
 
@@ -117,7 +125,7 @@ def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
 def refuse_conversion(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Refuse `to`, `double` and the like, after which the program would read other tensors than the parameters."""
     raise WrongInputs(
-        f"the parameters of this {type(self).__name__} are sharded by the recipe fsdp and cannot be converted",
+        f"the parameters of this {type(self).__name__} are sharded over ranks and cannot be converted",
         fix="convert the model before you compile it",
     )
 
@@ -125,7 +133,7 @@ def refuse_conversion(self: Any, *args: Any, **kwargs: Any) -> Any:
 def refuse_copy(self: Any, *args: Any) -> Any:
     """Refuse a copy or a pickle, which would have other tensors in its programs than in its parameters."""
     raise WrongInputs(
-        f"the parameters of this {type(self).__name__} are sharded by the recipe fsdp and cannot be copied or pickled",
+        f"the parameters of this {type(self).__name__} are sharded over ranks and cannot be copied or pickled",
         fix="copy the model before you compile it, or save its state dict with `torch.distributed.checkpoint`",
     )
 
@@ -134,7 +142,7 @@ def refuse_parameter(self: Any, name: str, param: Any) -> Any:
     """Refuse another parameter in the place of a shard."""
     if name in self.__dict__[LEAVES]:
         raise WrongInputs(
-            f"the parameter {name} of this {type(self).__name__} is sharded by the recipe fsdp and cannot be replaced",
+            f"the parameter {name} of this {type(self).__name__} is sharded over ranks and cannot be replaced",
             fix="copy values into the parameter, or replace it before you compile the model",
         )
     torch.nn.Module.register_parameter(self, name, param)
@@ -146,9 +154,10 @@ def local_of(tensor: Any) -> torch.Tensor:
     return local
 
 
-def sharding_in(group: Any, device: torch.device, *, reshard_after_forward: bool) -> Sharding:
-    """The sharding over the ranks of a process group."""
-    return Sharding(group, DeviceMesh.from_group(group, device.type), reshard_after_forward)
+def sharding_in(group: Any, model: torch.nn.Module, *, reshard_after_forward: bool) -> Sharding:
+    """The sharding of a model over the ranks of a process group; a replica's mesh has an axis of replicas as well."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    return Sharding(group, mesh_of(group, model.__dict__.get(REPLICATES), device), reshard_after_forward)
 
 
 def require_shardable(model: torch.nn.Module) -> None:

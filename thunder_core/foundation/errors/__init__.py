@@ -41,7 +41,7 @@ from thunder_core.foundation.errors.environment import (
 )
 from thunder_core.foundation.errors.gates import CacheDamaged, SlowerThanBaseline, SpeedupMissed
 from thunder_core.foundation.errors.internal import Bug, Interrupted
-from thunder_core.foundation.errors.resources import OutOfDisk, OutOfMemory
+from thunder_core.foundation.errors.resources import OutOfDisk, OutOfMemory, RankFailed
 from thunder_core.foundation.errors.tree import (
     ArtifactError,
     BaselineError,
@@ -178,6 +178,7 @@ __all__ = [
     "PythonNotSupported",
     "QualityLost",
     "RangeNotServed",
+    "RankFailed",
     "RecipeConflict",
     "RecipeMismatch",
     "RecompileWarning",

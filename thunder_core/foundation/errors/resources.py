@@ -26,3 +26,13 @@ class OutOfMemory(ResourceError):
     """
 
     code = "TH0702"
+
+
+class RankFailed(ResourceError):
+    """Another rank of the command failed or ended, so all ranks end.
+
+    Under `torchrun`, all ranks run the same command. The first rank reports the error of the rank that failed. No
+    artifact is written.
+    """
+
+    code = "TH0703"

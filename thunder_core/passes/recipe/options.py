@@ -36,11 +36,29 @@ def require_option_names(recipe: str, known: Collection[str], names: Iterable[st
             raise UnknownName(f"recipe {recipe} has no option {name!r}", fix=fix)
 
 
+def plain_value(value: object) -> object:
+    """Return a dictionary as the text `name=value,name=value` of the command line; return another value unchanged."""
+    if not isinstance(value, Mapping):
+        return value
+    return ",".join(f"{name}={text_of(item)}" for name, item in value.items())
+
+
+def text_of(item: object) -> str:
+    """Return a string itself, the class name of an object with default attributes, or the `repr` of other objects."""
+    if isinstance(item, str):
+        return item
+    try:
+        is_default = vars(item) == vars(type(item)())
+    except TypeError:
+        is_default = False
+    return type(item).__name__ if is_default else repr(item)
+
+
 def parse_options(recipe: str, kind: type[RecipeOptions], options: Mapping[str, object]) -> RecipeOptions:
     """Return the parsed options of a recipe; raise `UnknownName` for a name and `BadOption` for an invalid value."""
     require_option_names(recipe, list(kind.model_fields), options)
     try:
-        return kind.model_validate(options)
+        return kind.model_validate({name: plain_value(value) for name, value in options.items()})
     except ValidationError as error:
         first = error.errors()[0]
         option = f"{first['loc'][0]}=" if first["loc"] else ""  # a validator of the whole class names no option

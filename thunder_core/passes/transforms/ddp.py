@@ -38,7 +38,6 @@ class AverageGradients(Transform):
 
     before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
     after: ClassVar[tuple[str, ...]] = ("quantize",)
-    excludes: ClassVar[tuple[str, ...]] = ("fsdp",)
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -67,7 +66,11 @@ class AverageGradients(Transform):
         return trace.having(bsyms, made_by="average gradients", output=renamed_proxies(trace.output, names))
 
     def before_claiming(self, trace: Trace) -> Trace:
-        """The trace with the collectives of its gradients."""
+        """The trace with the collectives of its gradients; of shards, `fsdp` schedules those."""
+        if any(
+            is_call(bsym, name) for bsym in trace.bound_symbols for name in ("gather_parameter", "scatter_gradient")
+        ):
+            return trace
         cap = self.bucket_cap_mb * MEBIBYTE
         return Schedule(BucketSizes(first=min(MEBIBYTE, cap), others=cap))(trace)
 

@@ -12,7 +12,7 @@ from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes, result_
 from thunder_core.backend.parallel.collectives import Schedule, is_call
 from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.shards import follow_requires_grad, sharding_in
-from thunder_core.foundation.errors import OperationFailed
+from thunder_core.foundation.errors import BadOption, OperationFailed
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.ir.proxy import Proxy
@@ -26,23 +26,26 @@ class ShardParameters(Transform):
 
     `process_group` is the name of a process group, empty for the default one. A bucket of parameters or gradients has
     those of one layer, and at most about `bucket_cap_mb` MiB. With `reshard_after_forward` the backward gathers the
-    parameters again; otherwise the forward saves them.
+    parameters again; otherwise the forward saves them. `reduce_dtype` is the name of the dtype in which gradients are
+    reduced, empty for their own. With `ddp`, the shards are replicated over another group, and
+    each rank gets the average over both groups.
     """
 
     process_group: str = ""
     bucket_cap_mb: float = 25.0
     reshard_after_forward: bool = True
+    reduce_dtype: str = ""
 
     before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
-    after: ClassVar[tuple[str, ...]] = ("quantize",)
-    excludes: ClassVar[tuple[str, ...]] = ("ddp",)
+    after: ClassVar[tuple[str, ...]] = ("quantize", "ddp")
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
         """The model with shards in the place of parameters; raises `OutsideProcessGroup` where there is no group."""
+        if self.reduce_dtype:
+            parse_dtype(self.reduce_dtype)
         group = required_group(self.process_group, "fsdp")
-        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-        return sharding_in(group, device, reshard_after_forward=self.reshard_after_forward).shard(model)
+        return sharding_in(group, model, reshard_after_forward=self.reshard_after_forward).shard(model)
 
     def before_call(self, model: torch.nn.Module) -> Callable[[], None]:
         """The function that has autograd treat the rows of each parameter by the parameter's `requires_grad`."""
@@ -68,7 +71,8 @@ class ShardParameters(Transform):
     def before_claiming(self, trace: Trace) -> Trace:
         """The trace with the collectives of its parameters and gradients."""
         cap = self.bucket_cap_mb * MEBIBYTE
-        return Schedule(BucketSizes(first=cap, others=cap), most_reductions=1)(trace)
+        dtype = parse_dtype(self.reduce_dtype) if self.reduce_dtype else None
+        return Schedule(BucketSizes(first=cap, others=cap), most_reductions=1, reduce_dtype=dtype)(trace)
 
 
 def require_unwritten(trace: Trace) -> None:
@@ -82,3 +86,11 @@ def require_unwritten(trace: Trace) -> None:
             fix="write to the parameter outside of the compiled module",
             where=writing.source,
         )
+
+
+def parse_dtype(name: str) -> torch.dtype:
+    """The floating-point dtype of a name; raises `BadOption` for another name."""
+    dtype = getattr(torch, name, None)
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise BadOption(f"reduce_dtype is {name!r}, which is no floating-point dtype", fix="use float32 or bfloat16")
+    return dtype

@@ -20,6 +20,7 @@ from thunder_core.foundation.tested_versions import require_tested_torch
 from thunder_core.workflow.artifact.format.code import fingerprint_of, verify_code
 from thunder_core.workflow.artifact.format.compatibility import require_compatible
 from thunder_core.workflow.artifact.format.manifest import CONFIG, GENERATION, WEIGHTS, CompilerFacts, EmptyModelFacts
+from thunder_core.workflow.artifact.format.ranks import is_parallel, require_group
 from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
 from thunder_core.workflow.artifact.format.signature import require_authentic
 from thunder_core.workflow.artifact.format.stored import stored_programs
@@ -30,7 +31,7 @@ from thunder_core.workflow.artifact.format.weights import (
     read_weights,
     weights_of,
 )
-from thunder_core.workflow.artifact.retracing import Retracer, Strict, kept_methods
+from thunder_core.workflow.artifact.retracing import Retracer, Strict, kept_before_call, kept_methods
 from thunder_core.workflow.artifact.standalone.lazy_model import (
     ArtifactInMemory,
     LazyModel,
@@ -110,10 +111,11 @@ def load_opened(
 ) -> Any:
     """Complete `load` for an artifact whose files and signatures have been verified."""
     require_compatible(artifact.manifest)
+    require_group(artifact.manifest)
     wanted = weights or (model is not None and is_empty(model))
     if model is None:
         model = rebuilt_model(artifact, trust_remote_code=consent.trust_remote_code)
-    elif isinstance(model, torch.nn.Module) and fingerprint_of(model) != artifact.manifest.fingerprint:
+    elif isinstance(model, torch.nn.Module) and is_unprepared(artifact, model):
         model = prepared(artifact, model, has_values=not wanted)
     trust = verified(artifact, model, consent)
     define_operations(artifact, trust)
@@ -145,6 +147,12 @@ def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torc
     order = artifact.manifest.keyword_order
     lazy = LazyModel(LazyWeights.of(artifact, are_parameters), packages, programs, build, order)
     return lazy_module(lazy, artifact.manifest.subject)
+
+
+def is_unprepared(artifact: Artifact, model: torch.nn.Module) -> bool:
+    """Whether a model is not yet as the artifact's transforms prepare it."""
+    differs = fingerprint_of(model) != artifact.manifest.fingerprint
+    return differs or (artifact.manifest.group is not None and not is_parallel(model))
 
 
 def define_operations(artifact: Artifact, trust: Trust) -> None:
@@ -199,8 +207,9 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
         return compiled_function(call)
     forward: ProgramCompiler = _refusing(artifact, (), trust) if strict else compiler
     rebinding = Rebinding(artifact.folder, artifact.manifest.digest, facts, trust, strict)
-    methods = kept_methods(facts, subject, trust)
-    return compiled_module(call, Specializations(subject.forward, forward, options), rebinding, methods)
+    methods, before_call = kept_methods(facts, subject, trust), kept_before_call(facts, subject, trust)
+    of_forward = Specializations(subject.forward, forward, options)
+    return compiled_module(call, of_forward, rebinding, methods, before_call=before_call)
 
 
 @dataclass(frozen=True)
@@ -240,7 +249,9 @@ class Rebinding:
         compiler, options = Retracer(self.facts, self.trust), self.facts.options
         forward = Specializations(module.forward, compiler, options)
         methods = kept_methods(self.facts, module, self.trust)
-        return compiled_module(Specializations(module, compiler, options), forward, self, methods)
+        before_call = kept_before_call(self.facts, module, self.trust)
+        call = Specializations(module, compiler, options)
+        return compiled_module(call, forward, self, methods, before_call=before_call)
 
 
 def _refusing(artifact: Artifact, programs: Iterable[Program], trust: Trust) -> Strict:

@@ -27,6 +27,7 @@ GENERATE_WITHIN = (
 )
 COMPILER = "thunder_core.workflow.artifact.format.compilers:compiler_of"
 METHODS = "thunder_core.workflow.artifact.format.parts:methods_of"
+BEFORE_CALL = "thunder_core.workflow.artifact.format.parts:before_call_of"
 
 
 def settings_of(facts: CompilerFacts, trust: Trust) -> Any:
@@ -42,6 +43,15 @@ def kept_methods(facts: CompilerFacts, model: Any, trust: Trust) -> dict[str, Ca
     methods_of: Any = plugins.imported(METHODS)
     methods: dict[str, Callable[..., Any]] = methods_of(facts, model, trust)
     return methods
+
+
+def kept_before_call(facts: CompilerFacts, model: Any, trust: Trust) -> list[Callable[[], None]]:
+    """The functions that the recipe runs before each call; raises `ArtifactForeign` and `ImportRefused`."""
+    if not any(transform.before_call for transform in facts.transforms):
+        return []
+    before_call_of: Any = plugins.imported(BEFORE_CALL)
+    found: list[Callable[[], None]] = before_call_of(facts, model, trust)
+    return found
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,11 @@ from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.keyword_order import named_parameters
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import specializations_of
-from thunder_core.foundation.errors import CannotReplay, WrongInputs
+from thunder_core.foundation.errors import WrongInputs
 from thunder_core.foundation.package import __version__
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.manifest import MANIFEST, files_of
 from thunder_core.passes.autodiff.rules import names_with_rules
-from thunder_core.passes.transforms.ddp import AverageGradients
-from thunder_core.passes.transforms.fsdp import ShardParameters
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.artifact.format.code import code_of
@@ -41,6 +39,7 @@ from thunder_core.workflow.artifact.format.manifest import (
     CubinFacts,
     EmptyModelFacts,
     GenerationFacts,
+    GroupFacts,
     Manifest,
     ProgramFacts,
     StageFacts,
@@ -55,6 +54,7 @@ from thunder_core.workflow.artifact.format.printed import (
     with_constants,
     write_stage,
 )
+from thunder_core.workflow.artifact.format.ranks import group_facts
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.format.signature import computing, sign_folder
 from thunder_core.workflow.artifact.format.tensors import write_tensors
@@ -182,6 +182,7 @@ class ArtifactContent:
     weights: KeptWeights
     rebuildable: Any
     cubins: tuple[CubinFacts, ...]
+    group: GroupFacts | None
 
 
 def gather_content(
@@ -193,6 +194,7 @@ def gather_content(
     loaded alone.
     """
     subject: Any = specializations.subject
+    group = group_facts(specializations.compiler.settings.transforms, include_weights=include_weights)
     weights = kept_weights(subject) if include_weights else NOTHING
     programs = programs_of(specializations)
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
@@ -210,6 +212,7 @@ def gather_content(
         weights=weights.on(GPU) if target else weights,
         rebuildable=rebuildable,
         cubins=cubins,
+        group=group,
     )
 
 
@@ -226,6 +229,7 @@ def content_facts(content: ArtifactContent) -> dict[str, Any]:
         "shell": EmptyModelFacts(**empty_model_facts(content.rebuildable)) if content.rebuildable else None,
         "machine": machine() if any(name.endswith(".so") for name in content.files) else "",
         "cubins": content.cubins,
+        "group": content.group,
     }
 
 
@@ -240,21 +244,8 @@ def write_content(folder: Path, content: ArtifactContent) -> None:
     write_files(folder, content.files)
 
 
-def require_one_process(specializations: Specializations) -> None:
-    """Raise `CannotReplay` for programs of parallel training, because loading does not create a process group."""
-    parallel = (AverageGradients, ShardParameters)
-    transforms = specializations.compiler.settings.transforms
-    transform = next((transform for transform in transforms if isinstance(transform, parallel)), None)
-    if transform is not None:
-        raise CannotReplay(
-            f"a program of the recipe {transform.name} belongs to the ranks of a process group and cannot be saved",
-            fix="save the state dict of the module with `torch.distributed.checkpoint`, and compile it on each rank",
-        )
-
-
 def programs_of(specializations: Specializations) -> list[Program]:
     """Return the programs that were traced in this process, the latest first; complete the backward of each."""
-    require_one_process(specializations)
     programs = [program for program in specializations.programs if program.stages]
     if not programs and specializations.options.cache == "no caching":
         raise WrongInputs(

@@ -12,6 +12,7 @@ from thunder_core.foundation import plugins
 
 if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.optimization import Outcome, carry_out, optimize
+    from thunder_core.workflow.pipeline.ranks_optimization import follow
     from thunder_core.workflow.pipeline.request.request import Request
     from thunder_core.workflow.pipeline.session.application import compile  # noqa: A004 - the usual name
     from thunder_core.workflow.pipeline.session.planning import Plan, outline, plan, with_memory
@@ -25,6 +26,7 @@ HOMES = {
     "Request": "request.request",
     "Unwatched": "session.progress",
     "carry_out": "optimization",
+    "follow": "ranks_optimization",
     "compile": "session.application",
     "optimize": "optimization",
     "outline": "session.planning",
@@ -41,6 +43,7 @@ __all__ = [
     "Unwatched",
     "carry_out",
     "compile",
+    "follow",
     "optimize",
     "outline",
     "plan",

@@ -16,6 +16,10 @@ from thunder_core.workflow.pipeline.call_optimization import CallOptimization
 from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.generation_optimization import GenerationOptimization
 from thunder_core.workflow.pipeline.quantization import Quantization
+from thunder_core.workflow.pipeline.ranks.link import linked
+from thunder_core.workflow.pipeline.ranks.session import open_rank
+from thunder_core.workflow.pipeline.ranks_optimization import RanksOptimization, for_all_ranks
+from thunder_core.workflow.pipeline.request.launch import Launch
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.build_report import build_report, running_traces
 from thunder_core.workflow.pipeline.session.clock import StageClock
@@ -25,6 +29,7 @@ from thunder_core.workflow.pipeline.session.prepare import as_facts, require_not
 from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.report import Report
+from thunder_core.workflow.validation.report import QuantizationReport
 
 
 @dataclass(frozen=True)
@@ -59,11 +64,31 @@ def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
 
 
 def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
-    request = plan.request
     clock.begin("load")
+    if plan.launch is not None and plan.prepared.parallel is not None:
+        return _carry_out_on_ranks(plan, plan.launch, clock)
     quantization = Quantization(plan, clock.begin, clock.advance)
     plan, session, quality = quantization.check_quality(quantization.open_session())
-    workflow = workflow_for(plan, session, clock)
+    return _finish(plan, workflow_for(plan, session, clock), clock, quality)
+
+
+def _carry_out_on_ranks(plan: Plan, launch: Launch, clock: StageClock) -> Outcome:
+    """Carry out a plan on the first of several ranks, which the others follow."""
+    with linked(launch, plan.prepared.loading.device) as link:
+        session = open_rank(plan.prepared, plan.purpose, link, clock.begin)
+        outcome = _finish(plan, RanksOptimization(for_all_ranks(plan), session, clock), clock)
+        link.send(None)
+    return outcome
+
+
+def _finish(
+    plan: Plan,
+    workflow: CallOptimization | GenerationOptimization,
+    clock: StageClock,
+    quality: QuantizationReport | None = None,
+) -> Outcome:
+    """Carry out the rest of a plan after its model is loaded."""
+    request = plan.request
     with workflow.ready():
         clock.begin("trace")
         program = workflow.acquire()

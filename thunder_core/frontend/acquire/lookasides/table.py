@@ -64,6 +64,7 @@ MODULES_OF_MODELS = (
     "thunder_core.backend.quantization",
     "thunder_core.backend.parallel.replicas",
     "thunder_core.backend.parallel.shards",
+    "thunder_core.backend.parallel.tensor_parallel",
 )
 # Modules among these that inspect the code of functions. Their arguments are not redirected.
 LOOKING_AT_CODE = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_internal", "torch.fx", "typing")

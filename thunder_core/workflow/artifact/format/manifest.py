@@ -182,14 +182,16 @@ class ProgramFacts(StoredFacts):
 class PartFacts(StoredFacts):
     """A transform, a lookaside or an operator: its class, and its fields as literals or imports.
 
-    `methods` says whether a transform adds methods to the compiled module, and `prepares` whether it changes the model
-    before tracing. `operations` are the modules that define the transform's operations.
+    `methods` says whether a transform adds methods to the compiled module, `prepares` whether it changes the model
+    before tracing, and `before_call` whether it runs a function before each call. `operations` are the modules that
+    define the transform's operations.
     """
 
     path: str
     options: dict[str, ConstantFacts] = {}
     methods: bool = False
     prepares: bool = False
+    before_call: bool = False
     operations: tuple[str, ...] = ()
 
 
@@ -249,6 +251,18 @@ class GenerationFacts(StoredFacts):
     seed: int = 0
 
 
+class GroupFacts(StoredFacts):
+    """The process group that programs communicate in: its name and number of ranks, and the recipe that uses it.
+
+    `asked` is the recipe's option `process_group`, which is empty for the default group.
+    """
+
+    recipe: str
+    asked: str
+    name: str
+    size: int
+
+
 class CubinFacts(StoredFacts):
     """A kernel as machine code for a GPU: the executor that launches it, its file, and the facts for a launch."""
 
@@ -266,7 +280,8 @@ class Manifest(SealedManifest):
     labels and in train mode. `tolerance` is the tolerance of the validation. `weights` are the model's parameters and
     buffers by name, if they are included, and `shell` has the facts of the empty model that they are loaded into.
     `machine` is the system that compiled regions run on. `cubins` are kernels for a GPU of the architecture `target`
-    (`sm_90`), if the artifact was made for one.
+    (`sm_90`), if the artifact was made for one. `group` is the process group that the programs
+    communicate in, or None.
     """
 
     leaves_out_defaults: ClassVar[bool] = True
@@ -297,6 +312,7 @@ class Manifest(SealedManifest):
     machine: str = ""
     target: str = ""
     cubins: tuple[CubinFacts, ...] = ()
+    group: GroupFacts | None = None
     files: dict[str, FileFacts] = {}
     digest: str = ""
 

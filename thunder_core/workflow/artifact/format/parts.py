@@ -30,9 +30,15 @@ def part_facts(part: object) -> PartFacts | None:
         return None
     methods = isinstance(part, Transform) and type(part).methods is not Transform.methods
     prepares = isinstance(part, Transform) and type(part).prepare is not Transform.prepare
-    facts = cast(dict[str, ConstantFacts], options)
-    operations = type(part).operations if isinstance(part, Transform) else ()
-    return PartFacts(path=path, options=facts, methods=methods, prepares=prepares, operations=operations)
+    before_call = isinstance(part, Transform) and type(part).before_call is not Transform.before_call
+    return PartFacts(
+        path=path,
+        options=cast(dict[str, ConstantFacts], options),
+        methods=methods,
+        prepares=prepares,
+        before_call=before_call,
+        operations=type(part).operations if isinstance(part, Transform) else (),
+    )
 
 
 def _option(value: object) -> ConstantFacts | None:
@@ -47,6 +53,13 @@ def methods_of(facts: CompilerFacts, model: torch.nn.Module, trust: Trust) -> di
     with_methods = [part for part in facts.transforms if part.methods]
     transforms = [part_of(part, Transform, trust) for part in with_methods]  # type: ignore[type-abstract]
     return {name: method for transform in transforms for name, method in transform.methods(model).items()}
+
+
+def before_call_of(facts: CompilerFacts, model: torch.nn.Module, trust: Trust) -> list[Callable[[], None]]:
+    """Return the functions that an artifact's transforms run before each call; raise the errors of `part_of`."""
+    with_functions = [part for part in facts.transforms if part.before_call]
+    transforms = [part_of(part, Transform, trust) for part in with_functions]  # type: ignore[type-abstract]
+    return [function for transform in transforms if (function := transform.before_call(model)) is not None]
 
 
 def prepared_by(facts: CompilerFacts, model: torch.nn.Module, trust: Trust, *, has_values: bool) -> torch.nn.Module:

@@ -79,6 +79,14 @@ class AnnouncedTransform(Transform):
             self.clock.begin("compile")
         return changed
 
+    def of_function(self, function: Trace) -> Trace:
+        """The new trace of a function of a higher-order operator, by the transform itself."""
+        return self.transform.of_function(function)
+
+    def before_claiming(self, trace: Trace) -> Trace:
+        """The new trace right before executors claim it, by the transform itself."""
+        return self.transform.before_claiming(trace)
+
 
 @dataclass(frozen=True)
 class AnnouncingCompiler(Compiler):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import torch
 
-from thunder_core.foundation.errors import OutOfMemory
+from thunder_core.foundation.errors import BadOption, OutOfMemory, OutsideProcessGroup
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
+from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.tracing.extension.requirement import by_reason
 from thunder_core.workflow.benchmark.machine import threads_of
 from thunder_core.workflow.benchmark.machine_load import MachineLoad, observed_load
@@ -24,6 +25,7 @@ from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.destination import check_destination, choose_destination
 from thunder_core.workflow.pipeline.request.first_rows import named_architecture
 from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
+from thunder_core.workflow.pipeline.request.launch import Launch, launch_of_process
 from thunder_core.workflow.pipeline.request.narrow_dtypes import cost_of_narrow_dtype
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.request.recipes import require_keepable
@@ -38,7 +40,7 @@ from thunder_core.workflow.pipeline.session.executor_comparison import (
     without_comparison,
 )
 from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan, misfit, plan_memory
-from thunder_core.workflow.pipeline.session.prepare import Prepared, prepare
+from thunder_core.workflow.pipeline.session.prepare import Parallel, Prepared, prepare
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_CALLS, QUALITY, STAGES
 from thunder_core.workflow.pipeline.session.quantization_options import require_quantizing
 from thunder_core.workflow.pipeline.session.sizes import size_to_trace
@@ -53,7 +55,7 @@ class Plan:
     """The plan of a request: its preparation, inputs, stages and destination.
 
     `comparing` is the preparation that includes the executors that only compare the results of others; `prepared`
-    leaves them out. None if the recipe has no such executor.
+    leaves them out. None if the recipe has no such executor. `launch` tells of the ranks of a recipe for several.
     """
 
     request: Request
@@ -68,6 +70,7 @@ class Plan:
     calibration: Dataset | None = None
     memory: MemoryPlan | None = None
     load: MachineLoad | None = None
+    launch: Launch | None = None
 
     @property
     def device(self) -> str:
@@ -85,6 +88,7 @@ class Plan:
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
             *(("choice", reason) for reason in prepared.choice),
             *([("purpose", STEP)] if request.train else []),
+            *([("ranks", ranks)] if (ranks := self._ranks) else []),
             self._inputs,
             *([("dynamic", self._ranges)] if request.dynamic else []),
             *([("evaluation", self._judgement)] if self.judged_by else []),
@@ -167,6 +171,14 @@ class Plan:
         return sizes_in_words(self.prepared.loading.config, self.size)
 
     @property
+    def _ranks(self) -> str:
+        if self.launch is None or self.prepared.parallel is None:
+            return ""
+        backend = "gloo" if self.prepared.loading.device.type == "cpu" else "NCCL"
+        processes = f"{self.launch.size} process{'' if self.launch.size == 1 else 'es'}"
+        return f"{processes} with {backend}, each with inputs of its own; compared with the same step in one process"
+
+    @property
     def _ranges(self) -> str:
         config = self.prepared.loading.config
         words = ({"batch": str(size.batch), **size_configuration(config, size)} for size in self.points)
@@ -207,6 +219,7 @@ class Plan:
             "dynamic": {name: list(ends) for name, ends in request.dynamic.items()},
             "seed": prepared.model.seed,
             "train": request.train,
+            "ranks": 1 if self.launch is None else self.launch.size,
             "input": None if self.data is None else self.data.name,
             "evaluate": None if self.judged_by is None else self.judged_by.name,
             "transforms": [transform_name(transform) for transform in prepared.transforms],
@@ -290,6 +303,8 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
     require_keepable(prepared.recipe)
     refuse_comparison(request, prepared)
     require_quantizing(request, prepared)
+    launch = launch_of_process()
+    refuse_ranks(request, prepared, launch)
     comparing = prepared if comparing_executors(prepared) else None
     require_dimensions(prepared.recipe, request.dynamic)
     data, judged_by, calibration = (
@@ -315,7 +330,48 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
         destination=destination_of(request, prepared),
         generation=generation,
         comparing=comparing,
+        launch=launch,
     )
+
+
+def refuse_ranks(request: Request, prepared: Prepared, launch: Launch | None) -> None:
+    """Raise `BadOption` for options that several ranks cannot serve, and for ranks that a recipe has no use for.
+
+    Raises `OutsideProcessGroup` for a recipe for several ranks in a process that was started alone.
+    """
+    if any(isinstance(one, ParallelizeLinears) for one in prepared.in_order):
+        raise BadOption(
+            "the recipe tensor-parallel is for scripts: commands train by the recipes ddp and fsdp",
+            fix='start a script with torchrun, and call in it `thunder_core.compile(model, "tensor-parallel")`',
+        )
+    if prepared.parallel is None:
+        if launch is not None and launch.size > 1:
+            raise BadOption(
+                f"{launch.size} processes run this command, but the recipe {prepared.recipe.name} is for one process",
+                fix="add a recipe for several ranks (--recipe fsdp or --recipe ddp), or run the command without "
+                "torchrun",
+            )
+        return
+    name = prepared.parallel.name
+    if len([one for one in prepared.in_order if isinstance(one, Parallel)]) > 1:
+        raise BadOption(
+            f"the recipe {prepared.recipe.name} needs a mesh of two axes, which a command cannot make",
+            fix="use it in a script: thunder_core.compile",
+        )
+    if launch is None:
+        raise OutsideProcessGroup(
+            f"the recipe {name} trains on several processes, but this command runs in one",
+            fix=f"torchrun --nproc-per-node 2 -m thunder_cli.main optimize --recipe {name} --train",
+        )
+    if not request.train:
+        raise BadOption(f"the recipe {name} is for training, and --train is missing", fix="add --train")
+    refused = {
+        "--dynamic": bool(request.dynamic),
+        "--include-weights": request.include_weights,
+        f"the executor {', '.join(comparing_executors(prepared))}": bool(comparing_executors(prepared)),
+    }
+    for option in (option for option, is_given in refused.items() if is_given):
+        raise BadOption(f"the recipe {name} and {option} exclude each other", fix="leave out one of the two")
 
 
 def destination_of(request: Request, prepared: Prepared, within: Path | None = None) -> Path:

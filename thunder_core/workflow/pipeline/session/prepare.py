@@ -12,6 +12,8 @@ from transformers import PretrainedConfig
 from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS
 from thunder_core.foundation.errors import EnvironmentLacks
 from thunder_core.passes.recipe import Processor, Recipe, Transform, lacks
+from thunder_core.passes.transforms.ddp import AverageGradients
+from thunder_core.passes.transforms.fsdp import ShardParameters
 from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.tracing.extension.requirement import Degradation, by_reason
 from thunder_core.workflow.models.folder.checkpoint import require_checkpoint
@@ -28,6 +30,8 @@ from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executors import NamedExecutor, candidates, lost_fusion, without_ranges
 from thunder_core.workflow.pipeline.session.placement import with_placement
 from thunder_core.workflow.report import Degraded
+
+Parallel = AverageGradients | ShardParameters
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,11 @@ class Prepared:
     def quantize(self) -> Quantize | None:
         """The transform that quantizes; None if there is none."""
         return next((one for one in self.in_order if isinstance(one, Quantize)), None)
+
+    @property
+    def parallel(self) -> Parallel | None:
+        """The transform that trains on several ranks; None for a recipe of one process."""
+        return next((one for one in self.in_order if isinstance(one, Parallel)), None)
 
     @property
     def model_name(self) -> str:

@@ -99,6 +99,11 @@ class Session:
         """The compiled model, which is made at its first use."""
         return self.compile(self.model)
 
+    @property
+    def optimized(self) -> Callable[..., Any]:
+        """The function that is called, validated and measured: the compiled model."""
+        return self.compiled
+
     def ready(self) -> AbstractContextManager[None]:
         """Return a context in which the model is in the mode for its calls; it restores buffers and gradients."""
         return self.purpose.ready(self.model)
@@ -117,7 +122,7 @@ class Session:
         Raises `ModelRaises` if the call raises the same error in eager PyTorch.
         """
         try:
-            return self.call_of(self.compiled)(**inputs)
+            return self.call_of(self.optimized)(**inputs)
         except Exception as error:
             refuse_models_error(type(self.model).__name__, lambda: self.call_of(self.model)(**inputs), error)
             raise
@@ -192,7 +197,7 @@ class Session:
         variants = [] if others and self.purpose.data is not None else known
         labels = [*(self.size_in_words(one) for one, _ in drawn), *(self.size_in_words(size) for _ in variants)]
         report = validate(
-            self.compiled,
+            self.optimized,
             self.model,
             [*inputs, *variants],
             self.tolerance(self.loaded.model.dtype),

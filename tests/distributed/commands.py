@@ -1,0 +1,168 @@
+"""Checks of the command line on several ranks, run on each rank: it prints on the first one, which writes."""
+
+# mypy: disable-error-code="no-untyped-call,no-untyped-def,attr-defined"
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shlex
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from transformers import LlamaConfig
+
+import thunder_core as thunder
+from tests.distributed.saved import shared_folder
+from thunder_cli.main import main
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.workflow.artifact.format.read import open_artifact
+from thunder_core.workflow.pipeline.ranks.rank import Rank, RankResult
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "distributed.md"
+QUICK = ("--random-weights", "--without", "inductor", "--seq", "8", "--runs", "2", "--warmup", "1", "--inputs", "1")
+
+
+@contextmanager
+def launched() -> Iterator[None]:
+    """The environment variables that torchrun sets."""
+    facts = {"RANK": dist.get_rank(), "WORLD_SIZE": dist.get_world_size(), "LOCAL_RANK": dist.get_rank()}
+    named = {name: str(value) for name, value in facts.items()}
+    with mock.patch.dict(os.environ, {**named, "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}):
+        yield
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """The exit status, stdout and stderr of a command on this rank."""
+    with launched(), redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        status = main(arguments)
+    return status, out.getvalue(), err.getvalue()
+
+
+def small_model(parent: Path) -> str:
+    """The folder of a Llama of two layers, of which there is a config alone."""
+    folder = parent / "model"
+    if dist.get_rank() == 0:
+        sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "vocab_size": 31}
+        heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+        LlamaConfig(**sizes, **heads, architectures=["LlamaForCausalLM"]).save_pretrained(folder)
+    dist.barrier()
+    return str(folder)
+
+
+def documented(recipe: str) -> list[str]:
+    """The options of the command in docs/distributed.md, with another recipe in the place of `fsdp`."""
+    command = next(line for line in DOCUMENTATION.read_text().splitlines() if line.lstrip().startswith("torchrun"))
+    _, options = command.split(" thunder_cli.main optimize ")
+    return shlex.split(options.partition(" --out")[0].replace("fsdp", recipe))
+
+
+def optimized(recipe: str, *options: str) -> tuple[Path, str, str]:
+    """The artifact of a small model, and what this rank printed."""
+    folder = shared_folder()
+    chosen = (*documented(recipe), "--out", str(folder), *QUICK)
+    status, out, err = run("optimize", small_model(folder.parent), *chosen, *options)
+    assert status == 0, err
+    dist.barrier()
+    return folder, out, err
+
+
+def optimizes(recipe: str, contender: str) -> None:
+    folder, out, err = optimized(recipe, "--json")
+    if dist.get_rank() > 0:
+        assert out == err == ""
+    else:
+        report = json.loads(out)["report"]
+        assert report["validation"]["passed"]
+        assert sum(one["name"].endswith(".grad") for one in report["validation"]["outputs"]) == 21
+        assert [one["name"] for one in report["benchmark"]["candidates"]] == [contender, "thunder"]
+        assert report["benchmark"]["configuration"]["ranks"] == "2"
+        assert err.count("Plan") == 1
+        assert "2 processes with gloo" in err
+    assert open_artifact(folder).manifest.group.size == 2
+    loaded = thunder.load(folder, strict=True)
+    tokens = torch.arange(8)[None] + dist.get_rank()
+    loaded(input_ids=tokens, attention_mask=torch.ones_like(tokens), labels=tokens.clone()).loss.backward()
+    kinds = {isinstance(parameter.grad, DTensor) for parameter in loaded.parameters()}
+    assert kinds == {recipe == "fsdp"}
+
+
+def plans_on_the_first_rank() -> None:
+    status, out, err = run("optimize", "--recipe", "fsdp", "--train", "--dry-run")
+    assert status == 0
+    assert ("ranks" in out) == (dist.get_rank() == 0)
+    assert err == "" or dist.get_rank() == 0
+
+
+REFUSED = {
+    ("--recipe", "hf-llama3", "--train"): "the recipe hf-llama3 is for one process",
+    ("--recipe", "fsdp"): "--train is missing",
+    ("--recipe", "ddp", "--train", "--dynamic", "batch=1:4"): "--dynamic exclude each other",
+    ("--recipe", "ddp", "--train", "--include-weights"): "--include-weights exclude each other",
+}
+
+
+def refuses_what_ranks_cannot_do() -> None:
+    for options, text in REFUSED.items():
+        status, out, err = run("optimize", *options, "--dry-run", "--json")
+        assert status == 2
+        assert text in " ".join(out.split()) if dist.get_rank() == 0 else out == ""
+        assert dist.get_rank() == 0 or text in " ".join(err.split())
+
+
+def finds_gradients_that_were_not_reduced() -> None:
+    """Validation fails where a rank keeps its own gradients."""
+    folder = shared_folder()
+
+    original: Any = Rank.observe
+
+    def observed(self: Any, *args: Any) -> RankResult:
+        with self.compiled.no_sync():
+            result: RankResult = original(self, *args)
+            return result
+
+    with mock.patch.object(Rank, "observe", observed):
+        chosen = ("--recipe", "ddp", "--train", "--out", str(folder), *QUICK)
+        status, _, err = run("optimize", small_model(folder.parent), *chosen)
+    assert status != 0
+    assert "weight.grad" in err
+    assert ("TH0703 rank 0 failed" in err) == (dist.get_rank() > 0)
+    assert not folder.exists()
+
+
+def raise_error(self: Any, *args: Any) -> None:
+    raise OperationFailed("this rank cannot compute", fix="do not ask it to")
+
+
+def end_process(self: Any, *args: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+FAILURES = {
+    "raises": (raise_error, "rank 1 failed: [TH0803] this rank cannot compute"),
+    "is killed": (end_process, "another rank has ended without an error"),
+}
+
+
+def ends_with_the_error_of(kind: str, folder: str) -> None:
+    """Run a command in which rank 1 fails; the first rank writes what it printed, and how long the command took."""
+    fail, _ = FAILURES[kind]
+    chosen = ("--recipe", "ddp", "--train", "--out", f"{folder}/artifact", *QUICK)
+    began = time.monotonic()
+    with mock.patch.object(Rank, "observe", fail) if dist.get_rank() else nullcontext():
+        status, out, err = run("optimize", small_model(Path(folder)), *chosen)
+    if dist.get_rank():
+        assert status == OperationFailed.status, err
+        assert "rank 1: this rank cannot compute" in err
+        os._exit(1)
+    facts = {"status": status, "out": out, "err": err, "seconds": time.monotonic() - began}
+    Path(folder, "told.json").write_text(json.dumps(facts))

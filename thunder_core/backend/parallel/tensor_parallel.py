@@ -1,0 +1,229 @@
+"""Tensor parallelism: the ranks share linear layers, of which each rank computes some columns or rows.
+
+The names are those of `torch.distributed.tensor.parallel` and of the plans of the transformers library.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.placement_types import Placement
+
+from thunder_core.backend.parallel.operators import OPERATORS
+from thunder_core.backend.parallel.replicas import LEAVES, broadcast_values
+from thunder_core.backend.parallel.shards import (
+    local_of,
+    refuse_conversion,
+    refuse_copy,
+    refuse_parameter,
+    require_shardable,
+)
+from thunder_core.foundation.errors import RecipeMismatch
+from thunder_core.tracing.capture.torch_facts.modes import is_recording
+
+COLWISE, ROWWISE, REDUCED = "colwise", "rowwise", "replicated_with_grad_allreduce"
+STYLES = {COLWISE: COLWISE, ROWWISE: ROWWISE, REDUCED: REDUCED, "ColwiseParallel": COLWISE, "RowwiseParallel": ROWWISE}
+# Styles of transformers' plans for modules before and behind the layers, which may as well stay whole.
+LEFT_WHOLE = frozenset({"colwise_gather_output", "colwise_rep", "embedding_rowwise"})
+FIX = 'pass a plan: parallelize_plan={"layers.*.up": "colwise", "layers.*.down": "rowwise"}'
+
+Plan = Mapping[str, str]
+
+
+def models_plan(model: Any) -> dict[str, str]:
+    """The plan that a model of the transformers library has; raises `RecipeMismatch` for a model without one."""
+    plan = getattr(model, "tp_plan", None) or getattr(getattr(model, "config", None), "base_model_tp_plan", None)
+    if not plan:
+        raise RecipeMismatch(f"this {type(model).__name__} has no plan for tensor parallelism (`tp_plan`)", fix=FIX)
+    return {name: style for name, style in plan.items() if style not in LEFT_WHOLE}
+
+
+def modules_of(model: torch.nn.Module, plan: Plan) -> Iterator[tuple[str, torch.nn.Module, str]]:
+    """The modules that a plan names, each with its path and style.
+
+    A pattern has a part for each part of a path, as in `parallelize_module`. Raises `RecipeMismatch` for an unknown
+    style, for a pattern that no module has, and for a module with two styles.
+    """
+    found: dict[str, str] = {}
+    for pattern, style in plan.items():
+        if style not in STYLES:
+            raise RecipeMismatch(
+                f"the plan has the style {style!r} for {pattern!r}, which the recipe tensor-parallel does not have",
+                fix=f"use one of {', '.join(STYLES)}",
+            )
+        matching = [path for path, _ in model.named_modules() if matches(pattern, path)]
+        if not matching:
+            raise RecipeMismatch(f"the plan names {pattern!r}, but no module has this name", fix=FIX)
+        for path in matching:
+            if found.setdefault(path, STYLES[style]) != STYLES[style]:
+                raise RecipeMismatch(f"the plan has two styles for {path}: {found[path]} and {style}", fix=FIX)
+    yield from ((path, model.get_submodule(path), style) for path, style in found.items())
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Whether a path has the parts of a pattern."""
+    parts, patterns = path.split("."), pattern.split(".")
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+
+
+@dataclass(frozen=True)
+class TensorParallelism:
+    """The process group and its mesh."""
+
+    group: Any
+    mesh: DeviceMesh
+
+    def parallelize(self, model: torch.nn.Module, plan: Plan) -> torch.nn.Module:
+        """Replace the modules that a plan names, in place; all ranks get the values of the first rank."""
+        require_shardable(model)
+        broadcast_values([*model.parameters(), *model.buffers()], self.group)
+        for path, module, style in list(modules_of(model, plan)):
+            if style == REDUCED:
+                module.__class__ = self._class_of(module, {name: self._reduced(name) for name in own(module)})
+                continue
+            self._require_linear(path, module, style)
+            require_untied(model, path, module)
+            placements = PLACEMENTS[style]
+            shards = {name: self._shard_of(one, placements[name]) for name, one in own(module).items()}
+            module._parameters.update({name: shard for name, (shard, _) in shards.items()})
+            module.__dict__[LEAVES] = {name: leaf for name, (_, leaf) in shards.items()}
+            members = {name: local_parameter(name) for name in shards}
+            forward = FORWARDS[style](type(module), self.group.group_name)
+            module.__class__ = self._class_of(module, {**members, "forward": forward})
+        return model
+
+    def _require_linear(self, path: str, module: torch.nn.Module, style: str) -> None:
+        if not isinstance(module, torch.nn.Linear) or type(module).forward is not torch.nn.Linear.forward:
+            raise RecipeMismatch(f"the plan has {style} for {path}, which is a {type(module).__name__}", fix=FIX)
+        size = module.out_features if style == COLWISE else module.in_features
+        if size % self.group.size():
+            raise RecipeMismatch(
+                f"the {size} {'rows' if style == COLWISE else 'columns'} of {path}.weight cannot be divided among "
+                f"{self.group.size()} ranks",
+                fix="use as many ranks as divide the size, or leave the module out of the plan",
+            )
+
+    def _shard_of(self, parameter: torch.nn.Parameter, placement: Placement) -> tuple[torch.nn.Parameter, torch.Tensor]:
+        """The part of this rank as a parameter that is a DTensor, and as a program reads it."""
+        leaf = self._part_of(parameter.detach(), placement).clone(memory_format=torch.contiguous_format)
+        distributed = self._distributed(leaf.detach(), parameter, placement)
+        shard = torch.nn.Parameter(distributed, requires_grad=parameter.requires_grad)
+        leaf.requires_grad_().register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+            self._handing_over(weakref.ref(shard), placement)
+        )
+        leaf.requires_grad_(parameter.requires_grad)
+        return shard, leaf
+
+    def _part_of(self, tensor: torch.Tensor, placement: Placement) -> torch.Tensor:
+        if not isinstance(placement, Shard):
+            return tensor
+        part: torch.Tensor = tensor.chunk(self.group.size(), placement.dim)[self.group.rank()]
+        return part
+
+    def _distributed(self, local: torch.Tensor, like: torch.Tensor, placement: Placement) -> DTensor:
+        size, stride = like.size(), torch.empty(like.shape, device="meta").stride()
+        return DTensor.from_local(local, self.mesh, [placement], run_check=False, shape=size, stride=stride)
+
+    def _handing_over(
+        self, parameter_of: Callable[[], torch.nn.Parameter | None], placement: Placement
+    ) -> Callable[[torch.Tensor], None]:
+        """The hook that gives the gradient of the part of this rank to the parameter that it belongs to."""
+
+        def hand_over(leaf: torch.Tensor) -> None:
+            gradient, leaf.grad = leaf.grad, None
+            parameter = parameter_of()
+            if parameter is None or gradient is None or not parameter.requires_grad:
+                return
+            if parameter.grad is None:
+                parameter.grad = self._distributed(gradient, parameter, placement)
+            else:
+                local_of(parameter.grad).add_(gradient)
+
+        return hand_over
+
+    def _reduced(self, name: str) -> property:
+        """The property of a whole parameter of which each rank has a part of the gradient."""
+        group_name = self.group.group_name
+
+        def read(self: Any) -> torch.Tensor:
+            parameter: torch.Tensor = self._parameters[name]
+            result: torch.Tensor = OPERATORS.copy_to_group(parameter, group_name) if is_recording() else parameter
+            return result
+
+        return property(read)
+
+    def _class_of(self, module: torch.nn.Module, members: dict[str, Any]) -> type[torch.nn.Module]:
+        """The subclass of a module's class with other members."""
+        kind: Any = type(module)
+        names: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        if LEAVES in module.__dict__:
+            names |= {"_apply": refuse_conversion, "register_parameter": refuse_parameter}
+            names |= dict.fromkeys(("__deepcopy__", "__copy__", "__reduce_ex__"), refuse_copy)
+        made: type[torch.nn.Module] = type(kind)(kind.__name__, (kind,), {**names, **members})
+        return made
+
+
+def require_untied(model: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
+    """Raise `RecipeMismatch` for a module whose parameters other modules have as well, which would keep whole ones."""
+    parameters = {id(one) for one in own(module).values()}
+    others = (name for name, other in model.named_modules() if other is not module and parameters & ids_of(other))
+    if (other := next(others, None)) is not None:
+        raise RecipeMismatch(
+            f"{path} and {other} share a parameter, so the ranks cannot share {path} alone",
+            fix="leave the module out of the plan, or do not tie the parameters",
+        )
+
+
+def ids_of(module: torch.nn.Module) -> set[int]:
+    """The identities of the parameters that a module itself holds."""
+    return {id(one) for one in own(module).values()}
+
+
+def own(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The parameters that a module itself holds."""
+    return {name: one for name, one in module._parameters.items() if one is not None}
+
+
+def local_parameter(name: str) -> property:
+    """The property of the part of this rank, which programs read; outside of a program it is the parameter itself."""
+
+    def read(self: Any) -> torch.Tensor:
+        result: torch.Tensor = self._local_shards[name] if is_recording() else self._parameters[name]
+        return result
+
+    return property(read)
+
+
+def colwise(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
+    """The forward of a layer of which each rank computes some of the output's columns."""
+
+    def forward(self: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in PyTorch
+        result: torch.Tensor = kind.forward(self, OPERATORS.copy_to_group(input, group_name))
+        return result
+
+    return forward
+
+
+def rowwise(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
+    """The forward of a layer of which each rank has some of the input's columns; the results are added."""
+
+    def forward(self: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in PyTorch
+        partial = torch.nn.functional.linear(input, self.weight)
+        result: torch.Tensor = OPERATORS.reduce_from_group(partial, group_name)
+        return result if self.bias is None else result + self.bias
+
+    return forward
+
+
+PLACEMENTS: Mapping[str, Mapping[str, Placement]] = {
+    COLWISE: {"weight": Shard(0), "bias": Shard(0)},
+    ROWWISE: {"weight": Shard(1), "bias": Replicate()},
+}
+FORWARDS = {COLWISE: colwise, ROWWISE: rowwise}

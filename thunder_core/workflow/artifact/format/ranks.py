@@ -1,0 +1,72 @@
+"""The process group of an artifact whose programs communicate: its facts, and the check that it is here again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+
+from thunder_core.backend.parallel.groups import required_group
+from thunder_core.backend.parallel.replicas import LEAVES, SYNCHRONIZES
+from thunder_core.foundation.errors import ArtifactForeign, CannotReplay
+from thunder_core.passes.recipe import Transform
+from thunder_core.passes.transforms.ddp import AverageGradients
+from thunder_core.passes.transforms.fsdp import ShardParameters
+from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
+from thunder_core.workflow.artifact.format.manifest import GroupFacts, Manifest
+
+
+def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> GroupFacts | None:
+    """The process group of parallel training; None for programs of one process.
+
+    Raises `CannotReplay` where weights are to be included, of which a rank may have a part only, and for a group that
+    does not have all ranks, since other ranks communicate in other groups.
+    """
+    kinds = (AverageGradients, ShardParameters, ParallelizeLinears)
+    parallel = [one for one in transforms if isinstance(one, kinds)]
+    if not parallel:
+        return None
+    found = parallel[0]
+    if include_weights:
+        raise CannotReplay(
+            f"an artifact of the recipe {found.name} cannot include weights, which belong to the ranks",
+            fix="leave out --include-weights, and save the state dict with `torch.distributed.checkpoint`",
+        )
+    groups = [required_group(one.process_group, one.name) for one in parallel]
+    group = next((one for one in groups if one.size() != dist.get_world_size()), groups[0])
+    if group.size() != dist.get_world_size():
+        raise CannotReplay(
+            f"a program that communicates in a process group of {group.size()} of {dist.get_world_size()} ranks cannot "
+            "be saved, because the groups of other ranks have other names",
+            fix="save the state dict with `torch.distributed.checkpoint`, and compile the model on each rank",
+        )
+    return GroupFacts(recipe=found.name, asked=found.process_group, name=group.group_name, size=group.size())
+
+
+def require_group(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for programs that communicate in another group than the one that is here.
+
+    Raises `OutsideProcessGroup` where this process has none.
+    """
+    facts = manifest.group
+    if facts is None:
+        return
+    group = required_group(facts.asked, facts.recipe)
+    if group.size() != facts.size:
+        raise ArtifactForeign(
+            f"the artifact was made by the recipe {facts.recipe} for {facts.size} ranks, but the process group here "
+            f"has {group.size()}",
+            fix=f"start {facts.size} processes (`torchrun --nproc-per-node {facts.size}`), or make the artifact again",
+        )
+    if group.group_name != facts.name:
+        raise ArtifactForeign(
+            f"the programs of the artifact communicate in the process group {facts.name!r}, but the group here is "
+            f"{group.group_name!r}",
+            fix="make process groups in the same order as when the artifact was made, or make the artifact again",
+        )
+
+
+def is_parallel(model: torch.nn.Module) -> bool:
+    """Whether a recipe for parallel training has prepared a model."""
+    return SYNCHRONIZES in model.__dict__ or any(LEAVES in module.__dict__ for module in model.modules())

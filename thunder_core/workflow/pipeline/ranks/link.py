@@ -1,0 +1,128 @@
+"""The link between ranks: the process group, the commands of the first rank, and the error that ends all ranks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from thunder_core.foundation.errors import RankFailed, ThunderError
+from thunder_core.foundation.errors.tree import message_line
+from thunder_core.workflow.pipeline.request.launch import Launch
+
+FAILURE = "thunder_failure"  # the key of the first error in the store of the process group
+PATIENCE = 3.0  # seconds that a rank waits for the error of another one
+PAUSE = 0.02
+
+
+@dataclass
+class Link:
+    """The default process group of the ranks; the first rank sends commands, and the others receive them.
+
+    The first rank is `busy` while it does what it has asked for.
+    """
+
+    launch: Launch
+    busy: bool = False
+
+    def send(self, command: tuple[Any, ...] | None) -> None:
+        """Send a command to the other ranks; None ends them."""
+        dist.broadcast_object_list([command], 0)
+
+    def receive(self) -> tuple[Any, ...] | None:
+        """The next command of the first rank; raises `RankFailed` where the first rank has failed."""
+        received: list[Any] = [None]
+        dist.broadcast_object_list(received, 0)
+        command: tuple[Any, ...] | None = received[0]
+        if command is not None and command[0] == FAILURE:
+            raise failed(0, command[1])
+        return command
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all ranks, in their order; on other ranks than the first an empty list."""
+        values: list[Any] | None = None if self.launch.follows else [None] * self.launch.size
+        dist.gather_object(value, values, 0)
+        return values or []
+
+
+@contextmanager
+def linked(launch: Launch, device: torch.device) -> Iterator[Link]:
+    """The link while the block runs; an error of one rank ends all ranks.
+
+    The others raise `RankFailed` with the error, unless the launcher has ended them before. An error of another rank
+    than the first names the rank.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_device(launch.local_rank)
+    begins = not dist.is_initialized()
+    if begins:
+        dist.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl")
+    store: Any = dist.distributed_c10d._get_default_store()
+    link = Link(launch)
+    try:
+        yield link
+    except RankFailed:
+        raise
+    except BaseException as error:
+        failure = failure_of_other(store, error, launch)
+        if failure is not None:
+            raise failure from error
+        tell(store, error, link)
+        if launch.follows and isinstance(error, ThunderError):
+            error.what = f"rank {launch.rank}: {error.what}"
+        raise
+    if begins:
+        dist.destroy_process_group()
+
+
+def tell(store: Any, error: BaseException, link: Link) -> None:
+    """Tell the other ranks of the error of this rank, unless another rank was first."""
+    text = str(error) if isinstance(error, ThunderError) else f"{type(error).__name__}: {message_line(error)}"
+    with suppress(RuntimeError):
+        if not (link.launch.follows or link.busy):
+            link.send((FAILURE, text))
+        store.compare_set(FAILURE, "", json.dumps({"rank": link.launch.rank, "error": text}))
+
+
+def failed(rank: int, text: str) -> RankFailed:
+    """The error of a rank, for the others."""
+    return RankFailed(f"rank {rank} failed: {text}", fix="mend what the error names; nothing was written")
+
+
+def failure_of_other(store: Any, error: BaseException, launch: Launch) -> RankFailed | None:
+    """The error of another rank, where this rank was interrupted in a collective; None for an error of its own."""
+    if isinstance(error, ThunderError) or not isinstance(error, RuntimeError):
+        return None
+    told = awaited(store, FAILURE)
+    if told is not None and (failure := json.loads(told))["rank"] != launch.rank:
+        return failed(failure["rank"], failure["error"])
+    if told is None and is_of_connection(error):
+        return RankFailed(
+            f"another rank has ended without an error ({message_line(error)})",
+            fix="look for the reason on stderr of the other ranks and in the log of the system, such as too little "
+            "memory; nothing was written",
+        )
+    return None
+
+
+def is_of_connection(error: BaseException) -> bool:
+    """Whether an error says that another rank cannot be reached."""
+    text = str(error).lower()
+    return isinstance(error, dist.DistError) or any(word in text for word in ("gloo", "nccl", "connection", "socket"))
+
+
+def awaited(store: Any, key: str) -> str | None:
+    """The value of a key, for which this waits a while; None where nobody has set it, or the store has gone."""
+    end = time.monotonic() + PATIENCE
+    with suppress(RuntimeError):
+        while time.monotonic() < end:
+            if store.check([key]):
+                return str(store.get(key).decode())
+            time.sleep(PAUSE)
+    return None

@@ -1,0 +1,73 @@
+"""The step of all ranks in one process: what a parallel program is compared with."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from thunder_core.workflow.models.inputs.input_tensors import converted
+from thunder_core.workflow.validation.comparison import buffers_kept
+
+
+def in_one_process(model: torch.nn.Module, size: int) -> torch.nn.Module:
+    """The model that computes what each of so many ranks computes, one after the other, and joins the results.
+
+    It shares the state of the model. Its loss is the mean of the losses, so its gradients are the means of the ranks'.
+    Random numbers are those that each rank draws, and buffers are those of the first rank.
+    """
+    kind: Any = type(model)
+
+    @functools.wraps(kind.forward)
+    def forward(self: Any, **inputs: Any) -> Any:
+        seed, parts = torch.initial_seed(), []
+        for rank in reversed(range(size)):
+            seed_rank(seed, rank)
+            with buffers_kept(self) if rank else nullcontext():
+                parts.append(kind.forward(self, **rows_of(inputs, rank, size)))
+        flat = [_pytree.tree_flatten(part) for part in reversed(parts)]
+        return _pytree.tree_unflatten(joined([leaves for leaves, _ in flat]), flat[0][1])
+
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    twin: Any = object.__new__(type(kind)(kind.__name__, (kind,), {**names, "forward": forward}))
+    object.__setattr__(twin, "__dict__", model.__dict__)
+    return twin  # type: ignore[no-any-return]
+
+
+def seed_rank(seed: int, rank: int) -> None:
+    """Seed the generators for a rank, so that ranks draw other random numbers."""
+    torch.manual_seed(seed + rank)
+    random.seed(seed + rank)
+
+
+def rows_of(inputs: Mapping[str, Any], rank: int, size: int) -> dict[str, Any]:
+    """The rows of a rank of the inputs of all ranks; a tensor without as many rows goes to each rank whole."""
+    rows = max(
+        (value.shape[0] for value in inputs.values() if isinstance(value, torch.Tensor) and value.ndim), default=0
+    )
+
+    def part(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.ndim or tensor.shape[0] != rows:
+            return tensor
+        return tensor[rank * rows // size : (rank + 1) * rows // size].clone()
+
+    return {name: converted(value, part) for name, value in inputs.items()}
+
+
+def joined(parts: Sequence[Sequence[Any]]) -> list[Any]:
+    """The leaves of the results of all ranks as those of one process: means of numbers, and rows of tensors."""
+    return [_joined(leaves) for leaves in zip(*parts, strict=True)]
+
+
+def _joined(leaves: Sequence[Any]) -> Any:
+    first = leaves[0]
+    if not isinstance(first, torch.Tensor):
+        return first
+    if first.ndim:
+        return torch.cat(list(leaves))
+    return torch.stack(list(leaves)).mean() if first.is_floating_point() else first

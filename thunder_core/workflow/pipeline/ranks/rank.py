@@ -1,0 +1,175 @@
+"""The work of one rank: steps of the compiled model and of PyTorch's own wrapper, on the rows of the rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from blake3 import blake3
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils import _pytree
+
+from thunder_core.compilation.compiler import specializations_of
+from thunder_core.passes.transforms.ddp import AverageGradients
+from thunder_core.passes.transforms.fsdp import ShardParameters
+from thunder_core.tracing.ir.printer import print_trace
+from thunder_core.workflow.models.inputs.inputs import Inputs
+from thunder_core.workflow.pipeline.ranks.link import Link
+from thunder_core.workflow.pipeline.ranks.one_process import rows_of, seed_rank
+from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.session.prepare import Parallel
+from thunder_core.workflow.validation.gradients import loss_of
+from thunder_core.workflow.validation.precision import copy_sharing_parameters
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """The result of a step on one rank: leaves and structure of what the model returns, and the place of the loss.
+
+    `gradients` are whole ones by the names of parameters, and `buffers` those after the step.
+    """
+
+    leaves: list[Any]
+    structure: Any
+    loss: int
+    gradients: dict[str, torch.Tensor]
+    buffers: list[torch.Tensor]
+
+
+@dataclass
+class Rank:
+    """A rank with its compiled model; `wrapped` makes the model of PyTorch's own wrapper, with a name for tables."""
+
+    link: Link
+    compiled: torch.nn.Module
+    baseline: tuple[str, Callable[[], torch.nn.Module]]
+    models: dict[str, torch.nn.Module] = field(init=False)
+    rows: dict[str, Any] = field(init=False, default_factory=dict)
+    last: RankResult = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.models = {OURS: self.compiled}
+
+    def observe(self, inputs: Inputs, seed: int, buffers: list[torch.Tensor]) -> RankResult:
+        """Make a step on the rows of this rank, with these buffers and a seed of its own."""
+        for buffer, value in zip(self.compiled.buffers(), buffers, strict=True):
+            buffer.detach().copy_(value)
+        seed_rank(seed, self.link.launch.rank)
+        rows = rows_of(inputs, self.link.launch.rank, self.link.launch.size)
+        with torch.enable_grad():
+            self.compiled.zero_grad(set_to_none=True)
+            returned = self.compiled(**rows)
+            loss = loss_of(returned)
+            loss.backward()  # type: ignore[no-untyped-call]
+        leaves, structure = _pytree.tree_flatten(returned)
+        place = next(number for number, leaf in enumerate(leaves) if leaf is loss)
+        gradients = {
+            name: whole(parameter.grad)
+            for name, parameter in self.compiled.named_parameters()
+            if parameter.grad is not None
+        }
+        self.compiled.zero_grad(set_to_none=True)
+        plain = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        return RankResult(plain, structure, place, gradients, [one.detach() for one in self.compiled.buffers()])
+
+    def leaves(self, *asked: Any) -> list[list[Any]]:
+        """The leaves of the results of all ranks, on the first rank, after a step."""
+        self.last = self.observe(*asked)
+        return self.link.gather(self.last.leaves)
+
+    def take(self, inputs: Inputs) -> None:
+        """Keep the rows of this rank for steps that are measured."""
+        self.rows = rows_of(inputs, self.link.launch.rank, self.link.launch.size)
+        name, wrap = self.baseline
+        if name not in self.models:
+            self.models[name] = wrap()
+
+    def step(self, name: str) -> None:
+        """Make a step of training with one of the models."""
+        model = self.models[name]
+        with torch.enable_grad():
+            model.zero_grad(set_to_none=True)
+            loss_of(model(**self.rows)).backward()  # type: ignore[no-untyped-call]
+
+    def release(self) -> None:
+        """Drop the models and gradients that were there for a measurement."""
+        self.models = {OURS: self.compiled}
+        self.compiled.zero_grad(set_to_none=True)
+
+    def digests(self) -> list[str]:
+        """The digests of the programs of all ranks, on the first rank."""
+        return self.link.gather(digest_of_programs(self.compiled))
+
+    COMMANDS: ClassVar[tuple[str, ...]] = ("leaves", "take", "step", "release", "digests")
+
+    def ask(self, command: str, *args: Any) -> Any:
+        """Do something on all ranks; the first rank gets its own result."""
+        self.link.busy = True
+        self.link.send((command, *args))
+        result = getattr(self, command)(*args)
+        self.link.busy = False
+        return result
+
+    def follow(self) -> None:
+        """Do what the first rank asks for, until it ends."""
+        while (command := self.link.receive()) is not None:
+            name, *args = command
+            assert name in self.COMMANDS
+            getattr(self, name)(*args)
+
+
+def whole(gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient without its shards; all ranks call this."""
+    return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+
+
+def digest_of_programs(compiled: torch.nn.Module) -> str:
+    """A digest of the text of the last stages of all programs, and of their guards."""
+    digest = blake3()
+    for program in specializations_of(compiled).programs:
+        for name in ("computation", "backward"):
+            for stage in program.stages_of(name)[-1:]:
+                digest.update(print_trace(stage.trace).text.encode())
+        digest.update("\n".join(map(str, program.guards)).encode())
+    return digest.hexdigest()
+
+
+def baseline_of(transform: Parallel, model: torch.nn.Module, device: torch.device) -> tuple[str, Any]:
+    """PyTorch's own way to train a model as a transform does: its name, and the function that makes it."""
+    wrap = WRAPPERS[type(transform)]
+    return wrap[0], partial(wrap[1], transform, model, device)
+
+
+def replicated(transform: AverageGradients, model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
+    """The model in `DistributedDataParallel`, with the options of the transform."""
+    return DistributedDataParallel(
+        copy_sharing_parameters(model),
+        device_ids=[device] if device.type == "cuda" else None,
+        bucket_cap_mb=transform.bucket_cap_mb,
+        broadcast_buffers=transform.broadcast_buffers,
+    )
+
+
+def sharded(transform: ShardParameters, model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
+    """The model under `fully_shard`, layer by layer, with the options of the transform."""
+    mesh = dist.device_mesh.init_device_mesh(device.type, (dist.get_world_size(),))
+    copied = copy_sharing_parameters(model)
+    options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": transform.reshard_after_forward}
+    for path, module in list(copied.named_modules()):
+        numbers = [part.isdigit() for part in path.split(".")]
+        if numbers[-1] and not any(numbers[:-1]):
+            fully_shard(module, **options)
+    wrapped: Any = fully_shard(copied, **options)
+    return wrapped  # type: ignore[no-any-return]
+
+
+WRAPPERS: Mapping[type, tuple[str, Callable[..., torch.nn.Module]]] = {
+    AverageGradients: ("DDP", replicated),
+    ShardParameters: ("FSDP2", sharded),
+}

@@ -1,0 +1,108 @@
+"""The session of several ranks: the model in one process, and the compiled one on all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from thunder_core.foundation.errors import CannotReplay
+from thunder_core.tracing.extension.leaving_out import require_modules
+from thunder_core.tracing.extension.transform import prepared_model
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.mode import put_into_mode
+from thunder_core.workflow.pipeline.ranks.link import Link
+from thunder_core.workflow.pipeline.ranks.one_process import in_one_process, joined
+from thunder_core.workflow.pipeline.ranks.rank import Rank, baseline_of
+from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.session.application import apply
+from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.progress import CHECK_RECIPE
+from thunder_core.workflow.pipeline.session.session import Session
+from thunder_core.workflow.validation.precision import copy_sharing_parameters
+
+
+@dataclass(frozen=True, eq=False)
+class RanksSession(Session):
+    """A session whose model computes the step of all ranks in one process, and whose calls run on all ranks."""
+
+    rank: Rank | None = None
+
+    @property
+    def optimized(self) -> Callable[..., Any]:
+        """The step of all ranks, which takes the inputs of all ranks."""
+        assert self.rank is not None
+        return partial(step_of_ranks, self.rank, self.model)
+
+
+def step_of_ranks(rank: Rank, model: torch.nn.Module, **inputs: Any) -> Any:
+    """Make a step on all ranks; the backward of the loss hands the gradients to the parameters of the model."""
+    buffers = [buffer.detach() for buffer in model.buffers()]
+    parts = rank.ask("leaves", dict(inputs), torch.initial_seed(), buffers)
+    for buffer, value in zip(buffers, rank.last.buffers, strict=True):
+        buffer.copy_(value)
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    gradients = [rank.last.gradients.get(name) for name, _ in named]
+    leaves = joined(parts)
+    with torch.enable_grad():
+        hand_over: Any = HandOver.apply
+        leaves[rank.last.loss] = hand_over(leaves[rank.last.loss], gradients, *(one for _, one in named))
+    return _pytree.tree_unflatten(leaves, rank.last.structure)
+
+
+class HandOver(torch.autograd.Function):
+    """A loss whose gradients are known."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: torch.Tensor, gradients: list[torch.Tensor | None], *_: Any) -> torch.Tensor:
+        """The loss itself."""
+        ctx.gradients = gradients
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        """The gradients of the parameters; a parameter that no rank has a gradient for gets none."""
+        return None, None, *(None if one is None else one * gradient for one in ctx.gradients)
+
+
+def open_rank(prepared: Prepared, purpose: Purpose, link: Link, begin: Callable[[str], None]) -> RanksSession:
+    """Load the model and compile it on this rank; raises as `open_model` does.
+
+    Raises `CannotReplay` for a recipe that also prepares the weights, which an artifact of several ranks cannot hold.
+    """
+    loaded = load_model(prepared.model)
+    begin(CHECK_RECIPE)
+    prepared.recipe.validate_all(loaded.model)
+    require_modules(prepared.recipe.composition.without, loaded.model)
+    parallel = prepared.parallel
+    assert parallel is not None
+    others = tuple(one for one in prepared.in_order if one is not parallel)
+    if prepared_model(loaded.model, others) is not loaded.model:
+        raise CannotReplay(
+            f"the recipe {prepared.recipe.name} also prepares the weights, which an artifact of several ranks cannot "
+            "include",
+            fix="leave out the recipe that quantizes, or use both recipes in a script: thunder_core.compile",
+        )
+    put_into_mode(loaded.model, train=True)
+    model = prepared_model(copy_sharing_parameters(loaded.model), (parallel,))
+    compiled = apply(prepared, model)
+    rank = Rank(link, compiled, baseline_of(parallel, loaded.model, loaded.model.device))
+    twin: Any = in_one_process(loaded.model, link.launch.size)
+    return RanksSession(
+        replace(loaded, model=twin),
+        purpose,
+        lambda _: compiled,
+        names_of(prepared, link),
+        prepared.model.seed,
+        prepared.recipe.loosest_tolerance,
+        rank=rank,
+    )
+
+
+def names_of(prepared: Prepared, link: Link) -> Mapping[str, str]:
+    """The names that tell a measurement from others."""
+    return {"model": prepared.model_name, "recipe": prepared.recipe.name, "ranks": str(link.launch.size)}

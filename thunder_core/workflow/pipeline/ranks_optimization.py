@@ -1,0 +1,109 @@
+"""The optimization of a training step on several ranks: the first rank decides, the others follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from thunder_core.foundation.errors import CannotReplay
+from thunder_core.workflow.benchmark import BenchmarkReport, measure
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline.call_optimization import CallOptimization
+from thunder_core.workflow.pipeline.failures import stage_failures
+from thunder_core.workflow.pipeline.ranks.link import linked
+from thunder_core.workflow.pipeline.ranks.one_process import rows_of
+from thunder_core.workflow.pipeline.ranks.rank import Rank
+from thunder_core.workflow.pipeline.ranks.session import RanksSession, open_rank
+from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.session.planning import Plan
+from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.program_time import TimeShares
+from thunder_core.workflow.pipeline.session.session import Session
+from thunder_core.workflow.validation import ValidationReport
+
+
+def follow(plan: Plan) -> None:
+    """Do on this rank what the first rank asks for, until it has written the artifact.
+
+    Raises `RankFailed` with the error of another rank.
+    """
+    assert plan.launch is not None
+    with linked(plan.launch, plan.prepared.loading.device) as link, stage_failures(lambda: "a step of a rank"):
+        session = open_rank(plan.prepared, plan.purpose, link, lambda stage: None)
+        rank_of(session).follow()
+
+
+def rank_of(session: Session) -> Rank:
+    """The rank of a session of several."""
+    assert isinstance(session, RanksSession)
+    assert session.rank is not None
+    return session.rank
+
+
+def for_all_ranks(plan: Plan) -> Plan:
+    """The plan with the inputs of all ranks together, since its own are those of each rank."""
+    assert plan.launch is not None
+    return replace(plan, size=plan.size._replace(batch=plan.size.batch * plan.launch.size))
+
+
+@dataclass(eq=False)
+class RanksOptimization(CallOptimization):
+    """The optimization of a training step on several ranks, whose plan has the inputs of all ranks."""
+
+    def _compiled_by(self, prepared: Prepared) -> Session:  # noqa: ARG002 - all ranks have compiled the model
+        return self.session
+
+    def _trace(self) -> None:
+        self.session.call(self.example)
+
+    def _validated(self) -> ValidationReport:
+        self.clock.begin("validate")
+        request = self.plan.request
+        return self.session.validation_report(
+            self.plan.size,
+            request.inputs,
+            allow_non_finite=request.allow_non_finite,
+            advance=self.clock.advance,
+            seconds=request.validate_budget,
+        )
+
+    def _measured_at(self, size: InputSize) -> BenchmarkReport:
+        """The measurement of whole steps on all ranks, beside those of PyTorch's own wrapper."""
+        rank, request = rank_of(self.session), self.plan.request
+        rank.ask("take", dict(self.session.inputs(size)))
+        report = measure(
+            {name: partial(rank.ask, "step", name) for name in (rank.baseline[0], OURS)},
+            runs=request.runs,
+            warmup=request.warmup,
+            device=self.session.device,
+            progress=self.clock.advance,
+            configuration=self.session.configuration(size),
+            seconds=request.benchmark_budget,
+        )
+        rank.ask("release")
+        return report
+
+    def _shares(self) -> TimeShares:
+        """Nothing: a program of several ranks does not run on one of them."""
+        return TimeShares()
+
+    def artifact_facts(self) -> Mapping[str, Any]:
+        """Return the facts that the artifact keeps; raises `CannotReplay` where ranks have different programs."""
+        rank = rank_of(self.session)
+        require_equal_programs(rank.ask("digests"))
+        size = rank.link.launch.size
+        self.example = rows_of(self.example, 0, size)
+        self.plan = replace(self.plan, size=self.plan.size._replace(batch=self.plan.size.batch // size))
+        return super().artifact_facts()
+
+
+def require_equal_programs(digests: list[str]) -> None:
+    """Raise `CannotReplay` where a rank has another program than the first one."""
+    other = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
+    if other is not None:
+        raise CannotReplay(
+            f"rank {other} has traced another program than rank 0, so no artifact can serve all ranks",
+            fix="do not let the model's forward depend on the rank",
+        )
