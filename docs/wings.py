@@ -63,7 +63,7 @@ WINGS = {
         ("pipeline/session",),
         ("pipeline/generation",),
         ("pipeline",),
-        ("inspect",),
+        ("inspect", "recipe_search"),
     ),
 }
 # What lies beside the wings: above which of them it stands.

@@ -26,3 +26,14 @@ class OutOfMemory(ResourceError):
     """
 
     code = "TH0702"
+
+
+class OutOfTime(ResourceError):
+    """The time of a search ended before any candidate but eager PyTorch was measured.
+
+    A candidate is loaded, compiled, validated and measured in a process of its own, which takes at least ten seconds.
+    What was measured is kept: the same command goes on where the search stopped.
+    """
+
+    code = "TH0703"
+    report: object = None  # the SearchReport, for code that catches the error

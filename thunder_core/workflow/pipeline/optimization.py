@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 
@@ -25,6 +28,10 @@ from thunder_core.workflow.pipeline.session.prepare import as_facts, require_not
 from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.report import Report
+from thunder_core.workflow.report.search import SearchReport
+from thunder_core.workflow.validation.report import QuantizationReport
+
+Workflow: TypeAlias = CallOptimization | GenerationOptimization
 
 
 @dataclass(frozen=True)
@@ -44,26 +51,45 @@ def optimize(request: Request, progress: Progress | None = None) -> Outcome:
     return carry_out(plan(request), progress)
 
 
-def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
+def carry_out(plan: Plan, progress: Progress | None = None, search: SearchReport | None = None) -> Outcome:
     """Carry out a planned optimization, and return its report, its artifact and the compiled module.
 
-    Raises `OutOfMemory` before anything is loaded where the plan does not fit.
+    The report contains the `search` by which the recipe was chosen, if there was one. Raises `OutOfMemory` before
+    anything is loaded where the plan does not fit.
     """
     clock = StageClock(progress or Unwatched())
+    with surroundings(plan, clock):
+        return _carry_out(plan, clock, search)
+
+
+@contextmanager
+def surroundings(plan: Plan, clock: StageClock) -> Iterator[None]:
+    """The limits and settings of a plan: memory, threads, and the time to measure kernels; failures name the stage.
+
+    Raises `OutOfMemory` where the plan does not fit.
+    """
     if plan.lacking_memory is not None:
         raise plan.lacking_memory
     mapped = plan.memory.weights if plan.memory and plan.memory.is_mapped else 0
     threads = threads_in_use(plan.request.threads)
     with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped), threads, tuning(plan.request.tune):
-        return _carry_out(plan, clock)
+        yield
 
 
-def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
-    request = plan.request
+def opened_workflow(plan: Plan, clock: StageClock) -> tuple[Plan, Workflow, QuantizationReport | None]:
+    """The workflow of a plan whose model is loaded and, if its recipe quantizes, quantized and judged.
+
+    The plan that is returned says which layers were left in float.
+    """
     clock.begin("load")
     quantization = Quantization(plan, clock.begin, clock.advance)
     plan, session, quality = quantization.judged(quantization.opened())
-    workflow = workflow_for(plan, session, clock)
+    return plan, workflow_for(plan, session, clock), quality
+
+
+def _carry_out(plan: Plan, clock: StageClock, search: SearchReport | None) -> Outcome:
+    request = plan.request
+    plan, workflow, quality = opened_workflow(plan, clock)
     with workflow.ready():
         clock.begin("trace")
         program = workflow.acquire()
@@ -75,6 +101,7 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
     while True:
         plan = replace(plan, destination=destination_of(request, plan.prepared, plan.destination.parent))
         report = build_report(plan, workflow.session, program, clock.times, results, workflow.kernels)
+        report = report.model_copy(update={"search": search})
         try:
             _write(plan, workflow, report)
             break
@@ -85,14 +112,14 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
     return Outcome(report, plan.destination, workflow.session.compiled)
 
 
-def workflow_for(plan: Plan, session: Session, clock: StageClock) -> CallOptimization | GenerationOptimization:
+def workflow_for(plan: Plan, session: Session, clock: StageClock) -> Workflow:
     """Return the workflow of a plan: the optimization of single calls, or of generation."""
     if plan.generation is None:
         return CallOptimization(plan, session, clock)
     return GenerationOptimization(plan, session, clock, plan.generation)
 
 
-def _write(plan: Plan, workflow: CallOptimization | GenerationOptimization, report: Report) -> None:
+def _write(plan: Plan, workflow: Workflow, report: Report) -> None:
     """Write the artifact of an optimization to the plan's destination."""
     request, recipe, loaded = plan.request, plan.prepared.recipe, workflow.session.loaded
     write_artifact(

@@ -1,4 +1,4 @@
-"""Sizes and ages as people write them on the command line."""
+"""Sizes and ages as people write them: `1.5GiB`, `30d`."""
 
 from __future__ import annotations
 

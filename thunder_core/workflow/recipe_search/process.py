@@ -1,0 +1,94 @@
+"""A trial in a process of its own: one that dies, hangs or takes too much memory costs only itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from thunder_core.foundation.errors import WrongInputs
+from thunder_core.foundation.storage.full_disk import full_disk_told
+from thunder_core.workflow.recipe_search import worker
+from thunder_core.workflow.recipe_search.order import Order
+from thunder_core.workflow.recipe_search.trial_facts import Refusal, TrialFacts
+
+LAST = 160  # characters of the last line that a process printed
+
+
+def run_in_process(order: Order, seconds: float) -> TrialFacts | Refusal:
+    """Carry out an order in a process of its own, which may take so many seconds.
+
+    Raises `WrongInputs` for an order that cannot be sent to another process. Nothing is left of the process and its
+    files, whatever is raised.
+    """
+    with tempfile.TemporaryDirectory(prefix="thunder-search-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        write_order(order, folder)
+        with (folder / worker.OUTPUT).open("wb") as output:
+            status = waited_for(folder, output.fileno(), seconds)
+        return result_in(folder, status, seconds)
+
+
+def write_order(order: Order, folder: Path) -> None:
+    """Write an order where the process reads it."""
+    (folder / worker.PATHS).write_text(json.dumps(sys.path), encoding="utf-8")
+    try:
+        with full_disk_told("the model could not be sent to another process"):
+            torch.save(order, folder / worker.ORDER)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise WrongInputs(
+            f"the model cannot be sent to another process, where candidates are tried: {error}",
+            fix="define its class at the top level of a module, without lambdas among its attributes",
+        ) from error
+
+
+def waited_for(folder: Path, output: int, seconds: float) -> int | None:
+    """The exit status of the process that carries out the order in a folder; None where its time has ended."""
+    command = [sys.executable, "-m", worker.__name__, str(folder)]
+    # A session of its own: Ctrl-C in the terminal is for the search, which then ends the process with all it began.
+    process = subprocess.Popen(  # noqa: S603
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+    )
+    try:
+        return process.wait(max(seconds, 0.0))
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def result_in(folder: Path, status: int | None, seconds: float) -> TrialFacts | Refusal:
+    """The result that a process has written, or why there is none."""
+    if status is None:
+        return Refusal(
+            reason=f"it was not done within the {seconds:.0f} s that were left", passing=True, timed_out=True
+        )
+    result = folder / worker.RESULT
+    if result.is_file():
+        found = json.loads(result.read_text(encoding="utf-8"))
+        if "facts" in found:
+            return TrialFacts.model_validate(found["facts"])
+        return Refusal.model_validate(found["refusal"])
+    lines = (folder / worker.OUTPUT).read_text(encoding="utf-8", errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    told = f": {last:.{LAST}}" if last else ""
+    return Refusal(reason=f"its process {how_it_ended(status)}{told}", passing=True)
+
+
+def how_it_ended(status: int) -> str:
+    """The end of a process in words."""
+    if status >= 0:
+        return f"ended with exit status {status}"
+    with suppress(ValueError):
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"was killed by signal {-status}"
