@@ -27,7 +27,7 @@ def optimize_by_search(
     With `dry_run` the candidates are printed, and nothing is measured.
     """
     told = (stderr(quiet=True) if json else stdout()) if dry_run else stderr(quiet=quiet)
-    planned = planned_search(request, search, told)
+    planned = planned_search(request, search, told, whole=dry_run)
     if dry_run:
         if json:
             print_json("search-plan/1", planned.as_data())

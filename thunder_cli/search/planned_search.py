@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from thunder_core.workflow.recipe_search import RequestSearch
 
 
-def planned_search(request: Request, search: SearchRequest, told: Console) -> RequestSearch:
-    """Plan a search, and print its candidates."""
+def planned_search(request: Request, search: SearchRequest, told: Console, *, whole: bool = False) -> RequestSearch:
+    """Plan a search, and print its candidates; in a `whole` plan also why others do not apply."""
     began = time.monotonic()
     print_hub_notice(told, request.model)
     with importing_tested(told):
         planned = recipe_search.RequestSearch.planned(request, search, began)  # the face imports PyTorch now
-    told.print(plan_view(planned))
+    told.print(plan_view(planned, whole=whole))
     told.print()
     return planned

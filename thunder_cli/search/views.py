@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import magnitude, minutes, seconds, size, speedup
+from thunder_cli.views.quantity import counted, magnitude, minutes, seconds, size, speedup
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, fitting, plain_table, spaced, titled
 from thunder_core.workflow.report import SearchCandidate, SearchReport
 from thunder_core.workflow.report.number_format import percent
@@ -32,8 +32,8 @@ COLUMNS: Mapping[str, Callable[[SearchCandidate], str]] = {
 SPARE = ("rounds", "weights", "error", "median", "memory")  # the columns that narrow consoles leave out, in this order
 
 
-def plan_view(planned: RequestSearch) -> RenderableType:
-    """The candidates of a search, and why others do not apply."""
+def plan_view(planned: RequestSearch, *, whole: bool) -> RenderableType:
+    """The candidates of a search and, in a `whole` plan, why others do not apply."""
     search, prepared = planned.search, planned.base.prepared
     task = f"{prepared.loading.task}, {prepared.dtype_name}, on {planned.base.device}"
     detail = f"{prepared.model_name}, {task}; objective {search.objective}"
@@ -43,7 +43,13 @@ def plan_view(planned: RequestSearch) -> RenderableType:
         table.add_row(str(number), one.candidate.name, "" if one.least_memory is None else size(one.least_memory))
     rows = [(one.candidate.name, one.reason) for one in planned.excluded]
     bounds = Text(f"Bounds: {'; '.join(bounds_in_words(planned.bounds)).removeprefix('Bounds: ')}")
-    return Group(titled("Search", f"{detail}{time}", table), bounds, Text(), reasons_view("Not applicable", rows))
+    others = reasons_view("Not applicable", rows) if whole else unfit_text(len(rows))
+    return Group(titled("Search", f"{detail}{time}", table), bounds, *([Text()] if whole else []), others)
+
+
+def unfit_text(number: int) -> Text:
+    """How many candidates do not apply."""
+    return Text(f"Not applicable: {counted(number, 'candidate')}; `--dry-run` and the report say why", DIM)
 
 
 def reasons_view(title: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
@@ -73,9 +79,7 @@ def _parts(report: SearchReport, width: int) -> Iterator[RenderableType]:
     ]
     if others:
         yield reasons_view("Not measured", others)
-    unfit = [row.name for row in report.candidates if row.state == "not applicable"]
-    if unfit:
-        yield Text.assemble(("Not applicable", HEAD), f"  {len(unfit)} candidates; `--dry-run` and the report say why")
+    yield unfit_text(sum(row.state == "not applicable" for row in report.candidates))
 
 
 def _table_of(report: SearchReport) -> Callable[[Sequence[str]], Table]:

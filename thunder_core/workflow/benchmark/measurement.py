@@ -40,6 +40,7 @@ def measure(
     memory: bool = False,
     release: Callable[[], object] = do_nothing,
     seconds: float | None = None,
+    timer: Callable[[Call], float] | None = None,
 ) -> BenchmarkReport:
     """Time each candidate `runs` times after `warmup` rounds that do not count; the first is the one to compare with.
 
@@ -47,12 +48,13 @@ def measure(
     The garbage collector runs between rounds, never within a call. `progress(done, total)` counts rounds. With
     `memory` the peak of a call is counted on the CPU too, which takes one more call of each, a slow one. Before that is
     counted `release` drops what earlier calls left behind and a call would drop itself, such as gradients.
-    With `seconds` there are only as many rounds as fit into that time, by the time of the first.
+    With `seconds` there are only as many rounds as fit into that time, by the time of the first. A `timer` takes the
+    place of the device's clock.
     Raises BadOption for fewer than two runs: a confidence interval needs them.
     """
     if runs < FEWEST_RUNS:
         raise BadOption(f"--runs is {runs}, but a confidence interval needs {FEWEST_RUNS}", fix="use --runs 20 or more")
-    timer, began = timer_for(device), time.perf_counter()
+    timer, began = timer or timer_for(device), time.perf_counter()
     times: dict[str, list[float]] = {name: [] for name in candidates}
     number = 0
     with _collector_held(), observed_load() as load:

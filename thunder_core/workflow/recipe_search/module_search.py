@@ -31,7 +31,7 @@ from thunder_core.workflow.recipe_search.kept import KeptTrials
 from thunder_core.workflow.recipe_search.loss import loss_between
 from thunder_core.workflow.recipe_search.order import Order
 from thunder_core.workflow.recipe_search.request_search import bounds_of
-from thunder_core.workflow.recipe_search.rounds import rounds_for
+from thunder_core.workflow.recipe_search.rounds import clock_in_words, rounds_for, timer_of
 from thunder_core.workflow.recipe_search.search_run import SearchRun
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts
 from thunder_core.workflow.report.search import SearchReport
@@ -225,11 +225,19 @@ class ModuleSubject:
         if not order.candidate.is_eager:
             calls[OURS] = partial(compiled, **self.calls[0])
         runs = rounds_for(calls, order.rounds)
-        report = measure(calls, runs=runs, warmup=WARMUP, device=self.device)
+        other = order.candidate.threads and max(order.candidate.threads, self.threads)
+        timer = timer_of(self.device, other)
+        report = measure(calls, runs=runs, warmup=WARMUP, device=self.device, timer=timer)
         times = {one.name: one.seconds for one in report.candidates}
         ours = times.get(OURS, times[EAGER])
         machine = machine_name(self.device)
-        facts = TrialFacts(eager=times[EAGER], ours=ours, asked=order.rounds, machine=machine, call="call")
+        facts = TrialFacts(
+            eager=times[EAGER],
+            ours=ours,
+            asked=order.rounds,
+            machine=machine,
+            call=f"call{clock_in_words(self.device, other)}",
+        )
         if not order.first:
             return facts
         size = bytes_of(compiled)

@@ -29,7 +29,7 @@ from thunder_core.workflow.pipeline.session.session import Session, open_model
 from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate
 from thunder_core.workflow.recipe_search.loss import Loss, loss_between
 from thunder_core.workflow.recipe_search.order import Order
-from thunder_core.workflow.recipe_search.rounds import rounds_for
+from thunder_core.workflow.recipe_search.rounds import clock_in_words, rounds_for, timer_of
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts
 from thunder_core.workflow.validation.quality import bytes_of
 
@@ -116,7 +116,8 @@ class Trial:
         return facts.model_copy(update={**vars(loss), **self._bytes(self.session, self.session.compiled)})
 
     def _times(self, eager: tuple[float, ...], ours: tuple[float, ...], report: BenchmarkReport) -> TrialFacts:
-        stated = {"asked": self.order.rounds, "machine": report.machine, "call": call_in_words(report)}
+        clock = clock_in_words(self.session.device, self._other_threads)
+        stated = {"asked": self.order.rounds, "machine": report.machine, "call": f"{call_in_words(report)}{clock}"}
         return TrialFacts.model_validate({"eager": eager, "ours": ours, **stated})
 
     def _facts_of_eager(self) -> TrialFacts:
@@ -170,6 +171,7 @@ class Trial:
             release=self.session.release,
             configuration=self.eager.configuration(size),
             seconds=self.base.benchmark_budget,
+            timer=timer_of(self.session.device, self._other_threads),
         )
 
     def _measured_generation(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
@@ -184,6 +186,7 @@ class Trial:
             device=self.session.device,
             memory=False,
             seconds=self.base.benchmark_budget,
+            timer=timer_of(self.session.device, self._other_threads),
         )
 
     def _with_threads(self, name: str, call: Callable[[], object]) -> Callable[[], object]:
@@ -197,6 +200,12 @@ class Trial:
                 return call()
 
         return with_threads
+
+    @property
+    def _other_threads(self) -> int | None:
+        """The number of threads of eager PyTorch or of the candidate, where both are not the same."""
+        own, usual = self.candidate.threads, self.base.threads or default_threads()
+        return max(own, usual) if own is not None else None
 
     def _bytes(self, session: Session, model: Any) -> dict[str, int | None]:
         """The bytes of the weights, and with them those of a call at its peak."""

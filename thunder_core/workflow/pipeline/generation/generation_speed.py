@@ -18,7 +18,7 @@ from thunder_core.workflow.benchmark.generation import GENERATION, GeneratedToke
 from thunder_core.workflow.benchmark.measurement import do_nothing, say_nothing
 from thunder_core.workflow.benchmark.report import FIRST_TOKEN, NEXT_TOKEN
 from thunder_core.workflow.benchmark.statistics import describe_candidate
-from thunder_core.workflow.benchmark.timing import HOST_RESOLUTION
+from thunder_core.workflow.benchmark.timing import HOST_RESOLUTION, Call
 
 Tensors = Mapping[str, torch.Tensor]
 Rounds = Mapping[str, Sequence[Sequence[float]]]
@@ -113,6 +113,7 @@ def measure_generation(
     warmed: Callable[[], object] = do_nothing,
     progress: Callable[[int, int], None] = say_nothing,
     seconds: float | None = None,
+    timer: Callable[[Call], float] | None = None,
 ) -> GenerationBenchmark:
     """Measure the `generate` of contenders in turn, greedily; the first is the one that the others are compared with.
 
@@ -120,7 +121,7 @@ def measure_generation(
     has the facts that set this measurement apart from others (`measure`); batch and lengths are added to it. Each
     contender generates once before anything counts, and `warmed` is called then. Seconds are those of a clock on the
     host, when a token is there. With `memory` one more call of each counts the bytes that a call takes at its peak.
-    `seconds` bound the rounds as those of `measure`.
+    `seconds` bound the rounds as those of `measure`, whose `timer` counts the whole call.
 
     Raises `CannotGenerate` where a contender does not give the tokens that it was asked for, and `BadOption` for fewer
     than two runs.
@@ -140,6 +141,7 @@ def measure_generation(
         configuration={**facts, "call": GENERATION},
         memory=memory,
         seconds=seconds,
+        timer=timer,
     )
     counted = slice(1 + whole.warmup, 1 + whole.warmup + whole.runs)
     rounds = {name: recorder.rounds[counted] for name, recorder in recorders.items()}
