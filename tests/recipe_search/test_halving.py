@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 
 from thunder_core.workflow.benchmark.interval import Interval
 from thunder_core.workflow.benchmark.statistics import speedup
-from thunder_core.workflow.recipe_search.bounds import Cost, misses
-from thunder_core.workflow.recipe_search.halving import ROUNDS, Finding, Halving, choose, contenders, leader_of, meets
+from thunder_core.workflow.recipe_search.bounds import CandidateCost, misses
+from thunder_core.workflow.recipe_search.halving import (
+    ROUNDS,
+    CandidateFinding,
+    Halving,
+    choose,
+    contenders,
+    leader_of,
+    meets,
+)
 from thunder_core.workflow.report.search import SearchBounds
 
 
@@ -40,28 +48,28 @@ class Simulation:
     times: dict[Planted, list[float]] = field(default_factory=dict)
     calls: list[tuple[Planted, int]] = field(default_factory=list)
 
-    def measure(self, planted: Planted, rounds: int) -> Finding:
+    def measure(self, planted: Planted, rounds: int) -> CandidateFinding:
         self.calls.append((planted, rounds))
         left = self.budget - self.clock
         cost = planted.start + rounds * 0.1
         self.clock += min(cost, left)  # what takes longer is ended by its limit
         if planted.fails:
-            return Finding(reason="it died")
+            return CandidateFinding(reason="it died")
         if cost > left:
-            return Finding(reason="its time ended", passing=True)
+            return CandidateFinding(reason="its time ended", passing=True)
         if planted.rank == 0:
-            return Finding(Interval(value=1, low=1, high=1), rounds, exact=True, cost=cost_of(planted))
+            return CandidateFinding(Interval(value=1, low=1, high=1), rounds, exact=True, cost=cost_of(planted))
         noise = random.Random(repr((planted, rounds)))
         found = self.times.setdefault(planted, [])
         found += [noise.lognormvariate(0, planted.noise) / planted.speed for _ in range(rounds)]
-        return Finding(speedup([1.0] * len(found), found), len(found), cost=cost_of(planted))
+        return CandidateFinding(speedup([1.0] * len(found), found), len(found), cost=cost_of(planted))
 
     def goes_on(self) -> bool:
         return self.clock < self.budget
 
 
-def cost_of(planted: Planted) -> Cost:
-    return Cost(planted.kl, planted.top1, 0.0, planted.memory)
+def cost_of(planted: Planted) -> CandidateCost:
+    return CandidateCost(planted.kl, planted.top1, 0.0, planted.memory)
 
 
 ANYTHING = SearchBounds()
@@ -183,13 +191,13 @@ def test_a_search_goes_on_from_what_is_known():
 
 
 def test_an_unsettled_score_does_not_win_but_is_measured_further():
-    wide = Finding(Interval(value=3, low=1, high=9), 10)
-    found = {EAGER: Finding(Interval(value=1, low=1, high=1), exact=True), Planted(1, 3.0): wide}
+    wide = CandidateFinding(Interval(value=3, low=1, high=9), 10)
+    found = {EAGER: CandidateFinding(Interval(value=1, low=1, high=1), exact=True), Planted(1, 3.0): wide}
     assert choose(found, SearchBounds()) is EAGER
     assert len(contenders(found, SearchBounds())) == 2
 
 
 @pytest.mark.parametrize("value", [None, 0.2])
 def test_what_is_not_known_meets_no_bound(value):
-    assert [*misses(SearchBounds(max_kl=0.1), Cost(kl=value))]
-    assert not [*misses(SearchBounds(), Cost(kl=value))]
+    assert [*misses(SearchBounds(max_kl=0.1), CandidateCost(kl=value))]
+    assert not [*misses(SearchBounds(), CandidateCost(kl=value))]

@@ -48,7 +48,7 @@ def plan_view(planned: RequestSearch, *, whole: bool) -> RenderableType:
 
 
 def unfit_text(number: int) -> Text:
-    """How many candidates do not apply."""
+    """The number of candidates that do not apply."""
     return Text(f"Not applicable: {counted(number, 'candidate')}; `--dry-run` and the report say why", DIM)
 
 
@@ -97,7 +97,7 @@ def _table_of(report: SearchReport) -> Callable[[Sequence[str]], Table]:
 
 
 def found_text(row: SearchCandidate) -> str:
-    """What a trial has found, in a line."""
+    """The result of a trial, in a line."""
     if row.state != "measured":
         return f"{row.name}  {row.state}: {row.reason}"
     speed = "" if row.speed is None or row.rank == 0 else f"  {speedup(row.speed)}"
@@ -106,7 +106,7 @@ def found_text(row: SearchCandidate) -> str:
 
 
 def lead_text(leader: SearchCandidate | None) -> str:
-    """Who leads, in a few words."""
+    """The leader, in a few words."""
     if leader is None:
         return ""
     return f"{leader.name} leads" + (f" with {leader.speed.value:.2f}x" if leader.speed and leader.rank else "")

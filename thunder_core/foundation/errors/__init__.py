@@ -41,7 +41,7 @@ from thunder_core.foundation.errors.environment import (
 )
 from thunder_core.foundation.errors.gates import CacheDamaged, SlowerThanBaseline, SpeedupMissed
 from thunder_core.foundation.errors.internal import Bug, Interrupted
-from thunder_core.foundation.errors.resources import OutOfDisk, OutOfMemory, OutOfTime
+from thunder_core.foundation.errors.resources import OutOfDisk, OutOfMemory, SearchOutOfTime
 from thunder_core.foundation.errors.tree import (
     ArtifactError,
     BaselineError,
@@ -172,7 +172,6 @@ __all__ = [
     "OtherRandomNumbers",
     "OutOfDisk",
     "OutOfMemory",
-    "OutOfTime",
     "OutOfTolerance",
     "OutputExists",
     "OutputNotWritable",
@@ -186,6 +185,7 @@ __all__ = [
     "RecompileWarning",
     "RemoteCodeRefused",
     "ResourceError",
+    "SearchOutOfTime",
     "SequenceTooLong",
     "SharpEdgeError",
     "SharpEdgeWarning",

@@ -28,7 +28,7 @@ class OutOfMemory(ResourceError):
     code = "TH0702"
 
 
-class OutOfTime(ResourceError):
+class SearchOutOfTime(ResourceError):
     """The time of a search ended before any candidate but eager PyTorch was measured.
 
     A candidate is loaded, compiled, validated and measured in a process of its own, which takes at least ten seconds.

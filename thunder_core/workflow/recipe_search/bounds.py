@@ -1,4 +1,4 @@
-"""The bounds of a search: what a candidate may lose and take, and by how much it misses that."""
+"""The bounds of a search, and by how much a candidate misses them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from thunder_core.workflow.report.search import SearchBounds
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a candidate loses and takes; None where it is not known."""
+class CandidateCost:
+    """The loss and the memory of a candidate; None where one is not known."""
 
     kl: float | None = None
     top1: float | None = None
@@ -27,7 +27,7 @@ class Miss:
     factor: float
 
 
-def misses(bounds: SearchBounds, cost: Cost) -> Iterator[Miss]:
+def misses(bounds: SearchBounds, cost: CandidateCost) -> Iterator[Miss]:
     """Every bound that a candidate misses; what is not known is no proof that a bound is met."""
     at_most = (
         ("KL divergence", bounds.max_kl, cost.kl, lambda value: f"{value:.3g} nats"),

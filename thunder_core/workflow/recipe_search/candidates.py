@@ -44,7 +44,7 @@ FOR_TRAINING: Mapping[str, str] = {"max-memory-saving": "it recomputes values in
 
 @dataclass(frozen=True)
 class Ground:
-    """What the candidates depend on: the model's type and dtype, the device, the task, and what the user has fixed."""
+    """The facts that candidates depend on: the model's type and dtype, the device, the task, and what is fixed."""
 
     model_type: str | None
     device: torch.device

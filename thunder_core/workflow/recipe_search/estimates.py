@@ -14,7 +14,7 @@ from thunder_core.workflow.report.search import SearchBounds
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the plan of a candidate says: why it is ruled out, if it is, and the least bytes that its weights take."""
+    """The estimate by a plan: why a candidate is ruled out, if it is, and the least bytes that its weights take."""
 
     candidate: Candidate
     reason: str = ""
@@ -34,7 +34,7 @@ def estimate(candidate: Candidate, request: Request, base: Plan, bounds: SearchB
 
 
 def lost_parts(planned: Plan, base: Plan) -> str:
-    """What this machine lacks for a candidate and not for the recipe that it adds to, in words; empty for nothing."""
+    """The parts of a candidate, but for those of the recipe that it adds to, that this machine lacks; in words."""
     known = {(part.part, part.reason) for part in base.prepared.degraded}
     lost = [part for part in planned.prepared.degraded if (part.part, part.reason) not in known]
     reasons = [f"{part.part}: {part.reason}" for part in lost]

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from thunder_core.workflow.benchmark.interval import Interval
 from thunder_core.workflow.benchmark.verdict import MIN_ROUNDS, WIDEST_INTERVAL
-from thunder_core.workflow.recipe_search.bounds import Cost, misses
+from thunder_core.workflow.recipe_search.bounds import CandidateCost, misses
 from thunder_core.workflow.report.search import End, SearchBounds
 
 ROUNDS = (10, 20, 40, 80)  # that a candidate has in all after each stage
@@ -28,8 +28,8 @@ class Ranked(Protocol):
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What is known of a candidate: its score (more is better), the rounds behind it, and its cost.
+class CandidateFinding:
+    """The knowledge of a candidate: its score (more is better), the rounds behind it, and its cost.
 
     A score that is `exact` needs no more rounds. Without a score the candidate is refused, for a `reason`; it may be
     tried again where the refusal does not last (`passing`).
@@ -38,7 +38,7 @@ class Finding:
     score: Interval | None = None
     rounds: int = 0
     exact: bool = False
-    cost: Cost = field(default_factory=Cost)
+    cost: CandidateCost = field(default_factory=CandidateCost)
     reason: str = ""
     passing: bool = False
 
@@ -51,21 +51,21 @@ class Finding:
 
 
 Candidate = TypeVar("Candidate", bound=Ranked)
-Measure = Callable[[Candidate, int], Finding]
+Measure = Callable[[Candidate, int], CandidateFinding]
 
 
-def meets(bounds: SearchBounds, finding: Finding) -> bool:
+def meets(bounds: SearchBounds, finding: CandidateFinding) -> bool:
     """Whether a finding is of a candidate that was measured and misses no bound."""
     return finding.score is not None and not any(misses(bounds, finding.cost))
 
 
-def leader_of(found: dict[Candidate, Finding], bounds: SearchBounds) -> Candidate | None:
+def leader_of(found: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> Candidate | None:
     """The candidate with the best score of those that are settled and within the bounds."""
     settled = [one for one, finding in found.items() if finding.is_settled and meets(bounds, finding)]
     return max(settled, key=lambda one: (_score(found[one]).value, -one.rank), default=None)
 
 
-def contenders(found: dict[Candidate, Finding], bounds: SearchBounds) -> list[Candidate]:
+def contenders(found: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> list[Candidate]:
     """The candidates within the bounds that could be as good as the leader, the best first."""
     leader = leader_of(found, bounds)
     within = [one for one, finding in found.items() if meets(bounds, finding)]
@@ -73,7 +73,7 @@ def contenders(found: dict[Candidate, Finding], bounds: SearchBounds) -> list[Ca
     return sorted(near, key=lambda one: (-_score(found[one]).value, one.rank))
 
 
-def choose(found: dict[Candidate, Finding], bounds: SearchBounds) -> Candidate | None:
+def choose(found: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> Candidate | None:
     """The winner: of those that cannot be told from the leader, the one that is nearest to eager PyTorch.
 
     One whose score is not settled does not win. None where no candidate is within the bounds.
@@ -94,7 +94,7 @@ class Halving(Generic[Candidate]):
     measure: Measure[Candidate]
     bounds: SearchBounds
     goes_on: Callable[[], bool]
-    found: dict[Candidate, Finding] = field(default_factory=dict)
+    found: dict[Candidate, CandidateFinding] = field(default_factory=dict)
     stages: Sequence[int] = ROUNDS
 
     def run(self) -> End:
@@ -131,6 +131,6 @@ class Halving(Generic[Candidate]):
         return known.score is not None and not known.exact and known.rounds < rounds
 
 
-def _score(finding: Finding) -> Interval:
+def _score(finding: CandidateFinding) -> Interval:
     assert finding.score is not None
     return finding.score

@@ -24,7 +24,7 @@ from thunder_core.foundation.storage.file import write_whole
 from thunder_core.foundation.storage.plain_file import read_plain
 from thunder_core.workflow.benchmark.machine import machine_name
 from thunder_core.workflow.recipe_search.candidate import Candidate
-from thunder_core.workflow.recipe_search.trial_facts import Refusal, TrialFacts
+from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
 FOLDER = "searches"
@@ -36,7 +36,7 @@ class KeptTrial(ReportFacts):
 
     candidate: str
     facts: TrialFacts | None = None
-    refusal: Refusal | None = None
+    refusal: TrialRefusal | None = None
 
 
 def versions() -> dict[str, str]:
@@ -62,19 +62,19 @@ class KeptTrials:
         text = json.dumps(described, sort_keys=True, default=str)
         return cls(cache_folder() / FOLDER / digest_of(text.encode()))
 
-    def get(self, candidate: Candidate) -> TrialFacts | Refusal | None:
-        """What is known of a candidate; None for nothing."""
+    def get(self, candidate: Candidate) -> TrialFacts | TrialRefusal | None:
+        """The kept result of a candidate; None where there is none."""
         try:
             found = KeptTrial.model_validate_json(read_plain(self._file(candidate), MOST_BYTES))
         except (OSError, Malformed):
             return None
         return found.facts or found.refusal
 
-    def keep(self, candidate: Candidate, result: TrialFacts | Refusal) -> None:
+    def keep(self, candidate: Candidate, result: TrialFacts | TrialRefusal) -> None:
         """Keep what is known of a candidate, unless it may be different another time; a full disk keeps nothing."""
-        if isinstance(result, Refusal) and result.passing:
+        if isinstance(result, TrialRefusal) and result.passing:
             return
-        refusal, facts = (result, None) if isinstance(result, Refusal) else (None, result)
+        refusal, facts = (result, None) if isinstance(result, TrialRefusal) else (None, result)
         kept = KeptTrial(candidate=candidate.name, facts=facts, refusal=refusal)
         with suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -71,7 +71,7 @@ def search(
     returned.
 
     Raises BadOption and UnknownName for values that cannot be, WrongInputs for inputs that do not fit and a model that
-    cannot be sent to another process, BoundMissed where nobody is within the bounds, and OutOfTime where the time
+    cannot be sent to another process, BoundMissed where nobody is within the bounds, and SearchOutOfTime where the time
     ended before a candidate was measured.
     """
     require_tested_torch()
@@ -257,7 +257,7 @@ class ModuleSubject:
         return with_threads
 
     def _loss(self, compiled: torch.nn.Module, candidate: Candidate) -> dict[str, object]:
-        """What the candidate loses; raises `QualityLost` for more than its recipe allows."""
+        """The loss of the candidate; raises `QualityLost` for more than its recipe allows."""
         bound = (
             None if candidate.is_eager else find_recipe(parts_of(candidate), dict(candidate.options)).loosest_quality
         )

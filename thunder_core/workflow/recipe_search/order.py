@@ -16,7 +16,7 @@ class Order:
     Later ones leave the `skipped` layers in float, as the first trial has found.
     """
 
-    subject: Subject
+    subject: SearchSubject
     candidate: Candidate
     rounds: int
     objective: str
@@ -28,8 +28,8 @@ class Order:
         return self.subject.try_candidate(self)
 
 
-class Subject(Protocol):
-    """What a search is about: a model by its request, or a module."""
+class SearchSubject(Protocol):
+    """The model of a search: named by a request, or a module."""
 
     def try_candidate(self, order: Order) -> TrialFacts:
         """Try a candidate, in this process; raises what the pipeline raises."""

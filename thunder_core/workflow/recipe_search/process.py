@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -12,18 +11,15 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-import torch
-
-from thunder_core.foundation.errors import WrongInputs
-from thunder_core.foundation.storage.full_disk import full_disk_told
 from thunder_core.workflow.recipe_search import worker
 from thunder_core.workflow.recipe_search.order import Order
-from thunder_core.workflow.recipe_search.trial_facts import Refusal, TrialFacts
+from thunder_core.workflow.recipe_search.order_format import write_order
+from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 
 LAST = 160  # characters of the last line that a process printed
 
 
-def run_in_process(order: Order, seconds: float) -> TrialFacts | Refusal:
+def run_in_process(order: Order, seconds: float) -> TrialFacts | TrialRefusal:
     """Carry out an order in a process of its own, which may take so many seconds.
 
     Raises `WrongInputs` for an order that cannot be sent to another process. Nothing is left of the process and its
@@ -31,23 +27,11 @@ def run_in_process(order: Order, seconds: float) -> TrialFacts | Refusal:
     """
     with tempfile.TemporaryDirectory(prefix="thunder-search-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
+        (folder / worker.PATHS).write_text(json.dumps(sys.path), encoding="utf-8")
         write_order(order, folder)
         with (folder / worker.OUTPUT).open("wb") as output:
             status = waited_for(folder, output.fileno(), seconds)
         return result_in(folder, status, seconds)
-
-
-def write_order(order: Order, folder: Path) -> None:
-    """Write an order where the process reads it."""
-    (folder / worker.PATHS).write_text(json.dumps(sys.path), encoding="utf-8")
-    try:
-        with full_disk_told("the model could not be sent to another process"):
-            torch.save(order, folder / worker.ORDER)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise WrongInputs(
-            f"the model cannot be sent to another process, where candidates are tried: {error}",
-            fix="define its class at the top level of a module, without lambdas among its attributes",
-        ) from error
 
 
 def waited_for(folder: Path, output: int, seconds: float) -> int | None:
@@ -67,10 +51,10 @@ def waited_for(folder: Path, output: int, seconds: float) -> int | None:
         process.wait()
 
 
-def result_in(folder: Path, status: int | None, seconds: float) -> TrialFacts | Refusal:
+def result_in(folder: Path, status: int | None, seconds: float) -> TrialFacts | TrialRefusal:
     """The result that a process has written, or why there is none."""
     if status is None:
-        return Refusal(
+        return TrialRefusal(
             reason=f"it was not done within the {seconds:.0f} s that were left", passing=True, timed_out=True
         )
     result = folder / worker.RESULT
@@ -78,11 +62,11 @@ def result_in(folder: Path, status: int | None, seconds: float) -> TrialFacts | 
         found = json.loads(result.read_text(encoding="utf-8"))
         if "facts" in found:
             return TrialFacts.model_validate(found["facts"])
-        return Refusal.model_validate(found["refusal"])
+        return TrialRefusal.model_validate(found["refusal"])
     lines = (folder / worker.OUTPUT).read_text(encoding="utf-8", errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     told = f": {last:.{LAST}}" if last else ""
-    return Refusal(reason=f"its process {how_it_ended(status)}{told}", passing=True)
+    return TrialRefusal(reason=f"its process {how_it_ended(status)}{told}", passing=True)
 
 
 def how_it_ended(status: int) -> str:

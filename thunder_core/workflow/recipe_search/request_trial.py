@@ -128,7 +128,7 @@ class Trial:
         return facts.model_copy(update={**vars(loss), **self._bytes(self.eager, self.eager.model)})
 
     def _loss(self, results: Results) -> Loss:
-        """What the candidate loses, compared with eager PyTorch; nothing that is known where it is trained."""
+        """The loss of the candidate, compared with eager PyTorch; unknown for a step of training."""
         if self.base.train:
             return Loss()
         compiled = self.session.compiled if self.plan.generation is None else None

@@ -38,5 +38,5 @@ def timer_of(device: torch.device, threads: int | None) -> Callable[[Call], floa
 
 
 def clock_in_words(device: torch.device, threads: int | None) -> str:
-    """What the clock of a trial counts, behind the name of the call; empty for the time until it ends."""
+    """The clock of a trial, for the end of the name of the call; empty for the device's own clock."""
     return "" if timer_of(device, threads) is None else ", processor time"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from thunder_core.workflow.recipe_search.bounds import Cost, misses
+from thunder_core.workflow.recipe_search.bounds import CandidateCost, misses
 from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
-from thunder_core.workflow.recipe_search.trial_facts import Refusal, TrialFacts
+from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.report.search import SearchBounds, SearchCandidate
 
 NOT_TRIED = "the time ended before"
@@ -15,7 +15,7 @@ NOT_TRIED = "the time ended before"
 def rows_of(
     candidates: Sequence[Candidate],
     excluded: Sequence[Excluded],
-    results: Mapping[Candidate, TrialFacts | Refusal],
+    results: Mapping[Candidate, TrialFacts | TrialRefusal],
     bounds: SearchBounds,
 ) -> tuple[SearchCandidate, ...]:
     """The rows in the order of trials, those that do not apply last; the ones on the Pareto front are marked."""
@@ -40,13 +40,13 @@ def _named(candidate: Candidate, number: int, **facts: object) -> SearchCandidat
 
 
 def _tried(
-    candidates: Sequence[Candidate], results: Mapping[Candidate, TrialFacts | Refusal], bounds: SearchBounds
+    candidates: Sequence[Candidate], results: Mapping[Candidate, TrialFacts | TrialRefusal], bounds: SearchBounds
 ) -> Iterator[SearchCandidate]:
     for number, candidate in enumerate(candidates, start=1):
         result = results.get(candidate)
         if result is None:
             yield _named(candidate, number, state="not tried", reason=NOT_TRIED)
-        elif isinstance(result, Refusal):
+        elif isinstance(result, TrialRefusal):
             state = "not tried" if result.timed_out else "refused"
             yield _named(candidate, number, state=state, reason=result.reason)
         else:
@@ -54,7 +54,7 @@ def _tried(
 
 
 def _measured(candidate: Candidate, number: int, facts: TrialFacts, bounds: SearchBounds) -> SearchCandidate:
-    missed = [miss.words for miss in misses(bounds, Cost(facts.kl, facts.top1, facts.error, facts.memory))]
+    missed = [miss.words for miss in misses(bounds, CandidateCost(facts.kl, facts.top1, facts.error, facts.memory))]
     skipped = [f"kept in float: {', '.join(facts.skipped)}"] if facts.skipped else []
     return _named(
         candidate,

@@ -7,28 +7,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from thunder_core.foundation.errors import BadOption, OutOfMemory, OutOfTime, ThunderError, all_errors
+from thunder_core.foundation.errors import BadOption, OutOfMemory, SearchOutOfTime, ThunderError, all_errors
 from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
-from thunder_core.workflow.recipe_search.halving import Finding, Halving, choose, leader_of
+from thunder_core.workflow.recipe_search.halving import CandidateFinding, Halving, choose, leader_of
 from thunder_core.workflow.recipe_search.kept import KeptTrials
 from thunder_core.workflow.recipe_search.observer import NobodyObserves, SearchObserver
-from thunder_core.workflow.recipe_search.order import Order, Subject
+from thunder_core.workflow.recipe_search.order import Order, SearchSubject
 from thunder_core.workflow.recipe_search.process import run_in_process
 from thunder_core.workflow.recipe_search.rows import rows_of
-from thunder_core.workflow.recipe_search.trial_facts import Refusal, TrialFacts
+from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.recipe_search.why import bound_missed, reason_in_words
 from thunder_core.workflow.report.search import End, SearchBounds, SearchCandidate, SearchReport
 
 BENCHMARK = 4.0  # seconds that measuring and writing the winner take beside what its trial took
-RunTrial = Callable[[Order, float], TrialFacts | Refusal]
-Results = dict[Candidate, TrialFacts | Refusal]
+RunTrial = Callable[[Order, float], TrialFacts | TrialRefusal]
+Results = dict[Candidate, TrialFacts | TrialRefusal]
 
 
 @dataclass(eq=False)
 class SearchRun:
     """The trials of a search; where it `writes`, time is left to write the winner."""
 
-    subject: Subject
+    subject: SearchSubject
     candidates: list[Candidate]
     excluded: list[Excluded]
     objective: str
@@ -52,8 +52,8 @@ class SearchRun:
     def run(self) -> None:
         """Try candidates until the result is decided, the time has ended or Ctrl-C is pressed.
 
-        Raises what eager PyTorch raises for the model, `BadOption` for a bound that it has no measure for, `OutOfTime`
-        where not even eager PyTorch was measured, and `KeyboardInterrupt` where no candidate was.
+        Raises what eager PyTorch raises for the model, `BadOption` for a bound that it has no measure for,
+        `SearchOutOfTime` where not even eager PyTorch was measured, and `KeyboardInterrupt` where no candidate was.
         """
         self._recall()
         try:
@@ -66,8 +66,8 @@ class SearchRun:
             self.end = "interrupted"
 
     @property
-    def findings(self) -> dict[Candidate, Finding]:
-        """What is known of the candidates, as the decision looks at it."""
+    def findings(self) -> dict[Candidate, CandidateFinding]:
+        """The results, as the decision looks at them."""
         return {one: self._finding(result) for one, result in self.results.items()}
 
     @property
@@ -77,13 +77,13 @@ class SearchRun:
 
     def refuse(self, candidate: Candidate, error: ThunderError) -> None:
         """Refuse a candidate that fails when it is to be written."""
-        self.results[candidate] = Refusal(reason=f"{error.code} {error.what}")
+        self.results[candidate] = TrialRefusal(reason=f"{error.code} {error.what}")
 
     def report(self) -> SearchReport:
         """The report of all that was found.
 
-        Raises `BoundMissed`, with the report as its `report`, where nobody is within the bounds, and `OutOfTime` where
-        no candidate but eager PyTorch was tried.
+        Raises `BoundMissed`, with the report as its `report`, where nobody is within the bounds, and `SearchOutOfTime`
+        where no candidate but eager PyTorch was tried.
         """
         rows = self._rows()
         winner = self.winner
@@ -121,11 +121,11 @@ class SearchRun:
         if self.eager not in self.results:
             self._measure(self.eager, 10)
         found = self.results[self.eager]
-        if isinstance(found, Refusal):
+        if isinstance(found, TrialRefusal):
             raise self._error_of(found)
         self._require_known_loss(found)
 
-    def _error_of(self, refusal: Refusal) -> ThunderError:
+    def _error_of(self, refusal: TrialRefusal) -> ThunderError:
         kind = next((one for one in all_errors() if one.code == refusal.code), None)
         if kind is not None:
             return kind(refusal.reason.removeprefix(f"{refusal.code} "), fix=refusal.fix)
@@ -145,15 +145,15 @@ class SearchRun:
                 fix="bound the relative error of the outputs: --max-error 0.01",
             )
 
-    def _out_of_time(self, report: SearchReport | None) -> OutOfTime:
-        error = OutOfTime(
+    def _out_of_time(self, report: SearchReport | None) -> SearchOutOfTime:
+        error = SearchOutOfTime(
             f"the {self.budget:.0f} s of the search ended before a candidate was measured; nothing was written",
             fix="give it more time: --search 10m; what was measured is kept",
         )
         error.report = report
         return error
 
-    def _measure(self, candidate: Candidate, rounds: int) -> Finding:
+    def _measure(self, candidate: Candidate, rounds: int) -> CandidateFinding:
         """Try a candidate, and add what that has found to what is known of it."""
         before = self.results.get(candidate)
         earlier = before if isinstance(before, TrialFacts) else None
@@ -177,8 +177,8 @@ class SearchRun:
         self.observer.found(row, self._leader(), self._left())
         return self._finding(found)
 
-    def _finding(self, result: TrialFacts | Refusal) -> Finding:
-        return result.finding if isinstance(result, Refusal) else result.finding(self.objective)
+    def _finding(self, result: TrialFacts | TrialRefusal) -> CandidateFinding:
+        return result.finding if isinstance(result, TrialRefusal) else result.finding(self.objective)
 
     def _goes_on(self) -> bool:
         return self._left() > 0

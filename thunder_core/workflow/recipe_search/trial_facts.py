@@ -6,13 +6,13 @@ from thunder_core.workflow.benchmark.interval import Interval
 from thunder_core.workflow.benchmark.report import BenchmarkCandidate
 from thunder_core.workflow.benchmark.statistics import EXACTLY_ONE, describe_candidate
 from thunder_core.workflow.benchmark.verdict import verdict_of
-from thunder_core.workflow.recipe_search.bounds import Cost
-from thunder_core.workflow.recipe_search.halving import Finding
+from thunder_core.workflow.recipe_search.bounds import CandidateCost
+from thunder_core.workflow.recipe_search.halving import CandidateFinding
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
 
 class TrialFacts(ReportFacts):
-    """What trials of one candidate have found: the times of all rounds, and what the candidate loses and takes."""
+    """The results of trials of one candidate: the times of all rounds, the loss and the memory."""
 
     eager: tuple[float, ...]
     """The seconds of eager PyTorch in each round, of all processes one behind the other."""
@@ -45,7 +45,7 @@ class TrialFacts(ReportFacts):
 
     @property
     def speed(self) -> Interval:
-        """How many times as fast as eager PyTorch."""
+        """The speed as a multiple of eager PyTorch's."""
         return EXACTLY_ONE if self.is_eager else self.measured.speedup
 
     @property
@@ -61,20 +61,20 @@ class TrialFacts(ReportFacts):
         times = {"eager": self.eager + later.eager, "ours": self.ours + later.ours}
         return self.model_copy(update={**times, "asked": self.asked + later.asked})
 
-    def finding(self, objective: str) -> Finding:
+    def finding(self, objective: str) -> CandidateFinding:
         """The facts, as far as the decision for an objective looks at them."""
-        cost, rounds = Cost(self.kl, self.top1, self.error, self.memory), min(self.asked, len(self.ours))
+        cost, rounds = CandidateCost(self.kl, self.top1, self.error, self.memory), min(self.asked, len(self.ours))
         bytes_taken = {"memory": self.memory, "size": self.size}
         if objective not in bytes_taken:
-            return Finding(self.speed, rounds, exact=self.is_eager, cost=cost)
+            return CandidateFinding(self.speed, rounds, exact=self.is_eager, cost=cost)
         taken = bytes_taken[objective]
         if taken is None:
-            return Finding(reason=f"its {objective} is not known")
+            return CandidateFinding(reason=f"its {objective} is not known")
         score = Interval(value=-taken, low=-taken, high=-taken)
-        return Finding(score, rounds, exact=True, cost=cost)
+        return CandidateFinding(score, rounds, exact=True, cost=cost)
 
 
-class Refusal(ReportFacts):
+class TrialRefusal(ReportFacts):
     """The reason why a candidate is refused; one that is `passing` may be gone another time."""
 
     reason: str
@@ -85,6 +85,6 @@ class Refusal(ReportFacts):
     status: int = 0
 
     @property
-    def finding(self) -> Finding:
+    def finding(self) -> CandidateFinding:
         """The refusal, as the decision looks at it."""
-        return Finding(reason=self.reason, passing=self.passing)
+        return CandidateFinding(reason=self.reason, passing=self.passing)

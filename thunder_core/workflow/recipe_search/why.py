@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from thunder_core.foundation.errors import BoundMissed
 from thunder_core.workflow.benchmark.interval import Interval
-from thunder_core.workflow.recipe_search.bounds import Cost, Miss, misses
+from thunder_core.workflow.recipe_search.bounds import CandidateCost, Miss, misses
 from thunder_core.workflow.recipe_search.candidate import Candidate
 from thunder_core.workflow.report.number_format import size, times
 from thunder_core.workflow.report.search import End, SearchCandidate, SearchReport
@@ -41,7 +41,7 @@ SCORES: Mapping[str, Callable[[SearchCandidate], float]] = {
 
 
 def reason_in_words(rows: Sequence[SearchCandidate], winner: Candidate, objective: str, end: End) -> str:
-    """Why the winner won, in one sentence."""
+    """The reason why the winner won, in one sentence."""
     won = next(row for row in rows if row.name == winner.name)
     score, figure, short = SCORES[objective], FIGURES[objective], SHORT.get(objective, FIGURES[objective])
     within = sorted((row for row in rows if row.is_within and row is not won), key=score, reverse=True)
@@ -80,5 +80,5 @@ def bound_missed(report: SearchReport) -> BoundMissed:
 
 def _worst(report: SearchReport, row: SearchCandidate) -> Miss:
     """The bound that a candidate misses most; one of none, where its speed alone is not settled."""
-    found = misses(report.bounds, Cost(row.kl, row.top1, row.error, row.memory))
+    found = misses(report.bounds, CandidateCost(row.kl, row.top1, row.error, row.memory))
     return max(found, key=lambda miss: miss.factor, default=Miss("its speed varies too much", 1.0))

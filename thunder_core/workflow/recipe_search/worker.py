@@ -13,14 +13,12 @@ import sys
 import traceback
 from pathlib import Path
 
-import torch
-
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.foundation.storage.file import write_whole
-from thunder_core.workflow.recipe_search.order import Order
-from thunder_core.workflow.recipe_search.trial_facts import Refusal, TrialFacts
+from thunder_core.workflow.recipe_search.order_format import read_order
+from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 
-ORDER, RESULT, PATHS, OUTPUT = "order.pt", "result.json", "paths.json", "output.txt"
+RESULT, PATHS, OUTPUT = "result.json", "paths.json", "output.txt"
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 LASTING = frozenset({2, 4, 8})  # exit statuses of refusals that are the same on another day
 
@@ -29,7 +27,7 @@ def main(folder: Path) -> None:
     """Carry out the order in a folder, and write its result there."""
     end_with_parent()
     sys.path[:] = json.loads((folder / PATHS).read_text(encoding="utf-8"))
-    result = result_of(folder / ORDER)
+    result = result_of(folder)
     kind = "facts" if isinstance(result, TrialFacts) else "refusal"
     write_whole(folder / RESULT, f'{{"{kind}": {result.model_dump_json()}}}')
 
@@ -43,19 +41,17 @@ def end_with_parent() -> None:
         sys.exit(1)
 
 
-def result_of(file: Path) -> TrialFacts | Refusal:
+def result_of(folder: Path) -> TrialFacts | TrialRefusal:
     """The facts that carrying out an order gives, or the reason why the candidate is refused."""
     try:
-        # The search has written the file a moment ago, into a folder of its user's alone.
-        order: Order = torch.load(file, weights_only=False)
-        return order.carry_out()
+        return read_order(folder).carry_out()
     except ThunderError as error:
         lasts = error.status in LASTING
         reason = f"{error.code} {error.what}"
-        return Refusal(reason=reason, passing=not lasts, code=error.code, fix=error.fix, status=error.status)
+        return TrialRefusal(reason=reason, passing=not lasts, code=error.code, fix=error.fix, status=error.status)
     except Exception as error:
         traceback.print_exc()
-        return Refusal(reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}", passing=True)
+        return TrialRefusal(reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}", passing=True)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class SearchCandidate(ReportFacts):
 
     @property
     def loss(self) -> float | None:
-        """What the plot shows of its distance to eager: the KL divergence, or without logits the error."""
+        """The distance to eager that the plot shows: the KL divergence, or without logits the error."""
         return self.error if self.kl is None else self.kl
 
 
@@ -101,11 +101,11 @@ class SearchReport(ReportFacts):
 
     @property
     def loss_name(self) -> str:
-        """What the plot shows of the distance to eager, in words."""
+        """The name of the distance to eager that the plot shows."""
         has_logits = any(one.kl is not None for one in self.measured)
         return "KL divergence from eager, nats" if has_logits else "relative error, compared with eager"
 
     @property
     def ended(self) -> str:
-        """How the search ended, in words."""
+        """The end of the search, in words."""
         return ENDS[self.end]

@@ -70,7 +70,7 @@ def require_bytes(option: str, number: int) -> None:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """How long is searched, for what, and within which bounds; `search` None is no search.
+    """The time of a search, its objective and its bounds; `search` None is no search.
 
     A `fresh` search ignores what earlier searches have kept.
     """
