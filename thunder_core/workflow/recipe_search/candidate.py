@@ -64,7 +64,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Excluded:
-    """A candidate that does not apply, and why."""
+    """A candidate that does not apply, and why; of one that takes too much, the least bytes that it takes."""
 
     candidate: Candidate
     reason: str
+    least_memory: int | None = None

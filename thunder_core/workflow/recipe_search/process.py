@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,13 +31,12 @@ def run_in_process(order: Order, seconds: float) -> TrialFacts | TrialRefusal:
         (folder / worker.PATHS).write_text(json.dumps(sys.path), encoding="utf-8")
         write_order(order, folder)
         with (folder / worker.OUTPUT).open("wb") as output:
-            status = waited_for(folder, output.fileno(), seconds)
+            status = run_command((sys.executable, "-m", worker.__name__, name), output.fileno(), seconds)
         return result_in(folder, status, seconds)
 
 
-def waited_for(folder: Path, output: int, seconds: float) -> int | None:
-    """The exit status of the process that carries out the order in a folder; None where its time has ended."""
-    command = [sys.executable, "-m", worker.__name__, str(folder)]
+def run_command(command: Sequence[str], output: int, seconds: float) -> int | None:
+    """The exit status of a command, which prints into the file of a descriptor; None where its time has ended."""
     # A session of its own: Ctrl-C in the terminal is for the search, which then ends the process with all it began.
     process = subprocess.Popen(  # noqa: S603
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

@@ -99,7 +99,7 @@ class RequestSearch:
     def excluded(self) -> list[Excluded]:
         """The candidates that the plan rules out, and those that do not fit the model or the task."""
         ruled_out = (one for one in self.estimates if one.reason and not one.candidate.is_eager)
-        return [*(Excluded(one.candidate, one.reason) for one in ruled_out), *self.unfit]
+        return [*(Excluded(one.candidate, one.reason, one.least_memory) for one in ruled_out), *self.unfit]
 
     def run(self, observer: SearchObserver | None = None, *, writes: bool = True) -> SearchRun:
         """The search, when it has ended; raises as `SearchRun.run` does."""

@@ -21,7 +21,9 @@ def rows_of(
     """The rows in the order of trials, those that do not apply last; the ones on the Pareto front are marked."""
     rows = [*_tried(candidates, results, bounds)]
     rows += [
-        _named(one.candidate, len(rows) + place, state="not applicable", reason=one.reason)
+        _named(
+            one.candidate, len(rows) + place, state="not applicable", reason=one.reason, least_memory=one.least_memory
+        )
         for place, one in enumerate(excluded, start=1)
     ]
     front = front_of(rows)

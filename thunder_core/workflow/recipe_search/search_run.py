@@ -168,7 +168,7 @@ class SearchRun:
         leader = self._leader()
         place = (self.candidates.index(candidate) + 1, len(self.candidates))
         self.observer.trying(candidate.name, place, leader, self._left())
-        found = self.run_trial(order, self._left())
+        found = self.run_trial(order, self._limit(order))
         if earlier is not None:
             found = earlier.followed_by(found) if isinstance(found, TrialFacts) else earlier
         self.results[candidate] = found
@@ -182,6 +182,12 @@ class SearchRun:
 
     def _goes_on(self) -> bool:
         return self._left() > 0
+
+    def _limit(self, order: Order) -> float:
+        """The seconds that a trial may take: of one that may lead then, as many are left to write it."""
+        is_new = order.first and self.writes and not order.candidate.is_eager
+        rest = self.budget - (time.monotonic() - self.began) - BENCHMARK
+        return max(0.0, min(self._left(), rest / 2)) if is_new else self._left()
 
     def _left(self) -> float:
         """The seconds that are left for trials: the winner is to be written in time as well."""

@@ -65,7 +65,8 @@ def _why_not(row: SearchCandidate, won: SearchCandidate) -> str:
 
 def bound_missed(report: SearchReport) -> BoundMissed:
     """The error for a search that nobody wins: the nearest candidate, and by how much it misses a bound."""
-    nearest = min(report.measured, key=lambda row: _worst(report, row).factor, default=None)
+    estimated = [row for row in report.candidates if row.least_memory is not None]
+    nearest = min((*report.measured, *estimated), key=lambda row: _worst(report, row).factor, default=None)
     if nearest is None:
         what = "no candidate could be measured"
     else:
@@ -80,5 +81,8 @@ def bound_missed(report: SearchReport) -> BoundMissed:
 
 def _worst(report: SearchReport, row: SearchCandidate) -> Miss:
     """The bound that a candidate misses most; one of none, where its speed alone is not settled."""
+    if row.least_memory is not None:
+        factor = row.least_memory / (report.bounds.max_memory or 1)
+        return Miss(f"{row.reason}, {times(factor)} as much", factor)
     found = misses(report.bounds, CandidateCost(row.kl, row.top1, row.error, row.memory))
     return max(found, key=lambda miss: miss.factor, default=Miss("its speed varies too much", 1.0))

@@ -56,6 +56,8 @@ class SearchCandidate(ReportFacts):
     top1: float | None = None
     memory: int | None = None
     """Bytes of the weights and of the peak of a call."""
+    least_memory: int | None = None
+    """The least bytes of its weights, by the plan, of a candidate that was not tried because they are too many."""
     size: int | None = None
     """Bytes of the weights."""
     is_within: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -13,7 +13,7 @@ from thunder_core.workflow.report.search import SearchCandidate, SearchReport
 
 LEFT, TOP, BOTTOM = 66.0, 30.0, 250.0
 EXACT = 34.0  # from the end of the logarithmic axis down to the line of what differs by rounding alone
-ROUNDING = 1e-6  # a loss below it is rounding of float32
+ROUNDING = {"kl": 1e-9, "error": 1e-6}  # a loss below it is rounding of float32
 LEAST, MOST = 5.0, 15.0  # radii
 NEAR = 17.0  # between two numbers that would be written over each other
 STEP = 14.0
@@ -63,9 +63,10 @@ def pareto_plot(search: SearchReport) -> ParetoPlot | None:
     speeds = [end for row in rows if row.speed for end in (row.speed.low, row.speed.high)]
     across = linear([1.0, *_shown(speeds)], LEFT + MOST, WIDTH - MOST - 4, from_zero=False)
     loss = bounded_loss(search)
-    losses = [value for row in rows if (value := row.loss or 0.0) > ROUNDING]
-    upwards = logarithmic([*losses, *([loss] if loss and loss > ROUNDING else [])] or [1e-5], BOTTOM - EXACT, TOP)
-    marks = tuple(_marks(rows, search, across, upwards))
+    least = ROUNDING["kl" if has_logits(search) else "error"]
+    losses = [value for value in (*(row.loss or 0.0 for row in rows), loss or 0.0) if value > least]
+    upwards = logarithmic(losses or [1e-5], BOTTOM - EXACT, TOP)
+    marks = tuple(_marks(rows, search, across, lambda value: place_of(value, upwards, least)))
     return ParetoPlot(
         title="Speed and loss of all candidates",
         height=BOTTOM + 44,
@@ -75,7 +76,7 @@ def pareto_plot(search: SearchReport) -> ParetoPlot | None:
         label=search.loss_name,
         marks=marks,
         front=front_path([mark for mark, row in zip(marks, rows, strict=True) if row.is_on_front]),
-        bound=None if loss is None else place_of(loss, upwards),
+        bound=None if loss is None else place_of(loss, upwards, least),
         even=across(1.0),
         across=across.ticks(lambda value: f"{value:g}{number_format.TIMES}", about=6),
         upwards=upwards.ticks(lambda value: f"{value:.0e}".replace("e-0", "e-"), about=5),
@@ -90,21 +91,27 @@ def _shown(speeds: Sequence[float]) -> list[float]:
 
 def bounded_loss(search: SearchReport) -> float | None:
     """The bound of the loss that the plot shows; None where nobody asked for one."""
-    has_logits = any(row.kl is not None for row in search.measured)
-    return search.bounds.max_kl if has_logits else search.bounds.max_error
+    return search.bounds.max_kl if has_logits(search) else search.bounds.max_error
 
 
-def place_of(loss: float | None, upwards: Axis) -> float:
-    """The height of a loss; what is rounding alone lies on a line of its own."""
-    return BOTTOM if loss is None or loss <= ROUNDING else upwards(loss)
+def has_logits(search: SearchReport) -> bool:
+    """Whether the loss that the plot shows is the KL divergence of logits."""
+    return any(row.kl is not None for row in search.measured)
 
 
-def _marks(rows: Sequence[SearchCandidate], search: SearchReport, across: Axis, upwards: Axis) -> Iterable[Mark]:
+def place_of(loss: float | None, upwards: Axis, least: float) -> float:
+    """The height of a loss; what is rounding alone, at most `least`, lies on a line of its own."""
+    return BOTTOM if loss is None or loss <= least else upwards(loss)
+
+
+def _marks(
+    rows: Sequence[SearchCandidate], search: SearchReport, across: Axis, height: Callable[[float | None], float]
+) -> Iterable[Mark]:
     most = max((row.memory or 0 for row in rows), default=0)
     placed: list[tuple[float, float]] = []
     for row in rows:
         assert row.speed is not None
-        x, y = across(row.speed.value), place_of(row.loss, upwards)
+        x, y = across(row.speed.value), height(row.loss)
         radius = MOST * sqrt((row.memory or 0) / most) if most else LEAST
         radius = round(max(LEAST, radius), 1)
         number_at = _free_place(x, y - radius - 4, placed)
