@@ -14,7 +14,7 @@ import torch
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.foundation.options.quality import Quality
-from thunder_core.passes.recipe import Recipe
+from thunder_core.passes.recipe import Recipe, lacks
 from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.workflow.pipeline.request.automatic import (
     ANY_MODULE,
@@ -127,9 +127,17 @@ def _other_families(ground: Ground, base: tuple[str, ...]) -> Iterator[Excluded]
             continue
         if recipe.families and ground.model_type not in recipe.families:
             reason = f"it is for {', '.join(recipe.families[:4])}"
+        elif lacking := _missing(recipe, ground):
+            reason = lacking
         else:
             reason = f"{base[0]} is the one that is chosen for {ground.model_type or 'this module'}"
         yield Excluded(_sum((recipe.title,), FUSED), reason)
+
+
+def _missing(recipe: Recipe, ground: Ground) -> str:
+    """What the machine lacks for a recipe; empty for nothing."""
+    found = (lacks(need, "", ground.device) for _, need in recipe.all_requirements())
+    return next((reason for reason in found if reason), "")
 
 
 def _additions(ground: Ground, base: tuple[str, ...]) -> tuple[list[Recipe], list[Excluded]]:

@@ -74,13 +74,14 @@ def search(
     cannot be sent to another process, BoundMissed where nobody is within the bounds, and SearchOutOfTime where the time
     ended before a candidate was measured.
     """
+    began = time.monotonic()
     require_tested_torch()
     asked = search_request(budget, objective, bounds or {}, fresh=fresh)
     calls = [named_arguments(model, one) for one in (inputs if isinstance(inputs, list) else [inputs])]
     if not calls:
         raise WrongInputs("inputs=[] holds no inputs", fix="pass the arguments of at least one call")
     subject = ModuleSubject(model, tuple(calls), model.training)
-    run = search_run(subject, asked)
+    run = search_run(subject, asked, began)
     run.run()
     report, winner = run.report(), run.winner
     assert winner is not None
@@ -117,7 +118,7 @@ def named_arguments(model: torch.nn.Module, given: Given) -> dict[str, Any]:
         ) from error
 
 
-def search_run(subject: ModuleSubject, asked: SearchRequest) -> SearchRun:
+def search_run(subject: ModuleSubject, asked: SearchRequest, began: float) -> SearchRun:
     """The search for a module, which has not begun yet."""
     candidates, excluded = candidates_for(subject, asked)
     facts = {
@@ -135,6 +136,7 @@ def search_run(subject: ModuleSubject, asked: SearchRequest) -> SearchRun:
         KeptTrials.of(facts, subject.device),
         fresh=asked.fresh,
         writes=False,
+        began=began,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -106,7 +106,7 @@ def place_of(loss: float | None, upwards: Axis, least: float) -> float:
 
 def _marks(
     rows: Sequence[SearchCandidate], search: SearchReport, across: Axis, height: Callable[[float | None], float]
-) -> Iterable[Mark]:
+) -> Iterator[Mark]:
     most = max((row.memory or 0 for row in rows), default=0)
     placed: list[tuple[float, float]] = []
     for row in rows:
