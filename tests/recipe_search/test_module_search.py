@@ -82,10 +82,10 @@ def test_the_smallest_within_a_bound_wins_and_is_what_is_returned(net):
         ({"budget": 0}, BadOption, "--search leaves no time"),
         ({"objective": "speed"}, UnknownName, "there is no objective called 'speed'"),
         ({"bounds": {"max_kl": float("nan")}}, BadOption, "NaN"),
-        ({"bounds": {"kl": 0.1}}, BadOption, "which is no bound"),
+        ({"bounds": {"kl": 0.1}}, BadOption, "which is not a bound"),
         ({"bounds": {"max_memory": "lots"}}, BadOption, "which is not a size"),
         ({"bounds": {"max_kl": 0.1}}, BadOption, "--max-kl is for models with logits"),
-        ({"inputs": []}, WrongInputs, "holds no inputs"),
+        ({"inputs": []}, WrongInputs, "is empty"),
         ({"inputs": (1, 2, 3)}, WrongInputs, "does not take these inputs"),
     ],
 )

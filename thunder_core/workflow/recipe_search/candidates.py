@@ -135,7 +135,7 @@ def _other_families(ground: Ground, base: tuple[str, ...]) -> Iterator[Excluded]
 
 
 def _missing(recipe: Recipe, ground: Ground) -> str:
-    """What the machine lacks for a recipe; empty for nothing."""
+    """The reason why this machine cannot run a part of a recipe; empty for none."""
     found = (lacks(need, "", ground.device) for _, need in recipe.all_requirements())
     return next((reason for reason in found if reason), "")
 

@@ -79,7 +79,7 @@ def search(
     asked = search_request(budget, objective, bounds or {}, fresh=fresh)
     calls = [named_arguments(model, one) for one in (inputs if isinstance(inputs, list) else [inputs])]
     if not calls:
-        raise WrongInputs("inputs=[] holds no inputs", fix="pass the arguments of at least one call")
+        raise WrongInputs("inputs=[] is empty", fix="pass the arguments of at least one call")
     subject = ModuleSubject(model, tuple(calls), model.training)
     run = search_run(subject, asked, began)
     run.run()
@@ -95,7 +95,7 @@ def search_request(
     known = ("max_kl", "min_top1", "max_error", "max_memory")
     for name in bounds:
         if name not in known:
-            raise BadOption(f"bounds has {name!r}, which is no bound", fix=f"use one of: {', '.join(known)}")
+            raise BadOption(f"bounds has {name!r}, which is not a bound", fix=f"use one of: {', '.join(known)}")
     given: dict[str, Any] = dict(bounds)
     if isinstance(given.get("max_memory"), str):
         given["max_memory"] = bytes_in("max_memory", given["max_memory"])

@@ -90,8 +90,8 @@ class SearchRequest:
         panel=SEARCH,
         check=require_objective,
         completion="objectives",
-        help="Objective of the search: latency (of the smallest batch), throughput (of the largest batch), memory "
-        "(weights and the peak of a call) or size (weights)",
+        help="Objective of the search: latency, throughput, memory or size. Memory is that of the weights and of a "
+        "call, size that of the weights",
     )
     max_kl: float | None = option(
         None,
