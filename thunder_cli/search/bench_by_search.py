@@ -17,6 +17,7 @@ from thunder_core.foundation.storage.file import write_whole
 from thunder_core.foundation.storage.full_disk import full_disk_told
 from thunder_core.foundation.storage.plain_file import reason_of
 from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
+from thunder_core.workflow.pipeline.request.destination import file_stem
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.request_checks import check_request
 from thunder_core.workflow.pipeline.request.search_request import USUAL_SECONDS, check_search
@@ -37,7 +38,7 @@ def bench_by_search(settings: Settings, bench_request: BenchRequest, output: Ben
     with observing(told) as observer:
         run = planned.run(observer, writes=False)
     report = run.report()
-    write_files(report, output, model=planned.base.prepared.model_name)
+    write_files(report, output, model=file_stem(planned.base.prepared.model_name))
     print_search(report, output)
 
 

@@ -9,6 +9,7 @@ from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.report.search import SearchBounds, SearchCandidate
 
+FEW_LAYERS = 3
 NOT_TRIED = "the time ended before"
 
 
@@ -57,7 +58,7 @@ def _tried(
 
 def _measured(candidate: Candidate, number: int, facts: TrialFacts, bounds: SearchBounds) -> SearchCandidate:
     missed = [miss.words for miss in misses(bounds, CandidateCost(facts.kl, facts.top1, facts.error, facts.memory))]
-    skipped = [f"kept in float: {', '.join(facts.skipped)}"] if facts.skipped else []
+    skipped = [kept_in_words(facts.skipped)] if facts.skipped else []
     return _named(
         candidate,
         number,
@@ -74,6 +75,13 @@ def _measured(candidate: Candidate, number: int, facts: TrialFacts, bounds: Sear
         size=facts.size,
         is_within=not missed,
     )
+
+
+def kept_in_words(layers: Sequence[str]) -> str:
+    """The layers that were left in float: the names of a few, or their number."""
+    if len(layers) <= FEW_LAYERS:
+        return f"kept in float: {', '.join(layers)}"
+    return f"{len(layers)} layers kept in float, {layers[0]} first"
 
 
 def front_of(rows: Sequence[SearchCandidate]) -> set[int]:

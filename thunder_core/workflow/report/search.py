@@ -12,6 +12,7 @@ from thunder_core.workflow.validation.report_facts import ReportFacts
 State = Literal["measured", "refused", "not applicable", "not tried"]
 End = Literal["decided", "out of time", "interrupted"]
 
+ROUNDING = {"kl": 1e-9, "error": 1e-6}  # a loss below it is rounding of float32
 ENDS: dict[End, str] = {
     "decided": "more rounds would not change the result",
     "out of time": "the time ended it",
@@ -67,8 +68,9 @@ class SearchCandidate(ReportFacts):
 
     @property
     def loss(self) -> float | None:
-        """The distance to eager that the plot shows: the KL divergence, or without logits the error."""
-        return self.error if self.kl is None else self.kl
+        """The distance to eager that the plot shows: the KL divergence, or without logits the error; 0 for rounding."""
+        name, value = ("error", self.error) if self.kl is None else ("kl", self.kl)
+        return value if value is None or value > ROUNDING[name] else 0.0
 
 
 class SearchReport(ReportFacts):

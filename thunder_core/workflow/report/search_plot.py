@@ -9,11 +9,10 @@ from math import sqrt
 from thunder_core.workflow.report import number_format
 from thunder_core.workflow.report.axes import Axis, Tick, linear, logarithmic
 from thunder_core.workflow.report.plots import WIDTH
-from thunder_core.workflow.report.search import SearchCandidate, SearchReport
+from thunder_core.workflow.report.search import ROUNDING, SearchCandidate, SearchReport
 
 LEFT, TOP, BOTTOM = 66.0, 30.0, 250.0
 EXACT = 34.0  # from the end of the logarithmic axis down to the line of what differs by rounding alone
-ROUNDING = {"kl": 1e-9, "error": 1e-6}  # a loss below it is rounding of float32
 LEAST, MOST = 5.0, 15.0  # radii
 NEAR = 17.0  # between two numbers that would be written over each other
 STEP = 14.0
