@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -125,14 +126,32 @@ def test_a_process_that_takes_too_long_is_killed_with_its_children(tmp_path):
 
 
 def test_a_real_process_measures_a_module_and_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(process, "cache_folder", lambda: tmp_path)
     subject = ModuleSubject(torch.nn.Linear(8, 8), ({"input": torch.ones(1, 8)},))
     found = process.run_in_process(Order(subject, Candidate("eager", 0), 10, "latency"), 120)
     assert isinstance(found, TrialFacts), found
     assert (found.error, found.size) == (0.0, 4 * (8 * 8 + 8))
     assert len(found.ours) >= 10
-    assert [*tmp_path.iterdir()] == []
+    assert [path.name for path in tmp_path.rglob("*")] == ["searches"]
+
+
+def test_what_a_killed_search_left_is_removed_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "cache_folder", lambda: tmp_path)
+    with process.trial_folder() as folder:
+        left = folder.with_name(folder.name.replace(str(os.getpid()), "999999"))
+        left.mkdir()
+        (left / "order.json").write_text("{}")
+    with process.trial_folder() as folder:
+        assert [*folder.parent.iterdir()] == [folder]
+    assert [*folder.parent.iterdir()] == []
+
+
+def test_where_the_cache_cannot_be_written_a_trial_has_a_temporary_folder(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(process, "cache_folder", lambda: tmp_path / "file")
+    with process.trial_folder() as folder:
+        assert folder.is_dir()
+    assert not folder.exists()
 
 
 def test_plain_data_of_a_request_holds_nothing_but_json():

@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from thunder_core.backend.cache.place import cache_folder
+from thunder_core.foundation.storage.folder import clean_up, locked_folder
 from thunder_core.workflow.recipe_search import worker
+from thunder_core.workflow.recipe_search.kept import FOLDER as SEARCHES
 from thunder_core.workflow.recipe_search.order import Order
 from thunder_core.workflow.recipe_search.order_format import write_order
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
@@ -26,13 +29,30 @@ def run_in_process(order: Order, seconds: float) -> TrialFacts | TrialRefusal:
     Raises `WrongInputs` for an order that cannot be sent to another process. Nothing is left of the process and its
     files, whatever is raised.
     """
-    with tempfile.TemporaryDirectory(prefix="thunder-search-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with trial_folder() as folder:
         (folder / worker.PATHS).write_text(json.dumps(sys.path), encoding="utf-8")
         write_order(order, folder)
         with (folder / worker.OUTPUT).open("wb") as output:
-            status = run_command((sys.executable, "-m", worker.__name__, name), output.fileno(), seconds)
+            status = run_command((sys.executable, "-m", worker.__name__, str(folder)), output.fileno(), seconds)
         return result_in(folder, status, seconds)
+
+
+@contextmanager
+def trial_folder() -> Iterator[Path]:
+    """A folder for the order and the result of a trial; those that killed searches left are removed first.
+
+    It lies beside the kept results or, where these cannot be written, where temporary files do.
+    """
+    place = cache_folder() / SEARCHES / "trial"
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        clean_up(place)
+    except OSError:
+        with tempfile.TemporaryDirectory(prefix="thunder-search-", ignore_cleanup_errors=True) as name:
+            yield Path(name)
+        return
+    with locked_folder(place) as folder:
+        yield folder
 
 
 def run_command(command: Sequence[str], output: int, seconds: float) -> int | None:

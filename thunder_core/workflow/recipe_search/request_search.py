@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from thunder_core.foundation.errors import ValidationError
+from thunder_core.foundation.errors import SpeedupMissed, ValidationError
 from thunder_core.foundation.storage.digest import digest_of_file
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.request.names import is_generation
@@ -123,18 +123,30 @@ class RequestSearch:
         """Write the winner of a search as an artifact, with the search in its report.
 
         A winner that fails its validation now is refused, and the next one wins. Raises as `SearchRun.report` and
-        `carry_out` do.
+        `carry_out` do, and `SpeedupMissed` where eager PyTorch wins and a speed-up is required.
         """
         while True:
             report, winner = run.report(), run.winner
             assert winner is not None
             if winner.is_eager:
+                self._require_speedup(report)
                 return FoundArtifact(report, None)
             try:
                 planned = plan(winner.request(self.request))
                 return FoundArtifact(report, carry_out(planned, progress, report))
             except ValidationError as error:
                 run.refuse(winner, error)
+
+    def _require_speedup(self, report: SearchReport) -> None:
+        """Raise `SpeedupMissed` where eager PyTorch wins, and more than its own speed is required."""
+        least = self.request.require_speedup
+        if least is not None and least > 1:
+            error = SpeedupMissed(
+                f"a speed-up of {least:g} is required, but eager PyTorch wins the search; nothing was written",
+                fix="search longer, allow a larger loss, or require less",
+            )
+            error.report = report
+            raise error
 
     def as_data(self) -> dict[str, object]:
         """The plan of the search as plain data."""
