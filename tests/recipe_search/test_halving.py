@@ -51,6 +51,7 @@ class Simulation:
     def measure(self, planted: Planted, rounds: int) -> CandidateFinding:
         self.calls.append((planted, rounds))
         left = self.budget - self.clock
+        assert left > 0, "no trial begins when the time has ended"
         cost = planted.start + rounds * 0.1
         self.clock += min(cost, left)  # what takes longer is ended by its limit
         if planted.fails:
@@ -191,9 +192,11 @@ def test_a_search_goes_on_from_what_is_known():
 
 
 def test_an_unsettled_score_does_not_win_but_is_measured_further():
-    wide = CandidateFinding(Interval(value=3, low=1, high=9), 10)
+    wide = CandidateFinding(Interval(value=3, low=1.5, high=9), 10)
     found = {EAGER: CandidateFinding(Interval(value=1, low=1, high=1), exact=True), Planted(1, 3.0): wide}
+    few = CandidateFinding(Interval(value=3, low=2.9, high=3.1), 5)
     assert choose(found, SearchBounds()) is EAGER
+    assert choose({**found, Planted(1, 2.0): few}, SearchBounds()) is EAGER
     assert len(contenders(found, SearchBounds())) == 2
 
 
