@@ -35,6 +35,7 @@ measured. With `THUNDER_LOGS=all`, each stage of each compiled trace is written 
     thunder optimize --recipe hf-llama3              # the recipe's own small model
     thunder optimize ./bert --recipe hf-bert -o out  # a folder in Hugging Face layout
     thunder optimize --config run.toml --dry-run     # only the plan
+    thunder optimize ./llama --search 10m --max-kl 1e-3 # the best of all candidates within a bound, by measurement
     thunder optimize ./bert -o out --include-weights # an artifact that needs no checkpoint
     thunder run out --prompt "Once upon a time"       # generates text and streams it
     thunder validate out                             # compares with eager PyTorch on the target machine

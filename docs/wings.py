@@ -63,7 +63,7 @@ WINGS = {
         ("pipeline/session",),
         ("pipeline/generation", "pipeline/ranks"),
         ("pipeline",),
-        ("inspect",),
+        ("inspect", "recipe_search"),
     ),
 }
 # The other packages, by the wing above which they are.

@@ -20,6 +20,7 @@ from thunder_core.workflow.models.request.names import HUB_TASKS, TASKS
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline.request.bench_request import GENERATION_AGAINST
 from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.request.search_request import OBJECTIVES, SearchRequest
 
 STYLES = ("table", "csv", "markdown")
 
@@ -45,6 +46,11 @@ def complete_contender(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in GENERATION_AGAINST if name.startswith(last)]
 
 
+def complete_objective(incomplete: str) -> list[str]:
+    """The objectives of a search whose names begin so."""
+    return [name for name in OBJECTIVES if name.startswith(incomplete)]
+
+
 def complete_style(incomplete: str) -> list[str]:
     """Return the output formats whose names begin with a text."""
     return [name for name in STYLES if name.startswith(incomplete)]
@@ -55,6 +61,7 @@ COMPLETIONS: dict[str, Callable[[str], Any]] = {
     "executors": complete_executor,
     "tasks": complete_task,
     "contenders": complete_contender,
+    "objectives": complete_objective,
     "styles": complete_style,
 }
 
@@ -107,7 +114,7 @@ Subject = Annotated[
 ]
 
 SETTINGS: Mapping[str, Option] = {
-    stated.name: stated for request in (ModelRequest, Request) for stated in options_of(request).values()
+    stated.name: stated for request in (ModelRequest, Request, SearchRequest) for stated in options_of(request).values()
 }
 # The settings of every command that loads a model and applies a recipe.
 MODEL_SETTINGS = (
@@ -121,6 +128,7 @@ MODEL_SETTINGS = (
     "train",
     *(one.name for one in options_of(ModelRequest).values() if one.field != "model"),
 )
+SEARCH_SETTINGS = tuple(options_of(SearchRequest)[name].name for name in options_of(SearchRequest))
 EVERY_SETTING = tuple(dict.fromkeys((*MODEL_SETTINGS, *(name for name in SETTINGS if name != "model"))))
 
 

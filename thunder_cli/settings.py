@@ -17,6 +17,7 @@ from thunder_core.foundation.options import Option, options_of
 from thunder_core.foundation.storage.plain_file import read_plain, reason_of
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.request.search_request import SearchRequest
 
 Value = str | bool | int | float
 MOST_LETTERS = 1 << 20
@@ -49,6 +50,10 @@ class Settings:
     def request(self) -> Request:
         """Return the request for these settings."""
         return Request(model=ModelRequest(**self._fields_of(ModelRequest)), **self._fields_of(Request))
+
+    def search_request(self) -> SearchRequest:
+        """The search that these settings ask for; one without a time is none."""
+        return SearchRequest(**self._fields_of(SearchRequest))
 
     def _fields_of(self, request: type) -> dict[str, Any]:
         stated = options_of(request).values()

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from thunder_core.passes.recipe import Lookaside, Plugin, Recipe, Transform
     from thunder_core.tracing.library.model_output import ModelOutput
     from thunder_core.workflow.pipeline import compile
+    from thunder_core.workflow.recipe_search import search
 
 HOMES = {
     "thunder_core.compilation.compiler": (
@@ -71,6 +72,7 @@ HOMES = {
     "thunder_core.backend.fusion.fuse": ("Fused", "FusionExecutor", "Refusal"),
     "thunder_core.compilation.memory": ("examine_memory",),
     "thunder_core.workflow.pipeline": ("compile",),
+    "thunder_core.workflow.recipe_search": ("search",),
     "thunder_core.passes.recipe": ("Lookaside", "Plugin", "Recipe", "Transform"),
     "thunder_core.tracing.library.model_output": ("ModelOutput",),
     "thunder_core.workflow.artifact.loading": ("load",),

@@ -60,6 +60,13 @@ outputs = "tuple"
 allow-random-weights = ["classifier"]
 allow-unused-weights = ["model.layers.3.*"]
 
+search = "10m"
+objective = "memory"
+max-kl = 0.01
+min-top1 = 0.99
+max-error = 0.1
+max-memory = "8GiB"
+fresh = true
 [set]
 speed = "high"
 
@@ -101,6 +108,9 @@ def test_a_file_may_hold_everything(tmp_path):
     assert request.sign_key == Path("~/key").expanduser()
     assert request.options == {"speed": "high"}
     assert request.dynamic == {"seq": (1, 64)}
+    search = settings.search_request()
+    assert (search.search, search.objective, search.fresh) == (600.0, "memory", True)
+    assert (search.max_kl, search.min_top1, search.max_error, search.max_memory) == (0.01, 0.99, 0.1, 8 << 30)
 
 
 def test_the_command_line_wins_and_options_are_merged_one_by_one(tmp_path):

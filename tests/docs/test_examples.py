@@ -26,6 +26,7 @@ PAGES = (
     "docs/python.md",
     "docs/recipes.md",
     "docs/regions.md",
+    "docs/search.md",
     "docs/sharp_edges.md",
     "docs/symbolic.md",
     "docs/thunderfx.md",

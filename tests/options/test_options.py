@@ -17,9 +17,10 @@ from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline.request.bench_request import BenchRequest, check_bench_request
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.request_checks import check_request
+from thunder_core.workflow.pipeline.request.search_request import SearchRequest, check_search
 from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest
 
-REQUESTS = (ModelRequest, Request, BenchRequest, ValidateRequest)
+REQUESTS = (ModelRequest, Request, BenchRequest, ValidateRequest, SearchRequest)
 BOUNDED = {one.name: one for one in SETTINGS.values() if one.least is not None or one.most is not None}
 
 
@@ -35,8 +36,15 @@ def of_request(stated: Option, value: object) -> Request:
     return Request(**{stated.field: value})
 
 
+def check_asked(stated: Option, value: object) -> None:
+    if stated.field in options_of(SearchRequest):
+        check_search(SearchRequest(60.0, **{stated.field: value}), Request())
+    else:
+        check_request(of_request(stated, value))
+
+
 def test_numbers_have_bounds() -> None:
-    durations = {"validate-budget", "benchmark-budget"}
+    durations = {"validate-budget", "benchmark-budget", "max-kl", "min-top1", "max-error"}
     assert {name for name, one in SETTINGS.items() if one.kind is int} == BOUNDED.keys() - durations
     sizes = {"batch", "seq", "cache", "height", "width", "prompt-length", "new-tokens"}
     assert {*sizes, "runs", "warmup", "inputs", "seed", "threads"} == BOUNDED.keys() - durations
@@ -46,7 +54,7 @@ def test_numbers_have_bounds() -> None:
 def test_a_bound_holds_wherever_the_option_is_given(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for value in outside(BOUNDED[name]):
         with pytest.raises(BadOption, match=f"--{name} is {value}"):
-            check_request(of_request(BOUNDED[name], value))
+            check_asked(BOUNDED[name], value)
         (tmp_path / "run.toml").write_text(f"{name} = {value}")
         with pytest.raises(BadConfigFile, match=f"{name} is {value}"):
             read_settings(tmp_path / "run.toml")
@@ -77,9 +85,9 @@ def test_every_option_is_in_the_help_and_in_the_docs() -> None:
 
 
 def test_defaults_in_words_are_those_of_the_fields() -> None:
-    request, model = Request(), ModelRequest()
+    known = {name: one for one in (ModelRequest(), Request(), SearchRequest()) for name in options_of(type(one))}
     for one in SETTINGS.values():
-        value = getattr(model if one.field in options_of(ModelRequest) else request, one.field)
+        value = getattr(known[one.field], one.field)
         if one.kind is int and value is not None:
             assert one.default_text == str(value)
 

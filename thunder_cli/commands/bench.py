@@ -19,6 +19,7 @@ from thunder_cli.settings import Settings
 from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.models.request.names import is_generation
 from thunder_core.workflow.pipeline.request.bench_request import OURS, BenchRequest, check_bench_request
+from thunder_core.workflow.pipeline.request.search_request import SEARCH
 
 if TYPE_CHECKING:
     from thunder_core.workflow.artifact.trust.consent import Consent
@@ -45,7 +46,17 @@ def bench(
         ),
     ] = None,
     *,
-    settings: Annotated[Settings, (*options.MODEL_SETTINGS, "strict")],
+    settings: Annotated[Settings, (*options.MODEL_SETTINGS, "strict", *options.SEARCH_SETTINGS)],
+    candidates: Annotated[
+        bool,
+        typer.Option(
+            "--candidates",
+            metavar=options.FLAG,
+            help="Measure all candidates of a search for MODEL, and write no artifact. --search sets the time"
+            " [default: 5m]",
+            rich_help_panel=SEARCH,
+        ),
+    ] = False,
     trust: options.TrustOptions,
     bench_request: BenchRequest,
     output: BenchOutput,
@@ -59,13 +70,19 @@ def bench(
 
     With --train, and for artifacts that hold a training step, the benchmark measures a training step. With --task
     generate it measures `generate`. The report shows the time to the first token, the time of each further token, and
-    whether the tokens agree. Each speed-up is reported as faster, slower, not distinguishable or unstable.
+    whether the tokens agree. Each speed-up is reported as faster, slower, not distinguishable or unstable. With
+    --candidates it tries the candidates of `thunder optimize --search`, and reports which one would win.
     """
     from thunder_cli.ci.ci_report import reporting
 
     with quiet_libraries(debug=debug), reporting(ci, "bench") as checks:
         output = replace(output, style="json" if json else output.style, quiet=quiet)
         output.check()
+        if candidates:
+            trust.refuse()
+            bench_candidates(settings.naming(model), other, bench_request, output)
+            return
+        refuse_search(settings)
         bench_request = generation_told(settings, bench_request)
         check_bench_request(bench_request, 1 if other is None else 2)
         if other is not None and all(Path(name).expanduser().is_file() for name in (model or "", other)):
@@ -83,6 +100,22 @@ def bench(
         note_suite(checks, suite)
 
         finish_bench(suite, earlier, output, subject)
+
+
+def bench_candidates(settings: Settings, other: str | None, bench_request: BenchRequest, output: BenchOutput) -> None:
+    """Measure the candidates of a search for a model."""
+    from thunder_cli.search.bench_by_search import bench_by_search
+
+    if other is not None:
+        raise BadOption("--candidates is for one model, and two were named", fix=f"leave out {other}")
+    bench_by_search(settings, bench_request, output)
+
+
+def refuse_search(settings: Settings) -> None:
+    """Raise `BadOption` for the options of a search where no candidates are to be measured."""
+    given = [f"--{name}" for name in options.SEARCH_SETTINGS if settings.get(name) is not None]
+    if given:
+        raise BadOption(f"{', '.join(given)} is for a search", fix="add --candidates, or leave it out")
 
 
 def generation_told(settings: Settings, bench_request: BenchRequest) -> BenchRequest:

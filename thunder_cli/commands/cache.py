@@ -118,9 +118,9 @@ def prune(
     debug: Debug = False,
 ) -> None:
     """Remove the least recently used entries, by total size, by age, or both."""
-    from thunder_cli.amount import age_of, bytes_of
     from thunder_core.backend.cache import Store
     from thunder_core.foundation.errors import BadOption
+    from thunder_core.foundation.options.amount import age_of, bytes_of
 
     if max_size is None and max_age is None:
         raise BadOption(

@@ -17,6 +17,7 @@ from thunder_core.workflow.pipeline.request.launch import launch_of_process
 
 if TYPE_CHECKING:
     from thunder_core.workflow.pipeline import Outcome, Request
+    from thunder_core.workflow.pipeline.request.search_request import SearchRequest
 
 
 @expand_options
@@ -40,13 +41,24 @@ def optimize(
     """Optimize MODEL with a recipe, validate it against eager PyTorch, benchmark it, and save an artifact.
 
     With --train, the subject is a training step. Validation compares its loss and the gradient of every parameter.
-    The benchmark measures forward and backward, and the artifact holds both.
+    The benchmark measures forward and backward, and the artifact holds both. With --search TIME, candidates are
+    measured for that time, and the best one within the bounds is written. Ctrl-C ends the search with the best so far.
     """
     from thunder_cli.ci.ci_report import reporting
 
     with quiet_libraries(debug=debug), reporting(ci, "optimize") as checks:
-        request = settings.naming(model).over(read_settings(config) if config else Settings()).request()
-        refuse_early(request, dry_run=dry_run)
+        given = settings.naming(model).over(read_settings(config) if config else Settings())
+        request, search = given.request(), given.search_request()
+        refuse_early(request, search, dry_run=dry_run)
+        if search.search is not None:
+            from thunder_cli.search.optimize_by_search import optimize_by_search
+
+            report = optimize_by_search(request, search, dry_run=dry_run, json=json, quiet=quiet)
+            if report is not None:
+                from thunder_cli.ci.ci_findings import note_report
+
+                note_report(checks, report)
+            return
 
         from thunder_cli.hub_notice import print_hub_notice
         from thunder_cli.import_notice import importing, importing_tested
@@ -102,8 +114,12 @@ def follow_first_rank(request: Request, *, dry_run: bool) -> None:
     follow(planned)
 
 
-def refuse_early(request: Request, *, dry_run: bool = False) -> None:
+def refuse_early(request: Request, search: SearchRequest, *, dry_run: bool = False) -> None:
     """Raise errors that names, sizes and paths of a request show, the cheapest checks first."""
+    from thunder_core.workflow.pipeline.request.search_request import check_search
+
+    check_search(search, request)
+
     from thunder_core.workflow.pipeline.request.request_checks import check_request
 
     check_request(request, dry_run=dry_run)

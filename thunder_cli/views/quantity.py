@@ -60,3 +60,12 @@ def rounds_of(benchmark: BenchmarkReport) -> str:
     noun = "run" if benchmark.call == "call" else benchmark.call
     timed, warmup = counted(benchmark.runs, f"interleaved {noun}"), counted(benchmark.warmup, f"warm-up {noun}")
     return f"{timed} after {warmup}, {benchmark.machine}"
+
+
+def minutes(value: float) -> str:
+    """A time to wait: `45 s`, `9m 40s` or `1h 5m`."""
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}h {rest // 60}m" if hours else f"{rest // 60}m {rest % 60}s"

@@ -30,6 +30,7 @@ ROOMS_OF = {
         "inspect",
         "models",
         "pipeline",
+        "recipe_search",
         "report",
         "validation",
     ),

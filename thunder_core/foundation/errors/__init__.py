@@ -41,7 +41,7 @@ from thunder_core.foundation.errors.environment import (
 )
 from thunder_core.foundation.errors.gates import CacheDamaged, SlowerThanBaseline, SpeedupMissed
 from thunder_core.foundation.errors.internal import Bug, Interrupted
-from thunder_core.foundation.errors.resources import OutOfDisk, OutOfMemory, RankFailed
+from thunder_core.foundation.errors.resources import OutOfDisk, OutOfMemory, RankFailed, SearchOutOfTime
 from thunder_core.foundation.errors.tree import (
     ArtifactError,
     BaselineError,
@@ -99,6 +99,7 @@ from thunder_core.foundation.errors.usage import (
 )
 from thunder_core.foundation.errors.validation import (
     AllZero,
+    BoundMissed,
     NotComparable,
     NotFinite,
     OtherRandomNumbers,
@@ -134,6 +135,7 @@ __all__ = [
     "BadSignature",
     "BadSymbolicArgument",
     "BaselineError",
+    "BoundMissed",
     "Bug",
     "CacheDamaged",
     "CacheNotUsable",
@@ -184,6 +186,7 @@ __all__ = [
     "RecompileWarning",
     "RemoteCodeRefused",
     "ResourceError",
+    "SearchOutOfTime",
     "SequenceTooLong",
     "SharpEdgeError",
     "SharpEdgeWarning",

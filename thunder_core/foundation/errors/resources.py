@@ -36,3 +36,14 @@ class RankFailed(ResourceError):
     """
 
     code = "TH0703"
+
+
+class SearchOutOfTime(ResourceError):
+    """The time of a search ended before any candidate but eager PyTorch was measured.
+
+    A candidate is loaded, compiled, validated and measured in a process of its own, which takes at least ten seconds.
+    The measurements are kept: the same command continues the search.
+    """
+
+    code = "TH0704"
+    report: object = None  # the SearchReport, for code that catches the error

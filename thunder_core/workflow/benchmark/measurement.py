@@ -40,6 +40,7 @@ def measure(
     memory: bool = False,
     release: Callable[[], object] = do_nothing,
     seconds: float | None = None,
+    timer: Callable[[Call], float] | None = None,
 ) -> BenchmarkReport:
     """Time each candidate `runs` times after `warmup` warm-up rounds; the others are compared with the first candidate.
 
@@ -47,12 +48,12 @@ def measure(
     between rounds, never during a call. `progress(done, total)` counts rounds. If `memory` is set, the peak memory of a
     call is also measured on the CPU, which takes another, slow call of each candidate. Before this call, `release`
     drops memory that earlier calls left and that a call would drop itself, such as gradients. `seconds` limits the
-    number of rounds, estimated from the time of the first round. Raises BadOption for fewer than two runs, because a
-    confidence interval needs two.
+    number of rounds, estimated from the time of the first round. A `timer` replaces the device's clock. Raises
+    BadOption for fewer than two runs, because a confidence interval needs two.
     """
     if runs < FEWEST_RUNS:
         raise BadOption(f"--runs is {runs}, but a confidence interval needs {FEWEST_RUNS}", fix="use --runs 20 or more")
-    timer, began = timer_for(device), time.perf_counter()
+    timer, began = timer or timer_for(device), time.perf_counter()
     times: dict[str, list[float]] = {name: [] for name in candidates}
     number = 0
     with _collector_held(), observed_load() as load:

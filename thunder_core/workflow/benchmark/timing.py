@@ -22,6 +22,16 @@ def timer_for(device: torch.device) -> Callable[[Call], float]:
     return lambda call: timer(call, device)
 
 
+def processor_timer(call: Call) -> float:
+    """The seconds of processor time that a call takes on the CPU in this thread, where it computes alone.
+
+    Other processes lengthen the time until a call ends, and hardly its processor time.
+    """
+    begin = time.thread_time()
+    call()
+    return max(time.thread_time() - begin, HOST_RESOLUTION)
+
+
 def _time_on_host(call: Call, _: torch.device) -> float:
     begin = time.perf_counter()
     call()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 
@@ -29,7 +32,10 @@ from thunder_core.workflow.pipeline.session.prepare import as_facts, require_not
 from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.report import Report
+from thunder_core.workflow.report.search import SearchReport
 from thunder_core.workflow.validation.report import QuantizationReport
+
+Workflow: TypeAlias = CallOptimization | GenerationOptimization
 
 
 @dataclass(frozen=True)
@@ -49,31 +55,52 @@ def optimize(request: Request, progress: Progress | None = None) -> Outcome:
     return carry_out(plan(request), progress)
 
 
-def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
+def carry_out(plan: Plan, progress: Progress | None = None, search: SearchReport | None = None) -> Outcome:
     """Carry out a planned optimization, and return its report, its artifact and the compiled module.
 
-    Raises `OutOfMemory` before anything is loaded if the plan does not fit.
+    The report contains the `search` that chose the recipe, if there was a search. Raises `OutOfMemory` before anything
+    is loaded if the plan does not fit.
     """
     clock = StageClock(progress or Unwatched())
+    with surroundings(plan, clock):
+        return _carry_out(plan, clock, search)
+
+
+@contextmanager
+def surroundings(plan: Plan, clock: StageClock) -> Iterator[None]:
+    """Apply the limits and settings of a plan: memory, threads, and time to measure kernels; errors name the stage.
+
+    Raises `OutOfMemory` if the plan does not fit.
+    """
     if plan.lacking_memory is not None:
         raise plan.lacking_memory
     mapped = plan.memory.weights if plan.memory and plan.memory.is_mapped else 0
     threads = threads_in_use(plan.request.threads)
     with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped), threads, tuning(plan.request.tune):
-        return _carry_out(plan, clock)
+        yield
 
 
-def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
+def opened_workflow(plan: Plan, clock: StageClock) -> tuple[Plan, Workflow, QuantizationReport | None]:
+    """Load the model of a plan, quantize and check it if the recipe quantizes, and return the workflow.
+
+    The returned plan names the layers that were left in floating point.
+    """
     clock.begin("load")
-    if plan.launch is not None and plan.prepared.parallel is not None:
-        return _carry_out_on_ranks(plan, plan.launch, clock)
     quantization = Quantization(plan, clock.begin, clock.advance)
     plan, session, quality = quantization.check_quality(quantization.open_session())
-    return _finish(plan, workflow_for(plan, session, clock), clock, quality)
+    return plan, workflow_for(plan, session, clock), quality
+
+
+def _carry_out(plan: Plan, clock: StageClock, search: SearchReport | None) -> Outcome:
+    if plan.launch is not None and plan.prepared.parallel is not None:
+        return _carry_out_on_ranks(plan, plan.launch, clock)
+    plan, workflow, quality = opened_workflow(plan, clock)
+    return _finish(plan, workflow, clock, quality, search)
 
 
 def _carry_out_on_ranks(plan: Plan, launch: Launch, clock: StageClock) -> Outcome:
     """Carry out a plan on the first of several ranks, which the others follow."""
+    clock.begin("load")
     with linked(launch, plan.prepared.loading.device) as link:
         session = open_rank(plan.prepared, plan.purpose, link, clock.begin)
         outcome = _finish(plan, RanksOptimization(for_all_ranks(plan), session, clock), clock)
@@ -83,9 +110,10 @@ def _carry_out_on_ranks(plan: Plan, launch: Launch, clock: StageClock) -> Outcom
 
 def _finish(
     plan: Plan,
-    workflow: CallOptimization | GenerationOptimization,
+    workflow: Workflow,
     clock: StageClock,
     quality: QuantizationReport | None = None,
+    search: SearchReport | None = None,
 ) -> Outcome:
     """Carry out the rest of a plan after its model is loaded."""
     request = plan.request
@@ -100,6 +128,7 @@ def _finish(
     while True:
         plan = replace(plan, destination=destination_of(request, plan.prepared, plan.destination.parent))
         report = build_report(plan, workflow.session, program, clock.times, results, workflow.kernels)
+        report = report.model_copy(update={"search": search})
         try:
             _write(plan, workflow, report)
             break
@@ -110,14 +139,14 @@ def _finish(
     return Outcome(report, plan.destination, workflow.session.compiled)
 
 
-def workflow_for(plan: Plan, session: Session, clock: StageClock) -> CallOptimization | GenerationOptimization:
+def workflow_for(plan: Plan, session: Session, clock: StageClock) -> Workflow:
     """Return the workflow of a plan: the optimization of single calls, or of generation."""
     if plan.generation is None:
         return CallOptimization(plan, session, clock)
     return GenerationOptimization(plan, session, clock, plan.generation)
 
 
-def _write(plan: Plan, workflow: CallOptimization | GenerationOptimization, report: Report) -> None:
+def _write(plan: Plan, workflow: Workflow, report: Report) -> None:
     """Write the artifact of an optimization to the plan's destination."""
     request, recipe, loaded = plan.request, plan.prepared.recipe, workflow.session.loaded
     write_artifact(

@@ -31,7 +31,15 @@ if TYPE_CHECKING:
     )
     from thunder_core.workflow.report.csv_table import render_csv
     from thunder_core.workflow.report.environment import describe_environment
-    from thunder_core.workflow.report.render import PAGES, render_html, render_markdown, write_report
+    from thunder_core.workflow.report.render import (
+        PAGES,
+        render_html,
+        render_markdown,
+        render_search,
+        render_search_markdown,
+        write_report,
+    )
+    from thunder_core.workflow.report.search import SearchBounds, SearchCandidate, SearchReport
     from thunder_core.workflow.report.speedups import render_benchmark, render_benchmark_markdown
 
 HOMES = {
@@ -59,6 +67,11 @@ HOMES = {
     "render_csv": "csv_table",
     "render_html": "render",
     "render_markdown": "render",
+    "render_search": "render",
+    "render_search_markdown": "render",
+    "SearchBounds": "search",
+    "SearchCandidate": "search",
+    "SearchReport": "search",
     "write_report": "render",
 }
 
@@ -79,6 +92,9 @@ __all__ = [
     "RecipeFacts",
     "Refused",
     "Report",
+    "SearchBounds",
+    "SearchCandidate",
+    "SearchReport",
     "StageTime",
     "TraceSummary",
     "describe_environment",
@@ -87,6 +103,8 @@ __all__ = [
     "render_csv",
     "render_html",
     "render_markdown",
+    "render_search",
+    "render_search_markdown",
     "write_report",
 ]
 

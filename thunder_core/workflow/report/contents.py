@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Field
 
 from thunder_core.workflow.benchmark.generation import GenerationBenchmark
 from thunder_core.workflow.benchmark.report import BenchmarkReport
+from thunder_core.workflow.report.search import SearchReport
 from thunder_core.workflow.validation.inside import InsideReport
 from thunder_core.workflow.validation.report import Evaluation, GenerationReport, QuantizationReport, ValidationReport
 from thunder_core.workflow.validation.report_facts import ReportFacts
@@ -263,6 +264,8 @@ class Report(ReportFacts):
 
     comparison: ComparisonFacts | None = None
     """The comparison of each executor with eager PyTorch; None if no executor of the recipe compares."""
+    search: SearchReport | None = None
+    """The search that chose the recipe; None if the user named the recipe."""
     quantization: QuantizationReport | None = None
     """The quantized model compared with the float model; None without quantization or without validation."""
     evaluation: Evaluation | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from thunder_core.foundation.package import __version__
 from thunder_core.foundation.printable import printable
 from thunder_core.tracing.extension.requirement import by_reason
 from thunder_core.workflow.benchmark.report import BenchmarkCandidate, BenchmarkReport
@@ -18,6 +19,8 @@ from thunder_core.workflow.report.contents import Report
 from thunder_core.workflow.report.generation import generation_rows
 from thunder_core.workflow.report.markdown import cell, code_cell
 from thunder_core.workflow.report.ranges import constraints_of, points_of, served
+from thunder_core.workflow.report.search import SearchBounds, SearchReport
+from thunder_core.workflow.report.search_plot import pareto_plot
 from thunder_core.workflow.validation.report import GenerationReport, ValidationReport
 
 
@@ -77,7 +80,8 @@ def render_markdown(report: Report) -> str:
 def render_html(report: Report) -> str:
     """Return the report as one HTML file that needs neither network nor script."""
     token_plots = [plots.token_lines(benchmark) for benchmark in report.generation_benchmarks]
-    graphics = {"plots": plots_of(report), "token_plots": token_plots}
+    search_plot = report.search and pareto_plot(report.search)
+    graphics = {"search_plot": search_plot, "plots": plots_of(report), "token_plots": token_plots}
     return TEMPLATES.get_template("report.html.j2").render(**parts_of(report), **graphics, moods=MOODS)
 
 
@@ -91,7 +95,36 @@ def parts_of(report: Report) -> dict[str, object]:
         "served": served(report),
         "points": points_of(report),
         "constraints": constraints_of(report),
+        **search_parts(report.search),
     }
+
+
+def search_parts(search: SearchReport | None) -> dict[str, object]:
+    """The values that pages derive from a search."""
+    return {"search_bounds": [] if search is None else bounds_in_words(search.bounds), "search_moods": MOODS}
+
+
+def bounds_in_words(bounds: SearchBounds) -> list[str]:
+    """The bounds of a search, each in words; one text where there are none."""
+    stated = [
+        bounds.max_kl is not None and f"KL divergence at most {bounds.max_kl:g} nats",
+        bounds.min_top1 is not None and f"top-1 agreement at least {bounds.min_top1:g}",
+        bounds.max_error is not None and f"relative error at most {bounds.max_error:g}",
+        bounds.max_memory is not None and f"memory at most {number_format.size(bounds.max_memory)}",
+    ]
+    return [text for text in stated if text] or ["Bounds: what each recipe allows"]
+
+
+def render_search(search: SearchReport, *, model: str = "") -> str:
+    """A search as one HTML file that needs neither network nor script."""
+    return TEMPLATES.get_template("search_page.html.j2").render(
+        search=search, model=model, thunder=__version__, search_plot=pareto_plot(search), **search_parts(search)
+    )
+
+
+def render_search_markdown(search: SearchReport) -> str:
+    """A search as GitHub-flavoured Markdown."""
+    return TEMPLATES.get_template("search.md.j2").render(search=search, **search_parts(search))
 
 
 PAGES: dict[str, Callable[[Report], str]] = {

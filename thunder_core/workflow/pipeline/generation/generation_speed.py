@@ -18,7 +18,7 @@ from thunder_core.workflow.benchmark.generation import GENERATION, GeneratedToke
 from thunder_core.workflow.benchmark.measurement import do_nothing, say_nothing
 from thunder_core.workflow.benchmark.report import FIRST_TOKEN, NEXT_TOKEN
 from thunder_core.workflow.benchmark.statistics import describe_candidate
-from thunder_core.workflow.benchmark.timing import HOST_RESOLUTION
+from thunder_core.workflow.benchmark.timing import HOST_RESOLUTION, Call
 
 Tensors = Mapping[str, torch.Tensor]
 Rounds = Mapping[str, Sequence[Sequence[float]]]
@@ -113,6 +113,7 @@ def measure_generation(
     warmed: Callable[[], object] = do_nothing,
     progress: Callable[[int, int], None] = say_nothing,
     seconds: float | None = None,
+    timer: Callable[[Call], float] | None = None,
 ) -> GenerationBenchmark:
     """Measure `generate` of contenders in turn, greedily; the others are compared with the first contender.
 
@@ -120,7 +121,7 @@ def measure_generation(
     facts that distinguish this measurement from others (`measure`); batch and lengths are added. Each contender
     generates once before anything is timed, and then `warmed` is called. Seconds are measured by a clock on the host
     when a token arrives. If `memory` is set, another call of each contender measures its peak memory. `seconds` limits
-    the rounds as in `measure`.
+    the rounds as in `measure`, whose `timer` measures the whole call.
 
     Raises `CannotGenerate` if a contender does not return the requested tokens, and `BadOption` for fewer than two
     runs.
@@ -140,6 +141,7 @@ def measure_generation(
         configuration={**facts, "call": GENERATION},
         memory=memory,
         seconds=seconds,
+        timer=timer,
     )
     counted = slice(1 + whole.warmup, 1 + whole.warmup + whole.runs)
     rounds = {name: recorder.rounds[counted] for name, recorder in recorders.items()}

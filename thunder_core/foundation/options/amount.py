@@ -1,4 +1,4 @@
-"""Sizes and ages in the notation of the command line."""
+"""Sizes and ages in the notation of the command line: `1.5GiB`, `30d`."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from thunder_cli.amount import age_of, bytes_of
 from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.options.amount import age_of, bytes_of
 
 
 @pytest.mark.parametrize(

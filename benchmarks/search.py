@@ -1,0 +1,114 @@
+"""A search against an exhaustive trial: how near to the best candidate is the one that a search finds in its time?
+
+    python -m benchmarks.search --models llama,vit --budget 5m
+    python -m benchmarks.search --models llama-generate,bert,vit,t5,resnet --out benchmarks/results/search.json
+
+First a search runs as `thunder bench --candidates` does, with nothing kept from before. Then every candidate gets as
+many rounds as a finalist of a search. Both are on this machine, and the winner's speed in the exhaustive trial is
+divided by that of the best candidate there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from thunder_core.foundation.options.duration import parse_duration
+from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.request.search_request import SearchRequest
+
+RESNET = SampleModel(
+    "ResNetForImageClassification",
+    {"embedding_size": 16, "hidden_sizes": [32, 64, 96, 128], "depths": [1, 1, 2, 1], "num_labels": 10},
+)
+GENERATION = {"prompt_length": 32, "new_tokens": 16, "batch": 2}
+HARD_LIMIT = 600.0  # seconds of one trial of the exhaustive ones
+ENOUGH = 0.95  # of the best speed
+
+
+def request_for(name: str) -> Request:
+    """The request of a model by its name here: a sample, or a folder."""
+    if Path(name).is_dir():
+        return Request(model=ModelRequest(model=name))
+    sample = RESNET if name == "resnet" else SAMPLES[name.removesuffix("-generate")]
+    if name.endswith("-generate"):
+        return Request(model=ModelRequest(sample=sample, task="generate"), **GENERATION)  # type: ignore[arg-type]
+    return Request(model=ModelRequest(sample=sample))
+
+
+def compare(name: str, seconds: float, bounds: dict[str, Any]) -> dict[str, Any]:
+    """Search for a model, then try all of its candidates, and say how near the winner is to the best."""
+    from thunder_core.workflow.recipe_search.halving import ROUNDS
+    from thunder_core.workflow.recipe_search.order import Order
+    from thunder_core.workflow.recipe_search.process import run_in_process
+    from thunder_core.workflow.recipe_search.request_search import RequestSearch
+    from thunder_core.workflow.recipe_search.request_trial import RequestSubject
+    from thunder_core.workflow.recipe_search.rows import rows_of
+
+    planned = RequestSearch.planned(request_for(name), SearchRequest(seconds, fresh=True, **bounds))
+    run = planned.run(writes=False)
+    found = run.report()
+    began = time.monotonic()
+    subject = RequestSubject(planned.request)
+    results = {
+        one: run_in_process(Order(subject, one, ROUNDS[-1], planned.search.objective), HARD_LIMIT)
+        for one in planned.candidates
+    }
+    rows = {row.name: row for row in rows_of(planned.candidates, (), results, planned.bounds)}
+    speeds = {row.name: row.speed.value for row in rows.values() if row.is_within and row.speed is not None}
+    best = max(speeds, key=lambda one: speeds[one])
+    winner = found.winner
+    return {
+        "model": name,
+        "winner": winner,
+        "best": best,
+        "winner speed": round(speeds.get(winner, 0.0), 3),
+        "best speed": round(speeds[best], 3),
+        "of the best": round(speeds.get(winner, 0.0) / speeds[best], 3),
+        "within bounds": winner in speeds,
+        "search seconds": round(found.seconds),
+        "budget": seconds,
+        "exhaustive seconds": round(time.monotonic() - began),
+        "end": found.end,
+        "candidates": {
+            row.name: {
+                "state": row.state,
+                "exhaustive": row.speed
+                and [round(part, 3) for part in (row.speed.value, row.speed.low, row.speed.high)],
+                "reason": row.reason,
+            }
+            for row in rows.values()
+        },
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Compare for each model, and print one row each."""
+    parser = argparse.ArgumentParser(prog="benchmarks.search", description=__doc__.partition("\n")[0])
+    parser.add_argument("--models", default="llama,vit", help="names of samples, `resnet`, NAME-generate, or folders")
+    parser.add_argument("--budget", default="5m")
+    parser.add_argument("--max-kl", type=float)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args(arguments)
+    bounds = {} if given.max_kl is None else {"max_kl": given.max_kl}
+    seconds = parse_duration("--budget", given.budget)
+    rows = []
+    for name in given.models.split(","):
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ["THUNDER_CACHE_DIR"] = cache
+            rows.append(compare(name, seconds, bounds))
+        print(json.dumps(rows[-1], indent=1), flush=True)
+        if given.out is not None:
+            given.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Processes of trials: results, deaths, time limits and orders as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from tests.recipe_search.samples import QUANTIZED, facts
+from thunder_core.foundation.errors import OutOfTolerance, WrongInputs
+from thunder_core.foundation.options.quality import Quality
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.recipe_search import process, worker
+from thunder_core.workflow.recipe_search.candidate import Candidate
+from thunder_core.workflow.recipe_search.module_search import ModuleSubject
+from thunder_core.workflow.recipe_search.order import Order
+from thunder_core.workflow.recipe_search.order_format import read_order, write_order
+from thunder_core.workflow.recipe_search.request_trial import RequestSubject
+from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
+
+REQUESTS = [
+    Request(recipe=("hf-llama",), model=ModelRequest(sample=SAMPLES["llama"], task="generate"), new_tokens=4, batch=2),
+    Request(
+        recipe=("hf-llama",),
+        model=ModelRequest(model="folder", dtype="float32", allow_unused_weights=("lm_head",)),
+        dynamic={"seq": (1, 8)},
+        out=Path("out"),
+        input=Path("in.npz"),
+        without=("cse",),
+        tune=2.0,
+        train=True,
+    ),
+]
+CANDIDATE = Candidate("x", 4, ("a", "b"), "bfloat16", 2, ("c",), ("d",), True, (("b.kl", "0.1"),), Quality(error=0.1))
+
+
+class Failing:
+    """A subject of which each trial raises."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def try_candidate(self, order: Order) -> TrialFacts:
+        raise self.error
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=["generate", "calls"])
+def test_an_order_is_the_same_after_json(tmp_path, request_):
+    order = Order(RequestSubject(request_), CANDIDATE, 20, "latency", first=False, skipped=("lm_head",))
+    write_order(order, tmp_path)
+    again = read_order(tmp_path)
+    assert again == order
+    assert again.candidate.request(request_) == order.candidate.request(request_)
+    assert [path.name for path in tmp_path.iterdir()] == ["order.json"]
+    assert "pickle" not in (tmp_path / "order.json").read_text()
+
+
+def test_a_module_is_the_same_in_another_process(tmp_path):
+    torch.manual_seed(0)
+    module, x = torch.nn.Linear(2, 3), torch.ones(1, 2)
+    write_order(Order(ModuleSubject(module, ({"input": x},)), QUANTIZED, 10, "latency"), tmp_path)
+    subject = read_order(tmp_path).subject
+    assert torch.equal(subject.model(**subject.calls[0]), module(x))  # type: ignore[attr-defined]
+
+
+def test_a_module_that_cannot_be_sent_is_refused(tmp_path):
+    module = torch.nn.Linear(2, 3)
+    module.hook = lambda: None
+    with pytest.raises(WrongInputs, match="cannot be sent to another process"):
+        write_order(Order(ModuleSubject(module, ()), QUANTIZED, 10, "latency"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "passing"),
+    [
+        (OutOfTolerance("it differs", fix="none"), "TH0401 it differs", False),
+        (MemoryError("too much"), "MemoryError: too much", True),
+        (RuntimeError("one\ntwo"), "RuntimeError: one", True),
+    ],
+)
+def test_what_a_trial_raises_is_a_refusal(monkeypatch, error, reason, passing, capsys):
+    monkeypatch.setattr(worker, "read_order", lambda folder: Order(Failing(error), QUANTIZED, 1, "latency"))
+    found = worker.result_of(Path())
+    assert isinstance(found, TrialRefusal)
+    assert (found.reason, found.passing) == (reason, passing)
+
+
+def test_results_are_read_as_they_were_written(tmp_path):
+    measured = facts(QUANTIZED)
+    (tmp_path / worker.RESULT).write_text(json.dumps({"facts": json.loads(measured.model_dump_json())}))
+    assert process.result_in(tmp_path, 0, 1.0) == measured
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "its process was killed by SIGKILL"),
+        ("print('the last words'); raise SystemExit(3)", "its process ended with exit status 3: the last words"),
+        ("import os; os.abort()", "its process was killed by SIGABRT"),
+    ],
+)
+def test_a_process_that_dies_is_a_refusal(tmp_path, code, reason):
+    with (tmp_path / worker.OUTPUT).open("wb") as output:
+        status = process.run_command((sys.executable, "-c", code), output.fileno(), 60)
+    found = process.result_in(tmp_path, status, 60)
+    assert found == TrialRefusal(reason=reason, passing=True)
+
+
+def test_a_process_that_takes_too_long_is_killed_with_its_children(tmp_path):
+    code = "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
+    with (tmp_path / worker.OUTPUT).open("wb") as output:
+        status = process.run_command((sys.executable, "-c", code), output.fileno(), 3)
+    found = process.result_in(tmp_path, status, 3)
+    assert isinstance(found, TrialRefusal)
+    assert (found.passing, found.timed_out) == (True, True)
+    child = int((tmp_path / worker.OUTPUT).read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_real_process_measures_a_module_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "cache_folder", lambda: tmp_path)
+    subject = ModuleSubject(torch.nn.Linear(8, 8), ({"input": torch.ones(1, 8)},))
+    found = process.run_in_process(Order(subject, Candidate("eager", 0), 10, "latency"), 120)
+    assert isinstance(found, TrialFacts), found
+    assert (found.error, found.size) == (0.0, 4 * (8 * 8 + 8))
+    assert len(found.ours) >= 10
+    assert [path.name for path in tmp_path.rglob("*")] == ["searches"]
+
+
+def test_what_a_killed_search_left_is_removed_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "cache_folder", lambda: tmp_path)
+    with process.trial_folder() as folder:
+        left = folder.with_name(folder.name.replace(str(os.getpid()), "999999"))
+        left.mkdir()
+        (left / "order.json").write_text("{}")
+    with process.trial_folder() as folder:
+        assert [*folder.parent.iterdir()] == [folder]
+    assert [*folder.parent.iterdir()] == []
+
+
+def test_where_the_cache_cannot_be_written_a_trial_has_a_temporary_folder(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(process, "cache_folder", lambda: tmp_path / "file")
+    with process.trial_folder() as folder:
+        assert folder.is_dir()
+    assert not folder.exists()
+
+
+def test_plain_data_of_a_request_holds_nothing_but_json():
+    for request in REQUESTS:
+        assert json.loads(json.dumps(asdict(request), default=str))

@@ -1,0 +1,105 @@
+"""`thunder bench --candidates`: the candidates of a search are measured, and nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from thunder_cli.console import plain, print_json, say, stderr, stdout
+from thunder_cli.results.bench_output import BenchOutput
+from thunder_cli.search.planned_search import planned_search
+from thunder_cli.search.search_progress import observing
+from thunder_cli.search.views import search_view
+from thunder_cli.settings import Settings
+from thunder_core.foundation.errors import BadOption, OutputNotWritable
+from thunder_core.foundation.storage.file import write_whole
+from thunder_core.foundation.storage.full_disk import full_disk_told
+from thunder_core.foundation.storage.plain_file import reason_of
+from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
+from thunder_core.workflow.pipeline.request.destination import file_stem
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.request.request_checks import check_request
+from thunder_core.workflow.pipeline.request.search_request import USUAL_SECONDS, check_search
+from thunder_core.workflow.report import SearchReport, render_search, render_search_markdown
+
+TEXTS = (".json", ".md")
+
+
+def bench_by_search(settings: Settings, bench_request: BenchRequest, output: BenchOutput) -> None:
+    """Measure the candidates for a model, and print, write and plot what was found."""
+    refuse_in_vain(bench_request, output)
+    request, search = request_of(settings, bench_request), settings.search_request()
+    search = search if search.search is not None else replace(search, search=USUAL_SECONDS)
+    check_search(search, request)
+    check_request(request)
+    told = stderr(quiet=output.quiet)
+    planned = planned_search(request, search, told)
+    with observing(told) as observer:
+        run = planned.run(observer, writes=False)
+    report = run.report()
+    write_files(report, output, model=file_stem(planned.base.prepared.model_name))
+    print_search(report, output)
+
+
+def request_of(settings: Settings, bench_request: BenchRequest) -> Request:
+    """The request of what is measured; raises `BadOption` for more sizes than one."""
+    sizes: dict[str, int | None] = {}
+    for name, several in (("batch", bench_request.batches), ("seq", bench_request.seqs)):
+        if len(several) > 1:
+            raise BadOption(f"--{name} names several sizes, and --candidates measures one", fix=f"name one --{name}")
+        sizes[name] = several[0]
+    same = ("prompt_length", "new_tokens", "input", "threads")
+    return replace(settings.request(), **sizes, **{name: getattr(bench_request, name) for name in same})  # type: ignore[arg-type]
+
+
+def refuse_in_vain(bench_request: BenchRequest, output: BenchOutput) -> None:
+    """Raise `BadOption` for options that a search has no use for, and for files that cannot be written."""
+    usual = BenchRequest()
+    given = {
+        "--against": bench_request.against is not None,
+        "--runs": bench_request.runs != usual.runs,
+        "--warmup": bench_request.warmup != usual.warmup,
+        "--baseline": output.baseline is not None,
+        "--require-speedup": output.require_speedup is not None,
+        f"--format {output.style}": output.style not in ("table", "json", "markdown"),
+        f"--plot {output.plot}": output.plot is not None and output.plot.suffix.lower() != ".html",
+        f"--out {output.out}": output.out is not None and output.out.suffix.lower() not in TEXTS,
+    }
+    fixes = {"--plot": "name an .html file", "--out": "name a .json or .md file"}
+    for name in (name for name, is_given in given.items() if is_given):
+        fix = fixes.get(name.partition(" ")[0], f"leave out {name.partition(' ')[0]}")
+        raise BadOption(f"{name} cannot be used with --candidates", fix=fix)
+
+
+def write_files(report: SearchReport, output: BenchOutput, *, model: str) -> None:
+    """Write the result and the plot into the files that were named."""
+    renders: Mapping[str, Callable[[], str]] = {
+        ".json": lambda: report.model_dump_json(indent=2) + "\n",
+        ".md": lambda: render_search_markdown(report),
+        ".html": lambda: render_search(report, model=model),
+    }
+    for file in (output.out, output.plot):
+        if file is not None:
+            write_file(file, renders[file.suffix.lower()]())
+
+
+def write_file(file: Path, text: str) -> None:
+    """Write a text into a file as a whole; raises `OutOfDisk` and `OutputNotWritable`."""
+    try:
+        with full_disk_told(f"{file} was not written"):
+            write_whole(file, text)
+    except OSError as error:
+        raise OutputNotWritable(f"{file} cannot be written: {reason_of(error)}", fix="name another file") from error
+
+
+def print_search(report: SearchReport, output: BenchOutput) -> None:
+    """Print the result: as JSON, as Markdown or as tables."""
+    if output.style == "json":
+        print_json("search/1", plain(report))
+        return
+    if output.style == "markdown":
+        say(render_search_markdown(report), end="")
+        return
+    console = stdout()
+    console.print(search_view(report, width=console.width))

@@ -1,0 +1,29 @@
+"""A search that is planned on the command line, with notices of what it fetches and imports."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from thunder_cli.hub_notice import print_hub_notice
+from thunder_cli.import_notice import importing_tested
+from thunder_cli.search.views import plan_view
+from thunder_core.workflow import recipe_search
+
+if TYPE_CHECKING:
+    from thunder_core.workflow.pipeline.request.request import Request
+    from thunder_core.workflow.pipeline.request.search_request import SearchRequest
+    from thunder_core.workflow.recipe_search import RequestSearch
+
+
+def planned_search(request: Request, search: SearchRequest, told: Console, *, whole: bool = False) -> RequestSearch:
+    """Plan a search, and print its candidates; in a `whole` plan also why others do not apply."""
+    began = time.monotonic()
+    print_hub_notice(told, request.model)
+    with importing_tested(told):
+        planned = recipe_search.RequestSearch.planned(request, search, began)  # the face imports PyTorch now
+    told.print(plan_view(planned, whole=whole))
+    told.print()
+    return planned

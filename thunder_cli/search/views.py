@@ -1,0 +1,112 @@
+"""A search as tables: its plan, the candidates with what was found out about each, and why one of them won."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from thunder_cli.views.quantity import counted, magnitude, minutes, seconds, size, speedup
+from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, fitting, plain_table, spaced, titled
+from thunder_core.workflow.report import SearchCandidate, SearchReport
+from thunder_core.workflow.report.number_format import percent
+from thunder_core.workflow.report.render import bounds_in_words
+
+if TYPE_CHECKING:
+    from thunder_core.workflow.recipe_search import RequestSearch
+
+STYLES = {"faster": GOOD, "slower": BAD, "unstable": "bold yellow"}
+COLUMNS: Mapping[str, Callable[[SearchCandidate], str]] = {
+    "speed  [95%]": lambda row: "" if row.speed is None else speedup(row.speed),
+    "median": lambda row: "" if row.seconds is None else seconds(row.seconds),
+    "rounds": lambda row: str(row.rounds),
+    "error": lambda row: "" if row.error is None else magnitude(row.error),
+    "KL, nats": lambda row: "" if row.kl is None else magnitude(row.kl),
+    "top-1": lambda row: "" if row.top1 is None else percent(row.top1),
+    "memory": lambda row: "" if row.memory is None else size(row.memory),
+    "weights": lambda row: "" if row.size is None else size(row.size),
+}
+SPARE = ("rounds", "weights", "error", "median", "memory")  # the columns that narrow consoles leave out, in this order
+
+
+def plan_view(planned: RequestSearch, *, whole: bool) -> RenderableType:
+    """The candidates of a search and, in a `whole` plan, why others do not apply."""
+    search, prepared = planned.search, planned.base.prepared
+    task = f"{prepared.loading.task}, {prepared.dtype_name}, on {planned.base.device}"
+    detail = f"{prepared.model_name}, {task}; objective {search.objective}"
+    time = f", {minutes(search.search)}" if search.search else ""
+    table = plain_table("", "candidate", "least memory", text=2)
+    for number, one in enumerate(planned.estimates_of_candidates, start=1):
+        table.add_row(str(number), one.candidate.name, "" if one.least_memory is None else size(one.least_memory))
+    rows = [(one.candidate.name, one.reason) for one in planned.excluded]
+    bounds = Text(f"Bounds: {'; '.join(bounds_in_words(planned.bounds)).removeprefix('Bounds: ')}")
+    others = reasons_view("Not applicable", rows) if whole else unfit_text(len(rows))
+    return Group(titled("Search", f"{detail}{time}", table), bounds, *([Text()] if whole else []), others)
+
+
+def unfit_text(number: int) -> Text:
+    """The number of candidates that do not apply."""
+    return Text(f"Not applicable: {counted(number, 'candidate')}; `--dry-run` and the report say why", DIM)
+
+
+def reasons_view(title: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
+    """Candidates with the reasons why they were not measured."""
+    table = plain_table("candidate", "reason", text=1)
+    table.columns[1].justify, table.columns[1].no_wrap = "left", False
+    for name, reason in rows:
+        table.add_row(name, Text(reason, DIM))
+    return titled(title, "", table)
+
+
+def search_view(report: SearchReport, *, width: int) -> RenderableType:
+    """A search: why one won, and every candidate."""
+    return Group(*spaced(_parts(report, width)))
+
+
+def _parts(report: SearchReport, width: int) -> Iterator[RenderableType]:
+    yield Text.assemble(("Search", HEAD), "  ", (report.why, GOOD if report.winner else BAD))
+    kept = f", {report.kept} kept from an earlier search" if report.kept else ""
+    detail = f"{report.call}, {report.machine}; {minutes(report.seconds)} of {minutes(report.budget)}{kept}"
+    yield titled("Candidates", f"{detail}; {report.ended}", fitting(_table_of(report), list(COLUMNS), SPARE, width))
+    missed = [(row.name, row.reason) for row in report.measured if row.reason and not row.is_within]
+    if missed:
+        yield reasons_view("Out of bounds", missed)
+    others = [
+        (row.name, f"{row.state}: {row.reason}") for row in report.candidates if row.state in ("refused", "not tried")
+    ]
+    if others:
+        yield reasons_view("Not measured", others)
+    yield unfit_text(sum(row.state == "not applicable" for row in report.candidates))
+
+
+def _table_of(report: SearchReport) -> Callable[[Sequence[str]], Table]:
+    def table_of(columns: Sequence[str]) -> Table:
+        table = plain_table("", "candidate", *columns, "verdict", text=2)
+        for row in report.measured:
+            name = Text(row.name, "bold" if row.name == report.winner else "" if row.is_within else DIM)
+            told = "wins" if row.name == report.winner else row.verdict if row.is_within else "out of bounds"
+            cells = (COLUMNS[column](row) for column in columns)
+            table.add_row(str(row.number), name, *cells, Text(told, GOOD if told == "wins" else STYLES.get(told, "")))
+        table.columns[-1].justify = "left"
+        return table
+
+    return table_of
+
+
+def found_text(row: SearchCandidate) -> str:
+    """The result of a trial, in a line."""
+    if row.state != "measured":
+        return f"{row.name}  {row.state}: {row.reason}"
+    speed = "" if row.speed is None or row.rank == 0 else f"  {speedup(row.speed)}"
+    time = "" if row.seconds is None else f"  {seconds(row.seconds)}"
+    return f"{row.name}{speed}{time}{'' if row.is_within else f'  out of bounds: {row.reason}'}"
+
+
+def lead_text(leader: SearchCandidate | None) -> str:
+    """The leader, in a few words."""
+    if leader is None:
+        return ""
+    return f"{leader.name} leads" + (f" with {leader.speed.value:.2f}x" if leader.speed and leader.rank else "")

@@ -1,0 +1,179 @@
+"""The request of a search for the best candidate; checked before PyTorch is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.options import option, options_of, require_values
+from thunder_core.foundation.options.amount import bytes_of
+from thunder_core.foundation.options.duration import parse_duration
+from thunder_core.foundation.plugins import unknown_name
+from thunder_core.workflow.pipeline.request.request import Request
+
+SEARCH = "Search"  # under which its options stand in the help
+OBJECTIVES = ("latency", "throughput", "memory", "size")
+USUAL_SECONDS = 300.0  # of `thunder bench --candidates`
+TIME_FIX = "set {} to a time above zero, such as 90s, 10m or 1h"
+LONGEST = 7 * 24 * 3600.0  # seconds
+# Options that the search sets itself, or that leave nothing to measure.
+CHOSEN = (
+    "recipe",
+    "options",
+    "add_transform",
+    "add_executor",
+    "compiler",
+    "trust_recipe",
+    "strict",
+    "force_slow",
+    "target",
+    "validate",
+    "benchmark",
+    "calibrate",
+    "skip_layers",
+)
+
+
+def search_seconds(option: str, text: object) -> float:
+    """The seconds of `90s`, `10m` or `1h`; raises `BadOption` for anything else."""
+    try:
+        return parse_duration(option, text)
+    except BadOption as error:
+        raise BadOption(error.what, fix=TIME_FIX.format(option)) from None
+
+
+def require_time(option: str, seconds: float) -> None:
+    """Raise `BadOption` for no time at all, or more than a week."""
+    if not 0 < seconds <= LONGEST:
+        how = "leaves no time" if seconds <= 0 else "is more than a week"
+        raise BadOption(f"{option} {how}", fix=TIME_FIX.format(option))
+
+
+def require_objective(_: str, name: str) -> None:
+    """Raise `UnknownName` for an objective that does not exist."""
+    if name not in OBJECTIVES:
+        raise unknown_name("objective", name, OBJECTIVES)
+
+
+def require_finite(option: str, value: float) -> None:
+    """Raise `BadOption` for a bound that is NaN."""
+    if value != value:
+        raise BadOption(f"{option} is NaN", fix=f"set {option} to a number")
+
+
+def require_bytes(option: str, number: int) -> None:
+    """Raise `BadOption` for less than a byte."""
+    if number < 1:
+        raise BadOption(f"{option} is {number}", fix=f"set {option} to a size such as 500MiB or 8GiB")
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """The time of a search, its objective and its bounds; `search` None is no search.
+
+    A `fresh` search ignores what earlier searches have kept.
+    """
+
+    search: float | None = option(
+        None,
+        metavar="TIME",
+        panel=SEARCH,
+        parse=search_seconds,
+        check=require_time,
+        help="Time to try recipes, dtypes and numbers of threads in, such as 10m. The best one within the bounds wins. "
+        "The same command goes on where an earlier search stopped.",
+    )
+    objective: str = option(
+        "latency",
+        metavar="NAME",
+        panel=SEARCH,
+        check=require_objective,
+        completion="objectives",
+        help="Objective of the search: latency, throughput, memory or size. Memory is that of the weights and of a "
+        "call, size that of the weights",
+    )
+    max_kl: float | None = option(
+        None,
+        float,
+        metavar="X",
+        panel=SEARCH,
+        least=0,
+        check=require_finite,
+        help="Largest KL divergence of the logits from those of eager PyTorch, in nats",
+        default_text="what each recipe allows",
+    )
+    min_top1: float | None = option(
+        None,
+        float,
+        metavar="X",
+        panel=SEARCH,
+        least=0,
+        most=1,
+        check=require_finite,
+        help="Smallest top-1 agreement with eager PyTorch, 0 to 1",
+        default_text="what each recipe allows",
+    )
+    max_error: float | None = option(
+        None,
+        float,
+        metavar="X",
+        panel=SEARCH,
+        least=0,
+        check=require_finite,
+        help="Largest relative error of an output, compared with eager PyTorch",
+        default_text="what each recipe allows",
+    )
+    max_memory: int | None = option(
+        None,
+        metavar="SIZE",
+        panel=SEARCH,
+        parse=bytes_of,
+        check=require_bytes,
+        help="Most memory for the weights and the peak of a call, such as 8GiB.",
+    )
+    fresh: bool = option(False, bool, panel=SEARCH, help="Measure again what earlier searches have kept.")
+
+    @property
+    def in_vain(self) -> list[str]:
+        """The options that were given, besides the time."""
+        stated = options_of(SearchRequest)
+        return [stated[one.name].flag for one in fields(self) if one.name != "search" and self._is_given(one)]
+
+    def _is_given(self, one: Any) -> bool:
+        return bool(getattr(self, one.name) != one.default)
+
+
+def check_search(search: SearchRequest, request: Request) -> None:
+    """Raise for values that cannot be, for bounds without a search, and for what the search chooses itself."""
+    require_values(search)
+    if search.search is None:
+        if search.in_vain:
+            raise BadOption(f"{', '.join(search.in_vain)} is for a search", fix="add --search 10m, or leave it out")
+        return
+    stated, usual = options_of(Request), Request()
+    for name in CHOSEN:
+        if getattr(request, name) != getattr(usual, name):
+            raise BadOption(
+                f"--search and {stated[name].flag} exclude each other: {reason_against(name)}",
+                fix="leave out one of the two",
+            )
+    refuse_unknown_loss(search, request)
+
+
+def reason_against(name: str) -> str:
+    """The reason why a search does not take a setting of a request, in words."""
+    needed = {"validate": "each candidate is validated", "benchmark": "each candidate is measured"}
+    here = {"target": "candidates are measured on this machine"}
+    return {**needed, **here}.get(name, "the search chooses the recipe and its options")
+
+
+def refuse_unknown_loss(search: SearchRequest, request: Request) -> None:
+    """Raise `BadOption` for a bound of what training does not lose: its gradients are compared with eager's."""
+    bounds = {"--max-kl": search.max_kl, "--min-top1": search.min_top1, "--max-error": search.max_error}
+    given = [name for name, bound in bounds.items() if bound is not None]
+    if given and request.train:
+        raise BadOption(
+            f"{', '.join(given)} and --train exclude each other: gradients are validated, and nothing is quantized",
+            fix="leave out one of the two",
+        )

@@ -1,0 +1,24 @@
+"""The search for the best candidate: sums of recipes, dtypes and threads, each measured in a process of its own.
+
+The names below are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thunder_core.foundation import plugins
+
+if TYPE_CHECKING:
+    from thunder_core.workflow.recipe_search.module_search import FoundModule, search
+    from thunder_core.workflow.recipe_search.request_search import RequestSearch
+
+HOMES = {
+    "FoundModule": "module_search",
+    "RequestSearch": "request_search",
+    "search": "module_search",
+}
+
+__all__ = ["FoundModule", "RequestSearch", "search"]
+
+__getattr__ = plugins.lazy_face(__name__, HOMES)

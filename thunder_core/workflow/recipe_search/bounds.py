@@ -1,0 +1,57 @@
+"""The bounds of a search, and by how much a candidate misses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from thunder_core.workflow.report.number_format import size, times
+from thunder_core.workflow.report.search import SearchBounds
+
+
+@dataclass(frozen=True)
+class CandidateCost:
+    """The loss and the memory of a candidate; None where one is not known."""
+
+    kl: float | None = None
+    top1: float | None = None
+    error: float | None = None
+    memory: int | None = None
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A bound that a candidate misses: in words, and how many times as much as allowed it is (infinite: unknown)."""
+
+    words: str
+    factor: float
+
+
+def misses(bounds: SearchBounds, cost: CandidateCost) -> Iterator[Miss]:
+    """Every bound that a candidate misses; what is not known is no proof that a bound is met."""
+    at_most = (
+        ("KL divergence", bounds.max_kl, cost.kl, lambda value: f"{value:.3g} nats"),
+        ("relative error", bounds.max_error, cost.error, lambda value: f"{value:.3g}"),
+        ("memory", bounds.max_memory, cost.memory, size),
+    )
+    for name, bound, value, words in at_most:
+        if bound is not None and (value is None or not value <= bound):
+            yield _over(name, bound, value, words)
+    if bounds.min_top1 is not None and (cost.top1 is None or not cost.top1 >= bounds.min_top1):
+        yield _under("top-1 agreement", bounds.min_top1, cost.top1)
+
+
+def _over(name: str, bound: float, value: float | None, words: object) -> Miss:
+    if value is None:
+        return Miss(f"its {name} is not known", float("inf"))
+    told = words if callable(words) else str
+    factor = value / bound if bound else float("inf")
+    more = f", {times(factor)} as much" if bound else ""
+    return Miss(f"its {name} is {told(value)}, and at most {told(bound)} is allowed{more}", factor)
+
+
+def _under(name: str, bound: float, value: float | None) -> Miss:
+    if value is None:
+        return Miss(f"its {name} is not known", float("inf"))
+    factor = (1 - value) / (1 - bound) if bound < 1 else float("inf")
+    return Miss(f"its {name} is {value:.3%}, and at least {bound:.3%} is required", factor)

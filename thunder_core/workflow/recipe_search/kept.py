@@ -1,0 +1,85 @@
+"""Results of trials that are kept in the cache folder, so that a search goes on where another one stopped.
+
+There is a folder for each model, machine and set of versions, and in it a file for each candidate. A file is written as
+a whole, so that several searches may use one folder; one that cannot be read counts as none.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import transformers
+from pydantic import ValidationError as Malformed
+
+from thunder_core.backend.cache.place import cache_folder
+from thunder_core.foundation.package import __version__
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.foundation.storage.file import write_whole
+from thunder_core.foundation.storage.plain_file import read_plain
+from thunder_core.workflow.benchmark.machine import machine_name
+from thunder_core.workflow.recipe_search.candidate import Candidate
+from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
+from thunder_core.workflow.validation.report_facts import ReportFacts
+
+FOLDER = "searches"
+MOST_BYTES = 16 << 20  # of a file
+
+
+class KeptTrial(ReportFacts):
+    """The content of a file: what is known of a candidate, and its name for people."""
+
+    candidate: str
+    facts: TrialFacts | None = None
+    refusal: TrialRefusal | None = None
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result depends on."""
+    return {
+        "thunder": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+    }
+
+
+@dataclass(frozen=True)
+class KeptTrials:
+    """The kept results for one model, task, machine and set of versions."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, facts: Mapping[str, object], device: torch.device) -> KeptTrials:
+        """The results for a model and a task, which the facts describe, on this machine."""
+        described = {**facts, **versions(), "machine": machine_name(device)}
+        text = json.dumps(described, sort_keys=True, default=str)
+        return cls(cache_folder() / FOLDER / digest_of(text.encode()))
+
+    def get(self, candidate: Candidate) -> TrialFacts | TrialRefusal | None:
+        """The kept result of a candidate; None where there is none."""
+        try:
+            found = KeptTrial.model_validate_json(read_plain(self._file(candidate), MOST_BYTES))
+        except (OSError, Malformed):
+            return None
+        return found.facts or found.refusal
+
+    def keep(self, candidate: Candidate, result: TrialFacts | TrialRefusal) -> None:
+        """Keep what is known of a candidate, unless it may be different another time; a full disk keeps nothing."""
+        if isinstance(result, TrialRefusal) and result.passing:
+            return
+        refusal, facts = (result, None) if isinstance(result, TrialRefusal) else (None, result)
+        kept = KeptTrial(candidate=candidate.name, facts=facts, refusal=refusal)
+        with suppress(OSError):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(self._file(candidate), kept.model_dump_json(indent=1))
+
+    def _file(self, candidate: Candidate) -> Path:
+        text = json.dumps(asdict(candidate), sort_keys=True, default=str)
+        return self.folder / f"{digest_of(text.encode())[:32]}.json"

@@ -1,0 +1,252 @@
+"""The trial of a candidate of a model that a request names: the pipeline's own steps, but for writing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.options.generation_lengths import Prompts
+from thunder_core.workflow.benchmark import BenchmarkReport, measure, threads_in_use
+from thunder_core.workflow.benchmark.timing import peak_of
+from thunder_core.workflow.models.folder.weight_bytes import LARGE
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.models.request.mode import put_into_mode
+from thunder_core.workflow.pipeline.generation.generation_calls import inputs_of
+from thunder_core.workflow.pipeline.generation.generation_speed import Contender, measure_generation, timed_tokens
+from thunder_core.workflow.pipeline.optimization import Workflow, opened_workflow, surroundings
+from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.session.build_report import Results
+from thunder_core.workflow.pipeline.session.clock import StageClock
+from thunder_core.workflow.pipeline.session.planning import Plan, plan
+from thunder_core.workflow.pipeline.session.progress import Unwatched
+from thunder_core.workflow.pipeline.session.session import Session, open_model
+from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate
+from thunder_core.workflow.recipe_search.loss import Loss, loss_between
+from thunder_core.workflow.recipe_search.order import Order
+from thunder_core.workflow.recipe_search.rounds import clock_in_words, rounds_for, timer_of
+from thunder_core.workflow.recipe_search.trial_facts import TrialFacts
+from thunder_core.workflow.validation.quality import bytes_of
+
+WARMUP = 2
+GENERATION_WARMUP = 0  # each contender has generated once before
+
+
+@dataclass(frozen=True)
+class RequestSubject:
+    """A model by the request for it, whose recipe is the one that the candidates add to."""
+
+    request: Request
+
+    def try_candidate(self, order: Order) -> TrialFacts:
+        """Load, compile, validate and measure a candidate; raises what the pipeline raises."""
+        began = time.perf_counter()
+        planned = plan(request_of(order, self.request))
+        clock = StageClock(Unwatched())
+        with surroundings(planned, clock):
+            planned, workflow, quality = opened_workflow(planned, clock)
+            trial = Trial(order, planned, workflow, self.request)
+            with workflow.ready():
+                facts = trial.facts()
+        skipped = quality.skipped if quality is not None else order.skipped
+        return facts.model_copy(update={"skipped": skipped, "took": time.perf_counter() - began})
+
+
+def request_of(order: Order, base: Request) -> Request:
+    """The request of a trial: it measures by itself, and a later one neither validates nor looks for layers to skip."""
+    request = replace(order.candidate.request(base), benchmark=False)
+    if order.first and not order.candidate.is_eager:
+        return request
+    request = replace(request, validate=False, skip_layers="", evaluate=None)
+    return replace(request, options={**request.options, **skip_options(order)})
+
+
+def skip_options(order: Order) -> dict[str, str]:
+    """The recipe's option that leaves layers in float, as the first trial has found them."""
+    return {f"{order.candidate.recipes[-1]}.skip": ",".join(order.skipped)} if order.skipped else {}
+
+
+@dataclass(eq=False)
+class Trial:
+    """A candidate that is loaded, beside eager PyTorch with the model that the request names."""
+
+    order: Order
+    plan: Plan
+    workflow: Workflow
+    base: Request
+
+    @property
+    def candidate(self) -> Candidate:
+        """The candidate that is tried."""
+        return self.order.candidate
+
+    @property
+    def session(self) -> Session:
+        """The session of the candidate."""
+        return self.workflow.session
+
+    @cached_property
+    def eager(self) -> Session:
+        """The session of the model that the candidate is compared with: in another dtype, a model of its own."""
+        if self.candidate.dtype is None:
+            original: Any = self.session.original
+            return replace(self.session, loaded=replace(self.session.loaded, model=original, original=None))
+        planned = plan(self.base)
+        session = open_model(planned.prepared, planned.purpose)
+        put_into_mode(session.model, train=self.base.train)
+        return session
+
+    def facts(self) -> TrialFacts:
+        """The times and, of the first trial, the loss and the memory."""
+        if self.candidate.is_eager:
+            return self._facts_of_eager()
+        program = self.workflow.acquire()
+        results = self.workflow.results(program)
+        report = self._measured({EAGER: self.eager, OURS: self.session})
+        times = {one.name: one.seconds for one in report.candidates}
+        facts = self._times(times[EAGER], times[OURS], report)
+        if not self.order.first:
+            return facts
+        loss = self._loss(results)
+        return facts.model_copy(update={**vars(loss), **self._bytes(self.session, self.session.compiled)})
+
+    def _times(self, eager: tuple[float, ...], ours: tuple[float, ...], report: BenchmarkReport) -> TrialFacts:
+        clock = clock_in_words(self.session.device, self._other_threads)
+        stated = {"asked": self.order.rounds, "machine": report.machine, "call": f"{call_in_words(report)}{clock}"}
+        return TrialFacts.model_validate({"eager": eager, "ours": ours, **stated})
+
+    def _facts_of_eager(self) -> TrialFacts:
+        report = self._measured({EAGER: self.eager})
+        seconds, call = report.first.seconds, self._call(self.eager)
+        loss = Loss() if self.base.train else loss_between(call, call, self._numbers)
+        facts = self._times(seconds, seconds, report)
+        return facts.model_copy(update={**vars(loss), **self._bytes(self.eager, self.eager.model)})
+
+    def _loss(self, results: Results) -> Loss:
+        """The loss of the candidate, compared with eager PyTorch; unknown for a step of training."""
+        if self.base.train:
+            return Loss()
+        compiled = self.session.compiled if self.plan.generation is None else None
+        ours = self._call(self.session, compiled)
+        loss = loss_between(self._call(self.eager), ours, self._numbers, self.candidate.bound)
+        generation = results.generation
+        if generation is None:
+            return loss
+        divergence = max(one.mean_divergence for one in generation.prompts)
+        agreement = generation.equal / max(generation.tokens, 1)
+        return replace(loss, kl=max(loss.kl or 0.0, divergence), top1=min(loss.top1 or 1.0, agreement))
+
+    @property
+    def _numbers(self) -> list[int]:
+        """The numbers of the inputs that the loss is measured on, which were not traced."""
+        numbers, _ = self.plan.purpose.numbers_to_validate_on(
+            self.session.loaded, batch=self.plan.size.batch, seq=self.plan.size.seq, wanted=self.base.inputs
+        )
+        return numbers
+
+    def _call(self, session: Session, function: Callable[..., Any] | None = None) -> Callable[[int], object]:
+        """A call of a session's model, or of a function, on the inputs of a number."""
+        call = session.call_of(function or session.model)
+        return lambda number: call(**session.inputs(self.plan.size, number))
+
+    def _measured(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
+        """The times of the sessions in turn; the first one runs the model itself, the second one what is compiled."""
+        if self.plan.generation is not None:
+            return self._measured_generation(sessions)
+        size = self._size
+        calls = {}
+        for name, session in sessions.items():
+            function = session.compiled if name == OURS else session.model
+            calls[name] = self._with_threads(name, partial(session.call_of(function), **session.inputs(size)))
+        return measure(
+            calls,
+            runs=rounds_for(calls, self.order.rounds),
+            warmup=WARMUP,
+            device=self.session.device,
+            release=self.session.release,
+            configuration=self.eager.configuration(size),
+            seconds=self.base.benchmark_budget,
+            timer=timer_of(self.session.device, self._other_threads),
+        )
+
+    def _measured_generation(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
+        assert self.plan.generation is not None
+        models = {name: one.compiled if name == OURS else one.model for name, one in sessions.items()}
+        return measure_generation(
+            {name: Contender(model) for name, model in models.items()},
+            inputs_of(self.session, self._prompts, self.session.seed),
+            self.plan.generation.new_tokens,
+            runs=self.order.rounds,
+            warmup=GENERATION_WARMUP,
+            device=self.session.device,
+            memory=False,
+            seconds=self.base.benchmark_budget,
+            timer=timer_of(self.session.device, self._other_threads),
+        )
+
+    def _with_threads(self, name: str, call: Callable[[], object]) -> Callable[[], object]:
+        """The call with the number of threads that eager PyTorch has without the candidate."""
+        if name != EAGER or self.candidate.threads is None:
+            return call
+        threads = self.base.threads or default_threads()
+
+        def with_threads() -> object:
+            with threads_in_use(threads):
+                return call()
+
+        return with_threads
+
+    @property
+    def _other_threads(self) -> int | None:
+        """The number of threads of eager PyTorch or of the candidate, where both are not the same."""
+        own, usual = self.candidate.threads, self.base.threads or default_threads()
+        return max(own, usual) if own is not None else None
+
+    def _bytes(self, session: Session, model: Any) -> dict[str, int | None]:
+        """The bytes of the weights, and with them those of a call at its peak."""
+        size = bytes_of(session.model)
+        peak = peak_of(self._whole_call(session, model, size), session.device, on_host=True)
+        return {"size": size, "memory": None if peak is None else size + peak}
+
+    def _whole_call(self, session: Session, model: Any, size: int) -> Callable[[], object]:
+        """The call whose peak is counted; of generation by a large model, whose events fill memory, the first token."""
+        session.release()
+        if self.plan.generation is None:
+            return partial(session.call_of(model), **session.inputs(self._size))
+        tokens = self.plan.generation.new_tokens if size < LARGE else 1
+        prompt = inputs_of(session, self._prompts, session.seed)
+        return lambda: timed_tokens(Contender(model), prompt, tokens)
+
+    @property
+    def _size(self) -> InputSize:
+        """The size at which is measured: of a range of batches the smallest one for latency, and else the largest."""
+        ends = self.base.dynamic.get("batch")
+        if ends is None:
+            return self.plan.size
+        return self.plan.size._replace(batch=ends[0] if self.order.objective == "latency" else ends[1])
+
+    @property
+    def _prompts(self) -> Prompts:
+        assert self.plan.generation is not None
+        largest = self.plan.generation.largest
+        return largest._replace(batch=1) if self.order.objective == "latency" else largest
+
+
+def default_threads() -> int:
+    """The number of threads that PyTorch chooses by itself, or that the environment names."""
+    return FIRST_THREADS
+
+
+def call_in_words(report: BenchmarkReport) -> str:
+    """The call that was timed, with its size."""
+    configuration = report.configuration
+    size = configuration.get("size", configuration.get("seq", ""))
+    return f"{report.call} {configuration.get('batch', '')} x {size}"
+
+
+FIRST_THREADS = torch.get_num_threads()  # as the process began, before a candidate's own number was set

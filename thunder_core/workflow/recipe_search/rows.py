@@ -1,0 +1,94 @@
+"""The rows of a search's table: every candidate with what was found out about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from thunder_core.workflow.recipe_search.bounds import CandidateCost, misses
+from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
+from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
+from thunder_core.workflow.report.search import SearchBounds, SearchCandidate
+
+FEW_LAYERS = 3
+NOT_TRIED = "the time ended before"
+
+
+def rows_of(
+    candidates: Sequence[Candidate],
+    excluded: Sequence[Excluded],
+    results: Mapping[Candidate, TrialFacts | TrialRefusal],
+    bounds: SearchBounds,
+) -> tuple[SearchCandidate, ...]:
+    """The rows in the order of trials, those that do not apply last; the ones on the Pareto front are marked."""
+    rows = [*_tried(candidates, results, bounds)]
+    rows += [
+        _named(
+            one.candidate, len(rows) + place, state="not applicable", reason=one.reason, least_memory=one.least_memory
+        )
+        for place, one in enumerate(excluded, start=1)
+    ]
+    front = front_of(rows)
+    return tuple(row.model_copy(update={"is_on_front": row.number in front}) for row in rows)
+
+
+def _named(candidate: Candidate, number: int, **facts: object) -> SearchCandidate:
+    stated = {
+        "number": number,
+        "name": candidate.name,
+        "recipes": () if candidate.is_eager else candidate.recipes,
+        "settings": candidate.settings,
+        "rank": candidate.rank,
+    }
+    return SearchCandidate.model_validate({**stated, **facts})
+
+
+def _tried(
+    candidates: Sequence[Candidate], results: Mapping[Candidate, TrialFacts | TrialRefusal], bounds: SearchBounds
+) -> Iterator[SearchCandidate]:
+    for number, candidate in enumerate(candidates, start=1):
+        result = results.get(candidate)
+        if result is None:
+            yield _named(candidate, number, state="not tried", reason=NOT_TRIED)
+        elif isinstance(result, TrialRefusal):
+            state = "not tried" if result.timed_out else "refused"
+            yield _named(candidate, number, state=state, reason=result.reason)
+        else:
+            yield _measured(candidate, number, result, bounds)
+
+
+def _measured(candidate: Candidate, number: int, facts: TrialFacts, bounds: SearchBounds) -> SearchCandidate:
+    missed = [miss.words for miss in misses(bounds, CandidateCost(facts.kl, facts.top1, facts.error, facts.memory))]
+    skipped = [kept_in_words(facts.skipped)] if facts.skipped else []
+    return _named(
+        candidate,
+        number,
+        state="measured",
+        reason="; ".join(missed or skipped),
+        speed=facts.speed,
+        seconds=facts.measured.median,
+        rounds=len(facts.ours),
+        verdict=facts.verdict,
+        error=facts.error,
+        kl=facts.kl,
+        top1=facts.top1,
+        memory=facts.memory,
+        size=facts.size,
+        is_within=not missed,
+    )
+
+
+def kept_in_words(layers: Sequence[str]) -> str:
+    """The layers that were left in float: the names of a few, or their number."""
+    if len(layers) <= FEW_LAYERS:
+        return f"kept in float: {', '.join(layers)}"
+    return f"{len(layers)} layers kept in float, {layers[0]} first"
+
+
+def front_of(rows: Sequence[SearchCandidate]) -> set[int]:
+    """The numbers of the measured candidates of which no other is both as fast and as near to eager, or better."""
+    points = {row.number: (row.speed.value, -(row.loss or 0.0)) for row in rows if row.speed is not None}
+    return {
+        number
+        for number, point in points.items()
+        if not any(other != point and other[0] >= point[0] and other[1] >= point[1] for other in points.values())
+    }

@@ -1,0 +1,90 @@
+"""The findings of trials of one candidate: plain data, which a process hands over and the cache keeps."""
+
+from __future__ import annotations
+
+from thunder_core.workflow.benchmark.interval import Interval
+from thunder_core.workflow.benchmark.report import BenchmarkCandidate
+from thunder_core.workflow.benchmark.statistics import EXACTLY_ONE, describe_candidate
+from thunder_core.workflow.benchmark.verdict import verdict_of
+from thunder_core.workflow.recipe_search.bounds import CandidateCost
+from thunder_core.workflow.recipe_search.halving import CandidateFinding
+from thunder_core.workflow.validation.report_facts import ReportFacts
+
+
+class TrialFacts(ReportFacts):
+    """The results of trials of one candidate: the times of all rounds, the loss and the memory."""
+
+    eager: tuple[float, ...]
+    """The seconds of eager PyTorch in each round, of all processes one behind the other."""
+    ours: tuple[float, ...]
+    """The seconds of the candidate in the same rounds; for eager PyTorch itself the same."""
+    asked: int = 0
+    """The rounds that were asked for; fast calls get more, and slow ones fewer where their time is limited."""
+    machine: str = ""
+    call: str = ""
+    error: float | None = None
+    kl: float | None = None
+    top1: float | None = None
+    memory: int | None = None
+    size: int | None = None
+    skipped: tuple[str, ...] = ()
+    """The layers that were left in float."""
+    has_logits: bool = False
+    took: float = 0.0
+    """The seconds of the first trial, from the start of its process to its end."""
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether it is eager PyTorch that was tried."""
+        return self.eager == self.ours
+
+    @property
+    def measured(self) -> BenchmarkCandidate:
+        """The figures of the candidate beside eager PyTorch."""
+        return describe_candidate("", self.ours, self.ours if self.is_eager else self.eager, self.memory)
+
+    @property
+    def speed(self) -> Interval:
+        """The speed as a multiple of eager PyTorch's."""
+        return EXACTLY_ONE if self.is_eager else self.measured.speedup
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the speed; empty for eager PyTorch."""
+        if self.is_eager:
+            return ""
+        first = describe_candidate("", self.eager, self.eager, None)
+        return verdict_of(self.speed, len(self.ours), first, self.measured)
+
+    def followed_by(self, later: TrialFacts) -> TrialFacts:
+        """These facts with the rounds of a later process, whose memory and loss are the same."""
+        times = {"eager": self.eager + later.eager, "ours": self.ours + later.ours}
+        return self.model_copy(update={**times, "asked": self.asked + later.asked})
+
+    def finding(self, objective: str) -> CandidateFinding:
+        """The facts, as far as the decision for an objective looks at them."""
+        cost, rounds = CandidateCost(self.kl, self.top1, self.error, self.memory), min(self.asked, len(self.ours))
+        bytes_taken = {"memory": self.memory, "size": self.size}
+        if objective not in bytes_taken:
+            return CandidateFinding(self.speed, rounds, exact=self.is_eager, cost=cost)
+        taken = bytes_taken[objective]
+        if taken is None:
+            return CandidateFinding(reason=f"its {objective} is not known")
+        score = Interval(value=-taken, low=-taken, high=-taken)
+        return CandidateFinding(score, rounds, exact=True, cost=cost)
+
+
+class TrialRefusal(ReportFacts):
+    """The reason why a candidate is refused; one that is `passing` may be gone another time."""
+
+    reason: str
+    passing: bool = False
+    timed_out: bool = False
+    code: str = ""
+    fix: str = ""
+    status: int = 0
+
+    @property
+    def finding(self) -> CandidateFinding:
+        """The refusal, as the decision looks at it."""
+        return CandidateFinding(reason=self.reason, passing=self.passing)

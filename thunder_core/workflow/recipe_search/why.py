@@ -1,0 +1,88 @@
+"""The result of a search in one sentence: why the winner won or, where nobody did, who came nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from thunder_core.foundation.errors import BoundMissed
+from thunder_core.workflow.benchmark.interval import Interval
+from thunder_core.workflow.recipe_search.bounds import CandidateCost, Miss, misses
+from thunder_core.workflow.recipe_search.candidate import Candidate
+from thunder_core.workflow.report.number_format import size, times
+from thunder_core.workflow.report.search import End, SearchCandidate, SearchReport
+
+
+def speed_in_words(speed: Interval) -> str:
+    """A speed-up with its interval: `1.80x [1.78, 1.82]`."""
+    return f"{times(speed.value)} [{times(speed.low)} to {times(speed.high)}]"
+
+
+def _speed(row: SearchCandidate) -> str:
+    if row.rank == 0 or row.speed is None:
+        return "eager PyTorch's own speed"
+    return f"{speed_in_words(row.speed)} the speed of eager PyTorch"
+
+
+FIGURES: Mapping[str, Callable[[SearchCandidate], str]] = {
+    "latency": _speed,
+    "throughput": _speed,
+    "memory": lambda row: f"{size(row.memory or 0)} for weights and a call",
+    "size": lambda row: f"{size(row.size or 0)} of weights",
+}
+SHORT: Mapping[str, Callable[[SearchCandidate], str]] = dict.fromkeys(
+    ("latency", "throughput"), lambda row: times(row.speed.value) if row.speed else ""
+)
+SCORES: Mapping[str, Callable[[SearchCandidate], float]] = {
+    "latency": lambda row: row.speed.value if row.speed else 0.0,
+    "throughput": lambda row: row.speed.value if row.speed else 0.0,
+    "memory": lambda row: -(row.memory or 0),
+    "size": lambda row: -(row.size or 0),
+}
+
+
+def reason_in_words(rows: Sequence[SearchCandidate], winner: Candidate, objective: str, end: End) -> str:
+    """The reason why the winner won, in one sentence."""
+    won = next(row for row in rows if row.name == winner.name)
+    score, figure, short = SCORES[objective], FIGURES[objective], SHORT.get(objective, FIGURES[objective])
+    within = sorted((row for row in rows if row.is_within and row is not won), key=score, reverse=True)
+    better = [row for row in within if score(row) > score(won)]
+    told = f"{won.name} wins with {figure(won)}"
+    if better:
+        reason = f"{better[0].name} ({short(better[0])}) {_why_not(better[0], won)}"
+    elif within:
+        reason = f"the next one within the bounds is {within[0].name} ({short(within[0])})"
+    else:
+        reason = "no other candidate is within the bounds"
+    ended = {"decided": "", "out of time": "; the time ended before more rounds", "interrupted": "; Ctrl-C ended it"}
+    return f"{told}: {reason}{ended[end]}."
+
+
+def _why_not(row: SearchCandidate, won: SearchCandidate) -> str:
+    if row.rank > won.rank:
+        return f"cannot be told from it, and {won.name} is simpler"
+    return "cannot be told from it, or has too wide an interval"
+
+
+def bound_missed(report: SearchReport) -> BoundMissed:
+    """The error for a search that nobody wins: the nearest candidate, and by how much it misses a bound."""
+    estimated = [row for row in report.candidates if row.least_memory is not None]
+    nearest = min((*report.measured, *estimated), key=lambda row: _worst(report, row).factor, default=None)
+    if nearest is None:
+        what = "no candidate could be measured"
+    else:
+        what = f"the nearest is {nearest.name}: {_worst(report, nearest).words}"
+    error = BoundMissed(
+        f"no candidate is within the bounds; {what}; nothing was written",
+        fix="allow more, or take a smaller model; the report of --json has every candidate",
+    )
+    error.report = report
+    return error
+
+
+def _worst(report: SearchReport, row: SearchCandidate) -> Miss:
+    """The bound that a candidate misses most; one of none, where its speed alone is not settled."""
+    if row.least_memory is not None:
+        factor = row.least_memory / (report.bounds.max_memory or 1)
+        return Miss(f"{row.reason}, {times(factor)} as much", factor)
+    found = misses(report.bounds, CandidateCost(row.kl, row.top1, row.error, row.memory))
+    return max(found, key=lambda miss: miss.factor, default=Miss("its speed varies too much", 1.0))

@@ -1,0 +1,58 @@
+"""The process of one trial: `python -m thunder_core.workflow.recipe_search.worker FOLDER`.
+
+The folder holds the order; the result is written there as a whole. The process ends with the one that began it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from thunder_core.foundation.errors import ThunderError
+from thunder_core.foundation.storage.file import write_whole
+from thunder_core.workflow.recipe_search.order_format import read_order
+from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
+
+RESULT, PATHS, OUTPUT = "result.json", "paths.json", "output.txt"
+END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
+LASTING = frozenset({2, 4, 8})  # exit statuses of refusals that are the same on another day
+
+
+def main(folder: Path) -> None:
+    """Carry out the order in a folder, and write its result there."""
+    end_with_parent()
+    sys.path[:] = json.loads((folder / PATHS).read_text(encoding="utf-8"))
+    result = result_of(folder)
+    kind = "facts" if isinstance(result, TrialFacts) else "refusal"
+    write_whole(folder / RESULT, f'{{"{kind}": {result.model_dump_json()}}}')
+
+
+def end_with_parent() -> None:
+    """Have the system kill this process when the process that began it ends, however it ends."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(END_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() == 1:  # it has ended already
+        sys.exit(1)
+
+
+def result_of(folder: Path) -> TrialFacts | TrialRefusal:
+    """The facts that carrying out an order gives, or the reason why the candidate is refused."""
+    try:
+        return read_order(folder).carry_out()
+    except ThunderError as error:
+        lasts = error.status in LASTING
+        reason = f"{error.code} {error.what}"
+        return TrialRefusal(reason=reason, passing=not lasts, code=error.code, fix=error.fix, status=error.status)
+    except Exception as error:
+        traceback.print_exc()
+        return TrialRefusal(reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}", passing=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
