@@ -23,13 +23,21 @@ from thunder_core.backend.runtime.refusals import (
     number_refused,
     refusal_reason,
     refused_sizes_of_one,
-    require_few_values,
+    too_many_values,
 )
-from thunder_core.backend.runtime.retraces import Retraces, subject_name
+from thunder_core.backend.runtime.retraces import Retraces, is_line_of, subject_name, warn_of
 from thunder_core.backend.runtime.selector import Selector
 from thunder_core.backend.runtime.tracers import require_no_tracer
 from thunder_core.backend.runtime.transformed import TransformedCall, is_within_transforms, transformed_state
-from thunder_core.foundation.errors import ArtifactError, Bug, CannotReplay, DataDependent, WrongInputs
+from thunder_core.foundation.errors import (
+    ArtifactError,
+    Bug,
+    CannotReplay,
+    DataDependent,
+    OperationFailed,
+    ThunderError,
+    WrongInputs,
+)
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.tracing.capture.fakes.fake import Uninitialized
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
@@ -74,6 +82,7 @@ class Specializations:
     The `options` say when a program may be made. By what was `observed`, a number or a size that was another one at a
     later call, such as a learning rate or a length, is symbolic from then on. With `uses_callers_settings` it was
     compiled without settings of its own, and a traced program that calls it inlines it by the settings of that program.
+    Where it `is_eager`, calls that no program takes are made in eager PyTorch.
     `derivative_of` is the compiled function that it is a derivative of, or None. `transformed` are those of what the
     function is within transforms of torch.func, by their names. `of_forward` are those of a module's
     `forward`, as its methods call it, and `inner` those of models within it that generate for it. `last` is the program
@@ -94,6 +103,7 @@ class Specializations:
     index: ProgramIndex = field(default_factory=ProgramIndex)
     selector: Selector = field(default_factory=Selector)
     uses_callers_settings: bool = False
+    is_eager: bool = False
     derivative_of: Any = None
     transformed: dict[str, Specializations] = field(default_factory=dict)
     of_forward: Specializations | None = None
@@ -235,8 +245,7 @@ class Specializations:
         """Compile a program for a call; return what is left to do for the call's result, such as running it.
 
         The call of a module with lazy parameters, and one that is known to raise, runs in eager PyTorch; where another
-        thread has compiled a program meanwhile, that is asked. Raises `WrongInputs` with `cache="same input"`, and
-        `DataDependent` where there are too many values of tensors.
+        thread has compiled a program meanwhile, that is asked. Raises `WrongInputs` with `cache="same input"`.
         """
         if route.has_more:
             return partial(self.call, args, kwargs)
@@ -247,14 +256,21 @@ class Specializations:
         if raised_before is not None:
             self.hits += 1
             return partial(self.raising.call_as_before, raised_before, args, kwargs)
+        self._note_refusals(refusals, reasons)
+        if self._goes_eager(refusals):
+            return partial(self.subject, *args, **kwargs)
         self.misses += 1
         if is_uninitialized(self.subject):
             return self._initialization(args, kwargs)
-        self._note_refusals(refusals, reasons)
         try:
             program, inputs, outside = self._compile_and_prepare(args, kwargs)
         except Uninitialized:
             return self._initialization(args, kwargs)
+        except (CannotReplay, DataDependent, OperationFailed) as error:
+            if not self.observed.eager_lines:
+                raise
+            self._go_eager(error)
+            return partial(self.subject, *args, **kwargs)
         except ProgramRaised as error:
             self.observed.note_values(error.observed)
             raised = error.with_traceback(None)
@@ -286,7 +302,7 @@ class Specializations:
             )
 
     def _note_refusals(self, refusals: Sequence[Refusal], reasons: Sequence[str]) -> None:
-        """Note why a call is traced again, and which numbers and sizes differ; raises `DataDependent`."""
+        """Note why a call is traced again, and which numbers and sizes differ."""
         self.reasons.extend(reasons)
         if refusals:
             self.retraces.note(*refusals[0], reasons[0])
@@ -295,8 +311,37 @@ class Specializations:
         self.observed.refused_sizes_of_one = frozenset(
             path for refusal in refusals for path in refused_sizes_of_one(*refusal)
         )
-        if self.options.data_dependent != "retrace":
-            require_few_values(refusals)
+
+    def _goes_eager(self, refusals: Sequence[Refusal]) -> bool:
+        """Whether a call is made in eager PyTorch, since too many values of tensors decide what the program is.
+
+        Before that, the function around the line that asks for them is called in eager PyTorch by the programs that are
+        made from then on. Raises `DataDependent` where eager PyTorch does not do what programs do.
+        """
+        too_many = None if self.options.data_dependent == "retrace" else too_many_values(refusals)
+        if too_many is None:
+            return self.is_eager
+        if self.compiler.replaces_calls or too_many.where is None:
+            raise too_many
+        if too_many.where in self.observed.eager_lines or is_line_of(self.subject, too_many.where):
+            self._go_eager(too_many)
+        else:
+            self._note_eager_line("the function around this line is called in eager PyTorch", too_many)
+        self.observed.eager_lines |= {too_many.where}
+        for program, error in refusals:
+            if isinstance(error, UnexpectedValue) and program.line_of(error) == too_many.where:
+                self._drop(program)
+        return self.is_eager
+
+    def _go_eager(self, error: ThunderError) -> None:
+        """Make all calls in eager PyTorch that no program takes."""
+        self.is_eager = True
+        self._note_eager_line("calls that no program takes are made in eager PyTorch", error)
+
+    def _note_eager_line(self, what: str, error: ThunderError) -> None:
+        """Say, once and among the reasons, what is done in eager PyTorch because of a line."""
+        self.reasons.append(f"{error.where}: {what}, since {error.what}")
+        warn_of(self.subject, f"{what} ({error.where}), since {error.what}", error.fix)
 
     def _compile_and_prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any, Any]:
         """Compile a program for a call and run its prologue; compile again if another thread changed what it guards.

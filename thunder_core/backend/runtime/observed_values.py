@@ -19,7 +19,8 @@ class ObservedValues:
     `first` has the first value of each; `changing` has the paths at which another value was found later, for good.
     `refused_sizes_of_one` has the paths of sizes of one for which the latest call was refused, and of those equal to
     them.
-    At `lines_that_raised` a program has raised an error by values that it may catch.
+    At `lines_that_raised` a program has raised an error by values that it may catch. At `eager_lines` it has met too
+    many values of tensors: the functions around these are called in eager PyTorch.
     `fallbacks` counts the programs in a row that could not be compiled for symbolic sizes, up to `MAX_FALLBACKS`.
     """
 
@@ -28,6 +29,7 @@ class ObservedValues:
     refused_sizes_of_one: frozenset[str] = frozenset()
     fallbacks: int = 0
     lines_that_raised: frozenset[SourceLine] = frozenset()
+    eager_lines: frozenset[SourceLine] = frozenset()
 
     @property
     def any_there(self) -> bool:

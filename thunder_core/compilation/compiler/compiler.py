@@ -21,6 +21,7 @@ from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.backend.runtime.retraces import warn_of
 from thunder_core.compilation.compiler.attempts import AsksStrides, LosesKernels, NotForThisCall, TracingAttempts
 from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
+from thunder_core.compilation.compiler.eager_pieces import EagerFunctions
 from thunder_core.compilation.compiler.nested import CallsByLine
 from thunder_core.compilation.compiler.stage_log import StageLog
 from thunder_core.compilation.compiler.transformation import checked_trace
@@ -28,7 +29,6 @@ from thunder_core.foundation.errors import (
     Bug,
     CannotReplay,
     EnvironmentLacks,
-    SourceLine,
     SpecializationWarning,
     UnknownName,
 )
@@ -119,12 +119,13 @@ class Compiler:
         """
         named, constant = self._named(subject, args, kwargs)
         observed = observed or ObservedValues()
-        attempts = TracingAttempts(subject, self._attempts(observed, named, constant, args, kwargs))
+        pending = self._attempts(observed, named, constant, args, kwargs)
+        attempts = TracingAttempts(subject, pending, counts=self._may_count)
         while attempts.pending:
             symbolic = attempts.take()
             try:
                 reason = "" if symbolic.sizes else attempts.reason
-                program = self._compiled(subject, args, kwargs, symbolic, reason, observed.lines_that_raised)
+                program = self._compiled(subject, args, kwargs, symbolic, reason, observed)
                 if symbolic.sizes:
                     require_taken(program, subject, args, kwargs)
             except (Exception, DecidesAgainstCall, IsSymbolic, NeedsValues) as error:
@@ -136,6 +137,12 @@ class Compiler:
                     return program
                 attempts.drop_like(symbolic)
         raise Bug("a call was not compiled", fix="report this with the program that was compiled")
+
+    @property
+    def _may_count(self) -> bool:
+        """Whether sizes that tensors tell may be symbols where values of tensors must not decide what a program is."""
+        takes_sizes = all(executor.symbolic_sizes for executor in self.executors)
+        return self.options.data_dependent == "error" and self.device is None and takes_sizes
 
     def _named(
         self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -189,7 +196,7 @@ class Compiler:
         kwargs: dict[str, Any],
         symbolic: Symbolic,
         constant_because: str,
-        lines_that_raised: frozenset[SourceLine],
+        observed: ObservedValues,
     ) -> Program:
         """Return the program of a call; raises `NotForThisCall` where it would serve other calls alone."""
         dump = self.dump or asked_dump(None)
@@ -197,7 +204,7 @@ class Compiler:
         log = StageLog(sink)
         oblivious = size_oblivious() if symbolic.sizes and symbolic.oblivious else nullcontext()
         with without_saved_tensors_hooks(), oblivious, quiet_attempt() if symbolic.sizes else nullcontext():
-            acquired, trace = self._acquired(subject, args, kwargs, symbolic, log, lines_that_raised)
+            acquired, trace = self._acquired(subject, args, kwargs, symbolic, log, observed)
             derivative, why_recorded, underivable = self._differentiated(trace, sink)
             if acquired.sizes is not None:
                 require_for_this_call(acquired.sizes)  # before anything is compiled
@@ -223,7 +230,7 @@ class Compiler:
         kwargs: dict[str, Any],
         symbolic: Symbolic,
         log: StageLog,
-        lines_that_raised: frozenset[SourceLine],
+        observed: ObservedValues,
     ) -> tuple[Acquired, Trace]:
         """Return the traces of a call as they were acquired, and its computation after the transforms."""
         with collection_paused():
@@ -238,7 +245,8 @@ class Compiler:
                 symbolic=symbolic,
                 nested=CallsByLine(self),
                 lookasides=self.lookasides,
-                lines_that_raised=lines_that_raised,
+                lines_that_raised=observed.lines_that_raised,
+                in_eager=EagerFunctions(self, observed.eager_lines) if observed.eager_lines else None,
             )
             log.note(acquired.computation)
             log.add(acquired.prologue)

@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.assembly import (
 )
 from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.gradients import log_gradients
-from thunder_core.frontend.acquire.lookasides.compiled import Nested
+from thunder_core.frontend.acquire.lookasides.compiled import InEager, Nested
 from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
 from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.numbers import NeedsValues
@@ -53,6 +53,7 @@ def acquire(
     nested: Nested | None = None,
     lookasides: Sequence[Lookaside] = (),
     lines_that_raised: frozenset[SourceLine] = frozenset(),
+    in_eager: InEager | None = None,
 ) -> Acquired:
     """Run the program once without touching data, and return its traces.
 
@@ -64,7 +65,8 @@ def acquire(
     only where nothing leads around them, for a guarded value limits a program that is to serve all sizes. Numbers and
     sizes that are `symbolic` are told at each call; what the program decides by them is a constraint, and where it asks
     for their values, these are guarded. `lookasides` are called in place of the functions that they are for. At
-    `lines_that_raised` operations raise what they raise for the values of this call, which the program may catch.
+    `lines_that_raised` operations raise what they raise for the values of this call, which the program may catch, and
+    `in_eager` calls the functions around lines that need too many values.
 
     No object of the user's is changed when this returns or raises. Raises `ProgramRaised` where the program raises
     (with a `device`, or behind a call that a lookaside replaced: what it raises), `DataDependent`, `OperationFailed` or
@@ -84,6 +86,7 @@ def acquire(
         run.detours = detours
         run.recorder.caught_errors.lines_that_raised = lines_that_raised if may_evaluate else frozenset()
         run.draws.functions = drawing_functions
+        run.in_eager = in_eager if may_evaluate else None
         try:
             return traced(run, sharp_edges, functional)
         except HiddenNumbers:

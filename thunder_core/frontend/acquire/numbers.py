@@ -22,6 +22,10 @@ from thunder_core.frontend.interpreter.calls import hands_on
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
+KEEPING_ITERATORS = (
+    "accumulate batched combinations compress cycle dropwhile filterfalse groupby islice pairwise permutations product "
+    "repeat starmap takewhile tee zip_longest"
+)
 # Functions of C that ask a number for what they need of it by its own methods, or only keep it.
 ASKING: frozenset[object] = frozenset(
     (
@@ -60,6 +64,7 @@ ASKING: frozenset[object] = frozenset(
             setattr,
         ),
         *(slice, sorted, str, sum, type, zip),
+        *(getattr(itertools, name) for name in KEEPING_ITERATORS.split() if hasattr(itertools, name)),
         *(OrderedDict, defaultdict, deque, dict, frozenset, functools.partial, list, set, tuple, types.SimpleNamespace),
     )
 )

@@ -1,7 +1,7 @@
 """Counts of elements that are not zero, and values of tensors: sizes that the prologue computes, as symbols.
 
-The prologue evaluates one where all that it hangs on is cheap, changes nothing and cannot fail: operations
-that go element by element, views, and sums of inputs. Every other one is a value for which a program is made.
+The prologue evaluates one where operations of PyTorch's own make it from inputs, which draw no random numbers and
+write to nothing but what they made. Every other one is a value for which a program is made.
 """
 
 from __future__ import annotations
@@ -14,41 +14,23 @@ from typing import Any
 import torch
 
 from thunder_core.tracing.capture.call import RecordedCall
-from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
+from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.fakes.trial import apart
+from thunder_core.tracing.capture.quantities import COUNT, NUMBER, QUANTITIES, VALUE, Quantity, told
+from thunder_core.tracing.capture.symbolic.calls import OPAQUE
+from thunder_core.tracing.capture.symbolic.composites import COMPOSITES
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
-from thunder_core.tracing.capture.torch_facts.indexing import MASKS
-from thunder_core.tracing.capture.values import TracedValues, Unknowable
+from thunder_core.tracing.capture.values import TracedValues
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.sizes import comparison_keys
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-aten = torch.ops.aten
-MOST_OPERATIONS = 16  # that the prologue computes for one count
-REDUCTIONS = frozenset(
-    {
-        *(aten.sum.default, aten.sum.dim_IntList, aten.any.default, aten.any.dim, aten.all.default, aten.all.dim),
-        *(aten.mean.default, aten.mean.dim, aten.amax.default, aten.amin.default, aten.cumsum.default),
-        *(aten.max.default, aten.min.default),
-    }
-)
-OTHERS = frozenset({aten._to_copy.default, aten.clone.default, aten.arange.default, aten.arange.start_step})
-OF_NONZERO = frozenset({torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere})
-OF_MASK = frozenset({torch.masked_select, torch.Tensor.masked_select})
+MOST_OPERATIONS = 1000  # that the prologue computes for one count
+WITHOUT_PARTS = COMPOSITES | OPAQUE | frozenset(QUANTITIES)  # functions of which no operations may be known
+NUMBER_MODULES = ("_operator", "builtins", "math")  # of functions that compute numbers of numbers
+OWN_NAMESPACES = ("aten", "prims")
 LEAST = 2  # values for which a size is a symbol: of the others metadata decides more
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """An integer that a tensor tells: in words, as the text of an expression of its name, and as a function of it."""
-
-    words: str
-    text: str
-    of: Callable[[torch.Tensor], Any]
-
-
-COUNT = Quantity("count of elements that are not zero", "int(torch.count_nonzero({}))", torch.count_nonzero)
-VALUE = Quantity("value of a tensor", "{}.item()", torch.Tensor.item)
 SourceOf = Callable[[Quantity, Sequence[BoundSymbol], Proxy, int], Any]
 
 
@@ -65,20 +47,21 @@ class Counts:
     evaluation: TracedValues
     allowed: bool
     source_of: SourceOf = lambda quantity, bsyms, proxy, value: None
-    symbols: dict[tuple[str, int], torch.SymInt] = field(default_factory=dict)
+    symbols: dict[tuple[str, int, str], torch.SymInt] = field(default_factory=dict)
 
     @contextmanager
     def around(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: RecordedCall
     ) -> Iterator[None]:
         """While this lasts, a result with as many elements as are not zero has a symbol for their count, if it can."""
-        counted = counted_tensor(function, args, kwargs) if self.allowed else None
-        size = None if counted is None else self._symbol(counted)
-        if counted is None or size is None or self.sizes is None:
+        decisive = told(function, args, kwargs) if self.allowed else None
+        size = None if decisive is None else self._symbol(*decisive)
+        if decisive is None or size is None or self.sizes is None:
             yield
             return
         call.counted = True
-        counted.nonzero_memo = size  # type: ignore[attr-defined]
+        if decisive[1] is COUNT:
+            decisive[0].nonzero_memo = size  # type: ignore[attr-defined]
         try:
             with self.sizes.environment.counting(size):
                 yield
@@ -86,74 +69,87 @@ class Counts:
             call.counted = False
             raise
 
-    def _symbol(self, counted: torch.Tensor) -> torch.SymInt | None:
-        """The symbol of the count of a tensor's elements; None where it is a constant."""
+    def is_known(self, counted: torch.Tensor) -> bool:
+        """Whether the count of a tensor's elements has a symbol, or all sizes are constants."""
+        fake = self.tensors.fake(counted)
+        return self.sizes is None or (self.allowed and self._symbol(fake, COUNT) is not None)
+
+    def _symbol(self, counted: torch.Tensor, quantity: Quantity) -> torch.SymInt | None:
+        """The symbol of what a tensor tells; None where it is a constant."""
         if not self.tensors.is_named(counted) or counted.is_inference():
             return None
         proxy = self.tensors.proxy(counted)
-        key = proxy.name, counted._version
+        key = proxy.name, counted._version, quantity.text
         if key not in self.symbols:
-            source, count = self._told(COUNT, proxy) or (None, 0)
+            source, count = self._told(quantity, proxy, proxy) or (None, 0)
             if source is None or not count or self.sizes is None:
                 return None
-            self.symbols[key] = self.sizes.symbol(source, count, least=1)
+            self.symbols[key] = self._counted(self.sizes.symbol(source, count, least=1))
         return self.symbols[key]
 
     def value(self, maker: BoundSymbol) -> torch.SymInt | None:
-        """The symbol of the integer that a bound symbol takes out of a tensor; None where it is a constant."""
-        if not self.allowed or maker.symbol.target is not torch.Tensor.item:
+        """The symbol of the integer that a bound symbol takes out of a tensor, or computes; None for a constant."""
+        takes_out = maker.symbol.target is torch.Tensor.item
+        if not self.allowed or not (takes_out or module_of(maker.symbol.target) in NUMBER_MODULES):
             return None
-        key = maker.output.name, 0
+        quantity, proxy = (VALUE, maker.args[0]) if takes_out else (NUMBER, maker.output)
+        key = maker.output.name, 0, quantity.text
         if key not in self.symbols:
-            source, value = self._told(VALUE, maker.args[0]) or (None, 0)
+            source, value = self._told(quantity, proxy, maker.output) or (None, 0)
             if source is None or self.sizes is None or value < LEAST:
                 return None
-            self.symbols[key] = self.sizes.symbol(source, value)
+            self.symbols[key] = self._counted(self.sizes.symbol(source, value))
         return self.symbols[key]
 
-    def _told(self, quantity: Quantity, proxy: Proxy) -> tuple[Any, int] | None:
-        """The source of what a tensor tells and its value in this call; None where no prologue can compute it."""
-        bsyms = self.evaluation.bsyms_for(proxy)
-        if bsyms is None or len(bsyms) > MOST_OPERATIONS or not all(map(is_cheap, bsyms)):
+    def _counted(self, size: torch.SymInt) -> torch.SymInt:
+        """The symbol, noted as one that the prologue computes from tensors."""
+        size.node.shape_env.counts |= size.node._expr.free_symbols
+        return size
+
+    def _told(self, quantity: Quantity, proxy: Proxy, asked: Proxy) -> tuple[Any, int] | None:
+        """The source of what a tensor told where the program `asked`, and its value in this call.
+
+        None where no prologue can compute it.
+        """
+        bsyms = self.evaluation.bsyms_for(asked)
+        if bsyms is None or len(bsyms) > MOST_OPERATIONS or not self._are_repeatable(bsyms):
             return None
         if self.evaluation.first_effect() is not None:
             return None
         try:
-            tensor = self.evaluation.value(proxy)
-        except Unknowable:
+            value = self.evaluation.value(asked)
+        except Exception:  # operations raise what they raise for these values, as they will where the program is run
             return None
         with apart():
-            value = int(quantity.of(tensor))
-        return self.source_of(quantity, bsyms, proxy, value), value
+            number = int(quantity.of(value) if isinstance(value, torch.Tensor) else value)
+        makers = bsyms if asked is proxy else [bsym for bsym in bsyms if asked not in bsym.outputs]
+        return self.source_of(quantity, makers, proxy, number), number
+
+    def _are_repeatable(self, bsyms: Sequence[BoundSymbol]) -> bool:
+        """Whether the prologue may run bound symbols: they write to no memory but what they made themselves."""
+        made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
+        inputs = {proxy.name for bsym in bsyms for proxy in bsym.inputs} - made
+        written = self.evaluation.memory_of({name for bsym in bsyms for name in bsym.mutates})
+        are_own = None not in written and written.isdisjoint(self.evaluation.memory_of(inputs))
+        return (not written or are_own) and all(map(is_repeatable, bsyms))
 
 
-def counted_tensor(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
-    """The tensor of which a call counts the elements that are not zero; None where there is not one alone."""
-    if function is torch.Tensor.__getitem__:
-        indices = tensors_in(args[1])
-        return indices[0] if len(indices) == 1 and indices[0].dtype in MASKS and indices[0].dim() else None
-    if function in OF_NONZERO or (function is torch.where and len([*args, *kwargs]) == 1):
-        return next(iter(tensors_in((tuple(args), dict(kwargs)))), None)
-    if function in OF_MASK:
-        tensors = tensors_in((tuple(args), dict(kwargs)))
-        return tensors[1] if len(tensors) == 2 and have_one_shape(*tensors) else None
-    return None
-
-
-def have_one_shape(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same shape for all sizes."""
-    return comparison_keys(one.shape) == comparison_keys(other.shape)
-
-
-def is_cheap(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes nothing, cannot fail for values, and takes time in proportion to memory."""
+def is_repeatable(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol consists of PyTorch's own operations, which draw no random numbers and set no state."""
     operations = [part.symbol.target for part in bsym.subsymbols] or [bsym.symbol.target]
-    return not (bsym.ordered or bsym.mutates) and all(map(is_cheap_operation, operations))
+    if bsym.symbol.target in WITHOUT_PARTS:
+        return True
+    return not (bsym.ordered or bsym.communicates) and all(map(is_repeatable_operation, operations))
 
 
-def is_cheap_operation(operation: Any) -> bool:
-    """Whether an operation goes element by element, makes a view, or sums."""
-    if not isinstance(operation, torch._ops.OpOverload) or operation._schema.is_mutable:
-        return False
-    is_view = any(result.alias_info is not None for result in operation._schema.returns)
-    return is_view or torch.Tag.pointwise in operation.tags or operation in REDUCTIONS or operation in OTHERS
+def is_repeatable_operation(operation: Any) -> bool:
+    """Whether an operation is one of PyTorch's own that gives the same for the same."""
+    if operation is torch.Tensor.item or module_of(operation) in NUMBER_MODULES:
+        return True
+    is_own = isinstance(operation, torch._ops.OpOverload) and operation.namespace in OWN_NAMESPACES
+    return is_own and torch.Tag.nondeterministic_seeded not in operation.tags
+
+
+def module_of(function: Any) -> str:
+    """The module that a function says it is from; empty for one that says nothing."""
+    return str(getattr(function, "__module__", ""))

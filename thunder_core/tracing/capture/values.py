@@ -71,6 +71,10 @@ class TracedValues:
         """Return the name of the first compiled function with effects that is called, if one is."""
         return self._slices.first_effect()
 
+    def memory_of(self, names: Iterable[str]) -> set[int | None]:
+        """Return the memory of tensors with these names; with None among it where that of one is unknown."""
+        return self._slices.memory_of(names)
+
     def bsyms_for(self, proxy: Proxy) -> list[BoundSymbol] | None:
         """Return the bound symbols that make a value of inputs; None where one has to be run as its sub-symbols.
 

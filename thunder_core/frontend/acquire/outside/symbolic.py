@@ -33,7 +33,7 @@ class Symbolic:
     are among them. `avoid_one_hints` and `real_hints_for` are as `capture.sizes.SymbolicSizes` has them. An `oblivious`
     recording is right for sizes of one without asking for them (`capture.all_sizes`), and one that `decides_ones` asks
     of each size whether it is one. A `probing` recording is for constants, and ends with `IsSymbolic` where anything is
-    symbolic.
+    symbolic. With `counts`, all sizes and integers are that tensors tell, whatever their values.
     """
 
     observed: ObservedValues = field(default_factory=ObservedValues)
@@ -47,6 +47,7 @@ class Symbolic:
     decides_ones: bool = False
     in_containers: bool = True
     probing: bool = False
+    counts: bool = False
     met_numbers: dict[str, Number] = field(default_factory=dict, compare=False)
     met_sizes: dict[str, Number] = field(default_factory=dict, compare=False)
 
@@ -92,7 +93,7 @@ class Symbolic:
 
     def includes_count(self, text: str, value: int) -> bool:
         """Whether a count of elements, which a program has as a size, is symbolic."""
-        if not (self.arguments and self.sizes) and not self.observed.differs(text, value):
+        if not (self.counts or (self.arguments and self.sizes) or self.observed.differs(text, value)):
             return False
         self.met_sizes[text] = value
         if self.probing:

@@ -68,7 +68,8 @@ class Guards(list[ShapeGuard]):
 class TraceShapeEnv(ShapeEnv):
     """PyTorch's environment of symbols, which numbers them in their order and notes who needed a guard.
 
-    `where()` is the program's line, or who decides now; `numbers` are the proxies that traces have for expressions.
+    `where()` is the program's line, or who decides now; `numbers` are the proxies that traces have for expressions, and
+    `counts` the symbols of what the prologue computes from tensors, after it has checked all inputs.
     Where it `decides_ones`, each size that an operation gives is decided to be one or not.
     """
 
@@ -79,6 +80,7 @@ class TraceShapeEnv(ShapeEnv):
     def __init__(self, where: Callable[[], Origin]) -> None:
         self.where = where
         self.numbers: dict[sympy.Basic, NumberProxy] = {}
+        self.counts: set[sympy.Basic] = set()
         self._withholds_floats = False
         self._answers_for_all_sizes = False
         super().__init__(

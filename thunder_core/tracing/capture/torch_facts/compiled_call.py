@@ -57,7 +57,8 @@ class CompiledCall:
     """A compiled function as a bound symbol calls it: its result has a structure (`spec`) and these `parts`.
 
     One that is `valued` decides by values of tensors, so that another call may give something else; one that `acts`
-    has effects that cannot be taken back.
+    has effects that cannot be taken back. One `in_eager` is a function of the program that is not compiled, and returns
+    nothing that requires a gradient.
     """
 
     name: str
@@ -67,6 +68,7 @@ class CompiledCall:
     where: SourceLine | None
     valued: bool = False
     acts: bool = False
+    in_eager: bool = False
 
     def __post_init__(self) -> None:
         self.__module__, self.__name__, self.__qualname__ = "compiled", self.name, self.name
@@ -154,7 +156,8 @@ def is_repeatable(bsym: BoundSymbol) -> bool:
 
 def is_followed_call(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol calls a compiled function that autograd follows."""
-    return call_of(bsym) is not None and has_gradients(bsym)
+    call = call_of(bsym)
+    return call is not None and not call.in_eager and has_gradients(bsym)
 
 
 def acts_before(bsyms: Iterable[BoundSymbol]) -> str | None:
