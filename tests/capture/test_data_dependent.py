@@ -465,7 +465,7 @@ def test_calls_are_eager_where_a_line_of_the_program_meets_too_many_values() -> 
     line = repeated_in_python.__code__.co_firstlineno + 2
     reason = thunder.recompile_reasons(compiled)[-1]
     assert reason.startswith(f"{__file__}:{line}, in repeated_in_python: calls that no program takes are made in eager")
-    assert misses == 9
+    assert misses == thunder.cache_misses(compiled) == 8
     unlimited_retraces = thunder.jit(repeated_in_python, data_dependent="retrace")
     for number in range(12):
         assert unlimited_retraces(torch.tensor([float(number)])).item() == 4 * number

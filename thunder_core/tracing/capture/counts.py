@@ -125,13 +125,25 @@ class Counts:
         makers = bsyms if asked is proxy else [bsym for bsym in bsyms if asked not in bsym.outputs]
         return self.source_of(quantity, makers, proxy, number), number
 
+    def are_constants(self, proxies: Sequence[Proxy]) -> bool:
+        """Whether values are the same at each call, since bound symbols make them of nothing from outside."""
+        for proxy in proxies:
+            bsyms = self.evaluation.bsyms_for(proxy)
+            if not bsyms or not self._are_repeatable(bsyms) or inputs_of(bsyms):
+                return False
+        return bool(proxies)
+
     def _are_repeatable(self, bsyms: Sequence[BoundSymbol]) -> bool:
         """Whether the prologue may run bound symbols: they write to no memory but what they made themselves."""
-        made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
-        inputs = {proxy.name for bsym in bsyms for proxy in bsym.inputs} - made
         written = self.evaluation.memory_of({name for bsym in bsyms for name in bsym.mutates})
-        are_own = None not in written and written.isdisjoint(self.evaluation.memory_of(inputs))
+        are_own = None not in written and written.isdisjoint(self.evaluation.memory_of(inputs_of(bsyms)))
         return (not written or are_own) and all(map(is_repeatable, bsyms))
+
+
+def inputs_of(bsyms: Sequence[BoundSymbol]) -> set[str]:
+    """The names that bound symbols read, and that none of them makes."""
+    made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
+    return {proxy.name for bsym in bsyms for proxy in bsym.inputs} - made
 
 
 def is_repeatable(bsym: BoundSymbol) -> bool:

@@ -14,11 +14,13 @@ from thunder_core.tracing.capture.symbolic.calls import entries_of
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.tree import leaves
 
-INDEXING = (
-    *(torch.Tensor.__getitem__, torch.Tensor.__setitem__),
-    *(torch.index_put, torch.index_put_, torch.Tensor.index_put, torch.Tensor.index_put_),
+INDEXING = frozenset(
+    {
+        *(torch.Tensor.__getitem__, torch.Tensor.__setitem__),
+        *(torch.index_put, torch.index_put_, torch.Tensor.index_put, torch.Tensor.index_put_),
+    }
 )
-SELECTING = (torch.masked_select, torch.Tensor.masked_select)
+SELECTING = frozenset({torch.masked_select, torch.Tensor.masked_select})
 PLAIN_ENTRIES = (int, slice, type(None), type(Ellipsis))
 Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 INDEXED_AND_INDEX = 2  # the number of arguments by position that tell: what is indexed, and by what

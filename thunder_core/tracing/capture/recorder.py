@@ -123,6 +123,7 @@ class Recorder:
             self._run_function, lambda tensor: self._item(tensor, int), self.tensors.fake
         )
         self._masks = Masks(self._run_function, self.tensors.fake, self.counts.is_known)
+        self.data_dependent.are_constants = self.counts.are_constants
         self.data = Data(self.tensors, self.data_dependent, self.function, asked)
         self.is_differentiating = False
         self.met_hidden_numbers = False
@@ -378,6 +379,10 @@ class Recorder:
         self._append_here(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
         return number
 
+    def _is_constant(self, arguments: Any) -> bool:
+        """Whether the tensors among arguments are the same at each call."""
+        return self.counts.are_constants([self.tensors.proxy(fake) for fake in tensors_in(arguments)])
+
     def _measure(self, proxy: Proxy) -> Any:
         return self.data_dependent.number(proxy)
 
@@ -412,7 +417,7 @@ class Recorder:
             valued = needs_value(error)
             if valued and function not in self._reads_values and has_integers(args, kwargs):
                 raise TakesIntegers from error
-            if valued and self.data_dependent.allowed:
+            if valued and (self.data_dependent.allowed or self._is_constant((args, kwargs))):
                 with self.caught_errors.expecting(function, args, kwargs):
                     return self.data_dependent.result(function, args, kwargs, call)
             eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
