@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-distributed test test-all quick check format lint types layers docs-fresh docs picture coverage coverage-symbolic coverage-vmap conformance golden fuzz bench gpu-wheels \
+.PHONY: help install demo demo-distributed test test-all quick check format lint types layers docs-fresh docs picture coverage coverage-symbolic coverage-vmap conformance zoo golden fuzz bench gpu-wheels \
 	gpu-install test-gpu bench-gpu wheel wheel-smoke clean
 
 help: ## list the targets
@@ -109,6 +109,9 @@ coverage-symbolic: install ## run the operators with symbolic sizes and write do
 
 conformance: install ## run the standard library's tests of the language inside the interpreter (MISSING="3.13")
 	$(BIN)/python -m tests.conformance.versions --jobs $(JOBS) $(if $(MISSING),--allow-missing $(MISSING))
+
+zoo: install ## run transformers' model types from small configs and write docs/models.md (JOBS=2, goes on where it stopped)
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.zoo --jobs $(JOBS) --page docs/models.md
 
 golden: install ## write the traces that tests/golden keeps as text anew, after a change that was meant
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/golden --snapshot-update

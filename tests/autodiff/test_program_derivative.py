@@ -753,17 +753,28 @@ def transcribed(x: torch.Tensor) -> torch.Tensor:
 RECORDED = {
     "an LSTM of oneDNN": (recurrent, "returns the values that its backward reads only while autograd is on"),
     "ctc_loss": (transcribed, "aten._ctc_loss"),
-    "a mask": (lambda x: (x * 2)[x > 0], "aten.nonzero"),
-    "masked_select": (lambda x: (x * 2).masked_select(x > 0), "aten.masked_select"),
-    "pad": (lambda x: functional.pad(x * 2, (0, (x > 0).sum())), "aten._local_scalar_dense"),
-    "repeat_interleave": (lambda x: (x * 2).repeat_interleave((x > 0).sum(1), dim=0), "aten.repeat_interleave"),
-    "interpolate": (lambda x: functional.interpolate((x * 2)[None], size=((x > 0).sum(),)), "_local_scalar_dense"),
+}
+SIZED_BY_VALUES = {
+    "a mask": lambda x: (x * 2)[x > 0],
+    "masked_select": lambda x: (x * 2).masked_select(x > 0),
+    "pad": lambda x: functional.pad(x * 2, (0, (x > 0).sum())),
+    "repeat_interleave": lambda x: (x * 2).repeat_interleave((x > 0).sum(1), dim=0),
+    "interpolate": lambda x: functional.interpolate((x * 2)[None], size=((x > 0).sum(),)),
 }
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_what_has_sizes_by_values_is_recorded_and_says_so(name):
+def test_what_has_no_backward_ahead_of_time_is_recorded_and_says_so(name):
     program, reason = RECORDED[name]
+    assert reason in thunder.last_backward_reason(compared(program))
+
+
+@pytest.mark.parametrize("name", SIZED_BY_VALUES)
+def test_what_has_sizes_by_values_has_a_backward(name):
+    assert thunder.last_backward_reason(compared(SIZED_BY_VALUES[name])) == ""
+
+
+def compared(program):
     compiled, results = thunder.jit(program), []
     for call in (compiled, program):
         x = leaf(6, 4)
@@ -771,4 +782,4 @@ def test_what_has_sizes_by_values_is_recorded_and_says_so(name):
         out.square().sum().backward()
         results.append((out.detach(), x.grad))
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
-    assert reason in thunder.last_backward_reason(compiled)
+    return compiled

@@ -132,7 +132,7 @@ def test_nothing_is_counted_ahead_of_a_write() -> None:
         assert torch.equal(mine, theirs)
 
 
-def test_what_takes_long_is_not_computed_twice() -> None:
+def test_a_size_of_a_product_is_a_symbol() -> None:
     def program(x: Tensor) -> Tensor:
         y = x @ x.T
         return y[y > 0]
@@ -140,13 +140,37 @@ def test_what_takes_long_is_not_computed_twice() -> None:
     compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
     for x in inputs():
         assert_same(compiled(x), program(x))
-    assert thunder.cache_misses(compiled) == len(LENGTHS)
+    assert thunder.cache_misses(compiled) == 1
+    assert "count_nonzero" in str(thunder.last_prologue_traces(compiled)[-1])
+
+
+def test_a_size_of_random_numbers_is_a_value() -> None:
+    def program(x: Tensor) -> Tensor:
+        return x[torch.rand(x.shape[0]) > 0.5]
+
+    compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
+    for seed in (1, 2, 3):
+        results = []
+        for call in (compiled, program):
+            torch.manual_seed(seed)
+            results.append(call(inputs()[3]))
+        assert_same(*results)
     assert "count_nonzero" not in str(thunder.last_prologue_traces(compiled)[-1])
 
 
-def test_values_may_be_no_sizes_where_they_are_refused() -> None:
+@pytest.mark.parametrize("name", ["rows", "a mask", "select", "an item", "in a slice"])
+def test_values_may_be_sizes_where_they_decide_nothing_else(name: str) -> None:
+    compiled = thunder.jit(PROGRAMS[name], data_dependent="error", executors=("torch",))
+    x = inputs()[3]
+    for limit in (-9.0, 0.0, 0.5):
+        given = torch.cat([torch.ones(2, 4), x.clamp(min=limit)])[: len(x)]
+        assert_same(compiled(given), PROGRAMS[name](given))
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+def test_a_branch_is_refused_where_values_must_not_decide() -> None:
     with pytest.raises(thunder.ThunderError, match="value of a tensor"):
-        thunder.jit(PROGRAMS["rows"], cache="symbolic values", data_dependent="error")(inputs()[0])
+        thunder.jit(lambda x: x[x > 0] if x.sum() > 0 else x, data_dependent="error")(inputs()[0])
 
 
 def rows_kept(x: Tensor, keep: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import BadOption, DataDependent, SharpEdgeError
+from thunder_core.foundation.errors import BadOption, DataDependent, RecompileWarning, SharpEdgeError
 from thunder_core.frontend.acquire import assembly
 from thunder_core.frontend.acquire.written.ahead import checked_ahead
 from thunder_core.tracing.extension.transform import Transform
@@ -446,25 +446,29 @@ def test_a_whole_number_that_is_a_size_or_a_place_is_guarded() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_a_line_that_meets_too_many_values_is_refused() -> None:
-    def program(x: Tensor) -> Tensor:
-        x.mul_(2)
-        return torch.zeros(int(x.sum()))
+def repeated_in_python(x: Tensor) -> Tensor:
+    x.mul_(2)
+    for _ in range(int(x.sum())):
+        x = x + 1
+    return x
 
-    compiled = thunder.jit(program)
+
+def test_calls_are_eager_where_a_line_of_the_program_meets_too_many_values() -> None:
+    compiled = thunder.jit(repeated_in_python)
     for number in range(8):
-        assert compiled(torch.tensor([float(number)])).shape == (2 * number,)
-    x = torch.tensor([8.0])
-    with pytest.raises(DataDependent, match=r"traced for 8 values .* 14, .* 16") as caught:
-        compiled(x)
-    assert caught.value.where is not None
-    assert caught.value.where.filename == __file__
-    assert "retrace" in caught.value.fix
-    assert x.item() == 8.0
-    assert compiled(torch.tensor([3.0])).shape == (6,)
-    unlimited_retraces = thunder.jit(program, data_dependent="retrace")
+        assert compiled(torch.tensor([float(number)])).item() == 4 * number
+    with pytest.warns(RecompileWarning, match=r"made in eager PyTorch .*traced for 8 values .* 14, .* 16"):
+        assert compiled(torch.tensor([8.0])).item() == 32
+    misses = thunder.cache_misses(compiled)
+    for number in (9, 3, 12):
+        assert compiled(torch.tensor([float(number)])).item() == 4 * number
+    line = repeated_in_python.__code__.co_firstlineno + 2
+    reason = thunder.recompile_reasons(compiled)[-1]
+    assert reason.startswith(f"{__file__}:{line}, in repeated_in_python: calls that no program takes are made in eager")
+    assert misses == thunder.cache_misses(compiled) == 8
+    unlimited_retraces = thunder.jit(repeated_in_python, data_dependent="retrace")
     for number in range(12):
-        assert unlimited_retraces(torch.tensor([float(number)])).shape == (2 * number,)
+        assert unlimited_retraces(torch.tensor([float(number)])).item() == 4 * number
 
 
 class Trebled(Transform):
@@ -494,11 +498,13 @@ def test_other_shapes_do_not_count_as_other_values() -> None:
             assert torch.equal(compiled(torch.ones(size) * sign), torch.ones(size))
 
 
-def test_a_loop_that_ends_elsewhere_each_time_is_refused_in_the_end() -> None:
+def test_a_loop_that_ends_elsewhere_each_time_is_eager_in_the_end() -> None:
     compiled = thunder.jit(counted)
-    with pytest.raises(DataDependent, match="traced for 32 values"):
+    with pytest.warns(RecompileWarning, match="traced for 32 values"):
         for number in range(40):
-            compiled(torch.tensor([10.0 - number]))
+            x = torch.tensor([10.0 - number])
+            assert torch.equal(compiled(x), counted(x))
+    assert thunder.cache_misses(compiled) < 40
 
 
 def test_it_is_a_sharp_edge_and_can_be_refused() -> None:

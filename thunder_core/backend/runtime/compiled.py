@@ -24,13 +24,21 @@ from thunder_core.backend.runtime.refusals import (
     number_refused,
     refusal_reason,
     refused_sizes_of_one,
-    require_few_values,
+    too_many_values,
 )
-from thunder_core.backend.runtime.retraces import Retraces, subject_name
+from thunder_core.backend.runtime.retraces import Retraces, is_line_of, subject_name, warn_of
 from thunder_core.backend.runtime.selector import Selector
 from thunder_core.backend.runtime.tracers import require_no_tracer
 from thunder_core.backend.runtime.transformed import TransformedCall, is_within_transforms, transformed_state
-from thunder_core.foundation.errors import ArtifactError, Bug, CannotReplay, DataDependent, WrongInputs
+from thunder_core.foundation.errors import (
+    ArtifactError,
+    Bug,
+    CannotReplay,
+    DataDependent,
+    OperationFailed,
+    ThunderError,
+    WrongInputs,
+)
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.tracing.capture.fakes.fake import Uninitialized
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
@@ -75,12 +83,12 @@ class Specializations:
     `options` say when a program may be made. `observed` holds the numbers and sizes of earlier calls; a number or size
     that changes between calls, such as a learning rate or a length, becomes symbolic. `uses_callers_settings` says that
     the subject was compiled without settings, so that a traced program that calls it inlines it with the settings of
-    that program. `derivative_of` is the compiled function whose derivative this is, or None. `transformed` are the
-    specializations of the subject within transforms of torch.func, by name. `of_forward` are the specializations of a
-    module's `forward`, as the module's methods call it, and `inner` are the specializations of models within it that
-    generate for it. If every program refuses a call, it is tried again with its keyword arguments in the
-    `keyword_order`. `last` is the program of the latest call. `hits` and `misses` count the calls that found a program
-    and the calls that were traced.
+    that program. If `is_eager` is set, calls that no program accepts run in eager PyTorch. `derivative_of` is the
+    compiled function whose derivative this is, or None. `transformed` are the specializations of the subject within
+    transforms of torch.func, by name. `of_forward` are the specializations of a module's `forward`, as the module's
+    methods call it, and `inner` are the specializations of models within it that generate for it. If every program
+    refuses a call, it is tried again with its keyword arguments in the `keyword_order`. `last` is the program of the
+    latest call. `hits` and `misses` count the calls that found a program and the calls that were traced.
     """
 
     subject: Callable[..., Any]
@@ -97,6 +105,7 @@ class Specializations:
     index: ProgramIndex = field(default_factory=ProgramIndex)
     selector: Selector = field(default_factory=Selector)
     uses_callers_settings: bool = False
+    is_eager: bool = False
     derivative_of: Any = None
     transformed: dict[str, Specializations] = field(default_factory=dict)
     of_forward: Specializations | None = None
@@ -242,7 +251,7 @@ class Specializations:
 
         The call of a module with lazy parameters, and a call that is known to raise, runs in eager PyTorch. If another
         thread has compiled a program in the meantime, the call is tried again. Raises `WrongInputs` with `cache="same
-        input"`, and `DataDependent` if programs were traced for too many values of tensors.
+        input"`.
         """
         if route.has_more:
             return partial(self.call, args, kwargs)
@@ -256,14 +265,21 @@ class Specializations:
         if raised_before is not None:
             self.hits += 1
             return partial(self.raising.call_as_before, raised_before, args, kwargs)
+        self._note_refusals(refusals, reasons)
+        if self._goes_eager(refusals):
+            return partial(self.subject, *args, **kwargs)
         self.misses += 1
         if is_uninitialized(self.subject):
             return self._initialization(args, kwargs)
-        self._note_refusals(refusals, reasons)
         try:
             program, inputs, outside = self._compile_and_prepare(args, kwargs)
         except Uninitialized:
             return self._initialization(args, kwargs)
+        except (CannotReplay, DataDependent, OperationFailed) as error:
+            if not self.observed.eager_lines:
+                raise
+            self._go_eager(error)
+            return partial(self.subject, *args, **kwargs)
         except ProgramRaised as error:
             self.observed.note_values(error.observed)
             raised = error.with_traceback(None)
@@ -295,7 +311,7 @@ class Specializations:
             )
 
     def _note_refusals(self, refusals: Sequence[Refusal], reasons: Sequence[str]) -> None:
-        """Record why a call is traced again, and which numbers and sizes differ; may raise `DataDependent`."""
+        """Record why a call is traced again, and which numbers and sizes differ."""
         self.reasons.extend(reasons)
         if refusals:
             self.retraces.note(*refusals[0], reasons[0])
@@ -304,8 +320,37 @@ class Specializations:
         self.observed.refused_sizes_of_one = frozenset(
             path for refusal in refusals for path in refused_sizes_of_one(*refusal)
         )
-        if self.options.data_dependent != "retrace":
-            require_few_values(refusals)
+
+    def _goes_eager(self, refusals: Sequence[Refusal]) -> bool:
+        """Whether a call runs in eager PyTorch, because too many values of tensors determine the program.
+
+        First, new programs call only the function around the line that reads the values in eager PyTorch. Raises
+        `DataDependent` if lookasides replace calls, because eager PyTorch would compute something else.
+        """
+        too_many = None if self.options.data_dependent == "retrace" else too_many_values(refusals)
+        if too_many is None:
+            return self.is_eager
+        if self.compiler.replaces_calls or too_many.where is None:
+            raise too_many
+        if too_many.where in self.observed.eager_lines or is_line_of(self.subject, too_many.where):
+            self._go_eager(too_many)
+        else:
+            self._note_eager_line("the function around this line is called in eager PyTorch", too_many)
+        self.observed.eager_lines |= {too_many.where}
+        for program, error in refusals:
+            if isinstance(error, UnexpectedValue) and program.line_of(error) == too_many.where:
+                self._drop(program)
+        return self.is_eager
+
+    def _go_eager(self, error: ThunderError) -> None:
+        """Run all calls that no program accepts in eager PyTorch."""
+        self.is_eager = True
+        self._note_eager_line("calls that no program takes are made in eager PyTorch", error)
+
+    def _note_eager_line(self, what: str, error: ThunderError) -> None:
+        """Warn once, and record as a reason, what runs in eager PyTorch because of a line."""
+        self.reasons.append(f"{error.where}: {what}, since {error.what}")
+        warn_of(self.subject, f"{what} ({error.where}), since {error.what}", error.fix)
 
     def _compile_and_prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any, Any]:
         """Compile a program for a call and run its prologue; compile again if another thread changed a guarded value.

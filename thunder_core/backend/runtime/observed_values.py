@@ -19,8 +19,9 @@ class ObservedValues:
     `first` has the first value of each path. `changing` has the paths at which a different value was found later,
     permanently. `refused_sizes_of_one` has the paths of sizes of one for which the latest call was refused, and the
     paths of sizes equal to them. `lines_that_raised` are the lines at which a program has raised an error that depends
-    on values and that the program may catch. `fallbacks` counts the consecutive programs that could not be compiled for
-    symbolic sizes, up to `MAX_FALLBACKS`.
+    on values and that the program may catch. `eager_lines` are the lines that read too many values of tensors; the
+    functions around these lines run in eager PyTorch. `fallbacks` counts the consecutive programs that could not be
+    compiled for symbolic sizes, up to `MAX_FALLBACKS`.
     """
 
     first: dict[str, Number] = field(default_factory=dict)
@@ -28,6 +29,7 @@ class ObservedValues:
     refused_sizes_of_one: frozenset[str] = frozenset()
     fallbacks: int = 0
     lines_that_raised: frozenset[SourceLine] = frozenset()
+    eager_lines: frozenset[SourceLine] = frozenset()
 
     @property
     def any_there(self) -> bool:

@@ -12,10 +12,11 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import DataDependent, SourceLine
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.requirement import StatedConstraint
-from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
+from thunder_core.tracing.library.objects import OF_DATA, GuardFailed, UnexpectedValue
 
 MOST_KEYS = 12  # of a dict that are named in a message
 MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor read at one line
+MAX_DATA_OF_A_LINE = 3  # programs that differ by all values of a tensor read at one line, which rarely repeat
 MAX_VALUES = 32  # programs that differ by values of tensors, at all lines
 
 
@@ -40,8 +41,8 @@ def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:
         yield from (path for pair in pairs if refused in pair for path in pair)
 
 
-def require_few_values(refusals: Iterable[Refusal]) -> None:
-    """Raise `DataDependent` for a call that programs refused for too many different values of tensors."""
+def too_many_values(refusals: Iterable[Refusal]) -> DataDependent | None:
+    """The error for a call that programs refused for too many different values of tensors; None for all others."""
     errors_by_line: dict[SourceLine | None, list[UnexpectedValue]] = {}
     for program, error in refusals:
         if isinstance(error, UnexpectedValue):
@@ -49,15 +50,17 @@ def require_few_values(refusals: Iterable[Refusal]) -> None:
     many = sum(map(len, errors_by_line.values())) >= MAX_VALUES
     for line, errors in sorted(errors_by_line.items(), key=lambda item: -len(item[1])):
         values = dict.fromkeys(f"{error.wanted!s:.40}" for error in errors)
-        if many or len(values) >= MAX_VALUES_OF_A_LINE:
+        most = MAX_DATA_OF_A_LINE if all(value.startswith(OF_DATA) for value in values) else MAX_VALUES_OF_A_LINE
+        if many or len(values) >= most:
             seen = ", ".join((*values, f"{errors[0].found!s:.40}"))
-            raise DataDependent(
+            return DataDependent(
                 f"the program was traced for {len(errors)} values of a tensor at this line, and this call has another "
                 f"value: {seen}",
                 fix="branch on a comparison rather than on the value, use torch.where, keep the line out of the "
                 'compiled program, or trace for each value with data_dependent="retrace"',
                 where=line,
             )
+    return None
 
 
 def refusal_reason(program: Program, error: Exception) -> str:

@@ -15,7 +15,7 @@ import torch
 from thunder_core.backend.runtime.dispatch import place_of
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.tracers import LIBRARIES
-from thunder_core.foundation.errors import RecompileWarning
+from thunder_core.foundation.errors import RecompileWarning, SourceLine
 from thunder_core.foundation.printable import printable
 from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
@@ -74,6 +74,15 @@ def subject_name(subject: Callable[..., Any]) -> str:
     """Return the qualified name of a function or method, or of the class of a module or another callable object."""
     name = getattr(subject, "__qualname__", None)
     return name if isinstance(name, str) else type(subject).__qualname__
+
+
+def is_line_of(subject: Callable[..., Any], line: SourceLine) -> bool:
+    """Whether a line is one of the subject's own code, which is called by nothing that is compiled."""
+    own = getattr(subject, "forward", subject) if isinstance(subject, torch.nn.Module) else subject
+    code = getattr(getattr(own, "__func__", own), "__code__", None)
+    if code is None or code.co_filename != line.filename:
+        return False
+    return line.function == code.co_qualname or line.function.startswith(f"{code.co_qualname}.<locals>.")
 
 
 def fix_for_constraint(subject: Callable[..., Any], program: Program, error: Exception) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from thunder_core.backend.runtime.retraces import warn_of
 from thunder_core.compilation.compiler.own_errors import is_own_error, of_own_error
-from thunder_core.foundation.errors import SymbolicAttemptWarning
+from thunder_core.foundation.errors import DataDependent, SymbolicAttemptWarning
 from thunder_core.frontend.acquire.numbers import NeedsValues
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, IsSymbolic, Symbolic
 from thunder_core.passes.autodiff.tape import first_line
@@ -40,10 +40,15 @@ class LosesKernels(Exception):
 
 
 class TracingAttempts:
-    """The `pending` attempts to trace a call, and the `reason` why the attempts with symbolic sizes failed."""
+    """The `pending` attempts to trace a call, and the `reason` why the attempts with symbolic sizes failed.
 
-    def __init__(self, subject: Callable[..., Any], pending: Sequence[Symbolic]) -> None:
+
+    If `counts` is set, a program that reads the value of a tensor is traced with symbols for sizes that are values.
+    """
+
+    def __init__(self, subject: Callable[..., Any], pending: Sequence[Symbolic], *, counts: bool = False) -> None:
         self.pending = list(pending)
+        self._may_count = counts
         self.reason = ""
         self._subject = subject
         self._prologues_of_errors: dict[tuple[Any, ...], list[Trace]] = {}
@@ -107,6 +112,15 @@ class TracingAttempts:
         self.drop_like(tried)
         return True
 
+    def _at_tensor_value(self, tried: Symbolic, error: DataDependent) -> bool:
+        """Try symbols for sizes that are values of tensors, once; keep the error if values decide anything else."""
+        if not self._may_count:
+            return self._at_error(tried, error)
+        self._may_count = False
+        counting = tried.with_changes(sizes=True, counts=True)
+        self.pending = [counting.with_changes(avoid_one_hints=True), counting, tried.with_changes(), *self.pending]
+        return True
+
     def _share(self, raised: ProgramRaised) -> None:
         """Let the program that raised serve the calls of all attempts that raised the same error at the same line."""
         alike = self._prologues_of_errors.setdefault((type(raised.error), raised.where), [])
@@ -122,5 +136,6 @@ REACTIONS: Mapping[type[BaseException], Callable[[TracingAttempts, Symbolic, Any
     NotForThisCall: TracingAttempts._at_another_call,
     DecidesAgainstCall: TracingAttempts._at_another_call,
     NeedsValues: TracingAttempts._at_values,
+    DataDependent: TracingAttempts._at_tensor_value,
     Exception: TracingAttempts._at_error,
 }

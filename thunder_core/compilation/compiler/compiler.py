@@ -21,6 +21,7 @@ from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.backend.runtime.retraces import warn_of
 from thunder_core.compilation.compiler.attempts import AsksStrides, LosesKernels, NotForThisCall, TracingAttempts
 from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
+from thunder_core.compilation.compiler.eager_pieces import EagerFunctions
 from thunder_core.compilation.compiler.nested import CallsByLine
 from thunder_core.compilation.compiler.stage_log import StageLog
 from thunder_core.compilation.compiler.transformation import checked_trace
@@ -28,7 +29,6 @@ from thunder_core.foundation.errors import (
     Bug,
     CannotReplay,
     EnvironmentLacks,
-    SourceLine,
     SpecializationWarning,
     UnknownName,
 )
@@ -120,12 +120,13 @@ class Compiler:
         """
         named, constant = self._named_arguments(subject, args, kwargs)
         observed = observed or ObservedValues()
-        attempts = TracingAttempts(subject, self._attempts(observed, named, constant, args, kwargs))
+        pending = self._attempts(observed, named, constant, args, kwargs)
+        attempts = TracingAttempts(subject, pending, counts=self._may_count)
         while attempts.pending:
             symbolic = attempts.take()
             try:
                 reason = "" if symbolic.sizes else attempts.reason
-                program = self._compile(subject, args, kwargs, symbolic, reason, observed.lines_that_raised)
+                program = self._compile(subject, args, kwargs, symbolic, reason, observed)
                 if symbolic.sizes:
                     require_taken(program, subject, args, kwargs)
             except (Exception, DecidesAgainstCall, IsSymbolic, NeedsValues) as error:
@@ -137,6 +138,12 @@ class Compiler:
                     return program
                 attempts.drop_like(symbolic)
         raise Bug("a call was not compiled", fix="report this with the program that was compiled")
+
+    @property
+    def _may_count(self) -> bool:
+        """Whether sizes that are values of tensors may be symbols, if values must not determine the program."""
+        takes_sizes = all(executor.symbolic_sizes for executor in self.executors)
+        return self.options.data_dependent == "error" and self.device is None and takes_sizes
 
     def _named_arguments(
         self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -190,7 +197,7 @@ class Compiler:
         kwargs: dict[str, Any],
         symbolic: Symbolic,
         constant_because: str,
-        lines_that_raised: frozenset[SourceLine],
+        observed: ObservedValues,
     ) -> Program:
         """Return the program of a call; raise `NotForThisCall` if the program would serve only other calls."""
         dump = self.dump or asked_dump(None)
@@ -198,7 +205,7 @@ class Compiler:
         log = StageLog(sink)
         oblivious_mode = size_oblivious() if symbolic.sizes and symbolic.oblivious else nullcontext()
         with without_saved_tensors_hooks(), oblivious_mode, quiet_attempt() if symbolic.sizes else nullcontext():
-            acquired, trace = self._acquire(subject, args, kwargs, symbolic, log, lines_that_raised)
+            acquired, trace = self._acquire(subject, args, kwargs, symbolic, log, observed)
             derivative, why_recorded, underivable = self._differentiate(trace, sink)
             if acquired.sizes is not None:
                 require_for_this_call(acquired.sizes)  # before anything is compiled
@@ -224,7 +231,7 @@ class Compiler:
         kwargs: dict[str, Any],
         symbolic: Symbolic,
         log: StageLog,
-        lines_that_raised: frozenset[SourceLine],
+        observed: ObservedValues,
     ) -> tuple[Acquired, Trace]:
         """Return the traces of a call as they were acquired, and its computation after the transforms."""
         with collection_paused():
@@ -239,7 +246,8 @@ class Compiler:
                 symbolic=symbolic,
                 nested=CallsByLine(self),
                 lookasides=self.lookasides,
-                lines_that_raised=lines_that_raised,
+                lines_that_raised=observed.lines_that_raised,
+                in_eager=EagerFunctions(self, observed.eager_lines) if observed.eager_lines else None,
             )
             log.note(acquired.computation)
             log.add(acquired.prologue)

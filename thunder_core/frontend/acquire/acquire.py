@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.assembly import (
 )
 from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.gradients import log_gradients
-from thunder_core.frontend.acquire.lookasides.compiled import Nested
+from thunder_core.frontend.acquire.lookasides.compiled import InEager, Nested
 from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
 from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.numbers import NeedsValues
@@ -53,6 +53,7 @@ def acquire(
     nested: Nested | None = None,
     lookasides: Sequence[Lookaside] = (),
     lines_that_raised: frozenset[SourceLine] = frozenset(),
+    in_eager: InEager | None = None,
 ) -> Acquired:
     """Run the program once without touching data, and return its traces.
 
@@ -71,7 +72,8 @@ def acquire(
     If the program asks for their values, the values are guarded.
 
     `lookasides` are called in place of their functions. At `lines_that_raised`, operations raise the errors that they
-    raise for the values of this call, and the program may catch the errors.
+    raise for the values of this call, and the program may catch the errors. At `eager_lines`, the function around a
+    line is called in eager PyTorch, because the line reads too many values.
 
     No object of the user is changed when this function returns or raises. Raises `ProgramRaised` if the program raises
     (with a `device`, or after a call that a lookaside replaced: the program's own error), `DataDependent`,
@@ -91,6 +93,7 @@ def acquire(
         run.detours = detours
         run.recorder.caught_errors.lines_that_raised = lines_that_raised if may_evaluate else frozenset()
         run.draws.functions = drawing_functions
+        run.in_eager = in_eager if may_evaluate else None
         try:
             return traced(run, sharp_edges, functional)
         except HiddenNumbers:

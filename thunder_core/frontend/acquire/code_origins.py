@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 import warnings
 from typing import Any
@@ -62,3 +63,16 @@ class CodeOrigins:
         if is_library is None:
             is_library = self._library_code[code] = code.co_filename.startswith(TORCH_FOLDER)
         return is_library
+
+
+def has_line(code: types.CodeType, lines: frozenset[SourceLine]) -> bool:
+    """Whether one of some lines is in the code of a function, or of a function within it."""
+    within = {line.lineno for line in lines if line.filename == code.co_filename}
+    return bool(within) and not within.isdisjoint(lines_of(code))
+
+
+@functools.cache
+def lines_of(code: types.CodeType) -> frozenset[int]:
+    """The numbers of the lines of a function's code, and of the code of functions within it."""
+    own = {line for *_, line in code.co_lines() if line is not None}
+    return frozenset(own.union(*(lines_of(one) for one in code.co_consts if isinstance(one, types.CodeType))))

@@ -12,10 +12,10 @@ import torch
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.tracing.capture.counts import Quantity
+from thunder_core.tracing.capture.quantities import Quantity
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.ir.literal import Code
-from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import symbols_of, text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
@@ -48,9 +48,15 @@ class Count:
         """The names that the bound symbols define."""
         return {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
 
-    def bsyms_with(self, variable: Callable[[Path], str]) -> Iterable[BoundSymbol]:
-        """Yield the bound symbols with the prologue's variables in place of inputs and symbols."""
+    def bsyms_with(self, variable: Callable[[Path], str], written: set[int]) -> Iterable[BoundSymbol]:
+        """Yield the bound symbols that are not `written` yet, with the prologue's variables for inputs and symbols.
+
+        Counts share bound symbols. The identities of the yielded bound symbols are added to `written`.
+        """
         for bsym in self.bsyms:
+            if id(bsym) in written:
+                continue
+            written.add(id(bsym))
             args, kwargs = replace_leaves(
                 (bsym.args, dict(bsym.kwargs)), lambda leaf: self._with_variable(leaf, variable)
             )
@@ -58,12 +64,15 @@ class Count:
 
     def expression(self, variable: Callable[[Path], str]) -> str:
         """Return the expression of the count, which follows these bound symbols."""
-        return self.quantity.text.format(self._with_variable(self.tensor, variable).name)
+        tensor = self._with_variable(self.tensor, variable)
+        return self.quantity.text.format(tensor.text if isinstance(tensor, Code) else tensor.name)
 
     def _with_variable(self, leaf: Any, variable: Callable[[Path], str]) -> Any:
         if isinstance(leaf, NumberProxy) and isinstance(leaf.value, torch.SymInt):
             names = {symbol: variable(self.symbols[symbol]) for symbol in symbols_of(leaf.value.node._expr)}
             return Code(text_of(leaf.value.node._expr, names))
+        if isinstance(leaf, TensorProxy) and leaf.requires_grad and leaf.name in self.inputs:
+            return Code(f"{variable(self.inputs[leaf.name])}.detach()")
         if isinstance(leaf, Proxy) and leaf.name in self.inputs:
             return replace(leaf, name=variable(self.inputs[leaf.name]))
         return leaf

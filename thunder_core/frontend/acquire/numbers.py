@@ -22,6 +22,10 @@ from thunder_core.frontend.interpreter.calls import hands_on
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
+KEEPING_ITERATORS = (
+    "accumulate batched combinations compress cycle dropwhile filterfalse groupby islice pairwise permutations product "
+    "repeat starmap takewhile tee zip_longest"
+)
 # C functions that call a number's own methods, or only store the number.
 ASKING: frozenset[object] = frozenset(
     (
@@ -60,6 +64,7 @@ ASKING: frozenset[object] = frozenset(
             setattr,
         ),
         *(slice, sorted, str, sum, type, zip),
+        *(getattr(itertools, name) for name in KEEPING_ITERATORS.split() if hasattr(itertools, name)),
         *(OrderedDict, defaultdict, deque, dict, frozenset, functools.partial, list, set, tuple, types.SimpleNamespace),
     )
 )

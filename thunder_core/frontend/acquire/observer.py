@@ -23,12 +23,12 @@ from thunder_core.backend.runtime.module import compiled_of
 from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
 from thunder_core.frontend.acquire.backward_hooks import BackwardHooks
-from thunder_core.frontend.acquire.code_origins import CodeOrigins
+from thunder_core.frontend.acquire.code_origins import CodeOrigins, has_line
 from thunder_core.frontend.acquire.counts import CountSources
 from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.gradients import OutsideGradients
 from thunder_core.frontend.acquire.lookasides import LOOKASIDES, is_native_code, late_lookaside_of, runs_alone
-from thunder_core.frontend.acquire.lookasides.compiled import Nested, compiled_function, owner_of
+from thunder_core.frontend.acquire.lookasides.compiled import InEager, Nested, compiled_function, owner_of
 from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import method_of_node
 from thunder_core.frontend.acquire.lookasides.functions.function import call_from_c
 from thunder_core.frontend.acquire.lookasides.functions.function_transforms import FUNCTION_TRANSFORMS
@@ -112,6 +112,7 @@ class Acquisition(ObservedWrites):
         self.outside.symbolic = symbolic
         sizes = self._sizes(symbolic) if symbolic.sizes else None
         self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates, sizes)
+        self.recorder.counts.allowed |= symbolic.counts
         self.recorder.counts.source_of = self.counts = CountSources(self.outside, self.recorder, self._line)
         self.recorder.gradients.outside = OutsideGradients(self)
         self.recorder.subclasses.ask = self._call_torch_function
@@ -145,6 +146,7 @@ class Acquisition(ObservedWrites):
         self.saved_tensors_hooks = SavedTensorsHooks(self)
         self.runs_through_functions = False  # also if autograd follows a `torch.autograd.Function`
         self.nested: Nested | None = None
+        self.in_eager: InEager | None = None
         self.works: list[TracedWork] = []
         self.replacements = Replacements()
         self.own_interrupt: BaseException | None = None
@@ -393,10 +395,17 @@ class Acquisition(ObservedWrites):
             if plain not in self._operations:
                 native = self.numbers.before_native(function, args, kwargs) or function
             return functools.partial(native) if runs_alone(plain.__module__, plain.__name__) else native
+        if self.in_eager is not None and has_line(plain.__code__, self.in_eager.lines) and self._is_called(function):
+            return functools.partial(self.in_eager, self, function)
         owned = (function.__self__, *args) if plain is not function else args
         self.classes.called(plain, owned)
         self.outside.defaults(plain)
         return None
+
+    def _is_called(self, function: Any) -> bool:
+        """Whether the program calls a function, which is neither the program nor what the program consists of."""
+        subject = getattr(self, "subject", None)
+        return function is not subject and getattr(function, "__self__", None) is not subject
 
     def _call_torch_function(self, method: Callable[..., Any], *args: Any) -> Any:
         """Interpret the `__torch_function__` of a subclass of Tensor."""

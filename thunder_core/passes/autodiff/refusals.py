@@ -52,7 +52,8 @@ def underivable(bsym: BoundSymbol, why: str, missing_formula: BoundSymbol | None
 def require_no_compiled_call(bsyms: Iterable[BoundSymbol]) -> None:
     """Raise `Underivable` if a bound symbol calls a compiled function, whose trace is not part of this trace."""
     for bsym in bsyms:
-        if call_of(bsym) is not None:
+        call = call_of(bsym)
+        if call is not None and not call.in_eager:
             error = Underivable(WHY_RECORDED)
             error.where = bsym.source
             raise error

@@ -92,5 +92,5 @@ def parse_dtype(name: str) -> torch.dtype:
     """The floating-point dtype of a name; raises `BadOption` for another name."""
     dtype = getattr(torch, name, None)
     if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise BadOption(f"reduce_dtype is {name!r}, which is no floating-point dtype", fix="use float32 or bfloat16")
+        raise BadOption(f"reduce_dtype is {name!r}, which is not a floating-point dtype", fix="use float32 or bfloat16")
     return dtype

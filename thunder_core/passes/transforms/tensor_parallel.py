@@ -73,11 +73,11 @@ class ParallelizeLinears(Transform):
 
 
 def plan_of(text: str) -> dict[str, str]:
-    """The plan that a text has; raises `BadOption` for a text that is no plan."""
+    """Return the plan that a text describes; raise `BadOption` for a text that is not a plan."""
     pairs = [pair.strip().partition(VALUE) for pair in text.split(PAIRS) if pair.strip()]
     if not all(name and style for name, _, style in pairs):
         raise BadOption(
-            f"the plan {text!r} is no list of names and styles",
+            f"the plan {text!r} is not a list of names and styles",
             fix="write it as layers.*.up=colwise,layers.*.down=rowwise",
         )
     return {name.strip(): style.strip() for name, _, style in pairs}

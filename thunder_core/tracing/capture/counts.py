@@ -1,7 +1,7 @@
 """Counts of nonzero elements and values of tensors that are symbolic sizes, because the prologue computes them.
 
-The prologue computes such a value if all operations for it are cheap, have no effects and cannot fail: pointwise
-operations, views, and sums of inputs. Any other value is a constant of the program.
+The prologue computes such a value if PyTorch's own operations make it from inputs, draw no random numbers, and write
+only to memory that they allocated. Any other value is a constant of the program.
 """
 
 from __future__ import annotations
@@ -14,41 +14,23 @@ from typing import Any
 import torch
 
 from thunder_core.tracing.capture.call import RecordedCall
-from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
+from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.fakes.trial import apart
+from thunder_core.tracing.capture.quantities import COUNT, NUMBER, QUANTITIES, VALUE, Quantity, told
+from thunder_core.tracing.capture.symbolic.calls import OPAQUE
+from thunder_core.tracing.capture.symbolic.composites import COMPOSITES
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
-from thunder_core.tracing.capture.torch_facts.indexing import MASKS
-from thunder_core.tracing.capture.values import TracedValues, Unknowable
+from thunder_core.tracing.capture.values import TracedValues
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.sizes import comparison_keys
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-aten = torch.ops.aten
-MOST_OPERATIONS = 16  # in the prologue for one count
-REDUCTIONS = frozenset(
-    {
-        *(aten.sum.default, aten.sum.dim_IntList, aten.any.default, aten.any.dim, aten.all.default, aten.all.dim),
-        *(aten.mean.default, aten.mean.dim, aten.amax.default, aten.amin.default, aten.cumsum.default),
-        *(aten.max.default, aten.min.default),
-    }
-)
-OTHERS = frozenset({aten._to_copy.default, aten.clone.default, aten.arange.default, aten.arange.start_step})
-OF_NONZERO = frozenset({torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere})
-OF_MASK = frozenset({torch.masked_select, torch.Tensor.masked_select})
+MOST_OPERATIONS = 1000  # in the prologue for one count
+WITHOUT_PARTS = COMPOSITES | OPAQUE | frozenset(QUANTITIES)  # functions whose operations may be unknown
+NUMBER_MODULES = ("_operator", "builtins", "math")  # of functions that compute numbers of numbers
+OWN_NAMESPACES = ("aten", "prims")
 LEAST = 2  # the smallest symbolic value, because 0 and 1 affect more of the metadata
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """An integer that depends on a tensor: its description, its expression with a placeholder, and its function."""
-
-    words: str
-    text: str
-    of: Callable[[torch.Tensor], Any]
-
-
-COUNT = Quantity("count of elements that are not zero", "int(torch.count_nonzero({}))", torch.count_nonzero)
-VALUE = Quantity("value of a tensor", "{}.item()", torch.Tensor.item)
 SourceOf = Callable[[Quantity, Sequence[BoundSymbol], Proxy, int], Any]
 
 
@@ -65,20 +47,21 @@ class Counts:
     evaluation: TracedValues
     allowed: bool
     source_of: SourceOf = lambda quantity, bsyms, proxy, value: None
-    symbols: dict[tuple[str, int], torch.SymInt] = field(default_factory=dict)
+    symbols: dict[tuple[str, int, str], torch.SymInt] = field(default_factory=dict)
 
     @contextmanager
     def around(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: RecordedCall
     ) -> Iterator[None]:
-        """Give the size of a result that is a count of nonzero elements a symbol during the block, if possible."""
-        counted = counted_tensor(function, args, kwargs) if self.allowed else None
-        size = None if counted is None else self._symbol(counted)
-        if counted is None or size is None or self.sizes is None:
+        """Give a size of a result that is a value of a tensor a symbol during the block, if possible."""
+        decisive = told(function, args, kwargs) if self.allowed else None
+        size = None if decisive is None else self._symbol(*decisive)
+        if decisive is None or size is None or self.sizes is None:
             yield
             return
         call.counted = True
-        counted.nonzero_memo = size  # type: ignore[attr-defined]
+        if decisive[1] is COUNT:
+            decisive[0].nonzero_memo = size  # type: ignore[attr-defined]
         try:
             with self.sizes.environment.counting(size):
                 yield
@@ -86,74 +69,99 @@ class Counts:
             call.counted = False
             raise
 
-    def _symbol(self, counted: torch.Tensor) -> torch.SymInt | None:
-        """Return the symbol of the count of a tensor's nonzero elements, or None if it is a constant."""
+    def is_known(self, counted: torch.Tensor) -> bool:
+        """Whether the count of a tensor's nonzero elements has a symbol, or all sizes are constants."""
+        fake = self.tensors.fake(counted)
+        return self.sizes is None or (self.allowed and self._symbol(fake, COUNT) is not None)
+
+    def _symbol(self, counted: torch.Tensor, quantity: Quantity) -> torch.SymInt | None:
+        """Return the symbol of a quantity of a tensor, or None if it is a constant."""
         if not self.tensors.is_named(counted) or counted.is_inference():
             return None
         proxy = self.tensors.proxy(counted)
-        key = proxy.name, counted._version
+        key = proxy.name, counted._version, quantity.text
         if key not in self.symbols:
-            source, count = self._source_and_value(COUNT, proxy) or (None, 0)
+            source, count = self._told(quantity, proxy, proxy) or (None, 0)
             if source is None or not count or self.sizes is None:
                 return None
-            self.symbols[key] = self.sizes.symbol(source, count, least=1)
+            self.symbols[key] = self._counted(self.sizes.symbol(source, count, least=1))
         return self.symbols[key]
 
     def value(self, maker: BoundSymbol) -> torch.SymInt | None:
-        """Return the symbol of the integer that a bound symbol reads from a tensor, or None if it is a constant."""
-        if not self.allowed or maker.symbol.target is not torch.Tensor.item:
+        """Return the symbol of the integer that a bound symbol reads from a tensor or computes; None for a constant."""
+        takes_out = maker.symbol.target is torch.Tensor.item
+        if not self.allowed or not (takes_out or module_of(maker.symbol.target) in NUMBER_MODULES):
             return None
-        key = maker.output.name, 0
+        quantity, proxy = (VALUE, maker.args[0]) if takes_out else (NUMBER, maker.output)
+        key = maker.output.name, 0, quantity.text
         if key not in self.symbols:
-            source, value = self._source_and_value(VALUE, maker.args[0]) or (None, 0)
+            source, value = self._told(quantity, proxy, maker.output) or (None, 0)
             if source is None or self.sizes is None or value < LEAST:
                 return None
-            self.symbols[key] = self.sizes.symbol(source, value)
+            self.symbols[key] = self._counted(self.sizes.symbol(source, value))
         return self.symbols[key]
 
-    def _source_and_value(self, quantity: Quantity, proxy: Proxy) -> tuple[Any, int] | None:
-        """Return the source of a quantity of a tensor and its value in this call; None if no prologue computes it."""
-        bsyms = self.evaluation.bsyms_for(proxy)
-        if bsyms is None or len(bsyms) > MOST_OPERATIONS or not all(map(is_cheap, bsyms)):
+    def _counted(self, size: torch.SymInt) -> torch.SymInt:
+        """Record that the prologue computes a symbol from tensors, and return the symbol."""
+        size.node.shape_env.counts |= size.node._expr.free_symbols
+        return size
+
+    def _told(self, quantity: Quantity, proxy: Proxy, asked: Proxy) -> tuple[Any, int] | None:
+        """Return the source of a quantity of a tensor and its value in this call, or None if no prologue computes it.
+
+        `asked` is the proxy of the result that depends on the quantity.
+        """
+        bsyms = self.evaluation.bsyms_for(asked)
+        if bsyms is None or len(bsyms) > MOST_OPERATIONS or not self._are_repeatable(bsyms):
             return None
         if self.evaluation.first_effect() is not None:
             return None
         try:
-            tensor = self.evaluation.value(proxy)
-        except Unknowable:
+            value = self.evaluation.value(asked)
+        except Exception:  # operations raise what they raise for these values, as they will where the program is run
             return None
         with apart():
-            value = int(quantity.of(tensor))
-        return self.source_of(quantity, bsyms, proxy, value), value
+            number = int(quantity.of(value) if isinstance(value, torch.Tensor) else value)
+        makers = bsyms if asked is proxy else [bsym for bsym in bsyms if asked not in bsym.outputs]
+        return self.source_of(quantity, makers, proxy, number), number
+
+    def are_constants(self, proxies: Sequence[Proxy]) -> bool:
+        """Whether values are the same at each call, because no input affects them."""
+        for proxy in proxies:
+            bsyms = self.evaluation.bsyms_for(proxy)
+            if not bsyms or not self._are_repeatable(bsyms) or inputs_of(bsyms):
+                return False
+        return bool(proxies)
+
+    def _are_repeatable(self, bsyms: Sequence[BoundSymbol]) -> bool:
+        """Whether the prologue may run bound symbols: they write only to memory that they allocated."""
+        written = self.evaluation.memory_of({name for bsym in bsyms for name in bsym.mutates})
+        are_own = None not in written and written.isdisjoint(self.evaluation.memory_of(inputs_of(bsyms)))
+        return (not written or are_own) and all(map(is_repeatable, bsyms))
 
 
-def counted_tensor(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
-    """Return the tensor whose nonzero elements a call counts, or None if it is not a single one."""
-    if function is torch.Tensor.__getitem__:
-        indices = tensors_in(args[1])
-        return indices[0] if len(indices) == 1 and indices[0].dtype in MASKS and indices[0].dim() else None
-    if function in OF_NONZERO or (function is torch.where and len([*args, *kwargs]) == 1):
-        return next(iter(tensors_in((tuple(args), dict(kwargs)))), None)
-    if function in OF_MASK:
-        tensors = tensors_in((tuple(args), dict(kwargs)))
-        return tensors[1] if len(tensors) == 2 and have_one_shape(*tensors) else None
-    return None
+def inputs_of(bsyms: Sequence[BoundSymbol]) -> set[str]:
+    """Return the names that bound symbols read, and that none of them defines."""
+    made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
+    return {proxy.name for bsym in bsyms for proxy in bsym.inputs} - made
 
 
-def have_one_shape(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same shape for all sizes."""
-    return comparison_keys(one.shape) == comparison_keys(other.shape)
-
-
-def is_cheap(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol has no effect, cannot fail for values, and takes time in proportion to memory."""
+def is_repeatable(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol consists of operations of PyTorch that draw no random numbers and change no state."""
     operations = [part.symbol.target for part in bsym.subsymbols] or [bsym.symbol.target]
-    return not (bsym.ordered or bsym.mutates) and all(map(is_cheap_operation, operations))
+    if bsym.symbol.target in WITHOUT_PARTS:
+        return True
+    return not (bsym.ordered or bsym.communicates) and all(map(is_repeatable_operation, operations))
 
 
-def is_cheap_operation(operation: Any) -> bool:
-    """Whether an operation is pointwise, a view, or a sum."""
-    if not isinstance(operation, torch._ops.OpOverload) or operation._schema.is_mutable:
-        return False
-    is_view = any(result.alias_info is not None for result in operation._schema.returns)
-    return is_view or torch.Tag.pointwise in operation.tags or operation in REDUCTIONS or operation in OTHERS
+def is_repeatable_operation(operation: Any) -> bool:
+    """Whether an operation is one of PyTorch's own, and computes the same result for the same inputs."""
+    if operation is torch.Tensor.item or module_of(operation) in NUMBER_MODULES:
+        return True
+    is_own = isinstance(operation, torch._ops.OpOverload) and operation.namespace in OWN_NAMESPACES
+    return is_own and torch.Tag.nondeterministic_seeded not in operation.tags
+
+
+def module_of(function: Any) -> str:
+    """Return the name of the module of a function, or an empty string."""
+    return str(getattr(function, "__module__", ""))

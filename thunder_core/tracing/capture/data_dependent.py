@@ -23,6 +23,7 @@ class DataDependentValues:
 
     `bsyms` are the bound symbols of the recording so far, and `emit(bsym)` appends a bound symbol. `fail(function,
     error)` returns the error for an operation whose value cannot be computed at tracing.
+    `are_constants(proxies)` says whether values depend on no input.
     """
 
     evaluation: TracedValues
@@ -31,9 +32,15 @@ class DataDependentValues:
     fail: Callable[[Callable[..., Any], Exception | None], ThunderError]
     allowed: bool
     asking: list[BoundSymbol] = field(default_factory=list)
+    are_constants: Callable[[Sequence[Proxy]], bool] = lambda proxies: False
 
     def number(self, proxy: Proxy) -> Any:
-        """Return the value of a number or of a condition in this call, and record a check that it stays the same."""
+        """Return the value of a number or of a condition in this call, and record a check that it stays the same.
+
+        One that depends on no input is the same at each call, and needs no check.
+        """
+        if self.are_constants([proxy]):
+            return self.evaluation.value(proxy)
         self._require_repeatable(torch.Tensor.item)
         bsym = next(bsym for bsym in reversed(self.bsyms) if proxy in bsym.outputs)
         value = self.evaluate(torch.Tensor.item, lambda: self.evaluation.value(proxy))
@@ -45,7 +52,7 @@ class DataDependentValues:
         """Return the result of a function on the values that its arguments have in this call."""
         self._require_repeatable(function)
         call.valued = True
-        result, written = self.evaluate(function, lambda: self.evaluation.call(function, args, kwargs))
+        result, written = self._evaluated(function, lambda: self.evaluation.call(function, args, kwargs))
         call.written.update(map(memory_of, written))
         return result
 
@@ -59,6 +66,10 @@ class DataDependentValues:
         """Return the result of `compute`; raise an error if reading values is not allowed, or if it fails."""
         if not self.allowed:
             raise self.fail(function, None)
+        return self._evaluated(function, compute)
+
+    def _evaluated(self, function: Callable[..., Any], compute: Callable[[], Any]) -> Any:
+        """Return the result of evaluating bound symbols of the recording; raises where that fails."""
         try:
             return compute()
         except Unknowable as reason:

@@ -31,6 +31,13 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
+# Functions that take integers for places and sizes alone, so that other values cannot stand in for these.
+OF_PLACES = frozenset(
+    {
+        *(torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.narrow, torch.Tensor.split),
+        *(torch.Tensor.repeat, torch.Tensor.expand, torch.Tensor.view, torch.Tensor.reshape, torch.narrow, torch.split),
+    }
+)
 ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.neg)
 
 
@@ -95,6 +102,7 @@ class NumberCalls:
             return self._with_float_symbols(function, (args, kwargs), numbers, requires_grad=requires_grad)
         if (
             not numbers
+            or (function in OF_PLACES and any(number.kind is int for number in numbers))
             or self._recording.derivatives_in_progress
             or (requires_grad and self._hides(function, kwargs, numbers))
         ):
@@ -140,11 +148,12 @@ class NumberCalls:
             return number.value
         makers = (bsym for bsym in reversed(self._recording.bound_symbols) if number in bsym.outputs)
         maker = next(makers, None)
-        if maker is None or maker.symbol.target not in (torch.Tensor.item, *ARITHMETIC):
+        if maker is None:
             return None
         if maker.symbol.target in ARITHMETIC:
             operands = [self._size(operand) for operand in maker.args]
-            return None if any(operand is None for operand in operands) else maker.symbol.target(*operands)
+            if all(operand is not None for operand in operands):
+                return maker.symbol.target(*operands)
         symbol = self._recording.counts.value(maker)
         if symbol is not None and number.name not in self._checked:
             self._checked.add(number.name)

@@ -27,11 +27,13 @@ from thunder_core.tracing.capture.fakes.memo import CachedCall
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import eager_error
 from thunder_core.tracing.capture.gradients import AUTOGRAD, Gradients
+from thunder_core.tracing.capture.masks import Masks
 from thunder_core.tracing.capture.number_calls import NumberCalls
 from thunder_core.tracing.capture.operators import AtenOperations
 from thunder_core.tracing.capture.place import ForwardPlaces, Place
 from thunder_core.tracing.capture.questions import Questions
 from thunder_core.tracing.capture.shape_changes import ShapeChanges
+from thunder_core.tracing.capture.sizes_of_values import SizesOfValues
 from thunder_core.tracing.capture.subclasses import Subclasses, torch_function_classes
 from thunder_core.tracing.capture.symbolic.all_sizes import for_all_sizes
 from thunder_core.tracing.capture.symbolic.calls import OPAQUE
@@ -41,6 +43,13 @@ from thunder_core.tracing.capture.symbolic.numbers import Numbers, SymbolicNumbe
 from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.capture.symbolic_probe import BackwardOf, HiddenNumbers
+from thunder_core.tracing.capture.tensors_as_numbers import (
+    TakesIntegers,
+    has_few_items,
+    has_integers,
+    items,
+    with_numbers,
+)
 from thunder_core.tracing.capture.torch_facts.autocast import autocast_state, changes
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import FunctionMode, OperatorMode
@@ -111,6 +120,11 @@ class Recorder:
         )
         self.numbers.are_values_needed = self.caught_errors.is_at_line_that_raised
         self.counts = Counts(sizes, self.tensors, evaluation, evaluates)
+        self._sizes_of_values = SizesOfValues(
+            self._run_function, lambda tensor: self._item(tensor, int), self.tensors.fake
+        )
+        self._masks = Masks(self._run_function, self.tensors.fake, self.counts.is_known)
+        self.data_dependent.are_constants = self.counts.are_constants
         self.data = Data(self.tensors, self.data_dependent, self.function, asked)
         self.is_differentiating = False
         self.met_hidden_numbers = False
@@ -121,6 +135,7 @@ class Recorder:
         self._forward = ForwardPlaces()
         self.unwrap: Callable[[torch.Tensor], None] = lambda tensor: None
         self.backward_of: BackwardOf = lambda bsym, followed: None
+        self._reads_values: list[Callable[..., Any]] = []  # functions in progress that were tried with numbers
         self._operators = AtenOperations(self.tensors, self.faked, self._run_function)
         self._binding = Binding(self.tensors, self._place, symbolic_sizes=self.environment is not None)
         self._number_calls = NumberCalls(self, self._binding, self.tensors, self.numbers)
@@ -252,6 +267,8 @@ class Recorder:
     def _run_function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a function on tensors without wrappers; raise `Wrapped` if one is a wrapper."""
         args, kwargs = with_named_size(function, args, placed(function, kwargs))
+        if function is TOLIST and has_few_items(self.tensors.fake(args[0])):
+            return items(args[0], self.tensors.fake(args[0]), self._run_function, self._item)
         if function in VALUE_READERS and not (self.data_dependent.allowed and (function is TOLIST or function in DATA)):
             raise self._fail(function)
         if function in DATA:
@@ -265,6 +282,10 @@ class Recorder:
             return answer
         if function is torch.Tensor.item and (kind := scalar_kind(self.tensors.fake(args[0]))):
             return self._item(args[0], kind)
+        if (sized := self._sizes_of_values.added(function, args, kwargs)) is not None:
+            return self._run_function(*sized)
+        if (by_indices := self._masks.without(function, args, kwargs)) is not None:
+            return self._run_function(*by_indices)
         args, kwargs = self.faked(args, kwargs)
         if function is torch.Tensor.storage_type:
             return storage_class(args[0])
@@ -288,7 +309,10 @@ class Recorder:
             raise located(refusal, self._place().source)
         self.caught_errors.raise_as_in_call(function, args, kwargs)
         call = RecordedCall(idle=is_idle(function, args, kwargs))
-        output = self.run(function, args, kwargs, call)
+        try:
+            output = self.run(function, args, kwargs, call)
+        except TakesIntegers:
+            return self._with_numbers(function, args, kwargs)
         if self.levels.depth and wrapped_in(output):  # random numbers, which differ for each element
             return self.levels.run(function, args, kwargs)
         if function in STORAGES:
@@ -311,6 +335,18 @@ class Recorder:
         if bsym is not None:
             self._append_call(bsym, output, call)
         return self.tensors.to_real(output)
+
+    def _with_numbers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function with symbolic numbers in place of tensors of one integer, or on their values if that fails."""
+        before = self.failure
+        self._reads_values.append(function)
+        try:
+            return self._run_function(function, *with_numbers(args, kwargs, lambda tensor: self._item(tensor, int)))
+        except Exception:  # one of them is no number to the function
+            self.failure = before
+            return self._record(function, args, kwargs)
+        finally:
+            self._reads_values.pop()
 
     def _append_call(self, bsym: BoundSymbol, output: Any, call: RecordedCall) -> None:
         """Append the bound symbol of a call, or the checks of its result if the result depends on values."""
@@ -344,6 +380,10 @@ class Recorder:
         self._append_here(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
         return number
 
+    def _is_constant(self, arguments: Any) -> bool:
+        """Whether the tensors among arguments are the same at each call."""
+        return self.counts.are_constants([self.tensors.proxy(fake) for fake in tensors_in(arguments)])
+
     def _measure(self, proxy: Proxy) -> Any:
         return self.data_dependent.number(proxy)
 
@@ -376,7 +416,9 @@ class Recorder:
             if isinstance(error, ThunderError):
                 raise
             valued = needs_value(error)
-            if valued and self.data_dependent.allowed:
+            if valued and function not in self._reads_values and has_integers(args, kwargs):
+                raise TakesIntegers from error
+            if valued and (self.data_dependent.allowed or self._is_constant((args, kwargs))):
                 with self.caught_errors.expecting(function, args, kwargs):
                     return self.data_dependent.result(function, args, kwargs, call)
             eager = eager_error(function, args, kwargs, self.tensors, valued=valued)

@@ -71,6 +71,10 @@ class TracedValues:
         """Return the name of the first called compiled function with effects, or None."""
         return self._slices.first_effect()
 
+    def memory_of(self, names: Iterable[str]) -> set[int | None]:
+        """Return the memory of tensors with these names; with None among it where that of one is unknown."""
+        return self._slices.memory_of(names)
+
     def bsyms_for(self, proxy: Proxy) -> list[BoundSymbol] | None:
         """Return the bound symbols that compute a value from inputs; None if one of them must run as its subsymbols.
 

@@ -8,7 +8,7 @@ import keyword
 import math
 import sys
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,6 +147,19 @@ def _tuple(value: tuple[Any, ...], scope: Scope) -> str:
 
 def _size(value: tuple[Any, ...], scope: Scope) -> str:
     return scope.importing(f"torch.Size({_tuple(value, scope)})", "torch")
+
+
+def before_counts(sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """Sizes of an input, with the expressions from before a constraint replaced them by what is counted later."""
+    return tuple(_before_counts(size) for size in sizes)
+
+
+def _before_counts(size: Any) -> Any:
+    if not isinstance(size, torch.SymInt) or size.node.expr.free_symbols.isdisjoint(
+        getattr(size.node.shape_env, "counts", ())
+    ):
+        return size
+    return Code(text_of(size.node._expr))
 
 
 def _list(value: list[Any], scope: Scope) -> str:

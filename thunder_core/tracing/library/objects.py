@@ -67,10 +67,13 @@ def with_data(tensor: Any, data: Any) -> Any:
     return tensor
 
 
+OF_DATA = "data"  # the first word of a digest of a tensor's values
+
+
 def digest_of(tensor: Any) -> str:
     """Return a digest of a tensor's values, independent of its device and layout."""
     data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return f"data {digest(data.numpy().tobytes())}"
+    return f"{OF_DATA} {digest(data.numpy().tobytes())}"
 
 
 def expect_error(function: Any, kind: type[Exception], text: str, args: Any, kwargs: Any) -> None:

@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
 
@@ -18,6 +19,17 @@ class Nested(Protocol):
 
     def stays(self, compiled: Any) -> bool:
         """Whether a compiled function is called as one bound symbol."""
+
+
+class InEager(Protocol):
+    """Calls the functions around some lines in eager PyTorch."""
+
+    @property
+    def lines(self) -> frozenset[SourceLine]:
+        """The lines, which need too many values of tensors to be traced for each."""
+
+    def __call__(self, acquisition: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a function by one bound symbol of the trace."""
 
 
 def compiled_function(

@@ -16,7 +16,7 @@ import torch
 
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.tracing.ir.constants import SINGLETONS, bound, named
-from thunder_core.tracing.ir.literal import Scope, literal
+from thunder_core.tracing.ir.literal import Scope, before_counts, literal
 from thunder_core.tracing.ir.proxy import TensorProxy
 
 NUMBERS = (float, int)  # classes of numbers that may vary between calls
@@ -256,8 +256,8 @@ class TensorMetadata(Guard):
         parts = [
             is_of_type(subject, self.kind, scope),
             f"{subject}.dtype is {literal(proxy.dtype, scope)}",
-            f"{subject}.shape == {literal(proxy.shape, scope)}",
-            f"{subject}.stride() == {literal(proxy.stride, scope)}"
+            f"{subject}.shape == {literal(before_counts(proxy.shape), scope)}",
+            f"{subject}.stride() == {literal(before_counts(proxy.stride), scope)}"
             if is_dense
             else f"{subject}.layout is {self.layout}",
             f"{subject}.device == {scope.constant(DEVICES.setdefault(proxy.device, proxy.device), 'device')}",

@@ -36,7 +36,8 @@ class Symbolic:
     be symbolic. `avoid_one_hints` and `real_hints_for` are as in `capture.sizes.SymbolicSizes`. An `oblivious`
     recording is correct for sizes of one without checking for them (`capture.all_sizes`). A recording that
     `decides_ones` checks for each size whether it is one. A `probing` recording is for constants, and ends with
-    `IsSymbolic` if anything is symbolic.
+    `IsSymbolic` if anything is symbolic. If `counts` is set, all sizes and integers that are values of tensors are
+    symbolic.
     """
 
     observed: ObservedValues = field(default_factory=ObservedValues)
@@ -50,6 +51,7 @@ class Symbolic:
     decides_ones: bool = False
     in_containers: bool = True
     probing: bool = False
+    counts: bool = False
     met_numbers: dict[str, Number] = field(default_factory=dict, compare=False)
     met_sizes: dict[str, Number] = field(default_factory=dict, compare=False)
 
@@ -96,7 +98,7 @@ class Symbolic:
 
     def includes_count(self, text: str, value: int) -> bool:
         """Whether a count of elements, which is a size in the program, is symbolic."""
-        if not (self.arguments and self.sizes) and not self.observed.differs(text, value):
+        if not (self.counts or (self.arguments and self.sizes) or self.observed.differs(text, value)):
             return False
         self.met_sizes[text] = value
         if self.probing:

@@ -15,7 +15,7 @@ from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.written.variables import PROXIED, Variables, statement
 from thunder_core.tracing.ir.constants import bound
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
-from thunder_core.tracing.ir.literal import Code, literal
+from thunder_core.tracing.ir.literal import Code, before_counts, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.requirement import Place, StatedGuard
 from thunder_core.tracing.ir.sizes import SymbolicSize
@@ -198,7 +198,7 @@ class Prologue:
         for guard in guards:
             if symbolic_places(guard.proxy.stride):
                 subject = self._variables.variable(guard.path)
-                strides = literal(guard.proxy.stride, self._scope)
+                strides = literal(before_counts(guard.proxy.stride), self._scope)
                 stated_guard = StatedGuard(str(guard.path), f"had the strides {strides}")
                 self._check(f"{subject}.stride() == {strides}", stated_guard, subject)
 

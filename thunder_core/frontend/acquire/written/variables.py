@@ -36,6 +36,7 @@ class Variables:
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self.scope = GuardScope({"torch"}, taken=self._taken, variables=self._expressions)
         self._uses: dict[Path, int] = {}
+        self._written_bsyms: set[int] = set()  # the identities of those that compute counts
 
     def count_use(self, path: Path) -> None:
         """Count one more use of a path. A path with several uses gets a variable."""
@@ -51,7 +52,7 @@ class Variables:
         if path.step == "computed":
             return self._computed(path)
         if path.step == "count":
-            self.statements += path.key.bsyms_with(self.variable)
+            self.statements += path.key.bsyms_with(self.variable, self._written_bsyms)
             return str(path.key.expression(self.variable))
         if path.step == "expression":
             expression, sources = path.key

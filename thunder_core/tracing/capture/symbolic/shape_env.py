@@ -69,6 +69,7 @@ class TraceShapeEnv(ShapeEnv):
     """PyTorch's shape environment, which numbers its symbols in order and records the origin of each guard.
 
     `where()` is the program's line, or the pass that decides now. `numbers` are the proxies of expressions in traces.
+    `counts` are the symbols that the prologue computes from tensors, after it has checked all inputs.
     With `decides_ones`, each size of a result is decided to be one or not.
     """
 
@@ -79,6 +80,7 @@ class TraceShapeEnv(ShapeEnv):
     def __init__(self, where: Callable[[], Origin]) -> None:
         self.where = where
         self.numbers: dict[sympy.Basic, NumberProxy] = {}
+        self.counts: set[sympy.Basic] = set()
         self._withholds_floats = False
         self._answers_for_all_sizes = False
         super().__init__(

@@ -57,7 +57,8 @@ class CompiledCall:
     """A compiled function that a bound symbol calls: its result has a structure (`spec`) and these `parts`.
 
     If `valued` is True, its control flow depends on tensor values, so another call may return another structure. If
-    `acts` is True, it has effects that cannot be undone.
+    `acts` is True, it has effects that cannot be undone. If `in_eager` is True, it is a function of the program that is
+    not compiled and returns nothing that requires a gradient.
     """
 
     name: str
@@ -67,6 +68,7 @@ class CompiledCall:
     where: SourceLine | None
     valued: bool = False
     acts: bool = False
+    in_eager: bool = False
 
     def __post_init__(self) -> None:
         self.__module__, self.__name__, self.__qualname__ = "compiled", self.name, self.name
@@ -154,7 +156,8 @@ def is_repeatable(bsym: BoundSymbol) -> bool:
 
 def is_followed_call(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol calls a compiled function whose call autograd tracks."""
-    return call_of(bsym) is not None and has_gradients(bsym)
+    call = call_of(bsym)
+    return call is not None and not call.in_eager and has_gradients(bsym)
 
 
 def acts_before(bsyms: Iterable[BoundSymbol]) -> str | None:

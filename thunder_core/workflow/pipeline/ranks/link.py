@@ -82,7 +82,7 @@ def linked(launch: Launch, device: torch.device) -> Iterator[Link]:
 
 
 def tell(store: Any, error: BaseException, link: Link) -> None:
-    """Tell the other ranks of the error of this rank, unless another rank was first."""
+    """Report the error of this rank to the other ranks, unless another rank failed first."""
     text = str(error) if isinstance(error, ThunderError) else f"{type(error).__name__}: {message_line(error)}"
     with suppress(RuntimeError):
         if not (link.launch.follows or link.busy):
@@ -91,8 +91,8 @@ def tell(store: Any, error: BaseException, link: Link) -> None:
 
 
 def failed(rank: int, text: str) -> RankFailed:
-    """The error of a rank, for the others."""
-    return RankFailed(f"rank {rank} failed: {text}", fix="mend what the error names; nothing was written")
+    """Return the error that the other ranks raise if a rank failed."""
+    return RankFailed(f"rank {rank} failed: {text}", fix="fix the cause that the error names; nothing was written")
 
 
 def failure_of_other(store: Any, error: BaseException, launch: Launch) -> RankFailed | None:

@@ -1,0 +1,112 @@
+"""Functions that need too many values of tensors are called in eager PyTorch, between the lines of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from thunder_core.errors import RecompileWarning
+
+
+class Order(torch.nn.Module):
+    """An object that the program makes, whose method needs an array."""
+
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self.sign = sign
+
+    @torch.no_grad()
+    def forward(self, scores: Tensor) -> Tensor:
+        return torch.as_tensor(np.argsort(self.sign * scores.numpy(), kind="stable"))
+
+
+def by_module(x: Tensor, seen: list[int]) -> Tensor:
+    return x[Order(-1.0)(x.detach().sum(1))].cumsum(0)
+
+
+def places(scores: dict[str, Tensor]) -> tuple[Tensor, list[Tensor]]:
+    order = np.argsort(scores["rows"].numpy(), kind="stable")
+    return torch.from_numpy(order), [torch.from_numpy(order[::-1].copy())]
+
+
+def by_function(x: Tensor, seen: list[int]) -> Tensor:
+    first, (last,) = places({"rows": x.detach().sum(1)})
+    return (x[first] * x[last]).exp()
+
+
+def number(scores: Tensor) -> float:
+    return float(np.median(scores.numpy()))
+
+
+def by_number(x: Tensor, seen: list[int]) -> Tensor:
+    return x * number(x.detach()[:, 0])
+
+
+def in_a_loop(x: Tensor, seen: list[int]) -> Tensor:
+    return torch.stack([row[places({"rows": row.detach()[:, None]})[0]] for row in x.unbind()]).sin()
+
+
+def written(scores: Tensor, seen: list[int]) -> Tensor:
+    seen.append(int(np.argmax(scores.numpy())))
+    return scores * 2
+
+
+def that_writes(x: Tensor, seen: list[int]) -> Tensor:
+    return x * written(x.detach().sum(1), seen)[:, None]
+
+
+def scaled(x: Tensor) -> Tensor:
+    return x * float(np.max(x.detach().numpy()))
+
+
+def that_needs_a_gradient(x: Tensor, seen: list[int]) -> Tensor:
+    return scaled(x).tanh()
+
+
+IN_PIECES = [by_module, by_function, in_a_loop, by_number]
+AS_A_WHOLE = [that_writes, that_needs_a_gradient]
+
+
+def outcome(program: Callable[..., Any], step: int) -> tuple[Tensor, Tensor, list[int]]:
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(step), requires_grad=True)
+    seen: list[int] = []
+    result = program(x, seen)
+    (gradient,) = torch.autograd.grad(result.square().sum(), x)
+    return result.detach(), gradient, seen
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.parametrize("program", [*IN_PIECES, *AS_A_WHOLE], ids=lambda program: program.__name__)
+def test_programs_that_need_arrays_equal_eager_at_each_call(program: Callable[..., Any]) -> None:
+    compiled = thunder.jit(program, executors=("torch",))
+    for step in range(8):
+        found, expected = outcome(compiled, step), outcome(program, step)
+        torch.testing.assert_close(found[:2], expected[:2])
+        assert found[2] == expected[2]
+    reasons = [reason for reason in thunder.recompile_reasons(compiled) if "in eager PyTorch" in reason]
+    assert any(reason.startswith(f"{__file__}:") for reason in reasons), reasons
+    is_whole = any("calls that no program takes" in reason for reason in reasons)
+    assert is_whole == (program in AS_A_WHOLE), reasons
+    if program in IN_PIECES:
+        misses = thunder.cache_misses(compiled)
+        outcome(compiled, 99)
+        assert thunder.cache_misses(compiled) == misses
+        assert any(bsym.symbol.name == "eager.call" for bsym in thunder.last_traces(compiled)[0].bound_symbols)
+        assert (thunder.last_backward_reason(compiled) == "") == (program is not by_number)
+
+
+def test_the_line_that_is_called_in_eager_is_named_once() -> None:
+    compiled = thunder.jit(by_function, executors=("torch",))
+    with pytest.warns(RecompileWarning) as told:
+        for step in range(8):
+            outcome(compiled, step)
+    line = places.__code__.co_firstlineno + 1
+    words = [str(one.message) for one in told if "is called in eager PyTorch" in str(one.message)]
+    assert len(words) == 1
+    assert f"{__file__}:{line}" in words[0]

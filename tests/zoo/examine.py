@@ -1,0 +1,180 @@
+"""The examination of one model type in a process of its own: how Thunder's results compare with eager PyTorch's."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import random
+import resource
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+import thunder_core as thunder
+from tests.families import tensors
+from tests.zoo.configs import small_config
+from thunder_core.foundation.errors import ThunderError
+from thunder_core.workflow.models.inputs.inputs import example_inputs
+from thunder_core.workflow.models.loading.load import LoadedModel, load_model
+from thunder_core.workflow.models.request.request import ModelRequest
+
+BATCH, LENGTHS = 2, (12, 9, 16)
+TOLERANCE = 2e-3  # of gradients that add up in another order
+Row = dict[str, Any]
+
+
+def examine(model_type: str) -> Row:
+    """What works of a type, in words; `eager` has the reason where eager PyTorch does not run it."""
+    row: Row = {"type": model_type}
+    try:
+        loaded = load_small(model_type)
+        inputs = inputs_of(loaded, LENGTHS[0])
+        with torch.no_grad():
+            expected = loaded.model.eval()(**inputs)
+    except Exception as error:
+        return row | {"eager": in_words(error)}
+    row["class"] = type(loaded.model).__name__
+    row |= attempted("inference", lambda: compare_inference(loaded, inputs, expected))
+    row |= attempted("training", lambda: compare_training(loaded, inputs))
+    if "input_ids" in inputs:
+        row |= attempted("symbolic", lambda: compare_lengths(loaded))
+    if loaded.model.can_generate() and "input_ids" in inputs:
+        row |= attempted("generate", lambda: compare_generate(loaded, inputs))
+    return row | {"operations": row.pop("inference operations", None)}
+
+
+def load_small(model_type: str) -> LoadedModel:
+    """The type's model from a folder that has a small config alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        small_config(model_type).save_pretrained(folder)
+        return load_model(ModelRequest(folder, random_weights=True, device="cpu", dtype="float32"))
+
+
+def inputs_of(loaded: LoadedModel, length: int, *, labels: bool = False) -> dict[str, Any]:
+    """Seeded inputs, without a cache of keys and values, which a later call would continue."""
+    inputs = dict(example_inputs(loaded, batch=BATCH, seq=length, seed=1, labels=labels))
+    without_cache = "input_ids" in inputs and hasattr(loaded.model.config, "use_cache")
+    return inputs | ({"use_cache": False} if without_cache else {})
+
+
+def attempted(name: str, compare: Callable[[], Row]) -> Row:
+    """The words for a comparison and its seconds: `right`, or why it is not."""
+    began = time.process_time()
+    try:
+        details = compare()
+    except Exception as error:
+        details = {name: in_words(error)}
+    return {name: "right", **details, f"{name} seconds": round(time.process_time() - began, 1)}
+
+
+def compare_inference(loaded: LoadedModel, inputs: dict[str, Any], expected: Any) -> Row:
+    """Compare a call without gradients; the number of operations is that of the trace."""
+    compiled = thunder.jit(loaded.model, executors=("torch",))
+    with torch.no_grad():
+        require_same(compiled(**inputs), expected)
+    return {"inference operations": len(thunder.last_traces(compiled)[0].bound_symbols)}
+
+
+def compare_training(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
+    """Compare the outputs and the gradients of all parameters, with labels where the class takes some."""
+    with contextlib.suppress(ThunderError):
+        inputs = inputs_of(loaded, LENGTHS[0], labels=True)
+    model = loaded.model.train()
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    twin = copy.deepcopy(model)
+    compiled = thunder.jit(model, executors=("torch",))
+    outcomes = []
+    for call in (compiled, twin):
+        seed_all()
+        output = call(**inputs)
+        sum(one.square().mean() for _, one in tensors(output) if one.requires_grad).backward()
+        outcomes.append(output)
+    model.eval()
+    require_same(*outcomes)
+    pairs = zip(model.named_parameters(), twin.parameters(), strict=True)
+    for (name, one), other in pairs:
+        if (one.grad is None) != (other.grad is None):
+            raise AssertionError(f"one gradient of {name} is missing")
+        if one.grad is not None and other.grad is not None:
+            require_close(f"the gradient of {name}", one.grad, other.grad)
+    reason = thunder.last_backward_reason(compiled)
+    return {"training": f"right, recorded: {reason}" if reason else "right"}
+
+
+def seed_all() -> None:
+    """Seed the generators that models draw from."""
+    torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
+
+
+def compare_lengths(loaded: LoadedModel) -> Row:
+    """Compare calls of several lengths, which one program should serve."""
+    compiled = thunder.jit(loaded.model.eval(), cache="symbolic values", executors=("torch",))
+    for length in LENGTHS:
+        inputs = inputs_of(loaded, length)
+        with torch.no_grad():
+            require_same(compiled(**inputs), loaded.model(**inputs))
+    programs = thunder.cache_misses(compiled)
+    return {"symbolic": "right" if programs == 1 else f"right, {programs} programs"}
+
+
+def compare_generate(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
+    """Compare the tokens that greedy search generates."""
+    model = loaded.model.eval()
+    given = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    given = {name: value for name, value in given.items() if not name.startswith("decoder_")}
+    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    expected = model.generate(**given, **options)
+    compiled = thunder.jit(model, executors=("torch",))
+    found = compiled.generate(**given, **options)
+    if not torch.equal(found, expected):
+        raise AssertionError("other tokens than eager's")
+    return {"generate": f"right, {thunder.cache_misses(compiled)} programs"}
+
+
+def require_same(found: Any, expected: Any) -> None:
+    """Raise `AssertionError` where an output is not eager's but for rounding."""
+    ours, theirs = list(tensors(found)), list(tensors(expected))
+    if [path for path, _ in ours] != [path for path, _ in theirs] or not theirs:
+        raise AssertionError("other outputs than eager's")
+    for (path, one), (_, other) in zip(ours, theirs, strict=True):
+        require_close(path, one, other)
+
+
+def require_close(name: str, one: torch.Tensor, other: torch.Tensor) -> None:
+    """Raise `AssertionError` where two tensors differ by more than rounding."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        raise AssertionError(f"{name} has another shape or dtype than eager's")
+    if not torch.allclose(one.double(), other.double(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+        raise AssertionError(f"{name} differs from eager's")
+
+
+def in_words(error: BaseException) -> str:
+    """An error as one line."""
+    code = f"{error.code} " if isinstance(error, ThunderError) else ""
+    return f"{code}{type(error).__name__}: {str(error).partition(chr(10))[0]:.160}"
+
+
+def lines() -> Iterator[str]:
+    """The row of the type that the command line names, limited to so many GiB."""
+    _, model_type, memory = sys.argv
+    limit = int(float(memory) * 2**30)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    yield json.dumps(examine(model_type))
+
+
+if __name__ == "__main__":
+    for line in lines():
+        print(line, flush=True)

@@ -1,0 +1,66 @@
+"""The page of the zoo: what works of each model type, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+COLUMNS = ("inference", "training", "symbolic", "generate")
+MOST_WORDS = 110
+HEAD = """# Model types
+
+This page is written by `make zoo`. It lists the model types of transformers {version}: each is built from a small
+config with random weights, and compared with eager PyTorch in a process of its own, within {seconds} seconds of CPU
+time and {memory} GiB. The class is that of the type's first head.
+
+- *inference* compares the outputs.
+- *training* compares the outputs and the gradients of all parameters. A program that is *recorded* is differentiated by
+  PyTorch's autograd as it runs.
+- *symbolic* compares three lengths. One program should serve them.
+- *generate* compares the tokens of greedy search.
+"""
+
+
+def page(rows: Sequence[Mapping[str, Any]], version: str, seconds: int, memory: float) -> str:
+    """The text of the page."""
+    head = HEAD.format(version=version, seconds=seconds, memory=f"{memory:g}")
+    return "\n".join([head, *summary(rows), *table(rows)])
+
+
+def is_run(row: Mapping[str, Any]) -> bool:
+    """Whether eager PyTorch runs the type from a small config, within the limits."""
+    return "eager" not in row
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The counts of right results."""
+    run = [row for row in rows if is_run(row)]
+    yield f"Eager PyTorch runs {len(run)} of {len(rows)} types from these configs.\n"
+    yield "| | right | of |"
+    yield "|---|---|---|"
+    for column in COLUMNS:
+        there = [str(row[column]) for row in run if column in row]
+        yield f"| {column} | {sum(words.startswith('right') for words in there)} | {len(there)} |"
+    recorded = sum("recorded" in str(row.get("training", "")) for row in run)
+    yield f"\nIn training, {recorded} programs are recorded.\n"
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A row for each type that runs in eager, and the reasons of the others."""
+    yield "| type | class | inference | training | symbolic | generate | seconds | operations |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for row in filter(is_run, rows):
+        results = " | ".join(in_short(row.get(column, "")) for column in COLUMNS)
+        seconds = sum(row.get(f"{column} seconds", 0) for column in COLUMNS)
+        yield f"| {row['type']} | {row.get('class', '')} | {results} | {seconds:.1f} | {row.get('operations') or ''} |"
+    yield "\n## Types that eager PyTorch does not run from these configs\n"
+    for row in rows:
+        if not is_run(row):
+            yield f"- {row['type']}: {in_short(row['eager'])}"
+    yield ""
+
+
+def in_short(words: str) -> str:
+    """Words as the cell of a table has them."""
+    cell = words.replace("|", "/").replace("<", "(").replace(">", ")")
+    return cell if len(cell) <= MOST_WORDS else f"{cell[: MOST_WORDS - 3]}..."

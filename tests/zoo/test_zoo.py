@@ -1,0 +1,58 @@
+"""The zoo keeps its results, goes on where it stopped, and writes a page of them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.zoo import __main__ as zoo
+from tests.zoo.configs import SMALL, architecture_of, parts_of, small_config
+from tests.zoo.page import page
+
+ROWS: list[dict[str, Any]] = [
+    {"type": "one", "class": "One", "inference": "right", "training": "right, recorded: a | b", "operations": 7},
+    {"type": "three", "class": "Three", "inference": "AssertionError: .logits differs from eager's"},
+    {"type": "two", "eager": "ValueError: no sizes"},
+]
+
+
+def options(folder: Path, *, again: bool = False) -> argparse.Namespace:
+    return argparse.Namespace(results=folder / "zoo.jsonl", again=again, jobs=2, seconds=1, memory=1)
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def examined(model_type: str, seconds: int, memory: float) -> dict[str, Any]:
+        asked.append(f"{model_type} {seconds} {memory}")
+        return {"type": model_type, "inference": "right"}
+
+    monkeypatch.setattr(zoo, "examined", examined)
+    zoo.run(["one", "two"], options(tmp_path))
+    rows = zoo.run(["one", "three"], options(tmp_path))
+    assert sorted(rows) == ["one", "three", "two"]
+    assert sorted(asked) == ["one 1 1", "three 1 1", "two 1 1"]
+    zoo.run(["one"], options(tmp_path, again=True))
+    assert sorted(zoo.kept(tmp_path / "zoo.jsonl")) == ["one"]
+
+
+def test_the_page_counts_and_gives_reasons() -> None:
+    text = page(ROWS, "5.0", 60, 8)
+    assert "Eager PyTorch runs 2 of 3 types" in text
+    assert "| inference | 1 | 2 |" in text
+    assert "| training | 1 | 1 |" in text
+    assert "1 programs are recorded" in text
+    assert "| one | One | right | right, recorded: a / b |  |  | 0.0 | 7 |" in text
+    assert "- two: ValueError: no sizes" in text
+
+
+@pytest.mark.parametrize("model_type", ["llama", "vit", "clip"])
+def test_a_small_config_has_small_parts_and_names_its_class(model_type: str) -> None:
+    config = small_config(model_type)
+    assert config.architectures == [architecture_of(model_type)]
+    for part in parts_of(config):
+        sizes = {name: getattr(part, name, None) for name in SMALL}
+        assert all(size <= SMALL[name] for name, size in sizes.items() if type(size) is int)

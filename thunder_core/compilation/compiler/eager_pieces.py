@@ -1,0 +1,171 @@
+"""Pieces of a program that run in eager PyTorch between its compiled lines: functions that need values of tensors."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from thunder_core.compilation.compiler.nested import CompilerSettings, NestedCall, guard_containers
+from thunder_core.foundation.errors import CannotReplay, SourceLine, ThunderError
+from thunder_core.foundation.options.compile_options import CompileOptions
+from thunder_core.frontend.acquire.run import Run
+from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.capture.symbolic.numbers import SYMBOLIC_CLASSES, concrete
+from thunder_core.tracing.capture.torch_facts.compiled_call import BESIDE, CompiledCall, NumberOf, Part
+from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
+from thunder_core.tracing.extension.lookaside import Lookaside
+from thunder_core.tracing.extension.transform import Transform
+from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+
+CONTAINERS = (list, tuple, set, frozenset, dict)
+
+
+@dataclass(frozen=True)
+class EagerSettings:
+    """The settings of a piece: nothing changes what it does."""
+
+    options: CompileOptions
+    transforms: tuple[Transform, ...] = ()
+    lookasides: tuple[Lookaside, ...] = ()
+    device: torch.device | None = None
+
+    @property
+    def settings(self) -> EagerSettings:
+        """These settings, as a compiler has them."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class EagerPiece:
+    """A function that is called as it is; `kept` are arguments that the program made of constants, by their places."""
+
+    subject: Callable[..., Any]
+    compiler: EagerSettings
+    kept: dict[int, Any] = field(default_factory=dict)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function."""
+        others = iter(args)
+        places = range(len(args) + len(self.kept))
+        return self.subject(*(self.kept[at] if at in self.kept else next(others) for at in places), **kwargs)
+
+
+class PieceCall(NestedCall):
+    """One call of a piece while a program is traced: what it returns is learned from the values of this call."""
+
+    def recorded(self) -> Any:
+        """Learn what the function returns, write its bound symbol down, and return its result.
+
+        What the function reads is not guarded, since it is called each time. Raises `CannotReplay` where it writes to
+        anything, or returns what the program needs for its derivative.
+        """
+        piece: Any = self.compiled
+        places = [place for place in range(len(self.args)) if place not in piece.kept]
+        args = self._line_arguments(tuple(self.args[place] for place in places))
+        kwargs = self._line_arguments(dict(self.kwargs))
+        probe, acquired = self._probe()
+        if probe.outside.effects.effects or names_written_to(acquired.computation):
+            self.refuse("writes to what it is given or reads")
+        beside, _ = self._captured_and_mutated(probe, acquired.computation)
+        leaves, spec = tree_flatten(probe.output)
+        proxies = {proxy.name: proxy for proxy in acquired.computation.output}
+        parts = [self._part(leaf, probe, proxies) for leaf in leaves]
+        if any(getattr(part, "requires_grad", False) for part, _ in parts):
+            self.refuse("returns a tensor that requires a gradient")
+        checked = tuple(part for part, _ in parts)
+        call = CompiledCall(self.name, piece, spec, checked, self.line, valued=True, in_eager=True)
+        self._require_repeatable(call)
+        named = {**kwargs, BESIDE: beside} if beside else kwargs
+        self.recorder.emit(BoundSymbol(Symbol("eager.call", call), args, named, call.output, (), ordered=True))
+        return tree_unflatten([value for _, value in parts], spec)
+
+    def _part(self, leaf: Any, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
+        """A part of the result; a number is another one at each call."""
+        if type(leaf) not in SYMBOLIC_CLASSES:
+            return super()._part(leaf, probe, proxies)
+        number = self.recorder.numbers.new(type(leaf))
+        return NumberOf(number.proxy, number.kind), number
+
+
+@dataclass(frozen=True)
+class EagerFunctions:
+    """The way in which a program with these `settings` calls the functions around `lines`: in eager PyTorch."""
+
+    settings: CompilerSettings
+    lines: frozenset[SourceLine]
+
+    def __call__(self, acquisition: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a function of the program in eager PyTorch by one bound symbol.
+
+        Raises `CannotReplay` where that cannot be.
+        """
+        try:
+            with without_our_functions():
+                guard_containers(acquisition, (args, kwargs))
+                call = eager_call(acquisition, self.settings, function, *concrete((args, kwargs)))
+                try:
+                    return call.recorded()
+                finally:
+                    call.release()
+        except ThunderError as error:
+            error.where = error.where or acquisition.place().source
+            acquisition.recorder.failure = error
+            raise
+
+
+def eager_call(
+    acquisition: TracedRun,
+    settings: CompilerSettings,
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> PieceCall:
+    """The call of a function in eager PyTorch; raises `CannotReplay` for one that reads variables of the program."""
+    plain, owner = (
+        (function.__func__, (function.__self__,)) if isinstance(function, types.MethodType) else (function, ())
+    )
+    arguments = (*owner, *args)
+    if plain.__closure__ and acquisition.outside.path_of(plain) is None:
+        raise CannotReplay(
+            f"the function `{plain.__qualname__}`, which needs values of tensors, reads variables of the program",
+            fix="pass them as arguments, so that the function can be called in eager PyTorch",
+            where=acquisition.place().source,
+        )
+    made = [place for place, value in enumerate(arguments) if is_made_of_constants(value, acquisition)]
+    piece: Any = EagerPiece(plain, EagerSettings(settings.options), {place: arguments[place] for place in made})
+    return PieceCall(acquisition, settings, piece, arguments, kwargs)
+
+
+def is_made_of_constants(value: Any, acquisition: TracedRun) -> bool:
+    """Whether a value is an object that the program made, and that holds nothing but constants: the same each time."""
+    if is_constant(value) or isinstance(value, (*BY_IDENTITY, *CONTAINERS, torch.Tensor, torch.Generator)):
+        return False
+    return acquisition.outside.path_of(value) is None and holds_constants(value, {id(value)})
+
+
+def holds_constants(value: Any, seen: set[int]) -> bool:
+    """Whether the attributes of an object are constants, containers of these, or such objects themselves."""
+    attributes = getattr(value, "__dict__", None)
+    return type(attributes) is dict and all(is_kept(one, seen) for one in attributes.values())
+
+
+def is_kept(value: Any, seen: set[int]) -> bool:
+    """Whether a value is a constant, or consists of constants."""
+    if is_constant(value) or isinstance(value, BY_IDENTITY):
+        return True
+    if id(value) in seen:
+        return False
+    seen = seen | {id(value)}
+    if isinstance(value, dict):
+        return all(is_kept(one, seen) for one in (*value.keys(), *value.values()))
+    if isinstance(value, CONTAINERS):
+        return all(is_kept(one, seen) for one in value)
+    return isinstance(value, torch.nn.Module) and holds_constants(value, seen)

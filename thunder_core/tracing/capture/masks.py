@@ -1,0 +1,104 @@
+"""Indices in place of masks: `x[mask]` is `x[mask.nonzero().unbind(1)]`, whose derivative has a shape without data."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.capture.fakes.tensors import tensors_in
+from thunder_core.tracing.capture.symbolic.calls import entries_of
+from thunder_core.tracing.ir.sizes import hint_of
+from thunder_core.tracing.ir.tree import leaves
+
+INDEXING = frozenset(
+    {
+        *(torch.Tensor.__getitem__, torch.Tensor.__setitem__),
+        *(torch.index_put, torch.index_put_, torch.Tensor.index_put, torch.Tensor.index_put_),
+    }
+)
+SELECTING = frozenset({torch.masked_select, torch.Tensor.masked_select})
+PLAIN_ENTRIES = (int, slice, type(None), type(Ellipsis))
+Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
+INDEXED_AND_INDEX = 2  # the number of arguments by position that tell: what is indexed, and by what
+
+
+def is_mask(entry: Any) -> bool:
+    """Whether an entry of an index is a tensor of truths for elements."""
+    return isinstance(entry, torch.Tensor) and entry.dtype is torch.bool and entry.dim() > 0
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Replaces masks by indices, which `record(function, args, kwargs)` computes of the tensors that `fake` gives.
+
+    `has_known_count(mask)` says whether the number of results is a symbol, or all numbers of this call are constants.
+    """
+
+    record: Callable[..., Any]
+    fake: Callable[[torch.Tensor], torch.Tensor]
+    has_known_count: Callable[[torch.Tensor], bool]
+
+    def without(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+        """The call that takes indices for masks; None where it takes no masks, or keeps them.
+
+        Masks are kept where no derivative needs them otherwise and there is one alone, and where they do not fit.
+        """
+        if function in SELECTING:
+            return self._selection(args, kwargs)
+        if function not in INDEXING or len(args) < INDEXED_AND_INDEX or not any(map(is_mask, entries_of(args[1]))):
+            return None
+        masks = [entry for entry in entries_of(args[1]) if is_mask(entry)]
+        if len(masks) == 1 and not self._requires_grad((args, kwargs)) and self.has_known_count(masks[0]):
+            return None
+        if not self._fit(args[0], entries_of(args[1])):
+            return None
+        entries: list[Any] = []
+        for entry in entries_of(args[1]):
+            entries += self._columns(entry) if is_mask(entry) else [entry]
+        return function, (args[0], tuple(entries), *args[2:]), kwargs
+
+    def _columns(self, mask: torch.Tensor) -> list[torch.Tensor]:
+        """The places of a mask's true elements, dimension by dimension."""
+        places = self.record(torch.Tensor.nonzero, (mask,), {})
+        return list(self.record(torch.Tensor.unbind, (places, 1), {}))
+
+    def _requires_grad(self, tree: Any) -> bool:
+        """Whether autograd follows what is done with a tensor among values."""
+        return torch.is_grad_enabled() and any(self.fake(tensor).requires_grad for tensor in tensors_in(tree))
+
+    def _fit(self, tensor: torch.Tensor, entries: Sequence[Any]) -> bool:
+        """Whether each mask has the shape of the dimensions that it indexes, which are constrained to be equal."""
+        if not all(type(entry) in PLAIN_ENTRIES or isinstance(entry, torch.Tensor) for entry in entries):
+            return False
+        shape, place = tuple(self.fake(tensor).shape), 0
+        consumed = sum(map(number_consumed, entries))
+        for entry in entries:
+            if is_mask(entry) and not have_equal_sizes(self.fake(entry).shape, shape[place : place + entry.dim()]):
+                return False
+            place += len(shape) - consumed if entry is Ellipsis else number_consumed(entry)
+        return True
+
+    def _selection(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+        """`masked_select(x, mask)` as `x[mask]` of what both are broadcast to."""
+        tensors = list(leaves((tuple(args), dict(kwargs))))
+        if kwargs.keys() - {"input", "mask"} or len(tensors) != len(tensors_in(tensors)) or not is_mask(tensors[1]):
+            return None
+        is_same = have_equal_sizes(*(self.fake(tensor).shape for tensor in tensors))
+        if is_same and not self._requires_grad(tensors) and self.has_known_count(tensors[1]):
+            return None
+        pair = tensors if is_same else self.record(torch.functional.broadcast_tensors, tuple(tensors), {})
+        return torch.Tensor.__getitem__, (pair[0], tuple(self._columns(pair[1]))), {}
+
+
+def number_consumed(entry: Any) -> int:
+    """The number of dimensions that an entry of an index stands for, an ellipsis apart."""
+    return entry.dim() if is_mask(entry) else int(entry is not None and entry is not Ellipsis)
+
+
+def have_equal_sizes(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether two shapes are equal in this call, and constrained to be so at each call."""
+    return [*map(hint_of, one)] == [*map(hint_of, other)] and all(map(bool, map(operator.eq, one, other)))

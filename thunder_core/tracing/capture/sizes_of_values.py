@@ -1,0 +1,59 @@
+"""Sizes that operations read from values, as arguments: the length of what is repeated, the number of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.capture.tensors_as_numbers import INTEGERS
+from thunder_core.tracing.ir.sizes import hint_of
+
+Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
+REPEATED = ("input", "repeats", "dim")  # the parameters of `repeat_interleave` by position
+LEAST_TO_SUM = 2  # elements: one alone stands for all
+
+
+@dataclass(frozen=True)
+class SizesOfValues:
+    """Adds sizes to calls: `record(function, args, kwargs)` runs a function, `item(tensor)` gives a tensor's number."""
+
+    record: Callable[..., Any]
+    item: Callable[[torch.Tensor], Any]
+    fake: Callable[[torch.Tensor], torch.Tensor]
+
+    def added(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+        """The call with the size that values would decide; None for all other calls."""
+        rule = RULES.get(function)
+        return None if rule is None else rule(self, function, args, kwargs)
+
+    def _repeated(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+        """`repeat_interleave(x, repeats)` has the sum of `repeats` for its `output_size`."""
+        given = dict(zip(REPEATED, args, strict=False)) | dict(kwargs)
+        repeats = given.get("repeats", given.get("input"))
+        is_short = isinstance(repeats, torch.Tensor) and (
+            repeats.dim() != 1 or hint_of(self.fake(repeats).shape[0]) < LEAST_TO_SUM
+        )
+        if not isinstance(repeats, torch.Tensor) or is_short or repeats.dtype not in INTEGERS:
+            return None
+        if given.get("output_size") is not None:
+            return None
+        total = self.item(self.record(torch.Tensor.sum, (repeats,), {}))
+        return function, args, {**kwargs, "output_size": total}
+
+    def _one_hot(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+        """`one_hot(x)` has one class more than the greatest of `x`."""
+        if len(args) != 1 or kwargs.get("num_classes", -1) != -1 or args[0].dtype is not torch.int64:
+            return None
+        if not all(map(hint_of, self.fake(args[0]).shape)):
+            return None
+        classes = self.item(self.record(torch.Tensor.max, (args[0],), {})) + 1
+        return function, (args[0], classes), {}
+
+
+RULES: Mapping[Callable[..., Any], Callable[..., Call | None]] = {
+    **dict.fromkeys((torch.repeat_interleave, torch.Tensor.repeat_interleave), SizesOfValues._repeated),
+    torch._C._nn.one_hot: SizesOfValues._one_hot,
+}

@@ -1,0 +1,71 @@
+"""Tensors that the program hands over as numbers: their items as a list, and tensors of one integer as sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.ir.sizes import hint_of
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
+
+MOST_ITEMS = 64  # of a tensor that are numbers of the trace one by one; the items of others are guarded by value
+INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})  # to an index, uint8 is a mask
+
+
+class TakesIntegers(Exception):
+    """An operation reads values, and tensors of one integer are among its arguments: it may take these as numbers."""
+
+
+def is_integer(leaf: Any) -> bool:
+    """Whether a value is a tensor of one integer, which Python takes for a number where it needs one."""
+    return isinstance(leaf, torch.Tensor) and not leaf.dim() and leaf.dtype in INTEGERS
+
+
+def has_integers(args: Any, kwargs: Any) -> bool:
+    """Whether tensors of one integer are among the arguments behind the first one."""
+    return any(map(is_integer, leaves((tuple(args[1:]), dict(kwargs)))))
+
+
+def with_numbers(args: Any, kwargs: Any, item: Callable[[torch.Tensor], Any]) -> tuple[Any, Any]:
+    """The arguments, behind the first one, with `item(tensor)` in place of each tensor of one integer."""
+
+    def number(leaf: Any) -> Any:
+        return item(leaf) if is_integer(leaf) else leaf
+
+    rest, named = replace_leaves((tuple(args[1:]), dict(kwargs)), number)
+    return (*args[:1], *rest), named
+
+
+def has_few_items(fake: torch.Tensor) -> bool:
+    """Whether the items of a tensor may be numbers of the trace: few of them, whole or real."""
+    if fake.layout is not torch.strided or fake.is_complex() or fake.dtype is torch.bool:
+        return False
+    return getattr(fake, "constant", None) is None and 0 < math.prod(map(hint_of, fake.shape)) <= MOST_ITEMS
+
+
+def nested(numbers: list[Any], shape: tuple[int, ...]) -> Any:
+    """Numbers as nested lists of a shape, as `Tensor.tolist` gives them."""
+    if not shape:
+        return numbers[0]
+    step = len(numbers) // shape[0]
+    return [nested(numbers[place * step : (place + 1) * step], shape[1:]) for place in range(shape[0])]
+
+
+def items(
+    tensor: torch.Tensor,
+    fake: torch.Tensor,
+    record: Callable[..., Any],
+    item: Callable[[torch.Tensor, type], Any],
+) -> Any:
+    """`tensor.tolist()`: `record(function, args, kwargs)` runs a function, `item(tensor, kind)` gives its number.
+
+    The length of the list is one of Python's, so that symbolic sizes are constrained to those of this call.
+    """
+    shape, kind = tuple(map(int, fake.shape)), float if fake.is_floating_point() else int
+    if not fake.dim():
+        return item(tensor, kind)
+    flat = record(torch.Tensor.flatten, (record(torch.Tensor.detach, (tensor,), {}),), {})
+    return nested([item(one, kind) for one in record(torch.Tensor.unbind, (flat,), {})], shape)
