@@ -1,4 +1,4 @@
-"""Constraints: how they are merged and written."""
+"""Constraints are merged, and printed as Python expressions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_relations_of_integers_are_written_without_subtractions(condition: sympy
     assert text_of(with_positive_terms(condition)) == text
 
 
-def test_relations_with_floats_stay_as_they_are() -> None:
+def test_relations_with_floats_are_not_rewritten() -> None:
     condition = sympy.Le(number - a, 0)
     assert with_positive_terms(condition) is condition
 
@@ -39,7 +39,7 @@ def test_two_bounds_are_an_equality() -> None:
     assert list(merged) == ["a*b <= 9", "a == b"]
 
 
-def test_equal_sizes_stand_in_the_prologue_as_an_equality() -> None:
+def test_prologue_checks_equal_sizes_by_an_equality() -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         if x.shape[0] <= y.shape[0] and y.shape[0] <= x.shape[0]:
             return x.sum() + y.sum()

@@ -1,4 +1,4 @@
-"""Random numbers from elsewhere than PyTorch are drawn at each call: results, and the states behind, are eager's."""
+"""Random numbers of generators other than PyTorch's are drawn at each call: results and final states match eager."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Program = Callable[[Any, Tensor], Any]
 
 @pytest.fixture(autouse=True)
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs run in eager operations: what is drawn is the same whoever computes."""
+    """Run programs in eager operations; the random numbers do not depend on the executor."""
     leave_inductor_out(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
 def generators_as_they_were() -> Iterator[None]:
-    """The generators of the process are what they were."""
+    """Restore the generators of the process."""
     states = random.getstate(), np.random.get_state()
     yield
     random.setstate(states[0])
@@ -49,7 +49,7 @@ def seed_all() -> None:
 
 
 def states_of(owner: Any) -> Any:
-    """The states of the process's generators, and of one that programs are given."""
+    """Return the states of the process's generators, and of a generator that is passed to programs."""
     own: Any = None
     if isinstance(owner, random.Random):
         own = owner.getstate()
@@ -61,7 +61,7 @@ def states_of(owner: Any) -> Any:
 
 
 def assert_drawn_as_in_eager(program: Program, make: Callable[[], Any] = lambda: None, **options: Any) -> Any:
-    """Results of some calls and the states behind them are eager's; the compiled function."""
+    """Compare the results of several calls and the final states with eager; return the compiled function."""
     compiled = thunder.jit(program, **options)
     seed_all()
     owner = make()
@@ -179,7 +179,7 @@ ONCE: dict[str, tuple[Program, Callable[[], Any]]] = {
     "RandomState of the program's": (lambda _, x: x * np.random.RandomState(3).rand(), Owner),
     "Random of the program's": (lambda _, x: x * random.Random(3).random(), Owner),
 }
-# Programs that are traced for what they decide by what they draw, or for values that C code looks at.
+# Programs that are traced again if a decision depends on random numbers, or if C code reads their values.
 DECIDING: dict[str, tuple[Program, Callable[[], Any]]] = {
     "branch": (lambda _, x: x if random.random() < 0.5 else -x, Owner),
     "branches": (lambda _, x: [x if random.random() < 0.5 else -x for _ in range(2)], Owner),
@@ -206,7 +206,7 @@ def test_program_that_draws_is_traced_once(program: Program, make: Callable[[], 
 
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 @pytest.mark.parametrize(("program", "make"), DECIDING.values(), ids=DECIDING)
-def test_program_that_decides_by_what_it_draws_gives_eagers_results(program: Program, make: Callable[[], Any]) -> None:
+def test_program_that_decides_by_what_it_draws_matches_eager(program: Program, make: Callable[[], Any]) -> None:
     assert_drawn_as_in_eager(program, make)
 
 
@@ -215,7 +215,7 @@ def test_program_with_symbols_draws_as_in_eager(program: Program) -> None:
     assert_drawn_as_in_eager(program, Owner, cache="symbolic values")
 
 
-def test_array_that_the_program_fills_at_drawn_places_is_eagers() -> None:
+def test_array_that_the_program_fills_at_drawn_places_matches_eager() -> None:
     def masked(_: Any, x: Tensor) -> Any:
         mask = np.zeros(8)
         mask[np.random.choice(8, 3, replace=False)] = 1
@@ -226,7 +226,7 @@ def test_array_that_the_program_fills_at_drawn_places_is_eagers() -> None:
 
 
 def filled(size: int, count: int) -> Any:
-    """A mask that is filled at drawn places."""
+    """Return a mask that is filled at random places."""
     mask = np.zeros(size)
     mask[np.random.choice(size, count, replace=False)] = 1
     return mask
@@ -260,13 +260,13 @@ def test_masks_of_a_speech_model_are_drawn_at_each_call() -> None:
         return [function(x).last_hidden_state.detach() for _ in range(3)]
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RecompileWarning)  # layers are dropped by numbers of PyTorch's
+        warnings.simplefilter("ignore", RecompileWarning)  # layers are dropped by random numbers of PyTorch
         found, expected = outputs(thunder.jit(model, executors=["torch"])), outputs(model)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
 
 
-def test_array_that_the_program_shuffles_is_eagers() -> None:
+def test_array_that_the_program_shuffles_matches_eager() -> None:
     def reordered(_: Any, x: Tensor) -> Any:
         order = np.arange(4)
         np.random.shuffle(order)
@@ -277,7 +277,7 @@ def test_array_that_the_program_shuffles_is_eagers() -> None:
         assert_drawn_as_in_eager(reordered)
 
 
-def test_gradients_of_a_program_that_draws_are_eagers() -> None:
+def test_gradients_of_a_program_that_draws_match_eager() -> None:
     def program(x: Tensor) -> Tensor:
         return (x * random.random()).sin()
 
@@ -404,7 +404,7 @@ def test_drawing_is_no_sharp_edge() -> None:
     assert not torch.equal(compiled(X), compiled(X))
 
 
-# ---- writes to arrays that were drawn -------------------------------------------------------------------------------
+# ---- writes to arrays of random numbers -----------------------------------------------------------------------------
 
 
 def items(x: Tensor) -> Tensor:
@@ -450,7 +450,7 @@ def with_a_drawn_value(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("program", [items, masked, in_place, by_methods, copied_before, with_a_drawn_value])
-def test_writes_to_drawn_arrays_are_eagers_in_one_program(program: Callable[[Tensor], Tensor]) -> None:
+def test_writes_to_drawn_arrays_match_eager_in_one_program(program: Callable[[Tensor], Tensor]) -> None:
     compiled, x = thunder.jit(program, sharp_edges="error"), torch.ones(3, dtype=torch.float64)
     np.random.seed(0)
     found = [compiled(x) for _ in range(4)]
@@ -484,6 +484,6 @@ def given_to_a_function(drawn: Any) -> Tensor:
 
 @pytest.mark.parametrize("write", [behind_a_tensor, behind_a_view, of_a_row, given_to_a_function])
 def test_write_to_a_drawn_array_whose_memory_is_shared_is_refused(write: Callable[[Any], Tensor]) -> None:
-    np.random.seed(0)  # of which a number lies outside of what `given_to_a_function` leaves as it is
+    np.random.seed(0)  # so that `given_to_a_function` changes a number
     with pytest.raises(CannotReplay, match="writes to an array of random numbers"):
         thunder.jit(lambda x: x.sum() * write(np.random.rand(3)))(torch.ones(3))
