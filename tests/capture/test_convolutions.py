@@ -1,4 +1,4 @@
-"""Convolutions are not traced anew for batches and images at which PyTorch's C++ chooses another kernel."""
+"""Convolutions are not traced again for batches and images for which PyTorch's C++ code chooses another kernel."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 import thunder_core as thunder
 
-IMAGES = ((2, 32, 32), (3, 40, 24), (20, 16, 48), (1, 16, 16))  # batches and sizes: of kernels for few and for many
-DEPTH = 4  # of volumes
+IMAGES = ((2, 32, 32), (3, 40, 24), (20, 16, 48), (1, 16, 16))  # batches and sizes for different kernels
+DEPTH = 4  # the third size, for volumes
 LAYERS: dict[str, tuple[int, Callable[[], torch.nn.Module]]] = {
     "points": (2, lambda: torch.nn.Conv2d(3, 4, 1)),
     "padded": (2, lambda: torch.nn.Conv2d(3, 4, 3, padding=1)),
@@ -24,13 +24,13 @@ LAYERS: dict[str, tuple[int, Callable[[], torch.nn.Module]]] = {
 
 
 def result_and_gradients(layer: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
-    """What a layer computes, and the gradients of its input and parameters."""
+    """Return the result of a layer, and the gradients of its input and parameters."""
     result = layer(images)
     return [result, *torch.autograd.grad(result.square().mean(), [images, *layer.parameters()])]
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_one_program_serves_all_batches_and_images(name: str, one_thread: None) -> None:
+def test_all_batches_and_images_share_one_program(name: str, one_thread: None) -> None:
     torch.manual_seed(0)
     dimensions, maker = LAYERS[name]
     layer = maker()
@@ -72,7 +72,7 @@ def test_views_of_results_in_channels_last_are_views_for_all_batches(name: str, 
         assert owners[0] == owners[1]
 
 
-def test_an_image_below_the_kernel_raises_as_in_eager() -> None:
+def test_image_smaller_than_the_kernel_raises_as_in_eager() -> None:
     layer = torch.nn.Conv2d(3, 4, 8)
     compiled = thunder.jit(layer, cache="symbolic values", executors=("torch",))
     compiled(torch.randn(2, 3, 16, 16))

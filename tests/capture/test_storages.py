@@ -1,4 +1,4 @@
-"""PyTorch's older ways to a tensor's memory: `new` with a size, and what storages say of themselves."""
+"""PyTorch's older interfaces to a tensor's memory: `new` with a size, and attributes of storages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kind(x: Tensor) -> tuple[object, ...]:
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 @pytest.mark.parametrize("program", [of_size, of_data, device, kind])
-def test_memory_is_what_it_is_in_eager(program: Callable[[Tensor], tuple[object, ...]]):
+def test_storages_match_eager(program: Callable[[Tensor], tuple[object, ...]]):
     compiled, x = thunder.jit(program), torch.ones(2, 3)
     wanted = program(x)
     assert [compiled(x), compiled(x)] == [wanted, wanted]
