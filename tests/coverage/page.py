@@ -1,4 +1,4 @@
-"""Writes docs/coverage.md, the table of all operators and modules, from what was found and the list of reasons."""
+"""Write docs/coverage.md, the table of all operators and modules, from the findings and the list of reasons."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ which are then guarded, and refused with `jit(..., data_dependent="error")`.
 
 
 def is_module(name: str) -> bool:
-    """Whether an entry is a module's."""
+    """Whether an entry is a module."""
     return name.startswith("nn.") and not name.startswith("nn.functional.")
 
 
 def render(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     higher_order = {name: verdicts for name, verdicts in found.items() if name in HIGHER_ORDER}
     operators = {name: verdicts for name, verdicts in found.items() if not is_module(name) and name not in HIGHER_ORDER}
     modules = {name: verdicts for name, verdicts in found.items() if is_module(name)}
@@ -56,7 +56,7 @@ def _shares(groups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[s
 
 
 def _share(found: Mapping[str, Mapping[str, Any]], direction: str, against: tuple[str, ...]) -> str:
-    """How many entries pass, of those that have samples of the direction; `against` are the counts that must be 0."""
+    """Return the share of entries with samples of the direction that pass; `against` are counts that must be 0."""
     present = [verdicts[direction] for verdicts in found.values() if direction in verdicts]
     failures = [sum(one[count] for count in against) for one in present]
     if not failures:
@@ -66,7 +66,7 @@ def _share(found: Mapping[str, Mapping[str, Any]], direction: str, against: tupl
 
 
 def failing(among: Iterable[str]) -> Iterator[str]:
-    """A line for each reason, with what is listed under it of these names."""
+    """Return a line for each reason, with those of these names that are listed under it."""
     among = set(among)
     reasons: dict[str, dict[str, list[str]]] = {}
     for (direction, name), reason in known().items():

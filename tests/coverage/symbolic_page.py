@@ -1,4 +1,4 @@
-"""Writes docs/coverage_symbolic.md, the table of operators with symbolic sizes, from what was found."""
+"""Write docs/coverage_symbolic.md, the table of operators with symbolic sizes, from the findings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ samples were served so, of how many; the last column, what decided otherwise.
 
 
 def render(found: Mapping[str, Verdicts]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     present = {name: verdicts for name, verdicts in found.items() if verdicts}
     lines = [
         HEAD,
@@ -41,12 +41,12 @@ def render(found: Mapping[str, Verdicts]) -> str:
 
 
 def is_equal(verdict: Mapping[str, Any]) -> bool:
-    """Whether all samples were equal to eager's."""
+    """Whether all samples match eager."""
     return not verdict["failed"]
 
 
 def is_served(verdict: Mapping[str, Any]) -> bool:
-    """Whether they were, and one program served both sizes."""
+    """Whether all samples match eager and one program served both sizes."""
     return is_equal(verdict) and not verdict["specialized"]
 
 
@@ -57,7 +57,7 @@ ROWS: Mapping[str, Passes] = {
 
 
 def shares(found: Mapping[str, Verdicts], columns: Sequence[str], rows: Mapping[str, Passes]) -> Iterator[str]:
-    """A table of how many operators pass, by what they have to pass and by the columns of their verdicts."""
+    """Return a table of the number of operators that pass, by condition and by direction."""
     yield f"| operators | {' | '.join(columns)} |"
     yield "|---|" + "---|" * len(columns)
     for title, passes in rows.items():
@@ -70,7 +70,7 @@ def shares(found: Mapping[str, Verdicts], columns: Sequence[str], rows: Mapping[
 
 
 def differing(found: Mapping[str, Verdicts]) -> list[str]:
-    """A line for each operator that gives something else than eager PyTorch."""
+    """Return a line for each operator whose result differs from eager PyTorch."""
     verdicts = [(name, direction, one) for name, both in found.items() for direction, one in both.items()]
     return [f"- `{name}` ({way}): {plain(one['failure'])}" for name, way, one in verdicts if one["failed"]]
 
@@ -93,7 +93,7 @@ def _cell(verdict: Mapping[str, Any] | None) -> str:
 
 
 def plain(reason: str) -> str:
-    """A reason in one line, without places in the sources of this page's own program and of PyTorch."""
+    """Return a reason as one line, without source locations in the test program and in PyTorch."""
     reason = re.sub(r", needed at \S*tests/coverage/[^,]*, in [^,]*", "", reason)
     reason = re.sub(r" ?\(?\S*/(?:tests|aten)/[^,:]*:\d+(?:, in [^)]*\))?:?", "", reason)
     return re.sub(r"([|\[])", r"\\\1", reason.replace("\n", " "))[:200]

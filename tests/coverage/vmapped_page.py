@@ -1,4 +1,4 @@
-"""Writes docs/coverage_vmap.md, the table of operators under `torch.vmap`, from what was found."""
+"""Write docs/coverage_vmap.md, the table of operators under `torch.vmap`, from the findings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ many; a star, that some ask for the value of a tensor.
 
 
 def render(found: Mapping[str, Verdicts]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     present = {name: verdicts for name, verdicts in found.items() if verdicts}
     lines = [
         HEAD,
