@@ -76,13 +76,13 @@ def lazily() -> tuple[Callable[[], list[str]], Callable[[], Any]]:
 
 
 def test_compiled_inner_function_creates_its_list_once() -> None:
-    add, held = lazily()
+    add, read = lazily()
     compiled = thunder.jit(add)
     assert compiled() == ["#"]
-    first = held()
+    first = read()
     assert first == ["#"]
     assert compiled() == ["#", "#"]
-    assert held() is first
+    assert read() is first
     assert compiled() == ["#"] * 3
 
 
@@ -210,7 +210,7 @@ def test_functions_that_programs_make_can_be_called_afterwards() -> None:
         assert torch.equal(compiled(X)(1), X * 2 + 1)
 
 
-def test_functions_that_programs_make_share_what_they_close_over() -> None:
+def test_functions_that_programs_make_share_their_closure() -> None:
     def program(a: Tensor) -> tuple[Callable[[], None], Callable[[], list[Any]]]:
         held: list[Any] = [a + 1]
 

@@ -35,7 +35,7 @@ def test_relations_with_floats_are_not_rewritten() -> None:
 
 def test_two_bounds_are_an_equality() -> None:
     conditions = (sympy.Le(a, b, evaluate=False), sympy.Le(a * b, 9), sympy.Le(b, a, evaluate=False))
-    merged = with_equalities({text_of(one): Constraint(one, None) for one in conditions})
+    merged = with_equalities({text_of(item): Constraint(item, None) for item in conditions})
     assert list(merged) == ["a*b <= 9", "a == b"]
 
 

@@ -97,7 +97,7 @@ class Hidden(torch.nn.Module):
         return next(self.way) * 2
 
 
-def test_a_constant_of_the_trace_stays_where_it_is() -> None:
+def test_constant_of_the_trace_is_not_moved() -> None:
     """The constant is stored with the trace, and is not moved with the model."""
     with pytest.warns(SharpEdgeWarning, match="an iterator from outside is used"):
         found = acquired(Hidden())

@@ -307,7 +307,7 @@ def test_write_that_succeeds_at_a_later_call_is_made() -> None:
     assert not table and not hasattr(box, "first")
 
 
-def test_a_write_that_was_made_before_another_raises_stays() -> None:
+def test_write_before_a_failing_write_is_kept() -> None:
     def program(x: Tensor, items: list[Any]) -> Tensor:
         items.append(x * 3)
         try:

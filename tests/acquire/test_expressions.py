@@ -246,8 +246,8 @@ def shown_before_a_write(box: Shown, x: Tensor) -> Tensor:
     ("program", "make"), [(to_a_file_from_outside, io.StringIO), (shown_before_a_write, Shown)], ids=["file", "write"]
 )
 def test_print_that_cannot_be_replayed_is_warned_or_refused(program: Any, make: Any) -> None:
-    with pytest.warns(SharpEdgeWarning, match="print") as told:
+    with pytest.warns(SharpEdgeWarning, match="print") as caught:
         thunder.jit(program)(make(), torch.ones(2))
-    assert (told[0].filename, len(told)) == (__file__, 1)
+    assert (caught[0].filename, len(caught)) == (__file__, 1)
     with pytest.raises(SharpEdgeError, match="print"):
         thunder.jit(program, sharp_edges="error")(make(), torch.ones(2))

@@ -717,9 +717,9 @@ def test_attribute_that_comes_before_getattr_is_noticed(kind: Any, change: Any) 
         assert torch.equal(compiled(X), X * owner.width)
         assert owner.width != 5
     finally:
-        for one in made.__mro__:
-            if "width" in vars(one):
-                del one.width
+        for base in made.__mro__:
+            if "width" in vars(base):
+                del base.width
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ SIZES = {
     "new of numbers is no data": lambda x: x.new(x.size(0), 2).shape,
     "new of a tuple is data": lambda x: x.new(tuple(x.size())),
     "the constructor": lambda x: torch.Tensor(x.size()).shape,
-    "classes": lambda x: [type(one) for one in (x.shape, x.shape[1:], x.shape + x.shape, x.shape * 2, tuple(x.shape))],
+    "classes": lambda x: [
+        type(item) for item in (x.shape, x.shape[1:], x.shape + x.shape, x.shape * 2, tuple(x.shape))
+    ],
     "elements": lambda x: x * x.shape[1:].numel(),
     "results": lambda x: {"a": [x.shape, x.shape[::2]], "b": torch.Size([x.size(0) + 1, 2]), "c": torch.Size([])},
 }
@@ -99,7 +101,7 @@ def test_classes_of_values_match_eager(name: str, cache: str) -> None:
 
 
 @pytest.mark.parametrize("cache", CACHES)
-def test_slices_that_are_left_outside_hold_the_tensors_of_the_call(cache: str) -> None:
+def test_slices_that_are_stored_outside_hold_the_tensors_of_the_call(cache: str) -> None:
     compiled = compile_for(leaves_slices, cache)
     for shape in SHAPES:
         x, states = torch.rand(shape), []

@@ -22,10 +22,10 @@ def unnoticed(case: Case) -> bool:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in SCENES])
-def test_without_this_kind_a_change_goes_unnoticed(kind: type[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_one_kind_of_guard_a_change_goes_unnoticed(kind: type[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kind, "condition", lambda guard, subject, scope: "True")
     assert any(unnoticed(case) for case in CASES.values() if case.reason)
 
 
-def test_with_all_kinds_every_change_is_noticed() -> None:
+def test_with_all_kinds_of_guards_every_change_is_noticed() -> None:
     assert not [name for name, case in CASES.items() if case.reason and unnoticed(case)]

@@ -281,9 +281,9 @@ CASES = [*COPIES, *NAMES, *TEXTS, *STATES]
 
 
 def stored_at(places: Any) -> list[int]:
-    held = bytearray(2)
-    held[places[0]] = 1
-    return list(held)
+    data = bytearray(2)
+    data[places[0]] = 1
+    return list(data)
 
 
 @pytest.fixture(autouse=True)
@@ -352,7 +352,7 @@ def test_attribute_that_the_program_writes_before_a_copy_is_not_guarded() -> Non
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_class_that_gets_a_name_is_listed_with_it() -> None:
+def test_new_attribute_of_a_class_is_listed_by_dir() -> None:
     class Grown:
         pass
 
@@ -428,13 +428,13 @@ def opaque_reader() -> Any:
     return zlib.decompressobj()
 
 
-def test_method_of_an_opaque_object_warns_where_edges_are_allowed() -> None:
+def test_method_of_an_opaque_object_warns_if_sharp_edges_are_allowed() -> None:
     compiled = thunder.jit(lambda owner, x: x * len(owner.unused_data) + len(owner.flush()))
     with pytest.warns(SharpEdgeWarning, match=r"whose reads are not known: zlib.Decompress.flush of args\[0\]"):
         compiled(opaque_reader(), X)
 
 
-def test_method_of_an_opaque_object_is_refused_where_edges_are_errors() -> None:
+def test_method_of_an_opaque_object_is_refused_if_sharp_edges_are_errors() -> None:
     compiled = thunder.jit(lambda owner, x: x + len(owner.flush()), sharp_edges="error")
     with pytest.raises(SharpEdgeError, match=r"zlib.Decompress.flush"):
         compiled(opaque_reader(), X)
@@ -485,7 +485,7 @@ PYBIND: list[Read] = [
     lambda a: a.rootRank,
     lambda a: getattr(a, "rootRank"),  # noqa: B009
     lambda a: operator.attrgetter("rootRank")(a),
-    lambda a: next(one.rootRank for one in (a,)),
+    lambda a: next(item.rootRank for item in (a,)),
 ]
 
 

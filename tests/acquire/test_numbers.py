@@ -250,7 +250,7 @@ def assert_alike(change: Callable[[Any], Any], calls: int = 7, **options: Any) -
     x = torch.tensor([1.0, 2.0])
     for _ in range(calls):
         expected, found = eager(x), compiled(x)
-        assert [described(one) for one in found] == [described(one) for one in expected]
+        assert [described(value) for value in found] == [described(item) for item in expected]
         assert state(module) == state(eager)
     return compiled
 
@@ -272,7 +272,7 @@ def test_outcome_of_a_comparison_is_guarded_and_not_the_number(change: Callable[
     assert thunder.cache_misses(compiled) == misses
 
 
-@pytest.mark.parametrize("change", ASKING, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("change", ASKING, ids=lambda function: function.__name__)
 def test_a_number_whose_value_is_needed_is_guarded(change: Callable[[Any], Any]) -> None:
     assert thunder.cache_misses(assert_alike(change)) > 2
 
@@ -350,9 +350,9 @@ def test_division_by_zero_raises_as_in_eager() -> None:
     x = torch.ones(2)
     for step in range(7):
         outcomes = []
-        for one in (eager, compiled):
+        for run in (eager, compiled):
             try:
-                outcomes.append(one(x)[1])
+                outcomes.append(run(x)[1])
             except ZeroDivisionError as error:
                 outcomes.append(str(error))
         assert outcomes[0] == outcomes[1], step

@@ -55,9 +55,9 @@ def assert_same(found: Any, expected: Any) -> None:
 
 
 def written(x: Tensor) -> Any:
-    held = np.zeros(6)
-    held[count(x)] = total(x)
-    return held
+    array = np.zeros(6)
+    array[count(x)] = total(x)
+    return array
 
 
 def kept_in_a_dict(x: Tensor) -> Any:

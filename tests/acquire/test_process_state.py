@@ -242,7 +242,7 @@ def test_result_for_a_changed_state_of_the_process_matches_eager(name: str) -> N
     assert torch.equal(compiled(X), program(X))
 
 
-def test_subclass_that_comes_later_is_listed() -> None:
+def test_new_subclass_is_listed() -> None:
     compiled = thunder.jit(lambda x: x * len(Base.__subclasses__()))
     for count in range(3):
         assert compiled(X).item() == count

@@ -96,12 +96,12 @@ CHANGES: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
 def test_tensor_that_differs_from_known_tensors_is_refused_with_a_reason(change: str, grad: bool) -> None:
-    make, told = CHANGES[change]
+    make, message = CHANGES[change]
     with torch.set_grad_enabled(grad):
         compiled = thunder.jit(lambda x: x * 2, cache="same input")
         for _ in range(2):
             compiled(torch.ones(2, 3))
-        with pytest.raises(thunder.ThunderError, match=rf"args\[0\]: was f32\[2, 3\].*{told}"):
+        with pytest.raises(thunder.ThunderError, match=rf"args\[0\]: was f32\[2, 3\].*{message}"):
             compiled(make())
 
 

@@ -168,60 +168,60 @@ def made_anew(program: Callable[[Tensor], Any], show: Callable[[Any], Any]) -> N
     assert thunder.cache_misses(compiled) == 1
 
 
-def told(value: Any) -> str:
+def describe(value: Any) -> str:
     """Return a value as text with the classes of its items."""
     if isinstance(value, list | tuple):
-        return f"{type(value).__name__}({', '.join(map(told, value))})"
+        return f"{type(value).__name__}({', '.join(map(describe, value))})"
     return f"{type(value).__name__}: {value!r}"
 
 
 @pytest.mark.parametrize("name", ITERATORS)
 def test_iterators_continue_where_the_program_stopped(name: str) -> None:
-    made_anew(ITERATORS[name], lambda iterator: told(list(iterator)))
+    made_anew(ITERATORS[name], lambda iterator: describe(list(iterator)))
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_values_with_state_in_c_are_rebuilt_at_each_call(name: str) -> None:
-    made_anew(VALUES[name], told)
+    made_anew(VALUES[name], describe)
 
 
 def test_returned_exception_has_its_cause() -> None:
-    made_anew(failure, lambda error: told([type(error), error.args, vars(error), error.__cause__]))
+    made_anew(failure, lambda error: describe([type(error), error.args, vars(error), error.__cause__]))
 
 
 def test_returned_function_has_its_attributes() -> None:
     names = ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__wrapped__", "level")
-    made_anew(wrapped, lambda function: told([getattr(function, name) for name in names]))
-    made_anew(lambda x: wrapped(x)(x), told)
+    made_anew(wrapped, lambda function: describe([getattr(function, name) for name in names]))
+    made_anew(lambda x: wrapped(x)(x), describe)
 
 
 def test_partials_and_methods_hold_the_tensors_of_their_call() -> None:
-    made_anew(lambda x: partial(torch.add, x * 2, alpha=2), lambda found: told(found(torch.ones(2))))
-    made_anew(lambda x: (x * 2).sum, lambda found: told(found()))
-    made_anew(lambda x: [x * 2].pop, lambda found: told(found()))
-    made_anew(lambda x: property(lambda self: x * 2), lambda found: told(found.fget(None)))
+    made_anew(lambda x: partial(torch.add, x * 2, alpha=2), lambda found: describe(found(torch.ones(2))))
+    made_anew(lambda x: (x * 2).sum, lambda found: describe(found()))
+    made_anew(lambda x: [x * 2].pop, lambda found: describe(found()))
+    made_anew(lambda x: property(lambda self: x * 2), lambda found: describe(found.fget(None)))
 
 
 def test_weak_reference_refers_to_the_object_of_the_call() -> None:
-    class Held:
+    class Target:
         """An object that supports weak references."""
 
     def program(x: Tensor) -> Any:
-        held = Held()
-        held.value = x * 2  # type: ignore[attr-defined]
-        return held, weakref.ref(held)
+        target = Target()
+        target.value = x * 2  # type: ignore[attr-defined]
+        return target, weakref.ref(target)
 
     compiled = thunder.jit(program)
     for _ in range(2):
-        held, reference = compiled(torch.ones(2))
-        assert reference() is held
+        target, reference = compiled(torch.ones(2))
+        assert reference() is target
 
 
 def test_returned_coroutine_has_not_started() -> None:
     async def doubled(x: Tensor) -> Tensor:
         return x * 2
 
-    made_anew(lambda x: doubled(x + 1), lambda coroutine: told(asyncio.run(coroutine)))
+    made_anew(lambda x: doubled(x + 1), lambda coroutine: describe(asyncio.run(coroutine)))
 
 
 @pytest.mark.parametrize("name", MADE_ANEW)
@@ -262,7 +262,7 @@ PROGRESS: dict[str, Callable[[Tensor, Keeping], Any]] = {
 }
 
 
-@pytest.mark.parametrize("told", PROGRESS)
-def test_error_reports_the_progress_of_a_generator(told: str) -> None:
-    with pytest.raises(CannotReplay, match=told):
-        thunder.jit(PROGRESS[told])(torch.ones(2), Keeping())
+@pytest.mark.parametrize("message", PROGRESS)
+def test_error_reports_the_progress_of_a_generator(message: str) -> None:
+    with pytest.raises(CannotReplay, match=message):
+        thunder.jit(PROGRESS[message])(torch.ones(2), Keeping())

@@ -194,7 +194,7 @@ PROGRAMS = [
 ]
 
 
-def told(program: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> list[Any]:
+def outcomes_of(program: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> list[Any]:
     """Return the results, output and settings of three calls; the second call starts with the settings of the first."""
     found = []
     for call in range(3):
@@ -226,12 +226,12 @@ def test_results_output_and_settings_of_each_call_match_eager(
 ) -> None:
     before = [setting.keep() for setting in SETTINGS]
     options = dict(vars(torch._tensor_str.PRINT_OPTS))
-    expected = told(program, capsys)
+    expected = outcomes_of(program, capsys)
     for restore in before:
         restore()
     vars(torch._tensor_str.PRINT_OPTS).update(options)
     compiled = thunder.jit(program)
-    assert told(compiled, capsys) == expected
+    assert outcomes_of(compiled, capsys) == expected
     assert thunder.cache_misses(compiled) <= 2  # the third call may start with other settings than the first
 
 

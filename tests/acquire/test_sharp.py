@@ -99,22 +99,22 @@ LOUD: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 @pytest.mark.parametrize("name", [*EDGES, *LOUD])
 def test_each_policy_allows_warns_or_refuses(name: str) -> None:
-    program, told = {**EDGES, **LOUD}[name]
-    with pytest.raises(SharpEdgeError, match=told) as caught:
+    program, message = {**EDGES, **LOUD}[name]
+    with pytest.raises(SharpEdgeError, match=message) as caught:
         thunder.jit(program, sharp_edges="error")(X)
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         thunder.jit(program, sharp_edges="warn")(X)
-    of_edge = [warning for warning in warned if told in str(warning.message)]
+    of_edge = [warning for warning in warned if message in str(warning.message)]
     assert {warning.filename for warning in of_edge} == {__file__}
     with warnings.catch_warnings(record=True) as loud:
         warnings.simplefilter("always")
         compiled = thunder.jit(program)
         compiled(X)
-    assert any(told in str(warning.message) for warning in loud) == (name in LOUD)
-    assert any(told in edge.what for edge in thunder.last_program(compiled).sharp_edges)
+    assert any(message in str(warning.message) for warning in loud) == (name in LOUD)
+    assert any(message in edge.what for edge in thunder.last_program(compiled).sharp_edges)
 
 
 @pytest.mark.parametrize("read", [time.time, time.monotonic, time.perf_counter_ns])
@@ -204,10 +204,10 @@ def test_each_c_module_of_the_standard_library_is_listed() -> None:
 
 
 def test_function_that_runs_natively_is_warned_or_refused() -> None:
-    told = "Hidden.__eq__ ran natively"
-    with pytest.raises(SharpEdgeError, match=told):
+    message = "Hidden.__eq__ ran natively"
+    with pytest.raises(SharpEdgeError, match=message):
         thunder.jit(compares, sharp_edges="error")(X)
-    with pytest.warns(SharpEdgeWarning, match=told):
+    with pytest.warns(SharpEdgeWarning, match=message):
         thunder.jit(compares, sharp_edges="warn")(X)
 
 
@@ -249,12 +249,12 @@ def test_functional_jit_lists_every_read_with_its_line() -> None:
     with pytest.raises(SharpEdgeError) as caught:
         functional.jit(program)(X)
     message = str(caught.value)
-    for told in ("SCALE", "TABLE['n']", "closure local of program", f"{Path(__file__).name}:"):
-        assert told in message, told
+    for text in ("SCALE", "TABLE['n']", "closure local of program", f"{Path(__file__).name}:"):
+        assert text in message, text
     assert functional.jit(lambda x, n: torch.relu(x) * n)(X, 2).tolist() == [2.0, 2.0]
 
 
-def test_functional_jit_binds_constants_where_it_is_allowed_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functional_jit_binds_constants_if_sharp_edges_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = functional.jit(lambda x, n: x * SCALE * n, sharp_edges="allow")
     assert torch.equal(compiled(X, 1), X * 3)
     monkeypatch.setitem(globals(), "SCALE", 100.0)

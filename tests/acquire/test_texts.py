@@ -102,11 +102,11 @@ def executed(x: Tensor) -> Any:
 
 def warned(x: Tensor) -> list[Any]:
     """Return the messages of recorded warnings."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.warn(f"{x}", stacklevel=1)
         warnings.warn(UserWarning(f"of {x}"), stacklevel=1)
-    return [str(one.message) for one in told]
+    return [str(warning.message) for warning in caught]
 
 
 UNREAD: dict[str, Callable[[Tensor], Any]] = {
@@ -127,7 +127,7 @@ UNREAD: dict[str, Callable[[Tensor], Any]] = {
     "in a closure": in_closure,
     "kept in a list": in_lists,
     "complex": lambda x: f"{torch.complex(x, x).sum():.1f}",
-    "items of others": lambda x: [",".join(one) for one in ({"a": f"{x}"}.values(), deque([f"{x}"]), iter([str(x)]))],
+    "items of others": lambda x: [",".join(item) for item in ({"a": f"{x}"}.values(), deque([f"{x}"]), iter([str(x)]))],
     "boolean": lambda x: f"{(x > 1).all()}",
 }
 READ: dict[str, Callable[[Tensor], Any]] = {

@@ -180,7 +180,7 @@ def seen(world: World) -> list[Any]:
     names = {id(world.one): "one", id(world.other): "other"}
     by_key = {names.get(id(key), "?"): value for key, value in world.by_key.items()}
     by_name = {key: names.get(id(value), "?") for key, value in world.by_name.items()}
-    members = sorted(names.get(id(one), "?") for one in world.members)
+    members = sorted(names.get(id(member), "?") for member in world.members)
     return [repr(part) for part in (by_key, by_name, members, vars(world.one))]
 
 
@@ -201,12 +201,12 @@ def test_object_that_is_only_held_weakly_is_freed(program: Callable[..., Tensor]
     for _ in range(2):
         level = Level(5.0)
         compiled(X, world, level)
-        held = [len(world.by_key), len(world.by_name), len(world.members)]
+        lengths = [len(world.by_key), len(world.by_name), len(world.members)]
         del level
-        assert [len(world.by_key), len(world.by_name), len(world.members)] != held
+        assert [len(world.by_key), len(world.by_name), len(world.members)] != lengths
 
 
-def test_a_tensor_that_is_made_is_kept_weakly() -> None:
+def test_new_tensor_is_held_weakly() -> None:
     names: Any = weakref.WeakValueDictionary()
 
     def program(x: Tensor) -> Tensor:

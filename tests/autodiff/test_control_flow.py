@@ -113,7 +113,7 @@ def test_the_backward_is_a_branch_on_the_same_predicate() -> None:
         next(bsym for bsym in trace.bound_symbols if bsym.symbol.short_name == "cond") for trace in (forward, backward)
     )
     assert after.args[0].name == before.args[0].name
-    assert [one.name for one in after.functions] == [f"{one.name}_backward" for one in before.functions]
+    assert [item.name for item in after.functions] == [f"{entry.name}_backward" for entry in before.functions]
     assert len(after.args[3]) == 1  # only the gradient of the result is an input: the backward reads no operand
 
 
@@ -149,7 +149,7 @@ def test_gradients_of_gradients_match_eager() -> None:
     torch.testing.assert_close(second(compiled), second(plain))
 
 
-def test_autograd_records_a_branch_that_draws_random_numbers() -> None:
+def test_autograd_records_a_branch_with_random_numbers() -> None:
     def program(x: Tensor) -> Tensor:
         result: Tensor = torch.cond(x.sum() > 0, lambda x: torch.dropout(x, 0.5, True), lambda x: x * 2, (x,))
         return result

@@ -226,7 +226,7 @@ def test_results_that_are_not_computed_from_each_other_stay_unconnected() -> Non
             return powers, x.sin().sum(), powers.detach().sum() * x.sum()
 
         powers, *others = compile_(program)(leaf())
-        found = [torch.autograd.grad(one, powers, allow_unused=True, retain_graph=True) for one in others]
+        found = [torch.autograd.grad(item, powers, allow_unused=True, retain_graph=True) for item in others]
         return [gradient is None for (gradient,) in found], [
             error_of(lambda one=one: torch.autograd.grad(one, powers, retain_graph=True)) for one in others
         ]
@@ -255,7 +255,7 @@ def test_dropped_results_keep_nothing_alive(wanted: str | None) -> None:
             (total + view.sum()).backward()
         else:
             torch.autograd.grad(total, [first, second] if wanted == "sources" else [x])
-        return [weakref.ref(one) for one in (first, second, total, view, first.grad_fn)]
+        return [weakref.ref(item) for item in (first, second, total, view, first.grad_fn)]
 
     use()
     gc.disable()

@@ -193,7 +193,7 @@ def second_derivative(program):
     x, y = leaf(3, 4), leaf(3, 4, seed=1)
     hidden = x * 1.5
     first = torch.autograd.grad(program(hidden, y).square().sum(), [x, y, hidden], create_graph=True)
-    second = torch.autograd.grad(sum(one.square().sum() for one in first), [x, y])
+    second = torch.autograd.grad(sum(item.square().sum() for item in first), [x, y])
     return [*first, *second]
 
 
@@ -654,7 +654,7 @@ def compare(name: str, executors: tuple[str, ...]) -> None:
         for number, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
             if isinstance(theirs, torch.Tensor):
                 assert ours.stride() == theirs.stride(), number
-            torch.testing.assert_close(ours, theirs, msg=lambda told, number=number: f"{number}: {told}")
+            torch.testing.assert_close(ours, theirs, msg=lambda text, number=number: f"{number}: {text}")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -697,7 +697,7 @@ def test_gradients_at_once_match_gradients_one_by_one(executors):
     x = leaf(4)
     ones = torch.eye(4)
     (found,) = torch.autograd.grad(compiled(x), x, ones, is_grads_batched=True)
-    wanted = [torch.autograd.grad(compiled(x), x, one)[0] for one in ones]
+    wanted = [torch.autograd.grad(compiled(x), x, item)[0] for item in ones]
     torch.testing.assert_close(found, torch.stack(wanted))
     torch.testing.assert_close(torch.autograd.functional.jacobian(compiled, x, vectorize=True), found)
 
@@ -718,10 +718,10 @@ def test_each_line_of_a_backward_names_the_line_that_it_derives():
     assert all(line.derives is not None for line in first.bound_symbols)
     names = [line.derives.symbol.short_name for line in first.bound_symbols]
     assert list(dict.fromkeys(names)) == ["mul", "exp", "tanh", "silu"]
-    told = str(last)
-    assert "# ---- backward of gated ----" in told
-    assert "# of t0 = torch.nn.functional.silu(x" in told
-    assert {"gradient of x", "gradient of y"} <= set(re.findall(r"gradient of [xy]$", told, flags=re.MULTILINE))
+    text = str(last)
+    assert "# ---- backward of gated ----" in text
+    assert "# of t0 = torch.nn.functional.silu(x" in text
+    assert {"gradient of x", "gradient of y"} <= set(re.findall(r"gradient of [xy]$", text, flags=re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", ["unused_outputs", "all_outputs", "some_results_of_one_that_writes"])

@@ -88,8 +88,8 @@ def test_computation_without_repeats_is_divided_evenly():
     x = torch.linspace(0, 1, 4096, requires_grad=True)
     usual, tight = thunder.jit(program), thunder.jit(program, memory_budget=0.0)
     (expected,) = torch.autograd.grad(program(x), x)
-    for one in (usual, tight):
-        torch.testing.assert_close(torch.autograd.grad(one(x), x), (expected,))
+    for item in (usual, tight):
+        torch.testing.assert_close(torch.autograd.grad(item(x), x), (expected,))
     assert thunder.examine_memory(tight).own < 0.6 * thunder.examine_memory(usual).own
 
 

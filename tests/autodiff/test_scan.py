@@ -95,8 +95,10 @@ def outcome(run: Callable[[Tensor], Any], values: Tensor) -> list[Tensor]:
     """Return the results of a program, and the gradients for a cotangent of each differentiable result."""
     x = values.clone().requires_grad_()
     results = tree_leaves(run(x))
-    weighed = (one * torch.arange(1.0, one.numel() + 1).view(one.shape) for one in results if one.requires_grad)
-    total = torch.stack([one.sin().sum() for one in weighed]).sum()
+    weighed = (
+        result * torch.arange(1.0, result.numel() + 1).view(result.shape) for result in results if result.requires_grad
+    )
+    total = torch.stack([item.sin().sum() for item in weighed]).sum()
     return [*results, *torch.autograd.grad(total, [x, W], allow_unused=True, materialize_grads=True)]
 
 
@@ -109,7 +111,7 @@ def loops(program: Callable[..., Any]) -> Callable[[Tensor], Any]:
 
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda function: function.__name__)
 def test_gradients_are_those_of_a_loop(program: Callable[..., Any], cache: Any) -> None:
     compiled = thunder.jit(operators(program), cache=cache)
     for values in (X, -X, X * 0.3 + 1):
@@ -118,7 +120,7 @@ def test_gradients_are_those_of_a_loop(program: Callable[..., Any], cache: Any) 
     assert thunder.last_backward_reason(compiled) == ""
 
 
-@pytest.mark.parametrize("program", [recurrent, mapped], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("program", [recurrent, mapped], ids=lambda function: function.__name__)
 def test_lengths_are_symbols(program: Callable[..., Any]) -> None:
     compiled = thunder.jit(operators(program), cache="symbolic values")
     lengths = (3, 3, 3) if program is mapped else (4, 2, 7)  # `mapped` also takes W
@@ -201,7 +203,7 @@ def cast_carries(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
 
 
 @pytest.mark.parametrize(
-    "program", [cast_weights, cast_carries, mapped, scanned_within_map], ids=lambda one: one.__name__
+    "program", [cast_weights, cast_carries, mapped, scanned_within_map], ids=lambda function: function.__name__
 )
 def test_programs_under_autocast_have_separate_backwards(program: Callable[..., Any]) -> None:
     def under_autocast(run: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:

@@ -39,7 +39,7 @@ def outcome(program: Callable[[Tensor], Tensor]) -> Any:
 
 
 @pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")], ids="-".join)
-@pytest.mark.parametrize(("refused", "update"), [(True, one) for one in REFUSED] + [(False, one) for one in MADE])
+@pytest.mark.parametrize(("refused", "update"), [(True, item) for item in REFUSED] + [(False, entry) for entry in MADE])
 def test_update_matches_eager(refused: bool, update: str, executors: tuple[str, ...]) -> None:
     def program(z: Tensor) -> Tensor:
         t = (z * 3).int()

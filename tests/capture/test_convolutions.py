@@ -37,7 +37,7 @@ def test_all_batches_and_images_share_one_program(name: str, one_thread: None) -
     compiled = thunder.jit(layer, cache="symbolic values", executors=("torch",))
     for batch, *sizes in IMAGES:
         images = torch.randn(batch, 3, *(*sizes, DEPTH)[:dimensions], requires_grad=True)
-        for found, expected in zip(*(result_and_gradients(one, images) for one in (compiled, layer)), strict=True):
+        for found, expected in zip(*(result_and_gradients(run, images) for run in (compiled, layer)), strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
             assert found.stride() == expected.stride()
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
@@ -50,7 +50,7 @@ def test_channels_last_is_kept_for_all_batches(name: str, one_thread: None) -> N
     compiled = thunder.jit(layer, cache="symbolic values", executors=("torch",))
     for batch, *sizes in IMAGES:
         images = torch.randn(batch, 3, *sizes).to(memory_format=torch.channels_last).requires_grad_()
-        for found, expected in zip(*(result_and_gradients(one, images) for one in (compiled, layer)), strict=True):
+        for found, expected in zip(*(result_and_gradients(run, images) for run in (compiled, layer)), strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
             assert found.stride() == expected.stride()
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
@@ -67,8 +67,8 @@ def test_views_of_results_in_channels_last_are_views_for_all_batches(name: str, 
     for batch, *sizes in IMAGES:
         images = torch.randn(batch, 3, *sizes).to(memory_format=torch.channels_last)
         found, expected = compiled(images), views(images)
-        assert [one.stride() for one in found] == [one.stride() for one in expected]
-        owners = [[one.data_ptr() == result[0].data_ptr() for one in result] for result in (found, expected)]
+        assert [value.stride() for value in found] == [item.stride() for item in expected]
+        owners = [[entry.data_ptr() == result[0].data_ptr() for entry in result] for result in (found, expected)]
         assert owners[0] == owners[1]
 
 
@@ -78,8 +78,8 @@ def test_image_smaller_than_the_kernel_raises_as_in_eager() -> None:
     compiled(torch.randn(2, 3, 16, 16))
     for shape in ((2, 3, 16, 7), (2, 4, 16, 16)):
         errors = []
-        for one in (compiled, layer):
+        for run in (compiled, layer):
             with pytest.raises(RuntimeError) as raised:
-                one(torch.randn(shape))
+                run(torch.randn(shape))
             errors.append((type(raised.value), str(raised.value)))
         assert errors[0] == errors[1]

@@ -66,7 +66,7 @@ def test_all_counts_share_one_program(name: str) -> None:
 def test_gradients_of_selected_elements_match_eager(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], cache="symbolic values", executors=("torch",))
     for x in inputs(grad=True):
-        found, expected = (torch.autograd.grad(one(x).square().sum(), x) for one in (compiled, PROGRAMS[name]))
+        found, expected = (torch.autograd.grad(run(x).square().sum(), x) for run in (compiled, PROGRAMS[name]))
         torch.testing.assert_close(found, expected)
     assert thunder.cache_misses(compiled) == 1
 

@@ -132,8 +132,10 @@ def test_the_reason_names_the_values() -> None:
     compiled = thunder.jit(PROGRAMS["a branch"])
     compiled(X), compiled(-X), compiled(X)
     (reason,) = thunder.recompile_reasons(compiled)
-    told = r"a value that the program reads from a tensor \(.*data_dependent\.py:\d+, in <lambda>\): was True, is False"
-    assert re.fullmatch(told, reason)
+    message = (
+        r"a value that the program reads from a tensor \(.*data_dependent\.py:\d+, in <lambda>\): was True, is False"
+    )
+    assert re.fullmatch(message, reason)
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)
 
 

@@ -66,7 +66,11 @@ OF_TWO: dict[str, Call] = {
 
 def strides(results: object) -> list[object]:
     found = results if isinstance(results, tuple) else (results,)
-    return [(one.shape, one.stride(), one.dtype) if isinstance(one, Tensor) else one for one in found if kept(one)]
+    return [
+        (value.shape, value.stride(), value.dtype) if isinstance(value, Tensor) else value
+        for value in found
+        if kept(value)
+    ]
 
 
 def kept(result: object) -> bool:
@@ -75,9 +79,9 @@ def kept(result: object) -> bool:
 
 def compare(call: Call, given: list[Tensor]) -> None:
     with new_mode():
-        fakes = [torch.empty_strided(one.shape, one.stride(), dtype=one.dtype) for one in given]
+        fakes = [torch.empty_strided(item.shape, item.stride(), dtype=item.dtype) for item in given]
         recorded = strides(call(*fakes))
-    assert recorded == strides(call(*given)), [(one.shape, one.stride()) for one in given]
+    assert recorded == strides(call(*given)), [(value.shape, value.stride()) for value in given]
 
 
 @pytest.mark.parametrize("name", OF_ONE)
@@ -133,9 +137,9 @@ def test_empty_results_have_the_strides_of_the_kernel(name: str) -> None:
             given.append(of_nothing(draw, tuple(draw.choice((1, size)) for size in shape)[draw.randrange(3) :]))
         call = OF_TWO[name] if name in OF_TWO else OF_ONE[name]
         with new_mode():
-            fakes = [torch.empty_strided(one.shape, one.stride(), dtype=one.dtype) for one in given]
+            fakes = [torch.empty_strided(item.shape, item.stride(), dtype=item.dtype) for item in given]
             recorded = call(*fakes).stride()  # type: ignore[attr-defined]
-        assert recorded == call(*given).stride(), [(one.shape, one.stride()) for one in given]  # type: ignore[attr-defined]
+        assert recorded == call(*given).stride(), [(value.shape, value.stride()) for value in given]  # type: ignore[attr-defined]
 
 
 def test_broadcast_results_have_the_strides_of_the_kernel() -> None:

@@ -67,7 +67,7 @@ def _written(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("level", ["torch", "aten"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_printed_trace_computes_what_the_program_computes(name: str, level: str) -> None:
+def test_printed_trace_matches_the_program(name: str, level: str) -> None:
     x = torch.linspace(-1, 2, 16).reshape(4, 4)
     trace, _ = recorded(PROGRAMS[name], x)
     function = executable(print_trace(trace, level=level), "computation")
@@ -114,7 +114,7 @@ def test_random_and_writing_lines_have_effects() -> None:
     }
 
 
-def test_autograd_switches_are_lines_only_where_they_change_something() -> None:
+def test_autograd_switches_are_lines_only_if_they_change_the_mode() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             return x + 1

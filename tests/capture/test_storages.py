@@ -13,7 +13,7 @@ import thunder_core as thunder
 
 def of_size(x: Tensor) -> tuple[object, ...]:
     made = (x.new(x.shape), x.new(torch.Size([])), x.new(x[0].size()), x.new(2, 3), x.new(size=(4,)), x.new())
-    return tuple((list(one.shape), one.dtype) for one in made)
+    return tuple((list(item.shape), item.dtype) for item in made)
 
 
 def of_data(x: Tensor) -> tuple[object, ...]:

@@ -147,21 +147,21 @@ PROGRAMS: tuple[Callable[[Any], Any], ...] = (
 def shown(value: Any) -> Any:
     """Return everything that can be observed of a value."""
     if isinstance(value, Tensor):
-        told = [(key, shown(item)) for key, item in vars(value).items()]
-        return type(value), value.detach().as_subclass(Tensor).tolist(), value.requires_grad, value.is_leaf, told
+        texts = [(key, shown(item)) for key, item in vars(value).items()]
+        return type(value), value.detach().as_subclass(Tensor).tolist(), value.requires_grad, value.is_leaf, texts
     return (type(value), [shown(item) for item in value]) if isinstance(value, list | tuple) else value
 
 
 def run(program: Callable[..., Any], kind: type = Plain) -> list[Any]:
     """Return the results of two calls and the state of the argument, or the error."""
-    told = []
+    texts = []
     for step in range(2):
         x = (torch.arange(4.0) + step).as_subclass(kind)
         try:
-            told += [shown(program(x)), shown(x)]
+            texts += [shown(program(x)), shown(x)]
         except TypeError as error:
-            told.append(str(error))
-    return told
+            texts.append(str(error))
+    return texts
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

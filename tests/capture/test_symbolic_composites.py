@@ -43,7 +43,7 @@ UNFOLLOWED: dict[str, Callable[[torch.Tensor], Any]] = {  # without gradients, o
 def gradient(result: Any, x: torch.Tensor) -> torch.Tensor:
     """Return the gradient of the sum of squares of all results."""
     results = result if isinstance(result, tuple | list) else [result]
-    loss = sum((one * one).sum() for one in results)
+    loss = sum((value * value).sum() for value in results)
     return torch.autograd.grad(loss, x)[0]  # type: ignore[arg-type]
 
 

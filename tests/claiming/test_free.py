@@ -122,10 +122,10 @@ def twice(run: Callable[..., Any]) -> list[torch.Tensor]:
     """Run two backward passes: saved tensors are available to both, and the user's tensor is unchanged."""
     x, weight = leaves()
     middle, end = run(x, weight)
-    held = middle.detach().clone()
+    copied = middle.detach().clone()
     end.backward(retain_graph=True)
     (end.sum() + middle.sum()).backward()
-    torch.testing.assert_close(middle.detach(), held)
+    torch.testing.assert_close(middle.detach(), copied)
     return [x.grad, weight.grad, middle.detach()]
 
 

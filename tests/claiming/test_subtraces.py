@@ -57,7 +57,7 @@ def within(final: Any) -> list[int]:
     return [count for bsym in final.bound_symbols for body in bsym.functions for count in regions(body)]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda function: function.__name__)
 def test_regions_are_fused_within_functions(program: Callable[[Tensor], Any]) -> None:
     compiled = thunder.jit(program, executors=(Replays(), "torch"))
     for values in (X, -X):
@@ -73,7 +73,7 @@ def gradients(run: Callable[[Tensor], Any], length: int) -> tuple[Tensor, ...]:
     return torch.autograd.grad(torch.stack([result.sum() for result in tree_leaves(run(x))]).sum(), x)
 
 
-@pytest.mark.parametrize("program", [branches, recurrence, nested], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("program", [branches, recurrence, nested], ids=lambda function: function.__name__)
 def test_regions_are_fused_within_functions_of_backwards(program: Callable[[Tensor], Any]) -> None:
     compiled = thunder.jit(program, executors=(Replays(), "torch"))
     torch.testing.assert_close(gradients(compiled, 4), gradients(program, 4))
@@ -81,7 +81,7 @@ def test_regions_are_fused_within_functions_of_backwards(program: Callable[[Tens
     assert sum(within(thunder.last_backward_traces(compiled)[-1])) >= 6
 
 
-@pytest.mark.parametrize("program", [branches, recurrence], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("program", [branches, recurrence], ids=lambda function: function.__name__)
 def test_sizes_that_inner_regions_read_are_operands(program: Callable[[Tensor], Any]) -> None:
     compiled = thunder.jit(program, executors=("inductor", "torch"), cache="symbolic values")
     for length in (4, 2, 7):
@@ -121,6 +121,6 @@ def test_operations_that_autograd_records_from_the_second_turn_on_are_not_fused(
         expected = turned(expected)
     for program in (looped, scanned):
         compiled = thunder.jit(program, executors=(Replays(), "torch"))
-        gradients = [torch.autograd.grad(one.sum(), weight, retain_graph=True) for one in (compiled(X[0]), expected)]
+        gradients = [torch.autograd.grad(item.sum(), weight, retain_graph=True) for item in (compiled(X[0]), expected)]
         torch.testing.assert_close(*gradients)
         assert thunder.last_backward_reason(compiled)

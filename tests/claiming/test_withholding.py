@@ -71,7 +71,7 @@ def of_module(bsym: BoundSymbol, path: str) -> bool:
 def executors_in(trace: Trace, path: str) -> set[str]:
     """Return the executors that run operations of that module."""
     claimed = [bsym for bsym in trace.bound_symbols if bsym.executor]
-    return {bsym.executor for bsym in claimed if any(of_module(one, path) for one in program_bsyms(bsym))}
+    return {bsym.executor for bsym in claimed if any(of_module(item, path) for item in program_bsyms(bsym))}
 
 
 def assert_alike(stack: Stack, compiled: Any, size: int = 3) -> None:
@@ -89,7 +89,7 @@ def assert_alike(stack: Stack, compiled: Any, size: int = 3) -> None:
 
 def counted(trace: Trace) -> dict[str, int]:
     """Return the number of bound symbols that were withheld from each executor."""
-    return {one.executor: one.count for one in trace.refused if one.reason == LEFT_OUT}
+    return {refusal.executor: refusal.count for refusal in trace.refused if refusal.reason == LEFT_OUT}
 
 
 def test_rest_of_a_region_is_still_fused_forward_and_backward() -> None:
@@ -210,7 +210,7 @@ def test_module_within_a_branch_is_excluded() -> None:
     taken, other = next(bsym.functions for bsym in trace.bound_symbols if bsym.functions)
     assert executors_in(taken, "mlp") == {"torch"}
     assert {bsym.executor for bsym in (*taken.bound_symbols, *other.bound_symbols)} >= {"replays"}
-    assert sum(one.count for one in trace.refused) > 2
+    assert sum(refusal.count for refusal in trace.refused) > 2
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def test_excluded_executor_and_transforms_are_absent_from_the_backward() -> None
     stack, compiled = compiled_stack(Replays(), "sdpa", without=["sdpa", "cse", "DropDeadCode"])
     assert_alike(stack, compiled)
     compiler = thunder.compiler.specializations_of(compiled).compiler
-    assert ([one.name for one in compiler.executors], list(compiler.transforms)) == (["replays", "torch"], [])
+    assert ([executor.name for executor in compiler.executors], list(compiler.transforms)) == (["replays", "torch"], [])
     for traces in (thunder.last_traces(compiled), thunder.last_backward_traces(compiled)):
         made_by = " ".join(trace.made_by for trace in traces)
         assert "dead code" not in made_by

@@ -337,7 +337,7 @@ def test_buffers_parameters_and_gradients_of_an_inner_module_match_eager() -> No
     torch.testing.assert_close(body[1].running_mean, twin[1][1].running_mean)
 
 
-def test_random_numbers_are_drawn_in_their_order() -> None:
+def test_random_numbers_keep_their_order() -> None:
     inner = sines(lambda x: torch.nn.functional.dropout(x, 0.5))
 
     def program(x: Tensor) -> tuple[Tensor, ...]:

@@ -67,11 +67,11 @@ def main() -> int:
     with ThreadPoolExecutor(len(VERSIONS)) as pool:  # in parallel: the last modules of one version leave no core idle
         done = {version: pool.submit(run, path, jobs) for version, path in paths.items() if path is not None}
         for version in VERSIONS:
-            passed, told = (
+            passed, message = (
                 verdict(done[version].result()) if version in done else absent(version, options.allow_missing)
             )
             good &= passed
-            summary.append(f"Python {version}: {told}")
+            summary.append(f"Python {version}: {message}")
     print(*summary, sep="\n")
     return 0 if good else 1
 

@@ -48,7 +48,7 @@ def main() -> int:
     kept: dict[str, Any] = {}
     if options.again and options.results.exists():
         kept = json.loads(options.results.read_text(encoding="utf-8"))
-    passed = {name for name, verdicts in kept.items() if not any(one["failure"] for one in verdicts.values())}
+    passed = {name for name, verdicts in kept.items() if not any(verdict["failure"] for verdict in verdicts.values())}
     names = [name for name in options.names or entries if name not in passed]
     for name, verdicts in examine_all(names, jobs=options.jobs, limit=options.limit, examine=one):
         kept[name] = verdicts

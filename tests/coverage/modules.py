@@ -63,7 +63,7 @@ def errors(info: Any) -> Iterator[Finding]:
             copies.append(list(info.module_error_inputs_func(info, "cpu", DTYPES[0], False, training)))
         for number, pair in enumerate(zip(*copies, strict=True)):
             if pair[0].error_on is ModuleErrorEnum.FORWARD_ERROR:
-                (module, given), (twin, same) = (made(info, one.module_error_input, training) for one in pair)
+                (module, given), (twin, same) = (made(info, item.module_error_input, training) for item in pair)
                 program = Compiled(twin)
                 eager, found = outcome(module, *given.args, **given.kwargs), outcome(program, *same.args, **same.kwargs)
                 mode = "training" if training else "evaluation"

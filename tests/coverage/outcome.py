@@ -55,14 +55,14 @@ def raised_difference(eager: Exception | None, compiled: Exception | None) -> st
     if isinstance(compiled, ThunderError):
         return f"{compiled.code} {type(compiled).__name__}: {compiled}"
     if eager is None:
-        return f"raises {told(compiled)}"
+        return f"raises {error_line(compiled)}"
     if compiled is None:
-        return f"eager raises {told(eager)}, compiled does not"
+        return f"eager raises {error_line(eager)}, compiled does not"
     same = "other message" if type(eager) is type(compiled) else "other exception"
-    return f"{same}: eager {told(eager)}, compiled {told(compiled)}"
+    return f"{same}: eager {error_line(eager)}, compiled {error_line(compiled)}"
 
 
-def told(error: Exception | None) -> str:
+def error_line(error: Exception | None) -> str:
     """Return an exception as one line."""
     return f"{type(error).__name__}: {str(error).strip()}".replace("\n", " ")[:300]
 

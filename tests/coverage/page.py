@@ -58,7 +58,7 @@ def _shares(groups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[s
 def _share(found: Mapping[str, Mapping[str, Any]], direction: str, against: tuple[str, ...]) -> str:
     """Return the share of entries with samples of the direction that pass; `against` are counts that must be 0."""
     present = [verdicts[direction] for verdicts in found.values() if direction in verdicts]
-    failures = [sum(one[count] for count in against) for one in present]
+    failures = [sum(item[count] for count in against) for item in present]
     if not failures:
         return ""
     passed = failures.count(0)
@@ -73,8 +73,8 @@ def failing(among: Iterable[str]) -> Iterator[str]:
         if name in among:
             reasons.setdefault(reason, {}).setdefault(name, []).append(direction)
     for reason, names in reasons.items():
-        told = (f"`{name}` ({', '.join(directions)})" for name, directions in names.items())
-        yield f"- {reason}: {', '.join(told)}"
+        entries = (f"`{name}` ({', '.join(directions)})" for name, directions in names.items())
+        yield f"- {reason}: {', '.join(entries)}"
 
 
 def _table(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -90,5 +90,5 @@ def _cell(verdicts: Mapping[str, Any], direction: str) -> str:
     if one is None:
         return ""
     passed = one["tried"] - one["failed"]
-    told = f"{passed} of {one['tried']}" if one["failed"] else str(passed)
-    return f"{told} *" if one["guarded"] else told
+    text = f"{passed} of {one['tried']}" if one["failed"] else str(passed)
+    return f"{text} *" if one["guarded"] else text

@@ -63,7 +63,7 @@ def shares(found: Mapping[str, Verdicts], columns: Sequence[str], rows: Mapping[
     for title, passes in rows.items():
         cells = []
         for column in columns:
-            verdicts = [one[column] for one in found.values() if column in one]
+            verdicts = [value[column] for value in found.values() if column in value]
             passed = sum(map(passes, verdicts))
             cells.append(f"{passed} of {len(verdicts)} ({100 * passed / max(len(verdicts), 1):.1f}%)")
         yield f"| {title} | {' | '.join(cells)} |"
@@ -80,7 +80,9 @@ def _table(found: Mapping[str, Verdicts]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for name, verdicts in found.items():
         cells = [_cell(verdicts.get(direction)) for direction in DIRECTIONS]
-        reasons = dict.fromkeys(plain(one["specialized_by"]) for one in verdicts.values() if one["specialized"])
+        reasons = dict.fromkeys(
+            plain(verdict["specialized_by"]) for verdict in verdicts.values() if verdict["specialized"]
+        )
         yield f"| `{name}` | {' | '.join(cells)} | {'; '.join(reasons)} |"
 
 
@@ -88,8 +90,8 @@ def _cell(verdict: Mapping[str, Any] | None) -> str:
     if verdict is None:
         return ""
     served = verdict["tried"] - verdict["specialized"]
-    told = str(served) if served == verdict["tried"] else f"{served} of {verdict['tried']}"
-    return f"{told}, {verdict['failed']} differ" if verdict["failed"] else told
+    text = str(served) if served == verdict["tried"] else f"{served} of {verdict['tried']}"
+    return f"{text}, {verdict['failed']} differ" if verdict["failed"] else text
 
 
 def plain(reason: str) -> str:

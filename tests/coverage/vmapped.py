@@ -74,11 +74,13 @@ def examine(name: str) -> Iterator[Finding]:
     if dtype is None:
         return
     seed()
-    samples = [Given(one.input, one.args, one.kwargs) for one in op.sample_inputs("cpu", dtype)]
-    fitting = [one for one in samples if one.tensors and all(tensor.layout is torch.strided for tensor in one.tensors)]
+    samples = [Given(sample.input, sample.args, sample.kwargs) for sample in op.sample_inputs("cpu", dtype)]
+    fitting = [
+        item for item in samples if item.tensors and all(tensor.layout is torch.strided for tensor in item.tensors)
+    ]
     for level, sizes in LEVELS.items():
         choose = random.Random(SEED)
-        for number, (given, _) in enumerate(some([(one, one) for one in fitting], "function", SAMPLES)):
+        for number, (given, _) in enumerate(some([(entry, entry) for entry in fitting], "function", SAMPLES)):
             finding = compared(op, batched(given, sizes, choose), Finding(level, str(dtype), "function", number, None))
             if finding is not None:
                 yield finding

@@ -49,5 +49,5 @@ def _cell(verdict: Mapping[str, Any] | None) -> str:
     if verdict is None:
         return ""
     equal = verdict["tried"] - verdict["failed"]
-    told = str(equal) if not verdict["failed"] else f"{equal} of {verdict['tried']}"
-    return f"{told} *" if verdict["guarded"] else told
+    text = str(equal) if not verdict["failed"] else f"{equal} of {verdict['tried']}"
+    return f"{text} *" if verdict["guarded"] else text

@@ -42,7 +42,7 @@ def compared(function, make, executor=None, calls=3):
 
 
 def versions(tree):
-    return [versions(one) if isinstance(one, list | tuple) else one._version for one in tree]
+    return [versions(item) if isinstance(item, list | tuple) else item._version for item in tree]
 
 
 def three():

@@ -41,7 +41,7 @@ def described(error: BaseException | None, depth: int = 0, entries: Entries = en
         for entry in entries(error.__traceback__)
         if entry.tb_frame.f_code.co_filename != __file__
     ]
-    parts = tuple(described(one, depth + 1, entries) for one in getattr(error, "exceptions", ()))
+    parts = tuple(described(item, depth + 1, entries) for item in getattr(error, "exceptions", ()))
     return (
         type(error).__name__,
         repr(error.args),

@@ -77,14 +77,14 @@ class Example:
     def arguments(self, given: tuple[Any, ...]) -> list[Any]:
         """Return new arguments for a call."""
         generator = torch.Generator().manual_seed(0)
-        args = [torch.randn(one, generator=generator) + 2 if isinstance(one, tuple) else one for one in given]
-        args = [one() if callable(one) else one for one in args]
-        return [one.requires_grad_(self.grad) if isinstance(one, Tensor) else one for one in args]
+        args = [torch.randn(value, generator=generator) + 2 if isinstance(value, tuple) else value for value in given]
+        args = [argument() if callable(argument) else argument for argument in args]
+        return [item.requires_grad_(self.grad) if isinstance(item, Tensor) else item for item in args]
 
     def outcome(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Outcome:
         """Return the outcome of a function for new arguments."""
         args = self.arguments(given)
-        return outcome(function, [one for one in args if isinstance(one, Tensor)], args, {}, self.grad)
+        return outcome(function, [argument for argument in args if isinstance(argument, Tensor)], args, {}, self.grad)
 
     def program(self) -> Program:
         """Return the program of the traced call; raise `AssertionError` if the program is wrong for that call."""

@@ -65,7 +65,7 @@ def compare(model: Any, compiled: Any, inputs: dict[str, Any], *, training: bool
         return
     (found, ours), (expected, theirs) = gradients(compiled, inputs), gradients(model, inputs)
     assert_same(found, expected)
-    assert [one is None for one in ours] == [one is None for one in theirs]
+    assert [tensor is None for tensor in ours] == [value is None for value in theirs]
     for one, other in zip(ours, theirs, strict=True):
         if one is not None:
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

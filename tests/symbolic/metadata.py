@@ -26,8 +26,8 @@ def wrong_metadata(program: Program, inputs: tuple[Any, ...]) -> str:
             except Exception:  # eager PyTorch raises for this call too, or the tensors have other values
                 return ""
             for proxy in bsym.outputs:
-                if told := mistaken(proxy, values[proxy.name], symbols):
-                    return f"`{bsym.symbol.name}` makes {told}"
+                if message := mistaken(proxy, values[proxy.name], symbols):
+                    return f"`{bsym.symbol.name}` makes {message}"
     return ""
 
 
@@ -50,7 +50,7 @@ def mistaken(proxy: Proxy, value: Any, symbols: dict[sympy.Basic, sympy.Integer]
     """Describe how a tensor differs from its proxy in type or shape."""
     if not isinstance(proxy, TensorProxy) or not isinstance(value, Tensor) or value.layout is not torch.strided:
         return ""
-    shape = tuple(number(one, symbols) for one in proxy.shape)
+    shape = tuple(number(item, symbols) for item in proxy.shape)
     pairs = zip(shape, value.shape, strict=False)
     if (proxy.dtype, len(shape)) == (value.dtype, value.dim()) and all(size in (None, real) for size, real in pairs):
         return ""

@@ -114,15 +114,15 @@ def difference(
     `nudged` returns the outcome of eager PyTorch if each element of the tensors is replaced by a neighbouring number,
     chosen by a seed: rounding alone may change the gradients by as much as these outcomes differ.
     """
-    if told := other_error(expected.error, found.error, message=message):
-        return told
+    if text := other_error(expected.error, found.error, message=message):
+        return text
     if expected.classes != found.classes:
         return f"classes {expected.classes} became {found.classes}"
     for part in ("results", "arguments", "gradients"):
         for place, (one, other) in enumerate(zip(getattr(expected, part), getattr(found, part), strict=True)):
-            told = differs(one, other, exact=part != "gradients")
-            if told and not (part == "gradients" and is_rounding(one, other, place, expected.epsilon, nudged)):
-                return f"{part} {place}: {told}"
+            text = differs(one, other, exact=part != "gradients")
+            if text and not (part == "gradients" and is_rounding(one, other, place, expected.epsilon, nudged)):
+                return f"{part} {place}: {text}"
     if expected.sharing != found.sharing:
         return f"memory {expected.sharing} became {found.sharing}"
     return "" if expected.drawn == found.drawn else "the random number generator is left in another state"

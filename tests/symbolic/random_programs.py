@@ -365,12 +365,12 @@ def differences(tried: Case, **options: Any) -> tuple[str, int]:
     calls = (*tried.calls, *tried.probes)
     every = [(call, tried.outcome(tried.program, call)) for call in calls]
     wanted = [(call, expected) for call, expected in every if not (expected.is_large or expected.is_malformed)]
-    told = ""
+    message = ""
     for number, (call, expected) in enumerate(pair for pair in wanted if pair[0] not in tried.probes):
         if text := tried.difference(call, expected, tried.outcome(compiled, call)):
-            told = f"call {number}, {call.shapes} {call.numbers}: {text}"
+            message = f"call {number}, {call.shapes} {call.numbers}: {text}"
             break
-    return told or wrongly_served(tried, compiled, wanted), thunder.cache_misses(compiled)
+    return message or wrongly_served(tried, compiled, wanted), thunder.cache_misses(compiled)
 
 
 class Refused(Exception):
@@ -451,14 +451,14 @@ def main(count: int, first: int = 0) -> int:
     for seed in range(first, first + count):
         print(f"program {seed}", end="\r", file=sys.stderr, flush=True)
         tried = case(random.Random(seed))
-        told, misses = differences(tried)
+        message, misses = differences(tried)
         programs += misses
-        if told:
+        if message:
             failed += 1
             small = reduced(tried)
-            told = differences(small)[0] or told
+            message = differences(small)[0] or message
             rows = [described(step) for step in small.program.steps]
-            print(f"program {seed}, grad={tried.grad}: {told}\n  {rows}\n  {small}", flush=True)
+            print(f"program {seed}, grad={tried.grad}: {message}\n  {rows}\n  {small}", flush=True)
     print(f"{count} programs from {first}, {failed} differ, {programs} compiled", flush=True)
     return failed
 

@@ -15,10 +15,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.
 def refuses_by_its_check(example: Example) -> bool:
     """Whether only the check of an example refuses the other call."""
     program = example.program()
-    told = [str(guard).partition(", needed")[0] for guard in program.guards]
-    if example.text not in told or example.is_served_wrongly(program) is not None:
+    texts = [str(guard).partition(", needed")[0] for guard in program.guards]
+    if example.text not in texts or example.is_served_wrongly(program) is not None:
         return False
-    return bool(example.is_served_wrongly(without_check(program, told.index(example.text))))
+    return bool(example.is_served_wrongly(without_check(program, texts.index(example.text))))
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)

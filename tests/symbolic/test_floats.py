@@ -86,7 +86,7 @@ def test_a_program_with_gradients_serves_all_floats(name: str) -> None:
     compiled = thunder.jit(FUNCTIONS[name], cache="symbolic values")
     x = (torch.rand(4) + 0.5).requires_grad_()
     for number in (2, 3, 4, 6.5):
-        found, wanted = (gradient(one, x, number / 7) for one in (compiled, FUNCTIONS[name]))
+        found, wanted = (gradient(run, x, number / 7) for run in (compiled, FUNCTIONS[name]))
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
         assert not thunder.last_program(compiled).constant_because
     assert thunder.cache_misses(compiled) <= MOST.get(name, 1)
@@ -104,7 +104,7 @@ def test_values_with_special_formulas_have_separate_programs(name: str) -> None:
     compiled = thunder.jit(function, cache="symbolic values")
     x = torch.tensor([0.0, 0.5, 1.0, 2.0], requires_grad=True)
     for place in PLACES if name in ("power", "between") else [place for place in PLACES if place > 0]:
-        found, wanted = (gradient(one, x, place) for one in (compiled, function))
+        found, wanted = (gradient(run, x, place) for run in (compiled, function))
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6, equal_nan=True)
     assert thunder.cache_misses(compiled) <= 7, thunder.recompile_reasons(compiled)
 
@@ -113,7 +113,7 @@ def test_a_rate_that_changes_by_default_makes_two_programs() -> None:
     compiled = thunder.jit(lambda x, rate: (x * rate).exp())
     x = torch.rand(4, requires_grad=True)
     for number in range(1, 6):
-        found, wanted = (gradient(one, x, number / 7) for one in (compiled, lambda x, rate: (x * rate).exp()))
+        found, wanted = (gradient(run, x, number / 7) for run in (compiled, lambda x, rate: (x * rate).exp()))
         torch.testing.assert_close(found, wanted)
     assert thunder.cache_misses(compiled) == 2
 
@@ -173,7 +173,7 @@ def test_floats_that_are_equal_at_one_call_stay_separate(name: str, cache: str) 
     for floats in calls:
         found, wanted = compiled(x, *floats), function(x, *floats)
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
-        ours, theirs = (torch.autograd.grad((one * one).sum(), x)[0] for one in (found, wanted))
+        ours, theirs = (torch.autograd.grad((result * result).sum(), x)[0] for result in (found, wanted))
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 

@@ -75,7 +75,7 @@ def test_gradients_match_eager_at_all_sizes(name: str) -> None:
     for shape in ((4, 6), (6, 8), (10, 12)):
         x = torch.randn(shape, requires_grad=True)
         found, wanted = (
-            torch.autograd.grad(sum(one.square().sum() for one in ends if one.requires_grad), x)
+            torch.autograd.grad(sum(item.square().sum() for item in ends if item.requires_grad), x)
             for ends in (map_to_tuple(compiled(x)), map_to_tuple(function(x)))
         )
         torch.testing.assert_close(found, wanted)

@@ -232,8 +232,8 @@ def test_an_artifact_serves_other_lengths_without_a_compiler(tmp_path: Path) -> 
     saved = run_python(tmp_path / "run.py", "save", tmp_path / "artifact")
     assert saved.returncode == 0, saved.stderr
     without = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
-    told = run_python(tmp_path / "run.py", "load", tmp_path / "artifact", env=without)
-    assert told.returncode == 0, told.stderr
+    message = run_python(tmp_path / "run.py", "load", tmp_path / "artifact", env=without)
+    assert message.returncode == 0, message.stderr
 
 
 def test_float_and_computed_size_have_separate_names() -> None:

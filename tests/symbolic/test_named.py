@@ -88,9 +88,9 @@ def test_call_outside_the_range_is_refused_with_the_same_input_cache() -> None:
 def test_program_that_does_not_serve_the_range_warns_with_the_line() -> None:
     compiled = thunder.jit(halves, symbolic={"x.size(0)": (1, 200)})
     line = halves.__code__.co_firstlineno + 1
-    with pytest.warns(SpecializationWarning) as told:
+    with pytest.warns(SpecializationWarning) as caught:
         assert_serves(compiled, halves, [(torch.ones(150),), (torch.ones(200),)])
-    (message,) = (str(one.message) for one in told)
+    (message,) = (str(warning.message) for warning in caught)
     assert "101 <= x.size(0) <= 200, needed at" in message
     assert f"test_named.py:{line}, in halves" in message
     assert "{'x.size(0)': (101, 200)}" in message
@@ -218,16 +218,16 @@ def any_of(x: Any, step: Any, scale: Any, text: Any, flag: Any, table: Any) -> A
 
 @pytest.mark.parametrize("name", BAD)
 def test_invalid_names_and_ranges_are_refused_by_jit(name: str) -> None:
-    given, told = BAD[name]
-    with pytest.raises(BadSymbolicArgument, match=told):
+    given, message = BAD[name]
+    with pytest.raises(BadSymbolicArgument, match=message):
         thunder.jit(halves, symbolic=given)
 
 
 @pytest.mark.parametrize("name", BAD_CALLS)
 def test_names_without_a_value_are_refused_by_the_call(name: str) -> None:
-    given, told = BAD_CALLS[name]
+    given, message = BAD_CALLS[name]
     compiled = thunder.jit(any_of, symbolic=given)
-    with pytest.raises(BadSymbolicArgument, match=told):
+    with pytest.raises(BadSymbolicArgument, match=message):
         compiled(torch.ones(3), 1, 2.0, "a", True, {"a": 1})
 
 
@@ -239,11 +239,11 @@ def test_a_misspelled_keyword_is_refused_by_the_call() -> None:
 def test_copies_pickles_and_artifacts_keep_the_names(tmp_path: Any) -> None:
     compiled = thunder.jit(Doubled(), symbolic={"x.size(0)": (2, 64)})
     loaded = None
-    for one in (compiled, copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+    for run in (compiled, copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
         for n in (2, 64, 7):
-            assert torch.equal(one(torch.ones(n)), torch.full((n,), 2.0))
-        assert thunder.cache_misses(one) == 1
-        assert specializations_of(one).options.symbolic == (SymbolicArgument("x.size(0)", 2, 64),)
+            assert torch.equal(run(torch.ones(n)), torch.full((n,), 2.0))
+        assert thunder.cache_misses(run) == 1
+        assert specializations_of(run).options.symbolic == (SymbolicArgument("x.size(0)", 2, 64),)
     folder = thunder.save(compiled, tmp_path / "a")
     loaded = thunder.load(folder, Doubled(), strict=True)
     for n in (2, 64, 9):
@@ -286,7 +286,7 @@ def test_attributes_and_stars_name_sizes_and_numbers_of_objects() -> None:
         ours, theirs = (Cache([Layer(torch.ones(n), 1.0 / n) for n in lengths]) for _ in range(2))
         x = torch.randn(3)
         assert torch.equal(compiled(x, ours), with_cache(x, theirs))
-        assert all(torch.equal(*(one.layers[n].keys for one in (ours, theirs))) for n in range(2))
+        assert all(torch.equal(*(result.layers[n].keys for result in (ours, theirs))) for n in range(2))
         assert thunder.cache_misses(compiled) == programs  # equal values share one symbol
     compiled(x, Cache([Layer(), Layer()]))
     assert thunder.cache_misses(compiled) == 3  # an empty layer has no value of that name
@@ -326,8 +326,10 @@ def test_named_size_of_zero_and_named_argument_none_are_accepted() -> None:
 
 
 def test_ranges_are_described_in_words() -> None:
-    told = [one.range_text for one in symbolic_arguments({"a": None, "b": (1, None), "c": (None, 2), "d": (1, 2)})]
-    assert told == ["any", "1 and more", "at most 2", "1 to 2"]
+    texts = [
+        argument.range_text for argument in symbolic_arguments({"a": None, "b": (1, None), "c": (None, 2), "d": (1, 2)})
+    ]
+    assert texts == ["any", "1 and more", "at most 2", "1 to 2"]
 
 
 def test_condition_that_holds_throughout_the_range_adds_no_constraint() -> None:
@@ -336,7 +338,7 @@ def test_condition_that_holds_throughout_the_range_adds_no_constraint() -> None:
 
     compiled = thunder.jit(clamped, symbolic={"x.size(0)": (2, 96)})
     assert_serves(compiled, clamped, [(torch.ones(n),) for n in (5, 2, 96)])
-    assert [one.needed for one in last_program(compiled).constraints] == ["the given range"]
+    assert [constraint.needed for constraint in last_program(compiled).constraints] == ["the given range"]
     wider = thunder.jit(clamped, symbolic={"x.size(0)": (2, 97)})
     with pytest.warns(SpecializationWarning, match=r"% 97"):
         wider(torch.ones(5))

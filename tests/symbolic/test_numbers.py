@@ -89,13 +89,13 @@ def test_constraints_are_merged_and_say_who_needed_them() -> None:
 
     compiled = thunder.jit(bounded, cache="symbolic values")
     compiled(torch.ones(10))
-    told = [str(constraint) for constraint in last_program(compiled).constraints]
-    assert [text.partition(", needed")[0] for text in told][:3] == [
+    texts = [str(constraint) for constraint in last_program(compiled).constraints]
+    assert [text.partition(", needed")[0] for text in texts][:3] == [
         "args[0].size(0): had 2 <= s0 <= 100",
         "args[0].size(0): had s0 != 50",
         "args[0].size(0): had (s0 % 2) == 0",
     ]
-    assert all("test_numbers.py" in text for text in told)
+    assert all("test_numbers.py" in text for text in texts)
     for size in (12, 50, 101, 1, 3, 7, 99, 100):
         x = torch.randn(size)
         assert torch.equal(compiled(x), bounded(x))

@@ -43,7 +43,7 @@ def test_batch_of_one_shares_the_programs_of_one_and_several_queries(training: b
         torch.testing.assert_close(found, expected)
         if training:
             gradients = [
-                torch.autograd.grad(one.square().sum(), [x, *module.parameters()]) for one in (found, expected)
+                torch.autograd.grad(result.square().sum(), [x, *module.parameters()]) for result in (found, expected)
             ]
             torch.testing.assert_close(*gradients)
         assert not thunder.last_program(compiled).constant_because

@@ -42,7 +42,7 @@ def claimed(compiled: Any) -> Counter[str]:
 
 
 def needed(compiled: Any) -> list[str]:
-    return [str(one) for one in thunder.last_program(compiled).constraints if "mine" in str(one)]
+    return [str(constraint) for constraint in thunder.last_program(compiled).constraints if "mine" in str(constraint)]
 
 
 def assert_eager(compiled: Any, program: Function, *calls: tuple[Any, ...]) -> None:
@@ -146,8 +146,8 @@ def test_decision_of_the_pattern_is_a_constraint_with_its_reason() -> None:
     assert_eager(compiled, program, (torch.randn(8),), (torch.randn(6),))
     assert claimed(compiled) == {"in_one_of_two_ways": 1}
     assert thunder.cache_misses(compiled) == 1
-    (told,) = needed(compiled)
-    assert "had s0 <= 10, needed by mine for in_one_of_two_ways at " in told.replace("1 <= s0", "s0")
+    (message,) = needed(compiled)
+    assert "had s0 <= 10, needed by mine for in_one_of_two_ways at " in message.replace("1 <= s0", "s0")
     assert_eager(compiled, program, (torch.randn(11),))
     assert not claimed(compiled)
     assert thunder.cache_misses(compiled) == 2
@@ -165,9 +165,9 @@ def test_decision_of_the_replacement_is_a_constraint_with_its_reason() -> None:
     assert_eager(compiled, program, (torch.randn(8),), (torch.randn(16),))
     assert thunder.cache_misses(compiled) == 1
     assert claimed(compiled) == {"evenly": 1}
-    (told,) = needed(compiled)
-    assert "args[0].size(0): had (s0 % 4) == 0, needed by mine for evenly at " in told
-    assert "test_patterns.py" in told
+    (message,) = needed(compiled)
+    assert "args[0].size(0): had (s0 % 4) == 0, needed by mine for evenly at " in message
+    assert "test_patterns.py" in message
     assert_eager(compiled, program, (torch.randn(9),))
     assert claimed(compiled) == {}
     assert thunder.cache_misses(compiled) == 2
@@ -180,7 +180,7 @@ def test_decision_of_supports_is_a_constraint_with_its_reason() -> None:
     compiled = thunder.jit(program, executors=[long], cache="symbolic values")
     assert_eager(compiled, program, (torch.randn(12),), (torch.randn(20),), (torch.randn(10),))
     assert claimed(compiled).total() == 1
-    assert any("10 <= s0" in told for told in needed(compiled))
+    assert any("10 <= s0" in message for message in needed(compiled))
     assert_eager(compiled, program, (torch.randn(4),), (torch.randn(9),))
     assert not claimed(compiled)
     assert thunder.cache_misses(compiled) == 2

@@ -21,8 +21,8 @@ def test_random_programs_equal_eager_at_all_sizes(seed: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", SymbolicAttemptWarning)
-        told, _ = differences(tried)
-        assert not told, (told, reduced(tried))
+        message, _ = differences(tried)
+        assert not message, (message, reduced(tried))
 
 
 def test_program_without_its_constraints_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_programs_equal_eager_from_the_second_size_on(name: str) -> None:
         assert_same(PROGRAMS[name](x.clone()), compiled(x.clone()))
 
 
-def test_a_program_for_the_sizes_of_a_call_goes_on_to_serve_them() -> None:
+def test_program_for_constant_sizes_continues_to_serve_them() -> None:
     compiled = thunder.jit(weighed)
     ran: list[Program] = []
     for length in (16, 17, 18, 16, 17, 16):

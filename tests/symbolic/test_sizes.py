@@ -281,7 +281,9 @@ def strides_of_what_is_contiguous(x: torch.Tensor) -> tuple[Any, ...]:
     return x.t().contiguous().stride(), (x * 2).stride()
 
 
-@pytest.mark.parametrize("function", [strides_of_a_copy, strides_of_what_is_contiguous], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "function", [strides_of_a_copy, strides_of_what_is_contiguous], ids=lambda function: function.__name__
+)
 @pytest.mark.parametrize("first", [(5, 1), (2, 3), (1, 4), (1, 1)])
 def test_strides_that_a_program_reads_match_eager(function: Callable[..., Any], first: tuple[int, int]) -> None:
     compiled = thunder.jit(function, cache="symbolic values")

@@ -44,7 +44,7 @@ def test_gradients_of_slices_of_all_lengths_match_eager(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], symbolic=["x.size(0)"], executors=["torch"])
     for place, length in enumerate(LENGTHS[:4]):
         x = last_four(2 + place % 3, length, requires_grad=True)
-        gradients = [torch.autograd.grad(one(x).square().sum(), x)[0] for one in (compiled, PROGRAMS[name])]
+        gradients = [torch.autograd.grad(run(x).square().sum(), x)[0] for run in (compiled, PROGRAMS[name])]
         torch.testing.assert_close(*gradients)
         assert not thunder.last_backward_reason(compiled)
     assert thunder.cache_misses(compiled) <= 3, thunder.recompile_reasons(compiled)

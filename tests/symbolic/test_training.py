@@ -145,8 +145,8 @@ def test_written_tensor_is_differentiated_at_all_sizes(function: Callable[..., t
     compiled = thunder.jit(function, cache="symbolic values")
     for length, number in ((6, 5), (4, 2), (7, 8)):
         x = torch.randn(length, requires_grad=True)
-        results = [one(x, number) for one in (function, compiled)]
-        (expected,), (found,) = (torch.autograd.grad(one.square().sum(), x) for one in results)
+        results = [run(x, number) for run in (function, compiled)]
+        (expected,), (found,) = (torch.autograd.grad(result.square().sum(), x) for result in results)
         assert torch.equal(results[0], results[1])
         assert torch.equal(expected, found)
     assert not thunder.last_program(compiled).constant_because

@@ -410,7 +410,7 @@ def test_forms_of_leaves_are_accepted_as_in_the_installed_pytorch(step: Callable
 @pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_forward_hook"])
 def test_hooks_of_modules_are_called(kind: str) -> None:
     hooks: dict[str, Callable[..., Any]] = {
-        "register_full_backward_hook": lambda module, inputs, outputs: tuple(one * 2 for one in inputs),
+        "register_full_backward_hook": lambda module, inputs, outputs: tuple(value * 2 for value in inputs),
         "register_forward_hook": lambda module, inputs, output: output * 2,
     }
     ours, eager = small(), small()

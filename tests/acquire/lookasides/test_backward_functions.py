@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 import thunder_core as thunder
 
-told: list[Any] = []
+records: list[Any] = []
 X = torch.tensor([1.0, 2.0, 3.0])
 
 
 def tell(*values: Any) -> None:
     """Record the arguments of a hook as text."""
-    told.append(f"{values}")
+    records.append(f"{values}")
 
 
 class Node(torch.autograd.Function):
@@ -34,7 +34,7 @@ class Node(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         """Return the gradient, scaled by the saved factor."""
-        told.append((f"{grad}", grad.shape, ctx.factor))
+        records.append((f"{grad}", grad.shape, ctx.factor))
         (x,) = ctx.saved_tensors
         return (grad * ctx.factor if x.sum() > 3 else grad * x), None
 
@@ -113,9 +113,9 @@ FUNCTIONS = (of_node, of_node_twice, hook_of_tensor, hook_of_node, hook_of_modul
 def test_results_and_effects_of_each_call_match_eager(function: Callable[[Tensor], Tensor]) -> None:
     outcomes = []
     for called in (function, thunder.jit(function)):
-        told.clear()
+        records.clear()
         results = [called(torch.full((2,), value, requires_grad=True)) for value in (1.0, 2.0, 1.0, 2.0)]
-        outcomes.append((results, list(told)))
+        outcomes.append((results, list(records)))
     (expected, texts), (found, ours) = outcomes
     torch.testing.assert_close(found, expected)
     assert ours == texts
@@ -145,11 +145,11 @@ def test_hook_that_outlives_the_call_reads_the_closure_of_its_call(program: Call
         torch.testing.assert_close(found.grad, expected.grad)
 
 
-@pytest.mark.parametrize("held", [lambda d: lambda g: g * d, lambda d: partial(torch.mul, d)])
-def test_a_hook_that_reads_what_the_program_computes_is_called_outside(held: Callable[[Tensor], Any]) -> None:
+@pytest.mark.parametrize("make_hook", [lambda d: lambda g: g * d, lambda d: partial(torch.mul, d)])
+def test_hook_that_reads_a_result_of_the_program_is_called_outside(make_hook: Callable[[Tensor], Any]) -> None:
     def program(x: Tensor) -> Tensor:
         h = x * 2
-        h.register_hook(held(x.detach() * 3))
+        h.register_hook(make_hook(x.detach() * 3))
         return (h * h).sum()
 
     compiled = thunder.jit(program)

@@ -88,8 +88,8 @@ def looped_for_all(x: Tensor) -> Tensor:
 
 
 PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
-    one.__name__: one
-    for one in (
+    program.__name__: program
+    for program in (
         *(chosen, chosen_for_all, chosen_trees, chosen_again, by_one_element),
         *(summed, summed_backwards, mapped, branches_of_slices, looped, looped_for_all),
     )
@@ -173,8 +173,8 @@ LOG: list[int] = []
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_operation_without_meaning_for_a_batch_is_refused_at_its_line(name: str) -> None:
-    program, told = REFUSED[name]
-    with pytest.raises(OperationFailed, match=told) as caught:
+    program, message = REFUSED[name]
+    with pytest.raises(OperationFailed, match=message) as caught:
         thunder.jit(lambda x: vmap(program)(x * 1))(X)
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
@@ -190,6 +190,6 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_other_mistakes_raise_pytorchs_messages(name: str) -> None:
-    program, told = ERRORS[name]
-    with pytest.raises(Exception, match=told):
+    program, message = ERRORS[name]
+    with pytest.raises(Exception, match=message):
         thunder.jit(lambda x: vmap(program)(x))(X)

@@ -85,10 +85,10 @@ def test_without_a_tensor_that_requires_grad_the_reentrant_variant_cuts_the_grap
         return checkpoint(lambda x: functional.linear(x, weight), x, use_reentrant=True)
 
     x, weight = torch.ones(4, 64), torch.ones(64, requires_grad=True)
-    for one in (program, closed):
+    for item in (program, closed):
         with warnings.catch_warnings(action="ignore"):
-            expected = one(x, weight).requires_grad
-        assert thunder.jit(one)(x, weight).requires_grad is expected
+            expected = item(x, weight).requires_grad
+        assert thunder.jit(item)(x, weight).requires_grad is expected
 
 
 def test_blocks_within_blocks():
@@ -160,9 +160,9 @@ def test_tensors_that_a_selective_context_saves_are_not_recomputed(name):
     compiled = thunder.jit(program)
     x, weight = torch.linspace(0, 1, 32).view(4, 8), torch.linspace(-1, 1, 64).view(8, 8)
     gradients = []
-    for one in (compiled, program):
+    for run in (compiled, program):
         x, weight = (tensor.detach().clone().requires_grad_() for tensor in (x, weight))
-        gradients.append(torch.autograd.grad(one(x, weight), (x, weight)))
+        gradients.append(torch.autograd.grad(run(x, weight), (x, weight)))
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
     assert last_program(compiled).recorded == ""
     names = [proxy.name for proxy in last_program(compiled).derivative.saved]
@@ -201,9 +201,9 @@ def test_first_context_of_the_user_surrounds_the_function():
 
     compiled = thunder.jit(program)
     gradients = []
-    for one in (compiled, program):
+    for run in (compiled, program):
         x = torch.linspace(0, 1, 8, requires_grad=True)
-        gradients.append(torch.autograd.grad(one(x), x))
+        gradients.append(torch.autograd.grad(run(x), x))
     torch.testing.assert_close(*gradients)
     assert scale == [1.0]
     assert [proxy.name for proxy in last_program(compiled).derivative.saved] == ["x"]

@@ -106,7 +106,7 @@ def flat(results: Any) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda function: function.__name__)
 def test_one_program_serves_all_values(program: Callable[[Tensor], Any], cache: Any) -> None:
     compiled = thunder.jit(program, cache=cache)
     for x in (X, -X, X / 8):
@@ -114,7 +114,7 @@ def test_one_program_serves_all_values(program: Callable[[Tensor], Any], cache: 
     assert thunder.cache_misses(compiled) == 1
 
 
-@pytest.mark.parametrize("program", TRAINED, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("program", TRAINED, ids=lambda function: function.__name__)
 def test_gradients_match_eager(program: Callable[[Tensor], Any]) -> None:
     compiled = thunder.jit(program)
     leaves = [W, *LINEAR.parameters()]
@@ -233,7 +233,7 @@ class Lengthen(Transform):
         return trace.having(trace.bound_symbols, made_by="lengthen", output=(*trace.output, first))
 
 
-def test_a_transform_that_changes_what_a_function_returns_is_refused() -> None:
+def test_transform_that_changes_the_results_of_a_function_is_refused() -> None:
     program = lambda x: torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x.T @ x, (x,))  # noqa: E731
     with pytest.raises(
         OperationFailed,
@@ -276,7 +276,7 @@ def test_gradients_go_through_functions_that_are_cast() -> None:
     assert thunder.last_backward_reason(compiled) == ""
 
 
-def test_random_numbers_are_drawn_in_their_place() -> None:
+def test_random_numbers_match_eager() -> None:
     def program(x: Tensor) -> Tensor:
         before = torch.rand(3)
         drawn: Tensor = torch.cond(x.sum() > 0, lambda x: x + torch.rand(3), lambda x: x * 2, (x,))
@@ -334,8 +334,8 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_forbidden_effect_of_a_function_is_refused_at_its_line(name: str) -> None:
-    program, told = REFUSED[name]
-    with pytest.raises((OperationFailed, DataDependent), match=told) as caught:
+    program, message = REFUSED[name]
+    with pytest.raises((OperationFailed, DataDependent), match=message) as caught:
         thunder.jit(program)(X.clone())
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
@@ -356,8 +356,8 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_other_mistakes_raise_pytorchs_messages(name: str) -> None:
-    program, told = ERRORS[name]
-    with pytest.raises(Exception, match=told):
+    program, message = ERRORS[name]
+    with pytest.raises(Exception, match=message):
         thunder.jit(program)(X)
 
 
@@ -381,7 +381,7 @@ def test_requires_grad_of_results_matches_eager(name: str) -> None:
     """If one input requires a gradient, all results do, as in eager PyTorch, not only the dependent results."""
 
     def program(x: torch.Tensor, c: torch.Tensor) -> list[bool]:
-        return [one.requires_grad for one in REQUIRING[name](x, c)]
+        return [item.requires_grad for item in REQUIRING[name](x, c)]
 
     x, c = torch.ones(3, requires_grad=True), torch.ones(3)
     expected = program(x, c)

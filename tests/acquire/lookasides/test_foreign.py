@@ -135,7 +135,7 @@ def unfaked(x: Tensor) -> Tensor:
     return x * 2
 
 
-def test_an_operator_that_does_not_run_without_data_says_what_is_missing() -> None:
+def test_operator_without_a_fake_implementation_names_the_missing_part() -> None:
     with pytest.raises(OperationFailed, match=r"unfaked.* has no fake implementation") as caught:
         thunder.jit(lambda x: unfaked(x))(X)
     assert caught.value.where is not None

@@ -68,16 +68,14 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("program", [result_used, argument_used, view_of_what_was_written])
-def test_a_backward_of_the_users_own_is_used_where_memory_is_written_to(
-    program: Callable[[Tensor], Tensor], way: str
-) -> None:
+def test_custom_backward_is_used_for_a_function_that_writes(program: Callable[[Tensor], Tensor], way: str) -> None:
     found, wanted = X.clone().requires_grad_(), X.clone().requires_grad_()
     thunder.jit(program, **WAYS[way])(found).backward()
     program(wanted).backward()
     torch.testing.assert_close(found.grad, wanted.grad)
 
 
-def test_a_derivative_through_a_write_with_a_backward_of_its_own_is_refused() -> None:
+def test_derivative_through_a_write_with_a_custom_backward_is_refused() -> None:
     with pytest.raises(NotDifferentiable, match=r"DoubledInPlace.*writes to a tensor that needs a gradient"):
         thunder.grad(result_used)(X)
 
@@ -256,7 +254,7 @@ def calls(
 
 
 @pytest.mark.parametrize("program", WRITING)
-def test_a_forward_reads_what_the_program_has_written(program: Callable[[Tensor], Tensor]) -> None:
+def test_forward_reads_earlier_writes_of_the_program(program: Callable[[Tensor], Tensor]) -> None:
     assert calls(thunder.jit(program), requires_grad=False) == calls(program, requires_grad=False)
     with torch.no_grad():
         compiled = thunder.jit(program)
@@ -287,7 +285,7 @@ def test_value_that_a_forward_writes_is_read_after_it() -> None:
     assert calls(thunder.jit(program), requires_grad=False) == calls(program, requires_grad=False)
 
 
-def test_a_forward_that_writes_where_autograd_follows_is_refused_and_writes_nothing() -> None:
+def test_forward_that_writes_under_autograd_is_refused_and_writes_nothing() -> None:
     with pytest.raises(CannotReplay, match=r"the forward of `Counting`.* writes to "):
         calls(thunder.jit(lambda x: Counting.apply(x)), requires_grad=True)
     assert state.count == 0

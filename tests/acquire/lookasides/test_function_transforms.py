@@ -81,7 +81,7 @@ def used(run: Callable[[Tensor], Any], *, trains: bool) -> list[Any]:
     flat = [leaf for leaf in torch.utils._pytree.tree_leaves(results) if leaf.requires_grad]
     if not trains:
         return [results]
-    loss = sum((one * torch.arange(1.0, one.numel() + 1).view(one.shape)).sin().sum() for one in flat)
+    loss = sum((item * torch.arange(1.0, item.numel() + 1).view(item.shape)).sin().sum() for item in flat)
     return [results, *torch.autograd.grad(loss, (x, W), allow_unused=True)]
 
 
@@ -95,7 +95,7 @@ def test_results_and_gradients_match_eager(name: str, trains: bool) -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_nothing_of_a_transform_is_left_in_the_trace() -> None:
+def test_trace_contains_no_line_of_a_transform() -> None:
     compiled = thunder.jit(lambda x: vmap(grad(lambda y: y.sin()))(x))
     compiled(X)
     trace = thunder.last_traces(compiled)[-1]
@@ -151,16 +151,16 @@ def test_side_effects_happen_once() -> None:
 
 
 def test_reads_of_the_function_are_guarded() -> None:
-    scale, held = [2.0], {"w": X}
+    scale, weights = [2.0], {"w": X}
 
     def program(x: Tensor) -> Tensor:
-        return grad(lambda y: (y**2 * held["w"] * scale[0]).sum())(x)
+        return grad(lambda y: (y**2 * weights["w"] * scale[0]).sum())(x)
 
     def more() -> None:
         scale[0] = 3.0
 
     def other() -> None:
-        held["w"] = X * 2
+        weights["w"] = X * 2
 
     compiled = thunder.jit(program)
     for change in (dict, more, other):
@@ -190,9 +190,9 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_match_pytorch(name: str) -> None:
-    program, kind, told = ERRORS[name]
+    program, kind, message = ERRORS[name]
     for run in (program, thunder.jit(program)):
-        with pytest.raises(kind, match=told):
+        with pytest.raises(kind, match=message):
             run(X)
     assert torch._C._functorch.peek_interpreter_stack() is None
     torch.testing.assert_close(thunder.jit(PROGRAMS["jvp"])(X), PROGRAMS["jvp"](X))

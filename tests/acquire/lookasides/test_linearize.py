@@ -77,7 +77,7 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_match_pytorch(name: str) -> None:
-    program, told = ERRORS[name]
+    program, message = ERRORS[name]
     for run in (program, thunder.jit(program)):
-        with pytest.raises(RuntimeError, match=told):
+        with pytest.raises(RuntimeError, match=message):
             run(X)

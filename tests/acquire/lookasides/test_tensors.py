@@ -127,14 +127,14 @@ def shown(value: Any) -> Any:
 
 def run(program: Callable[..., Any]) -> list[Any]:
     """Return the results of three calls and the final state of the module."""
-    net, told = Net(), []
+    net, outcomes = Net(), []
     for step in range(3):
         torch.manual_seed(0)
         x = torch.arange(3.0) + step
-        told.append(shown(program(net, x)))
-        told.append(shown(x))
-        told += [(name, shown(tensor)) for name, tensor in (*net.named_parameters(), *net.named_buffers())]
-    return told
+        outcomes.append(shown(program(net, x)))
+        outcomes.append(shown(x))
+        outcomes += [(name, shown(tensor)) for name, tensor in (*net.named_parameters(), *net.named_buffers())]
+    return outcomes
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
@@ -201,7 +201,7 @@ def test_a_lazy_module_that_a_function_calls_first_gets_its_shapes_as_in_eager()
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)
 
 
-def test_a_lazy_module_that_the_program_makes_is_made_at_each_call() -> None:
+def test_lazy_module_of_the_program_is_new_at_each_call() -> None:
     def program(x: Tensor) -> Any:
         module = nn.LazyLinear(3)
         return module(x), type(module), [*map(type, module.parameters())]

@@ -119,7 +119,7 @@ def test_gradients_come_from_the_kernels(program: Callable[[Tensor], Tensor]) ->
 def test_launch_is_one_line_that_writes_to_the_kernels_outputs() -> None:
     compiled = thunder.jit(added)
     compiled(X, X + 1)
-    (line,) = [one for one in thunder.last_traces(compiled)[0].bound_symbols if one.symbol.name.endswith(".launch")]
+    (line,) = [bsym for bsym in thunder.last_traces(compiled)[0].bound_symbols if bsym.symbol.name.endswith(".launch")]
     assert [proxy.name for proxy in line.inputs] == ["x", "y", *line.mutates]
     assert only_read(add_kernel) == {"x", "y"}
     assert "x" not in only_read(double_kernel)
@@ -159,7 +159,7 @@ def test_an_artifact_keeps_the_launch(tmp_path: Path) -> None:
     assert thunder.cache_misses(loaded) == 0
 
 
-def test_every_length_has_a_program_of_its_own() -> None:
+def test_every_length_has_a_separate_program() -> None:
     """Kernels are launched with integers, so sizes that are kernel arguments are constants."""
     compiled = thunder.jit(added, cache="symbolic values")
     for size in (3, 4, 9):

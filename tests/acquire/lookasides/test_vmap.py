@@ -72,7 +72,7 @@ def used(run: Callable[[Tensor], Any]) -> list[Tensor | None]:
     x = X.clone().requires_grad_()
     results = run(x)
     results = [*results] if isinstance(results, tuple) else [results]
-    loss = sum((one * torch.arange(1.0, one.numel() + 1).view(one.shape)).sin().sum() for one in results)
+    loss = sum((result * torch.arange(1.0, result.numel() + 1).view(result.shape)).sin().sum() for result in results)
     return [*results, *torch.autograd.grad(loss, (x, W), allow_unused=True)]
 
 
@@ -135,8 +135,8 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[ThunderError], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_operation_that_a_batched_trace_cannot_hold_is_refused(name: str) -> None:
-    program, kind, told = REFUSED[name]
-    with pytest.raises(kind, match=told):
+    program, kind, message = REFUSED[name]
+    with pytest.raises(kind, match=message):
         thunder.jit(program)(X)
 
 

@@ -54,7 +54,7 @@ def behind_a_write(x: Tensor) -> Tensor:
     return x * 2
 
 
-def told(function: Callable[[Tensor], Tensor], actions: tuple[str, ...]) -> list[Any]:
+def outcomes_of(function: Callable[[Tensor], Tensor], actions: tuple[str, ...]) -> list[Any]:
     """Return the results of calls under these filters, and their warnings."""
     rows: list[Any] = []
     globals().pop("__warningregistry__", None)
@@ -66,7 +66,7 @@ def told(function: Callable[[Tensor], Tensor], actions: tuple[str, ...]) -> list
                 rows.append(function(torch.full((3,), float(place))).tolist())
             except Warning as error:
                 rows.append(repr(error))
-            rows.append([(str(one.message), one.category, one.filename, one.lineno) for one in given])
+            rows.append([(str(value.message), value.category, value.filename, value.lineno) for value in given])
     return rows
 
 
@@ -74,12 +74,12 @@ def told(function: Callable[[Tensor], Tensor], actions: tuple[str, ...]) -> list
 @pytest.mark.parametrize("first", ACTIONS)
 def test_warnings_of_each_call_match_eager(function: Callable[[Tensor], Tensor], first: str) -> None:
     actions = (first, "always", "always", "error", "default", "ignore", "always")
-    assert told(thunder.jit(function), actions) == told(function, actions)
+    assert outcomes_of(thunder.jit(function), actions) == outcomes_of(function, actions)
 
 
 def test_a_changing_text_needs_no_other_program() -> None:
     compiled = thunder.jit(of_values)
-    told(compiled, ("always",) * 3)
+    outcomes_of(compiled, ("always",) * 3)
     assert thunder.cache_misses(compiled) == 1
 
 
@@ -120,4 +120,4 @@ def test_filter_on_a_message_with_values_sees_the_message() -> None:
                     compiled(torch.full((3,), total / 3))
             else:
                 compiled(torch.full((3,), total / 3))
-                assert [str(one.message) for one in given] == [f"the sum is {total}"]
+                assert [str(value.message) for value in given] == [f"the sum is {total}"]

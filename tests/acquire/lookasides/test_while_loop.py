@@ -113,8 +113,8 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_mistakes_raise_pytorchs_messages_at_the_users_line(name: str) -> None:
-    program, told = ERRORS[name]
-    with pytest.raises(RuntimeError, match=told) as caught:
+    program, message = ERRORS[name]
+    with pytest.raises(RuntimeError, match=message) as caught:
         thunder.jit(program)(X)
     frames = traceback.extract_tb(caught.value.__traceback__)
     assert any(frame.filename == __file__ and frame.name == "<lambda>" for frame in frames)

@@ -322,7 +322,7 @@ def test_results_without_outside_gradients_do_not_require_grad():
     assert (output.requires_grad, gradient.requires_grad) == (False, False)
 
 
-def test_random_numbers_are_drawn_once():
+def test_random_numbers_are_generated_once():
     function = lambda x: functional.dropout(x * x, 0.5).sum()  # noqa: E731
     x = numbers(8)
     for ours, theirs in ((thunder.grad, torch.func.grad), (thunder.value_and_grad, torch.func.grad_and_value)):
