@@ -238,7 +238,7 @@ ASKED = {
 
 @pytest.mark.parametrize("name", ASKED)
 def test_comparison_is_handled_by_the_operand_that_eager_chooses(name: str) -> None:
-    """The strides of the result are those of the tensor that handles the comparison, although both could."""
+    """The tensor that handles the comparison decides the strides of the result."""
 
     def program(x: Any, y: Any) -> Any:
         return ASKED[name](x, y)

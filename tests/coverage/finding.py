@@ -11,7 +11,7 @@ DIRECTIONS = ("forward", "backward", "second", "errors")
 
 @dataclass(frozen=True)
 class Finding:
-    """One sample of one direction; `failure` is None where compiled equals eager.
+    """The finding on one sample of one direction; `failure` is None if the compiled result equals eager's.
 
     `guarded`: the program asks for the values of tensors, and is refused with `data_dependent="error"`. `specialized`
     is why a program with symbolic sizes does not serve the sample in other sizes; empty where it does.

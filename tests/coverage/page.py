@@ -18,14 +18,14 @@ HEAD = """\
 
 <!-- Written by `make coverage`. -->
 
-Every operator of PyTorch's own operator database, every higher-order operator of its database of these, and every
-module of its module database, run under `jit` and compared with eager PyTorch on the samples there: a bounded number
-for each operator, data type and variant
-(function, method, in place). *Forward* compares results with their metadata, the state of the random number
-generator, and for modules their state; *backward* the gradients of all differentiable inputs; *second* the gradients of
-those gradients, for two samples; *errors* the exceptions for bad arguments, by class and message. A cell says how many
-samples were equal, of how many; a star, that some ask for the value of a tensor, or have shapes that depend on one,
-which are then guarded, and refused with `jit(..., data_dependent="error")`.
+Every operator, every higher-order operator and every module of PyTorch's own databases, run under `jit` and compared
+with eager PyTorch on the samples of the databases: a bounded number for each operator, data type and variant (function,
+method, in place). *Forward* compares results with their metadata, the state of the random number generator, and the
+state of modules. *Backward* compares the gradients of all differentiable inputs. *Second* compares the gradients of
+these gradients, for two samples. *Errors* compares the exceptions for invalid arguments, by class and message. A cell
+shows the number of equal samples and the number of all samples. A star marks operators that read the value of a tensor
+for some samples, or whose shapes depend on a value: such values are guarded, and are refused with
+`jit(..., data_dependent="error")`.
 """
 
 

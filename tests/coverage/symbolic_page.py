@@ -17,12 +17,12 @@ HEAD = """\
 
 <!-- Written by `make coverage-symbolic`. -->
 
-Every operator of PyTorch's own operator database, compiled with `cache="symbolic values"` on one of its samples and
-called with that, and then with the same sample in other sizes: the last element is taken off each dimension of three or
-more, and integers that may be places of such elements become those before. Operators without a sample that eager
-PyTorch takes in other sizes are not listed. *Equal* are those whose results and metadata, or gradients, are eager's in
-both calls; *by one program*, those whose second call was served by the program of the first. A cell says how many
-samples were served so, of how many; the last column, what decided otherwise.
+Every operator of PyTorch's own operator database, compiled with `cache="symbolic values"` and called with one of its
+samples, and then with the same sample in other sizes: each dimension of three or more elements loses its last element,
+and integers that may be indices of the lost elements are reduced by one. An operator is not listed if eager PyTorch
+accepts none of its samples in other sizes. *Equal* counts the operators whose results and metadata, or gradients, match
+eager in both calls. *By one program* counts the operators whose second call ran the program of the first call. A cell
+shows the number of these samples and the number of all samples; the last column shows the reason of a second program.
 """
 
 

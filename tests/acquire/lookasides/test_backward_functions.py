@@ -146,7 +146,7 @@ def test_hook_that_outlives_the_call_reads_the_closure_of_its_call(program: Call
 
 
 @pytest.mark.parametrize("make_hook", [lambda d: lambda g: g * d, lambda d: partial(torch.mul, d)])
-def test_hook_that_reads_a_result_of_the_program_is_called_outside(make_hook: Callable[[Tensor], Any]) -> None:
+def test_hook_that_reads_a_result_of_the_program_is_called_by_the_backward(make_hook: Callable[[Tensor], Any]) -> None:
     def program(x: Tensor) -> Tensor:
         h = x * 2
         h.register_hook(make_hook(x.detach() * 3))
