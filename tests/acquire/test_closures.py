@@ -175,7 +175,7 @@ def test_partials_are_compiled() -> None:
     assert torch.equal(compiled(X), X * 4)
 
 
-def test_a_loop_that_makes_closures() -> None:
+def test_closures_made_in_a_loop_match_eager() -> None:
     def program(a: Tensor) -> list[Tensor]:
         late = [lambda: a * n for n in range(3)]  # noqa: B023 (late binding is what is tested)
         early = [lambda n=n: a * n for n in range(3)]
@@ -187,7 +187,7 @@ def test_a_loop_that_makes_closures() -> None:
             assert torch.equal(ours, eager)
 
 
-def test_nonlocal_counters() -> None:
+def test_nonlocal_counters_match_eager() -> None:
     count = 0
 
     def program(a: Tensor) -> Tensor:

@@ -574,7 +574,7 @@ def test_each_c_class_of_the_standard_library_is_listed() -> None:
         (opaque_reader(), NativeAnswer.OPAQUE),
     ],
 )
-def test_answer_of_a_class(value: Any, answer: NativeAnswer) -> None:
+def test_class_has_its_listed_answer(value: Any, answer: NativeAnswer) -> None:
     assert answer_of(type(value)) is answer
 
 

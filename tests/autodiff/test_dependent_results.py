@@ -105,7 +105,7 @@ def test_hooks_and_retain_grad_of_a_result_see_its_whole_gradient(executors: tup
 
 
 @pytest.mark.parametrize("look", [torch.Tensor.retain_grad, lambda tensor: tensor.register_hook(lambda g: g * 2)])
-def test_a_result_that_was_dropped_still_has_its_hook(look: Callable[[Tensor], Any]) -> None:
+def test_hook_of_a_dropped_result_is_called(look: Callable[[Tensor], Any]) -> None:
     def run(compile_: Compile) -> Any:
         x = leaf()
         scores, loss = compile_(scores_and_loss)(x)

@@ -118,7 +118,7 @@ def test_gradients_match_eager(name: str) -> None:
         torch.testing.assert_close(found, wanted)
 
 
-def test_a_result_that_is_a_view_stays_one() -> None:
+def test_result_that_is_a_view_stays_a_view() -> None:
     def doubles(x: Tensor) -> Tensor:
         y = x.clone()
         y.narrow(0, (x[0] > 0).long(), 2).mul_(2)

@@ -91,7 +91,7 @@ def test_without_a_tensor_that_requires_grad_the_reentrant_variant_cuts_the_grap
         assert thunder.jit(item)(x, weight).requires_grad is expected
 
 
-def test_blocks_within_blocks():
+def test_nested_blocks_match_eager():
     def inner(x):
         return checkpoint(torch.sin, x.exp(), use_reentrant=False).cos()
 
@@ -116,7 +116,7 @@ def test_batch_norm_in_a_block_counts_once():
     assert int(norm.num_batches_tracked) == 1
 
 
-def test_in_sequence():
+def test_checkpoint_sequential_matches_eager():
     model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(4)))
     compiled = thunder.jit(lambda x: checkpoint_sequential(model, 2, x, use_reentrant=False).sum())
     x = torch.randn(4, 8, requires_grad=True)
