@@ -1,4 +1,4 @@
-"""Small programs, each with the arguments to call it with: what jit must do exactly as eager does."""
+"""Small programs and their arguments, for which `thunder.jit` must give the same results as eager."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLE = {"a": 2, "b": [1, 2, 3]}
 
 
 class Pair(NamedTuple):
-    """A named tuple, in and out."""
+    """A named tuple, as argument and as result."""
 
     left: Tensor
     right: Tensor
@@ -30,7 +30,7 @@ class Settings:
 
     @property
     def doubled(self) -> int:
-        """Computed by interpreted code."""
+        """Return twice the value, in interpreted code."""
         return self.power * 2
 
 
@@ -43,13 +43,13 @@ class Node:
 
 
 def shares_a_list(x: Tensor) -> Any:
-    """Two mentions of one list."""
+    """Return two references to one list."""
     inner = [x + 1]
     return inner, inner
 
 
 def closes_over(scale: float) -> Callable[[Tensor], Tensor]:
-    """A function with a closure."""
+    """Call a function with a closure."""
 
     def scaled(x: Tensor) -> Tensor:
         return x * scale

@@ -64,7 +64,7 @@ def asked(model: nn.Module, x: torch.Tensor) -> Any:
 
 
 class Product(torch.autograd.Function):
-    """A product in full precision, wherever it stands."""
+    """A product in full precision, inside and outside of autocast."""
 
     @staticmethod
     @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
@@ -88,7 +88,7 @@ PROGRAMS = [managed, decorated, nested, uncached, used_twice, asked, custom]
 
 
 def assert_same(program: Callable[..., Any], around: Callable[[], Any] = contextlib.nullcontext) -> None:
-    """Results and gradients are eager's, at the first call and at a later one."""
+    """Compare results and gradients with eager at the first and at a later call."""
     eager = small()
     ours, compiled = copy.deepcopy(eager), thunder.jit(program)
     x = torch.linspace(-1, 1, 8).reshape(2, 4)
@@ -106,16 +106,16 @@ def assert_same(program: Callable[..., Any], around: Callable[[], Any] = context
 
 
 @pytest.mark.parametrize("program", [half, *PROGRAMS])
-def test_inside(program: Callable[..., Any]) -> None:
+def test_autocast_inside_a_program_matches_eager(program: Callable[..., Any]) -> None:
     assert_same(program)
 
 
 @pytest.mark.parametrize("program", [lambda model, x: model(x), *PROGRAMS])
-def test_around(program: Callable[..., Any]) -> None:
+def test_autocast_around_a_program_matches_eager(program: Callable[..., Any]) -> None:
     assert_same(program, cast)
 
 
-def test_around_is_guarded() -> None:
+def test_autocast_around_a_program_is_guarded() -> None:
     model, x = small(), torch.ones(2, 4)
     compiled = thunder.jit(lambda model, x: model(x))
     with cast():
@@ -128,7 +128,7 @@ def test_around_is_guarded() -> None:
 
 @pytest.mark.parametrize("program", [managed, used_twice, custom])
 @pytest.mark.parametrize("inside", [False, True])
-def test_backward_in_the_program(program: Callable[..., Any], inside: bool) -> None:
+def test_backward_in_the_program_matches_eager(program: Callable[..., Any], inside: bool) -> None:
     def step(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
         model.zero_grad()
         with cast(enabled=inside):
@@ -146,11 +146,11 @@ def test_backward_in_the_program(program: Callable[..., Any], inside: bool) -> N
         )
 
 
-def test_an_error_on_the_way_puts_autocast_back() -> None:
+def test_error_restores_autocast() -> None:
     def program(model: nn.Module, x: torch.Tensor) -> Any:
         with cast():
             y = model[0](x)
-            with cast(dtype=torch.float16):  # PyTorch itself finds the weight in its cache, in the other dtype
+            with cast(dtype=torch.float16):  # PyTorch's own cache returns the weight in the other dtype
                 return y, model[0](x)
 
     for function in (program, thunder.jit(program)):
@@ -162,7 +162,7 @@ def test_an_error_on_the_way_puts_autocast_back() -> None:
         torch.autocast_decrement_nesting()
 
 
-def test_a_weight_that_was_cast_before_is_told_from_another() -> None:
+def test_cached_casts_of_two_weights_are_distinguished() -> None:
     def program(one: torch.Tensor, other: torch.Tensor, x: torch.Tensor) -> Any:
         with cast():
             return [x @ one, x[:1] @ one, x @ other, x[:1] @ other]

@@ -1,4 +1,4 @@
-"""Bound methods as results: of numbers, tensors and other objects, by Python's functions and by C's."""
+"""Bound methods as results: methods of numbers, tensors and other objects, defined in Python and in C."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import thunder_core as thunder
 
 
 class Box:
-    """An object with methods, one of which an attribute hides."""
+    """An object with methods, one of which is hidden by an attribute."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
@@ -54,7 +54,7 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_bound_method_that_is_returned_is_eagers(name: str) -> None:
+def test_a_bound_method_that_is_returned_matches_eager(name: str) -> None:
     program, args = PROGRAMS[name]
     compiled = thunder.jit(program)
     for x in (torch.ones(2), torch.full((3,), 2.0)):

@@ -1,4 +1,4 @@
-"""Python code that C calls is guarded: a global that it reads may change between calls, and the answer is eager's."""
+"""Python code that C calls is guarded: if a global that it reads changes between calls, the result matches eager."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ X = torch.ones(2)
 
 
 def outcome(program: Any) -> str:
-    """What a program gives or raises, as text."""
+    """Return the result or the error of a program as text."""
     try:
         return repr(program())
     except Exception as error:
@@ -23,7 +23,7 @@ def outcome(program: Any) -> str:
 
 
 @pytest.mark.parametrize("name", CALLBACKS)
-def test_a_changed_global_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_global_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = CALLBACKS[name]
     compiled = thunder.jit(lambda x: (x + 1, outcome(program)))
     for probe in (2, 2, 3, 2):

@@ -1,4 +1,4 @@
-"""Objects that a program calls, and that are no Python functions: another object in their place is noticed."""
+"""Callable objects that are not Python functions are guarded: if a program calls another object, it is traced again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HELD: dict[str, Any] = {}
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_what_is_called_is_guarded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_called_object_is_guarded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.linspace(-1.0, 1.0, 12).view(3, 4)
     compiled = thunder.jit(lambda x: HELD["function"](x) * 1)
     for function in CALLED[name]:

@@ -1,4 +1,4 @@
-"""What the program comes to by the class of an object, and values that are new at each read: a change is noticed."""
+"""Reads that depend on an object's class, and values that are new at each read, are guarded: a change is noticed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ X = torch.ones(2)
 
 
 class Fresh:
-    """A descriptor without `__set__` that gives a new function at each read."""
+    """A descriptor without `__set__` that returns a new function at each read."""
 
     factor = 2
 
@@ -94,7 +94,7 @@ class Derived(Base):
 
 
 class Plain:
-    """An object for which Python's own ways answer."""
+    """An object with Python's default behaviour."""
 
     scale = 3
 
@@ -104,7 +104,7 @@ class OfPlain(Plain):
 
 
 class Counted(type):
-    """A metaclass that gives attributes."""
+    """A metaclass that provides attributes."""
 
     def __getattr__(cls, name: str) -> Callable[[Any], Any]:
         scale = cls.scale
@@ -120,7 +120,7 @@ class OfCounted(metaclass=Counted):
 
 
 class Own:
-    """An object that finds its attributes itself."""
+    """An object that looks up its attributes itself."""
 
     def __init__(self) -> None:
         self.scale = 3
@@ -158,7 +158,7 @@ def entered(x: Any, manager: Any) -> Any:
         return x * factor
 
 
-# How a program uses an object, what is replaced in its class, and by what.
+# Uses of an object, the attribute of its class that is replaced, and its replacement.
 USES: dict[str, tuple[Callable[[Any, Any], Any], str, Any]] = {
     "class attribute": (lambda x, one: x * one.scale, "scale", 5),
     "method": (lambda x, one: one.scaled(x), "scaled", lambda self, x: x * 9),
@@ -207,7 +207,7 @@ def made(x: Any, one: Any) -> Any:
 
 
 def or_else(use: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    """A use of an object, or another result where its class does not have it."""
+    """Return the result of a use of an object, or another result if its class lacks the method."""
 
     def used(x: Any, one: Any) -> Any:
         try:
@@ -224,7 +224,7 @@ def scaled_instead(kind: Any) -> Any:
     return one
 
 
-# How a program uses an object of a class that leaves it to Python, and what the class gets later.
+# Uses of an object whose class relies on Python's defaults, and the method that the class gets later.
 SPECIAL: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
     "__add__": (or_else(lambda one: one + 1), lambda self, other: 9),
     "__radd__": (or_else(lambda one: 1 + one), lambda self, other: 9),
@@ -246,7 +246,7 @@ SPECIAL: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
     "__init__": (made, lambda self: vars(self).update(scale=9)),
     "__get__": (lambda x, one: x * (one.held == 9), lambda self, owner, kind: 9),
 }
-# Programs whose values are new at each read, what they depend on, and another value of it.
+# Programs whose values are new at each read, the attribute that the values depend on, and its replacement.
 READS: dict[str, tuple[Callable[[Any], Any], tuple[Any, str, Any]]] = {
     "descriptor": (lambda x: outside.fresh(x), (Fresh, "factor", 7)),
     "descriptor replaced": (lambda x: outside.fresh(x), (Fresh, "__get__", lambda *_: lambda x: x * 9)),
@@ -264,7 +264,7 @@ READS: dict[str, tuple[Callable[[Any], Any], tuple[Any, str, Any]]] = {
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Another attribute while this lasts, put back as it was stored."""
+    """Replace an attribute in this context, and restore the stored attribute afterwards."""
     had, before = name in vars(owner), vars(owner).get(name)
     setattr(owner, name, value)
     try:
@@ -277,7 +277,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def assert_noticed(program: Callable[[Any], Any], change: tuple[Any, str, Any]) -> None:
-    """The program gives what eager gives, by one trace, and what it gives after a change."""
+    """Assert that the program matches eager with one trace, and that it matches eager after a change."""
     compiled = thunder.jit(program)
     before = repr(program(X))
     assert [repr(compiled(X)) for _ in range(2)] == [before] * 2
@@ -289,8 +289,8 @@ def assert_noticed(program: Callable[[Any], Any], change: tuple[Any, str, Any]) 
 
 @pytest.mark.parametrize("name", USES)
 @pytest.mark.parametrize("holder", [Base, Derived])
-def test_what_a_class_has_is_guarded(name: str, holder: type) -> None:
-    """It is replaced or, in a class that derives it, hidden; the object comes from outside, or the program makes it."""
+def test_attributes_of_a_class_are_guarded(name: str, holder: type) -> None:
+    """The attribute is replaced, or overridden in a derived class; the object is outside or made by the program."""
     use, attribute, value = USES[name]
     assert_noticed(lambda x: use(x, outside), (holder, attribute, value))
     assert_noticed(lambda x: use(x, Derived()), (holder, attribute, value))
@@ -299,7 +299,7 @@ def test_what_a_class_has_is_guarded(name: str, holder: type) -> None:
 @pytest.mark.parametrize("name", SPECIAL)
 @pytest.mark.parametrize("holder", [Plain, OfPlain])
 def test_special_methods_that_come_later_are_noticed(name: str, holder: type) -> None:
-    """Python has its own way until then, for objects from outside as for those that the program makes."""
+    """Python's default applies until then, for outside objects and for objects that the program makes."""
     use, value = SPECIAL[name]
     one = OfPlain()
     if (name, holder) != ("__get__", OfPlain):
@@ -307,7 +307,7 @@ def test_special_methods_that_come_later_are_noticed(name: str, holder: type) ->
         assert_noticed(lambda x: use(x, OfPlain()), (holder, name, value))
 
 
-def test_what_else_a_class_gets_does_not_matter() -> None:
+def test_unread_attribute_of_a_class_is_not_guarded() -> None:
     one, compiled = OfPlain(), thunder.jit(lambda x, one: x * one.scale)
     assert torch.equal(compiled(X, one), X * 3)
     with replaced(Plain, "another", 5):
@@ -316,7 +316,7 @@ def test_what_else_a_class_gets_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("name", READS)
-def test_what_is_new_at_each_read_is_guarded_by_what_it_comes_from(name: str) -> None:
+def test_value_that_is_new_at_each_read_is_guarded_by_its_origin(name: str) -> None:
     assert_noticed(*READS[name])
 
 
@@ -339,8 +339,8 @@ def test_closures_of_special_methods_are_guarded() -> None:
         assert repr(compiled(X)) == repr((X * factor, X * factor))
 
 
-def test_classes_that_the_program_makes_are_its_own() -> None:
-    """They leave no guard, and no trace holds them."""
+def test_classes_that_the_program_makes_leave_no_guard() -> None:
+    """These classes leave no guard, and no trace holds them."""
 
     @thunder.jit
     def compiled(x: Any) -> Any:
@@ -358,7 +358,7 @@ def test_classes_that_the_program_makes_are_its_own() -> None:
 
 
 class Ancestor:
-    """A class of the user's that others are made from."""
+    """A user's class that other classes derive from."""
 
     level = 2.0
 
@@ -367,7 +367,7 @@ class Ancestor:
 
 
 class Listed(collections.UserList, Ancestor):
-    """One whose first base is not the user's."""
+    """A class whose first base is not the user's."""
 
 
 def of_a_class_made_inside(x: torch.Tensor) -> torch.Tensor:
@@ -384,7 +384,7 @@ def of_a_class_behind_a_librarys(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("program", [of_a_class_made_inside, of_a_class_behind_a_librarys])
 @pytest.mark.parametrize(("name", "value"), [("level", 5.0), ("scale", lambda self: 7.0)])
-def test_bases_behind_classes_of_others_are_guarded(program, name, value, monkeypatch):
+def test_bases_after_library_classes_are_guarded(program, name, value, monkeypatch):
     compiled, x = thunder.jit(program), torch.ones(1)
     assert torch.equal(compiled(x), program(x))
     monkeypatch.setattr(Ancestor, name, value)

@@ -1,4 +1,4 @@
-"""Closures, globals and the functions that reach them behave under jit as in CPython."""
+"""Closures, globals and the functions that read them behave under jit as in CPython."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def foo() -> int:
     return x
 
 
-def test_a_global_that_changes_between_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_global_that_changes_between_calls_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(foo)
     assert compiled() == 5
     monkeypatch.setitem(globals(), "x", 6)
@@ -30,7 +30,7 @@ def test_a_global_that_changes_between_calls(monkeypatch: pytest.MonkeyPatch) ->
     assert compiled() == "text"
 
 
-def test_an_argument_captured_by_an_inner_function() -> None:
+def test_argument_captured_by_an_inner_function_matches_eager() -> None:
     def outer(a: Tensor, n: int) -> Tensor:
         def inner() -> Tensor:
             return a * n
@@ -53,7 +53,7 @@ def deletes(which: type[Exception] | None) -> Any:
     return value
 
 
-def test_a_nonlocal_that_the_inner_function_deletes() -> None:
+def test_nonlocal_that_the_inner_function_deletes_matches_eager() -> None:
     with pytest.raises(NameError) as eager:
         deletes(None)
     with pytest.raises(NameError) as ours:
@@ -75,18 +75,18 @@ def lazily() -> tuple[Callable[[], list[str]], Callable[[], Any]]:
     return add, lambda: lst
 
 
-def test_an_inner_function_that_creates_a_list_lazily_compiled_itself() -> None:
-    add, held = lazily()
+def test_compiled_inner_function_creates_its_list_once() -> None:
+    add, read = lazily()
     compiled = thunder.jit(add)
     assert compiled() == ["#"]
-    first = held()
+    first = read()
     assert first == ["#"]
     assert compiled() == ["#", "#"]
-    assert held() is first
+    assert read() is first
     assert compiled() == ["#"] * 3
 
 
-def test_the_same_compiled_through_its_outer_function() -> None:
+def test_compiled_outer_function_creates_a_list_at_each_call() -> None:
     def outer() -> tuple[list[str], list[str]]:
         add, _ = lazily()
         first = list(add())
@@ -97,7 +97,7 @@ def test_the_same_compiled_through_its_outer_function() -> None:
         assert compiled() == (["#"], ["#", "#"])
 
 
-def test_the_same_where_the_nonlocal_is_a_global_list() -> None:
+def test_compiled_inner_function_appends_to_a_global_list() -> None:
     global_lst.clear()
     lst1 = global_lst
 
@@ -126,11 +126,11 @@ class Holder:
         self.scale = scale
 
     def method(self, a: Tensor) -> Tensor:
-        """A bound method."""
+        """Add the scale; used as a bound method."""
         return a + self.scale
 
 
-def test_a_closure_that_is_an_attribute_of_an_object_met_half_way() -> None:
+def test_closures_of_objects_in_arguments_are_guarded() -> None:
     def program(a: Tensor, holders: dict[str, list[Holder]]) -> Tensor:
         for holder in holders["all"]:
             a = holder.function(a)
@@ -175,7 +175,7 @@ def test_partials_are_compiled() -> None:
     assert torch.equal(compiled(X), X * 4)
 
 
-def test_a_loop_that_makes_closures() -> None:
+def test_closures_made_in_a_loop_match_eager() -> None:
     def program(a: Tensor) -> list[Tensor]:
         late = [lambda: a * n for n in range(3)]  # noqa: B023 (late binding is what is tested)
         early = [lambda n=n: a * n for n in range(3)]
@@ -187,7 +187,7 @@ def test_a_loop_that_makes_closures() -> None:
             assert torch.equal(ours, eager)
 
 
-def test_nonlocal_counters() -> None:
+def test_nonlocal_counters_match_eager() -> None:
     count = 0
 
     def program(a: Tensor) -> Tensor:
@@ -210,7 +210,7 @@ def test_functions_that_programs_make_can_be_called_afterwards() -> None:
         assert torch.equal(compiled(X)(1), X * 2 + 1)
 
 
-def test_functions_that_programs_make_share_what_they_close_over() -> None:
+def test_functions_that_programs_make_share_their_closure() -> None:
     def program(a: Tensor) -> tuple[Callable[[], None], Callable[[], list[Any]]]:
         held: list[Any] = [a + 1]
 

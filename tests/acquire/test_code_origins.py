@@ -1,4 +1,4 @@
-"""PyTorch's containers of modules and parameters, where C code asks them for their items: what these are is guarded."""
+"""PyTorch's containers of modules and parameters whose items are read by C code: the items are guarded."""
 
 from __future__ import annotations
 

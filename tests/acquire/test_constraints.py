@@ -1,4 +1,4 @@
-"""Constraints: how they are merged and written."""
+"""Constraints are merged, and printed as Python expressions."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def test_relations_of_integers_are_written_without_subtractions(condition: sympy
     assert text_of(with_positive_terms(condition)) == text
 
 
-def test_relations_with_floats_stay_as_they_are() -> None:
+def test_relations_with_floats_are_not_rewritten() -> None:
     condition = sympy.Le(number - a, 0)
     assert with_positive_terms(condition) is condition
 
 
 def test_two_bounds_are_an_equality() -> None:
     conditions = (sympy.Le(a, b, evaluate=False), sympy.Le(a * b, 9), sympy.Le(b, a, evaluate=False))
-    merged = with_equalities({text_of(one): Constraint(one, None) for one in conditions})
+    merged = with_equalities({text_of(item): Constraint(item, None) for item in conditions})
     assert list(merged) == ["a*b <= 9", "a == b"]
 
 
-def test_equal_sizes_stand_in_the_prologue_as_an_equality() -> None:
+def test_prologue_checks_equal_sizes_by_an_equality() -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         if x.shape[0] <= y.shape[0] and y.shape[0] <= x.shape[0]:
             return x.sum() + y.sum()

@@ -1,4 +1,4 @@
-"""Traces for a GPU that is not there: what the program sees of devices, and what its guards want."""
+"""Traces for a GPU that is not present: the devices that the program sees, and the devices that its guards require."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AWAY = torch.ones(3)
 
 
 class Model(torch.nn.Module):
-    """A parameter, a buffer, and a tensor that is neither, which `to` leaves where it is."""
+    """A module with a parameter, a buffer, and a plain tensor attribute, which `to` does not move."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def test_nothing_is_moved() -> None:
     assert {t.device.type for t in (x, model.weight, model.shift)} == {"cpu"}
 
 
-def test_its_guards_want_the_gpu() -> None:
+def test_guards_require_the_gpu() -> None:
     model, x = Model(), torch.ones(2, 3)
     compiled = thunder.jit(model)
     cache = specializations_of(compiled)
@@ -80,13 +80,13 @@ def test_its_guards_want_the_gpu() -> None:
             program.prepare(model, (x,), {})
 
 
-def test_tensors_inside_arguments_move_too_and_those_outside_do_not() -> None:
+def test_tensors_in_arguments_move_and_outside_tensors_do_not() -> None:
     found = acquired(lambda inputs: (inputs["x"][0] + 1, AWAY + 1), {"x": [torch.ones(3)]})
     assert [str(p.device) for p in found.computation.outputs] == ["cuda:0", "cpu"]
 
 
 class Hidden(torch.nn.Module):
-    """Reaches its parameter by a way that nobody can follow."""
+    """A module that reaches its parameter in a way that cannot be followed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,15 +97,15 @@ class Hidden(torch.nn.Module):
         return next(self.way) * 2
 
 
-def test_a_constant_of_the_trace_stays_where_it_is() -> None:
-    """It is kept with the trace: nobody moves it with the model."""
+def test_constant_of_the_trace_is_not_moved() -> None:
+    """The constant is stored with the trace, and is not moved with the model."""
     with pytest.warns(SharpEdgeWarning, match="an iterator from outside is used"):
         found = acquired(Hidden())
     assert devices(found) == {"t0": "cpu"}
     assert list(found.computation.constants) == ["constant"]
 
 
-def test_devices_that_do_not_fit_are_eagers_error() -> None:
+def test_mismatched_devices_raise_the_error_of_eager() -> None:
     with pytest.raises(RuntimeError, match="cpu"):
         acquired(lambda x: x + AWAY, torch.ones(3))
 
@@ -123,7 +123,7 @@ INDICES: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
-def test_indexing_gives_what_it_gives_here(index: Any) -> None:
+def test_indexing_for_the_gpu_records_the_metadata_of_the_cpu(index: Any) -> None:
     x = torch.ones(2, 3, 4)
     found = acquired(lambda x: x[index], x)
     (result,) = found.computation.outputs
@@ -145,7 +145,7 @@ def test_indexing_by_tensors_and_writing_to_items() -> None:
     assert sum(bool(bsym.mutates) for bsym in found.computation.bound_symbols) == 2
 
 
-def test_attention_stays_one_line_for_the_executor_that_takes_it() -> None:
+def test_attention_stays_one_line_for_its_executor() -> None:
     def program(q: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
 
@@ -154,7 +154,7 @@ def test_attention_stays_one_line_for_the_executor_that_takes_it() -> None:
     assert (line.symbol.short_name, line.executor) == ("attention", "sdpa")
 
 
-def test_a_new_program_for_elsewhere_cannot_be_called_here() -> None:
+def test_new_program_for_an_absent_device_cannot_be_called() -> None:
     compiled = thunder.jit(Model())
     cache = specializations_of(compiled)
     cache.compiler = replace(cache.compiler, device=CUDA)

@@ -1,4 +1,4 @@
-"""Random numbers from elsewhere than PyTorch are drawn at each call: results, and the states behind, are eager's."""
+"""Random numbers of generators other than PyTorch's are drawn at each call: results and final states match eager."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Program = Callable[[Any, Tensor], Any]
 
 @pytest.fixture(autouse=True)
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs run in eager operations: what is drawn is the same whoever computes."""
+    """Run programs in eager operations; the random numbers do not depend on the executor."""
     leave_inductor_out(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
 def generators_as_they_were() -> Iterator[None]:
-    """The generators of the process are what they were."""
+    """Restore the generators of the process."""
     states = random.getstate(), np.random.get_state()
     yield
     random.setstate(states[0])
@@ -49,7 +49,7 @@ def seed_all() -> None:
 
 
 def states_of(owner: Any) -> Any:
-    """The states of the process's generators, and of one that programs are given."""
+    """Return the states of the process's generators, and of a generator that is passed to programs."""
     own: Any = None
     if isinstance(owner, random.Random):
         own = owner.getstate()
@@ -61,7 +61,7 @@ def states_of(owner: Any) -> Any:
 
 
 def assert_drawn_as_in_eager(program: Program, make: Callable[[], Any] = lambda: None, **options: Any) -> Any:
-    """Results of some calls and the states behind them are eager's; the compiled function."""
+    """Compare the results of several calls and the final states with eager; return the compiled function."""
     compiled = thunder.jit(program, **options)
     seed_all()
     owner = make()
@@ -179,7 +179,7 @@ ONCE: dict[str, tuple[Program, Callable[[], Any]]] = {
     "RandomState of the program's": (lambda _, x: x * np.random.RandomState(3).rand(), Owner),
     "Random of the program's": (lambda _, x: x * random.Random(3).random(), Owner),
 }
-# Programs that are traced for what they decide by what they draw, or for values that C code looks at.
+# Programs that are traced again if a decision depends on random numbers, or if C code reads their values.
 DECIDING: dict[str, tuple[Program, Callable[[], Any]]] = {
     "branch": (lambda _, x: x if random.random() < 0.5 else -x, Owner),
     "branches": (lambda _, x: [x if random.random() < 0.5 else -x for _ in range(2)], Owner),
@@ -200,22 +200,22 @@ DECIDING: dict[str, tuple[Program, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize(("program", "make"), ONCE.values(), ids=ONCE)
-def test_program_that_draws_is_traced_once(program: Program, make: Callable[[], Any]) -> None:
+def test_program_with_random_numbers_is_traced_once(program: Program, make: Callable[[], Any]) -> None:
     assert thunder.cache_misses(assert_drawn_as_in_eager(program, make)) == 1
 
 
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 @pytest.mark.parametrize(("program", "make"), DECIDING.values(), ids=DECIDING)
-def test_program_that_decides_by_what_it_draws_gives_eagers_results(program: Program, make: Callable[[], Any]) -> None:
+def test_branch_on_random_numbers_matches_eager(program: Program, make: Callable[[], Any]) -> None:
     assert_drawn_as_in_eager(program, make)
 
 
 @pytest.mark.parametrize("program", [ONCE["randint"][0], ONCE["array of the tensor's shape"][0], ONCE["stored"][0]])
-def test_program_with_symbols_draws_as_in_eager(program: Program) -> None:
+def test_random_numbers_with_symbolic_sizes_match_eager(program: Program) -> None:
     assert_drawn_as_in_eager(program, Owner, cache="symbolic values")
 
 
-def test_array_that_the_program_fills_at_drawn_places_is_eagers() -> None:
+def test_array_filled_at_random_places_matches_eager() -> None:
     def masked(_: Any, x: Tensor) -> Any:
         mask = np.zeros(8)
         mask[np.random.choice(8, 3, replace=False)] = 1
@@ -226,18 +226,18 @@ def test_array_that_the_program_fills_at_drawn_places_is_eagers() -> None:
 
 
 def filled(size: int, count: int) -> Any:
-    """A mask that is filled at drawn places."""
+    """Return a mask that is filled at random places."""
     mask = np.zeros(size)
     mask[np.random.choice(size, count, replace=False)] = 1
     return mask
 
 
-def test_function_that_fills_an_array_at_drawn_places_is_called_at_each_call() -> None:
+def test_function_that_fills_an_array_at_random_places_is_called_at_each_call() -> None:
     compiled = assert_drawn_as_in_eager(lambda _, x: x * torch.from_numpy(filled(3, 2)))
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_masks_of_a_speech_model_are_drawn_at_each_call() -> None:
+def test_random_masks_of_a_speech_model_match_eager_at_each_call() -> None:
     config = transformers.Wav2Vec2Config(
         hidden_size=16,
         num_hidden_layers=1,
@@ -260,13 +260,13 @@ def test_masks_of_a_speech_model_are_drawn_at_each_call() -> None:
         return [function(x).last_hidden_state.detach() for _ in range(3)]
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RecompileWarning)  # layers are dropped by numbers of PyTorch's
+        warnings.simplefilter("ignore", RecompileWarning)  # layers are dropped by random numbers of PyTorch
         found, expected = outputs(thunder.jit(model, executors=["torch"])), outputs(model)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
 
 
-def test_array_that_the_program_shuffles_is_eagers() -> None:
+def test_array_that_the_program_shuffles_matches_eager() -> None:
     def reordered(_: Any, x: Tensor) -> Any:
         order = np.arange(4)
         np.random.shuffle(order)
@@ -277,7 +277,7 @@ def test_array_that_the_program_shuffles_is_eagers() -> None:
         assert_drawn_as_in_eager(reordered)
 
 
-def test_gradients_of_a_program_that_draws_are_eagers() -> None:
+def test_gradients_of_a_program_with_random_numbers_match_eager() -> None:
     def program(x: Tensor) -> Tensor:
         return (x * random.random()).sin()
 
@@ -291,7 +291,7 @@ def test_gradients_of_a_program_that_draws_are_eagers() -> None:
     assert_same(gradients(thunder.jit(program)), gradients(program))
 
 
-def test_training_step_that_scales_by_a_drawn_number_is_traced_once() -> None:
+def test_training_step_that_scales_by_a_random_number_is_traced_once() -> None:
     def step(layer: Any, x: Tensor) -> Any:
         layer.zero_grad()
         (layer(x) * random.uniform(0, 1) + np.random.rand()).sum().backward()
@@ -313,7 +313,7 @@ def test_training_step_that_scales_by_a_drawn_number_is_traced_once() -> None:
     assert_drawn_as_in_eager(step, lambda: torch.nn.Linear(3, 3))
 
 
-def test_state_of_a_generator_behind_a_draw_is_refused() -> None:
+def test_read_of_a_generator_state_after_random_numbers_is_refused() -> None:
     compiled = thunder.jit(lambda rng, x: (x * rng.random(), rng.bit_generator.state["bit_generator"]))
     with pytest.raises(CannotReplay, match="after a draw"):
         compiled(np.random.default_rng(1), X)
@@ -333,7 +333,7 @@ def test_module_with_dropped_layers_trains_as_in_eager() -> None:
     assert_drawn_as_in_eager(lambda module, x: module(x), Layers)
 
 
-def test_method_that_a_subclass_overrides_is_the_programs_code() -> None:
+def test_overridden_method_of_a_generator_is_interpreted() -> None:
     class Constant(random.Random):
         def random(self) -> float:
             return 0.25
@@ -358,7 +358,7 @@ def test_numbers_of_the_operating_system_differ_at_each_call(draw: Callable[[], 
     assert len({compiled(X)[0].item() for _ in range(4)}) == 4
 
 
-def test_branch_on_an_unseeded_generator_takes_both_ways() -> None:
+def test_branch_on_an_unseeded_generator_takes_both_sides() -> None:
     compiled = thunder.jit(lambda x: x if np.random.default_rng().random() < 0.5 else -x)
     assert {compiled(X)[0].item() for _ in range(40)} == {1.0, -1.0}
     assert thunder.cache_misses(compiled) == 2
@@ -370,7 +370,7 @@ def test_branch_on_an_unseeded_generator_is_taken_as_often_as_in_eager() -> None
     assert 50 < taken < 150  # 5.8 standard deviations about 100
 
 
-def test_program_that_raises_draws_once() -> None:
+def test_program_that_raises_advances_the_generator_once() -> None:
     def program(_: Any, x: Tensor) -> Tensor:
         if random.random() < 0.5:
             raise ValueError(f"{random.random()}")
@@ -389,22 +389,22 @@ def test_program_that_raises_draws_once() -> None:
     assert texts(thunder.jit(program)) == texts(program)
 
 
-def test_draw_into_an_array_of_the_programs_is_loud() -> None:
+def test_random_numbers_written_into_an_array_of_the_program_warn() -> None:
     def program(x: Tensor) -> Any:
-        held = np.zeros(3)
-        np.random.default_rng(1).random(out=held)
-        return x, held
+        array = np.zeros(3)
+        np.random.default_rng(1).random(out=array)
+        return x, array
 
     with pytest.warns(SharpEdgeWarning, match="is not called again by later calls"):
         thunder.jit(program)(X)
 
 
-def test_drawing_is_no_sharp_edge() -> None:
+def test_random_numbers_are_no_sharp_edge() -> None:
     compiled = thunder.jit(lambda x: x * random.random() + np.random.rand(), sharp_edges="error")
     assert not torch.equal(compiled(X), compiled(X))
 
 
-# ---- writes to arrays that were drawn -------------------------------------------------------------------------------
+# ---- writes to arrays of random numbers -----------------------------------------------------------------------------
 
 
 def items(x: Tensor) -> Tensor:
@@ -450,7 +450,7 @@ def with_a_drawn_value(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("program", [items, masked, in_place, by_methods, copied_before, with_a_drawn_value])
-def test_writes_to_drawn_arrays_are_eagers_in_one_program(program: Callable[[Tensor], Tensor]) -> None:
+def test_writes_to_random_arrays_match_eager_in_one_program(program: Callable[[Tensor], Tensor]) -> None:
     compiled, x = thunder.jit(program, sharp_edges="error"), torch.ones(3, dtype=torch.float64)
     np.random.seed(0)
     found = [compiled(x) for _ in range(4)]
@@ -483,7 +483,7 @@ def given_to_a_function(drawn: Any) -> Tensor:
 
 
 @pytest.mark.parametrize("write", [behind_a_tensor, behind_a_view, of_a_row, given_to_a_function])
-def test_write_to_a_drawn_array_whose_memory_is_shared_is_refused(write: Callable[[Any], Tensor]) -> None:
-    np.random.seed(0)  # of which a number lies outside of what `given_to_a_function` leaves as it is
+def test_write_to_a_random_array_with_shared_memory_is_refused(write: Callable[[Any], Tensor]) -> None:
+    np.random.seed(0)  # so that `given_to_a_function` changes a number
     with pytest.raises(CannotReplay, match="writes to an array of random numbers"):
         thunder.jit(lambda x: x.sum() * write(np.random.rand(3)))(torch.ones(3))

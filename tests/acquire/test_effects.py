@@ -1,4 +1,4 @@
-"""Writes to outside objects: none is left by tracing, and each call has the effects of an eager one."""
+"""Writes to outside objects: tracing leaves no write behind, and each call has the effects of an eager call."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ PROGRAMS: list[Callable[[Box, Tensor], Tensor]] = [
 
 
 def described(value: Any) -> Any:
-    """A value with tensors as lists and objects as their attributes, for comparison."""
+    """Return a value with tensors as lists and objects as their attributes, for comparison."""
     if isinstance(value, Tensor):
         assert type(value) is Tensor, "a trace's tensor has leaked"
         return value.tolist()
@@ -147,7 +147,7 @@ def test_compiled_calls_have_the_effects_of_eager_ones(program: Callable[[Box, T
     assert thunder.cache_hits(compiled) == 1
 
 
-def test_a_program_that_is_refused_half_way_leaves_no_mark_of_tracing() -> None:
+def test_program_that_is_refused_halfway_leaves_no_write() -> None:
     def program(box: Box, x: Tensor) -> Tensor:
         box.items.append(x)
         box.last = x
@@ -221,7 +221,7 @@ def reads_after_writing(box: Box, x: Tensor) -> Tensor:
     return x * len(box.items) + box.items[0]
 
 
-def test_reading_what_was_written_to_is_guarded_as_it_was_before() -> None:
+def test_read_after_a_write_is_guarded_by_the_earlier_value() -> None:
     ours, eager = Box(), Box()
     compiled = thunder.jit(reads_after_writing)
     for step in range(3):
@@ -232,7 +232,7 @@ def test_reading_what_was_written_to_is_guarded_as_it_was_before() -> None:
 
 
 def test_undoing_a_global_leaves_the_rest_of_the_module_alone() -> None:
-    """What another thread does to the module while a program is traced stays."""
+    """A change that another thread makes to the module during tracing is kept."""
     namespace = {"count": 1, "other": 2}
     log = EffectLog()
     log.variable(Path(None, "globals", "module", namespace), "__setitem__", "count", 5)
@@ -242,7 +242,7 @@ def test_undoing_a_global_leaves_the_rest_of_the_module_alone() -> None:
 
 
 class Fixed:
-    """An object that takes no attribute but one."""
+    """An object that accepts only one attribute."""
 
     __slots__ = ("size",)
 
@@ -289,7 +289,7 @@ def test_a_write_that_raises_is_no_effect(name: str) -> None:
     assert repr(owner) == repr(make()) or isinstance(owner, Fixed)
 
 
-def test_a_write_that_succeeds_at_a_later_call_is_done() -> None:
+def test_write_that_succeeds_at_a_later_call_is_made() -> None:
     def program(x: Tensor, box: Any, table: dict[str, int]) -> Tensor:
         box.last = 1
         try:
@@ -307,7 +307,7 @@ def test_a_write_that_succeeds_at_a_later_call_is_done() -> None:
     assert not table and not hasattr(box, "first")
 
 
-def test_a_write_that_was_made_before_another_raises_stays() -> None:
+def test_write_before_a_failing_write_is_kept() -> None:
     def program(x: Tensor, items: list[Any]) -> Tensor:
         items.append(x * 3)
         try:
@@ -324,7 +324,7 @@ def test_a_write_that_was_made_before_another_raises_stays() -> None:
 
 
 @pytest.mark.parametrize("write", [lambda items: items.sort(), heaped])
-def test_what_may_be_written_in_part_is_refused(write: Callable[[Any], object]) -> None:
+def test_write_that_may_fail_halfway_is_refused(write: Callable[[Any], object]) -> None:
     def program(x: Tensor, items: list[Any]) -> Tensor:
         with contextlib.suppress(TypeError):
             write(items)
@@ -337,13 +337,13 @@ def test_what_may_be_written_in_part_is_refused(write: Callable[[Any], object]) 
 
 
 class First:
-    """An index of a class of its own."""
+    """An index of a user-defined class."""
 
     def __index__(self) -> int:
         return 0
 
 
-def test_an_item_written_by_an_index_of_a_class_of_its_own_is_the_programs() -> None:
+def test_item_written_with_an_index_of_a_user_class_is_replayed() -> None:
     def program(x: Tensor, items: list[int], index: First) -> Tensor:
         items[index] = 7
         return x * items[0]

@@ -1,4 +1,4 @@
-"""What a program prints and logs: at each call, with its values, in its order, and nothing where it is refused."""
+"""Prints and logs of a program happen at each call, with its values, in its order, and not at all if it is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Pair:
 
 
 class Shown:
-    """An object with a text of its own."""
+    """An object with a custom text."""
 
     def __init__(self) -> None:
         self.name = "shown"
@@ -112,7 +112,7 @@ def gradients(box: Shown, x: Tensor) -> Tensor:
 
 
 class Doubled(torch.autograd.Function):
-    """An operation of the user's own."""
+    """A custom operation of the user."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_each_call_prints_what_eager_prints(program: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_of_each_call_matches_eager(program: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
     compiled = thunder.jit(program)
     for step in range(3):
         printed = []
@@ -143,7 +143,7 @@ def test_each_call_prints_what_eager_prints(program: Callable[..., Any], capsys:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_what_autograd_knows_of_what_is_printed_is_guarded(capsys: pytest.CaptureFixture[str]) -> None:
+def test_autograd_state_of_a_printed_tensor_is_guarded(capsys: pytest.CaptureFixture[str]) -> None:
     def program(x: Tensor) -> Tensor:
         print(x)
         return x * 1
@@ -202,7 +202,7 @@ def test_logging_is_done_at_each_call(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture
 def warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A method of all loggers that logs each message once, as transformers adds it to them."""
+    """Add a method to all loggers that logs each message once, as transformers does."""
 
     @functools.lru_cache(None)
     def warning_once(self: logging.Logger, *args: Any, **kwargs: Any) -> None:
@@ -212,7 +212,7 @@ def warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("warns_once")
-def test_what_is_logged_once_is_logged_once_by_all_calls_and_programs(caplog: pytest.LogCaptureFixture) -> None:
+def test_message_of_warning_once_is_logged_once_by_all_programs(caplog: pytest.LogCaptureFixture) -> None:
     def logs(x: Tensor) -> Tensor:
         LOGGER.warning_once("of %s", "all")  # type: ignore[attr-defined]
         LOGGER.warning_once(f"of {x.dim()}")  # type: ignore[attr-defined]
@@ -245,9 +245,9 @@ def shown_before_a_write(box: Shown, x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("program", "make"), [(to_a_file_from_outside, io.StringIO), (shown_before_a_write, Shown)], ids=["file", "write"]
 )
-def test_what_cannot_be_replayed_is_told_of_wherever_it_is_allowed(program: Any, make: Any) -> None:
-    with pytest.warns(SharpEdgeWarning, match="print") as told:
+def test_print_that_cannot_be_replayed_is_warned_or_refused(program: Any, make: Any) -> None:
+    with pytest.warns(SharpEdgeWarning, match="print") as caught:
         thunder.jit(program)(make(), torch.ones(2))
-    assert (told[0].filename, len(told)) == (__file__, 1)
+    assert (caught[0].filename, len(caught)) == (__file__, 1)
     with pytest.raises(SharpEdgeError, match="print"):
         thunder.jit(program, sharp_edges="error")(make(), torch.ones(2))

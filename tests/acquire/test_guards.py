@@ -1,4 +1,4 @@
-"""Whatever influenced the trace is guarded: a changed outside value gives the eager result, and the reason is told."""
+"""Outside values that a trace reads are guarded: after a change the result matches eager, with the reason reported."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class Config:
     factor = 3
 
     def scaled(self, x: Tensor) -> Tensor:
-        """A method."""
+        """Return the value times the scale."""
         return x * self.factor
 
     @property
     def twice(self) -> int:
-        """A property."""
+        """Return twice the scale."""
         return self.size * 2
 
 
 class Equal(Config):
-    """An object that is equal to all of its class."""
+    """An object that equals every object of its class."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Equal)
@@ -70,7 +70,7 @@ class Slotted:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program, what it is called with, and a change of the outside world that it must notice."""
+    """A program, its arguments, and a change of the outside world that the program must notice."""
 
     program: Callable[..., Any]
     make: Callable[[], tuple[Any, ...]]
@@ -79,7 +79,7 @@ class Case:
 
 
 def module_with(**attributes: Any) -> types.ModuleType:
-    """A module of its own, so that tests do not disturb each other."""
+    """Return a new module, so that tests do not affect each other."""
     module = types.ModuleType("outside")
     vars(module).update(attributes)
     return module
@@ -389,7 +389,7 @@ def test_a_change_is_noticed_and_explained(name: str) -> None:
     assert case.reason in thunder.recompile_reasons(compiled)[-1]
 
 
-def test_closures() -> None:
+def test_changed_closure_is_noticed() -> None:
     value = 5
 
     def foo(x: Tensor) -> Tensor:
@@ -402,14 +402,14 @@ def test_closures() -> None:
     assert thunder.recompile_reasons(compiled) == ["closure value of foo: was 5, is 7"]
 
 
-def test_aliases() -> None:
+def test_changed_aliasing_is_noticed() -> None:
     compiled = thunder.jit(CASES["aliases parted"].program)
     one, two = Config(), Config()
     assert torch.equal(compiled(X, one, one), X)
     assert torch.equal(compiled(X, one, two), -X)
 
 
-def test_globals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_global_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(lambda x: x * NUMBER + HOOK(-1) + len(ITEMS) + TABLE["a"])
     assert torch.equal(compiled(X), X * 2 + 4)
     for name, value, expected in (
@@ -423,7 +423,7 @@ def test_globals(monkeypatch: pytest.MonkeyPatch) -> None:
     assert thunder.cache_misses(compiled) == 5
 
 
-def test_builtins_that_are_replaced_or_shadowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_or_shadowed_builtin_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(lambda x: x * abs(-3))
     assert torch.equal(compiled(X), X * 3)
     monkeypatch.setattr(builtins, "abs", lambda value: 7)
@@ -434,7 +434,7 @@ def test_builtins_that_are_replaced_or_shadowed(monkeypatch: pytest.MonkeyPatch)
     assert torch.equal(compiled(X), X * 8)
 
 
-def test_defaults_of_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_default_of_a_function_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(calls_default)
     assert torch.equal(compiled(X), X * 2 + 3)
     monkeypatch.setattr(reads_default, "__defaults__", (5,))
@@ -443,7 +443,7 @@ def test_defaults_of_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(compiled(X), X * 5 + 9)
 
 
-def test_methods_replaced_on_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_method_replaced_on_the_class_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(lambda x, c: c.scaled(x))
     assert torch.equal(compiled(X, Config()), X * 3)
     monkeypatch.setattr(Config, "scaled", lambda self, x: -x)
@@ -451,14 +451,14 @@ def test_methods_replaced_on_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "scaled" in thunder.recompile_reasons(compiled)[-1]
 
 
-def test_properties_replaced_on_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_property_replaced_on_the_class_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(lambda x, c: x * c.twice)
     assert torch.equal(compiled(X, Config()), X * 4)
     monkeypatch.setattr(Config, "twice", property(lambda self: 100))
     assert torch.equal(compiled(X, Config()), X * 100)
 
 
-def test_the_state_of_the_process() -> None:
+def test_changed_state_of_the_process_is_noticed() -> None:
     weight = torch.ones(3, requires_grad=True)
     compiled = thunder.jit(lambda x: (x * weight, torch.zeros(2)))
     first, _ = compiled(X)
@@ -475,7 +475,7 @@ def test_the_state_of_the_process() -> None:
     assert compiled(X)[1].device.type == "cpu"
 
 
-def test_a_submodule_that_is_replaced_and_a_mode_that_is_switched() -> None:
+def test_replaced_submodule_and_switched_mode_are_noticed() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).eval()
     compiled = thunder.jit(net)
     assert torch.equal(compiled(X), net(X))
@@ -496,7 +496,7 @@ def test_the_same_input_is_served_by_the_first_program_alone() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_keys_that_nobody_asked_for_do_not_matter() -> None:
+def test_unread_keys_are_not_guarded() -> None:
     compiled = thunder.jit(lambda x, d: x * d["a"] * d.get("b", 1) if "c" not in d else x)
     table = {"a": 2}
     assert torch.equal(compiled(X, table), X * 2)
@@ -505,7 +505,7 @@ def test_keys_that_nobody_asked_for_do_not_matter() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_imports_inside_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_inside_functions_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     def program(x: Tensor) -> Tensor:
         import math
 
@@ -520,8 +520,8 @@ def test_imports_inside_functions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", [SameAs, NoHooks, NoOtherHooks, Truth, Values, Misses, NotStored])
-def test_kinds_that_need_a_scene_of_their_own(kind: type[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the guard nothing goes unnoticed; without it, something does."""
+def test_kind_of_guard_with_its_own_scene_is_needed(kind: type[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the guard the change is noticed; without the guard it is not."""
     for broken in (False, True):
         if broken:
             monkeypatch.setattr(kind, "condition", lambda guard, subject, scope: "True")
@@ -556,7 +556,7 @@ def hook_added() -> bool:
 
 def hook_added_to_the_librarys() -> bool:
     def capture(module: nn.Module, args: Any, output: Any) -> None:
-        """Stand for a hook by which transformers collects what modules return."""
+        """Stand in for the hook by which transformers collects the outputs of modules."""
 
     capture.__module__ = LIBRARY
     net = nn.Linear(3, 3)
@@ -605,7 +605,7 @@ def cache_cleared() -> bool:
 
 
 class Namespace(dict[str, Any]):
-    """Globals of a class of their own, which makes up one of them; Python asks it for items alone."""
+    """A user-defined dict of globals that computes one of them; Python only reads its items."""
 
     level = 4.0
 
@@ -617,7 +617,7 @@ class Namespace(dict[str, Any]):
 
 
 def named_in(namespace: dict[str, Any], source: str) -> Any:
-    """A function whose globals these are."""
+    """Return a function with these globals."""
     namespace["__builtins__"] = builtins
     exec(f"def named(x): return {source}", namespace)
     return dict.__getitem__(namespace, "named")
@@ -633,7 +633,7 @@ def builtin_hidden() -> bool:
 
 
 @pytest.mark.parametrize("stored", [{}, {"LEVEL": 1.0}])
-def test_globals_of_a_class_of_their_own(stored: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_globals_in_a_user_defined_dict_are_guarded(stored: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
     named = named_in(Namespace(stored, OTHER=3.0), "x * LEVEL + OTHER")
     compiled = thunder.jit(named)
     assert torch.equal(compiled(X), X * 4 + 3)
@@ -645,7 +645,7 @@ def test_globals_of_a_class_of_their_own(stored: dict[str, float], monkeypatch: 
 
 
 def kinds_of(kind: type[Guard]) -> list[type[Guard]]:
-    """The kinds of guards that programs have: those without others below them, and those with a condition."""
+    """Return the kinds of guards that programs use: the guard classes that define a condition."""
     below = [one for subclass in kind.__subclasses__() for one in kinds_of(subclass)]
     return [kind, *below] if "condition" in vars(kind) and kind is not Guard else below
 
@@ -664,7 +664,7 @@ SCENES: dict[type[Guard], Callable[[], bool]] = {
 }
 
 
-def test_of_a_set_only_the_member_matters_that_the_program_asks_for():
+def test_only_the_queried_member_of_a_set_is_guarded():
     items = {1, Slotted}
     compiled = thunder.jit(lambda x: x * 2 if 1 in items and Slotted in items and Config not in items else x)
     assert torch.equal(compiled(X), X * 2)
@@ -677,7 +677,7 @@ def test_of_a_set_only_the_member_matters_that_the_program_asks_for():
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_a_set_that_the_program_itself_changes_is_what_it_has_become():
+def test_set_that_the_program_changes_has_the_new_members():
     def program(x, items):
         items.add(3)
         return x if 3 in items and 4 not in items else -x
@@ -688,14 +688,14 @@ def test_a_set_that_the_program_itself_changes_is_what_it_has_become():
 
 
 class Answering:
-    """A class that computes the attributes that its instances lack."""
+    """A class that computes the missing attributes of its instances."""
 
     def __getattr__(self, name: str) -> int:
         return len(name)
 
 
 class Derived(Answering):
-    """A class whose base answers for missing attributes."""
+    """A class whose base class computes missing attributes."""
 
 
 @pytest.mark.parametrize(
@@ -717,15 +717,15 @@ def test_attribute_that_comes_before_getattr_is_noticed(kind: Any, change: Any) 
         assert torch.equal(compiled(X), X * owner.width)
         assert owner.width != 5
     finally:
-        for one in made.__mro__:
-            if "width" in vars(one):
-                del one.width
+        for base in made.__mro__:
+            if "width" in vars(base):
+                del base.width
 
 
 @pytest.mark.parametrize(
     ("first", "second"), [(0.0, -0.0), (-0.0, 0.0), (1 + 0j, 1), (0j, 0.0), (complex(0.0, 1.0), complex(-0.0, 1.0))]
 )
-def test_equal_defaults_of_another_type_or_sign_are_others(first, second):
+def test_equal_default_of_another_type_or_sign_is_noticed(first, second):
     def scaled(x, by=first):
         return x / by if by == 0 else x * by
 

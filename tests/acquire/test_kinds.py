@@ -1,4 +1,4 @@
-"""Values stay of their kind: sizes, slices, named tuples and other classes of tuples, in calls and in results."""
+"""Values keep their classes: sizes, slices, named tuples and other subclasses of tuple, in calls and in results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Row(tuple[Any, ...]):  # noqa: SLOT001
 
 
 class Column(list[Any]):
-    """A list of a class of its own."""
+    """A user-defined subclass of list."""
 
 
 def labelled(*items: Any, **attributes: Any) -> Row:
@@ -37,7 +37,9 @@ SIZES = {
     "new of numbers is no data": lambda x: x.new(x.size(0), 2).shape,
     "new of a tuple is data": lambda x: x.new(tuple(x.size())),
     "the constructor": lambda x: torch.Tensor(x.size()).shape,
-    "classes": lambda x: [type(one) for one in (x.shape, x.shape[1:], x.shape + x.shape, x.shape * 2, tuple(x.shape))],
+    "classes": lambda x: [
+        type(item) for item in (x.shape, x.shape[1:], x.shape + x.shape, x.shape * 2, tuple(x.shape))
+    ],
     "elements": lambda x: x * x.shape[1:].numel(),
     "results": lambda x: {"a": [x.shape, x.shape[::2]], "b": torch.Size([x.size(0) + 1, 2]), "c": torch.Size([])},
 }
@@ -57,7 +59,7 @@ RESULTS = {
 
 
 class Kept:
-    """What programs leave outside."""
+    """Values that programs store outside."""
 
     last: Any = None
 
@@ -72,7 +74,7 @@ def leaves_slices(x):
 
 
 def shown(value: Any) -> Any:
-    """A value as plain data, with the classes of its containers; tensors by their values."""
+    """Return a value as plain data with the classes of its containers and the values of its tensors."""
     if isinstance(value, torch.Tensor):
         return type(value), value.shape, value.tolist()
     if isinstance(value, tuple | list):
@@ -90,7 +92,7 @@ def compile_for(program: Any, cache: str) -> Any:
 
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("name", [*SIZES, *RESULTS])
-def test_values_are_of_eagers_kind(name: str, cache: str) -> None:
+def test_classes_of_values_match_eager(name: str, cache: str) -> None:
     program = (SIZES | RESULTS)[name]
     compiled = compile_for(program, cache)
     for shape in SHAPES:
@@ -99,7 +101,7 @@ def test_values_are_of_eagers_kind(name: str, cache: str) -> None:
 
 
 @pytest.mark.parametrize("cache", CACHES)
-def test_slices_that_are_left_outside_hold_the_tensors_of_the_call(cache: str) -> None:
+def test_slices_that_are_stored_outside_hold_the_tensors_of_the_call(cache: str) -> None:
     compiled = compile_for(leaves_slices, cache)
     for shape in SHAPES:
         x, states = torch.rand(shape), []
@@ -110,7 +112,7 @@ def test_slices_that_are_left_outside_hold_the_tensors_of_the_call(cache: str) -
         assert states[0] == states[1]
 
 
-def test_slices_from_outside_are_read_by_their_parts() -> None:
+def test_attributes_of_outside_slices_are_read() -> None:
     def program(x, where):
         return x[where] * 2
 

@@ -1,4 +1,4 @@
-"""Writes through what a class overrides: each is replayed at the level at which it was made, once."""
+"""Writes through methods that a class overrides: each write is replayed once, at the level at which it was made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THIS = sys.modules[__name__]
 
 
 class Plain:
-    """An object of many attributes."""
+    """An object with many attributes."""
 
     count = 0
 
@@ -378,7 +378,7 @@ CASES: dict[str, Case] = {
 
 
 def state(value: Any) -> Any:
-    """All that an object holds, in its order."""
+    """Return everything that an object holds, in order."""
     if isinstance(value, Tensor):
         assert type(value) is Tensor, "a trace's tensor has leaked"
         return value.tolist()
@@ -407,11 +407,11 @@ def test_writes_are_replayed_at_their_level(name: str) -> None:
             box = make()
             outcomes.append((state(run(box, x * factor)), state(box), state(GLOBAL)))
         assert outcomes[0] == outcomes[1]
-    if name != "metaclass":  # another class each time
+    if name != "metaclass":  # the class is new at each call
         assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_refused_program_leaves_the_order_of_a_module_as_it_was() -> None:
+def test_a_refused_program_leaves_the_order_of_a_module_unchanged() -> None:
     class Refused(ModuleWithTables):
         def forward(self, x: Tensor) -> Tensor:
             del self.first, self.mean

@@ -1,4 +1,4 @@
-"""Counters that are looked up: as many programs as there are answers, and the answers are eager's."""
+"""Counters that are used as keys: one program for each looked-up value, and results match eager."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_PROGRAMS = 7
 
 
 class State:
-    """What a step of training keeps."""
+    """The state of a training step."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -54,7 +54,7 @@ LOOKUPS = {
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_counters_that_are_looked_up_are_traced_for_each_answer(name: str) -> None:
+def test_counters_used_as_keys_are_traced_for_each_value(name: str) -> None:
     def step(state: State, x: Any) -> Any:
         state.n += 1
         return LOOKUPS[name](state, x)
@@ -65,7 +65,7 @@ def test_counters_that_are_looked_up_are_traced_for_each_answer(name: str) -> No
     assert thunder.cache_misses(compiled) <= MOST_PROGRAMS
 
 
-def test_keys_that_come_and_go_are_noticed() -> None:
+def test_added_and_removed_keys_are_noticed() -> None:
     def step(state: State, x: Any) -> Any:
         state.n += 1
         return x * state.table.get(state.n, 1.0)
@@ -86,7 +86,7 @@ def test_a_number_out_of_a_tensor_is_looked_up_by_its_value() -> None:
         torch.testing.assert_close(compiled(State(), x), of_tensor(State(), x))
 
 
-def test_a_key_that_is_missing_raises_eagers_error() -> None:
+def test_a_key_that_is_missing_raises_the_error_of_eager() -> None:
     def step(state: State, x: Any) -> Any:
         state.n += 1
         return x * state.table[state.n + 2]

@@ -1,4 +1,4 @@
-"""Attributes of objects by names that the class of their class answers for, too."""
+"""Attributes of objects whose names the metaclass defines, too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import thunder_core as thunder
 
 
 class Named:
-    """An object with a name, a namespace and bases of its own."""
+    """An object with its own `__name__`, `__dict__` and `__bases__`."""
 
     size = 3
 
@@ -29,7 +29,7 @@ class Named:
 
 
 class Posing:
-    """An object that says that it is of another class."""
+    """An object that reports another class."""
 
     @property
     def __class__(self) -> Any:
@@ -37,7 +37,7 @@ class Posing:
 
 
 class Meta(type):
-    """A class of classes with an attribute that classes answer for by themselves."""
+    """A metaclass with an attribute that its classes have."""
 
     @property
     def factor(cls) -> int:
@@ -45,7 +45,7 @@ class Meta(type):
 
 
 class Made(metaclass=Meta):
-    """A class whose objects have that attribute as well."""
+    """A class whose objects have an attribute of the same name."""
 
     value = 2
 
@@ -55,7 +55,7 @@ class Made(metaclass=Meta):
 
 
 class Derived(Made):
-    """A class that gets it from its base."""
+    """A class that inherits the attribute."""
 
 
 PROGRAMS: dict[str, tuple[Any, Any]] = {
@@ -71,7 +71,7 @@ PROGRAMS: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_attributes_are_those_of_the_object(name: str) -> None:
+def test_attributes_come_from_the_object(name: str) -> None:
     program, one = PROGRAMS[name]
     compiled, x = thunder.jit(program), torch.ones(2)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What functions of C read of an object from outside is guarded: a changed object gives what eager gives."""
+"""Reads of outside objects by C functions are guarded: after a change of the object, the result matches eager."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Read = Callable[[Any], Any]
 
 @pytest.fixture(autouse=True)
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs run in eager operations: what is guarded is the same whoever computes."""
+    """Run programs in eager operations; guards do not depend on the executor."""
     leave_inductor_out(monkeypatch)
 
 
@@ -79,14 +79,14 @@ class Data:
 
 
 class Stateful(Plain):
-    """An object that says what its state is."""
+    """An object with `__getstate__`."""
 
     def __getstate__(self) -> dict[str, int]:
         return {"k": self.k * 2}
 
 
 class Reduced:
-    """An object that says how it is made again."""
+    """An object with `__reduce__`."""
 
     def __init__(self, k: int = 1) -> None:
         self.k = k
@@ -108,7 +108,7 @@ class Refused(ValueError):
 
 
 class Holder:
-    """An object that holds another one."""
+    """An object that holds another object."""
 
     def __init__(self) -> None:
         self.inner = Plain()
@@ -281,14 +281,14 @@ CASES = [*COPIES, *NAMES, *TEXTS, *STATES]
 
 
 def stored_at(places: Any) -> list[int]:
-    held = bytearray(2)
-    held[places[0]] = 1
-    return list(held)
+    data = bytearray(2)
+    data[places[0]] = 1
+    return list(data)
 
 
 @pytest.fixture(autouse=True)
 def process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The process's decimal context and environment are what they were."""
+    """Restore the decimal context and the environment of the process."""
     monkeypatch.delenv("THUNDER_TEST_READ", raising=False)
     logging.getLogger("thunder_test").setLevel(logging.NOTSET)
     with decimal.localcontext():
@@ -296,7 +296,7 @@ def process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("make", "read", "change"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_changed_object_gives_what_eager_gives(make: Callable[[], Any], read: Read, change: Change) -> None:
+def test_result_for_a_changed_object_matches_eager(make: Callable[[], Any], read: Read, change: Change) -> None:
     def program(owner: Any, x: Tensor) -> tuple[Any, Tensor]:
         return read(owner), x * 2
 
@@ -341,7 +341,7 @@ def test_deepcopy_of_a_module_with_a_number_computes_with_the_new_number() -> No
         assert torch.equal(compiled(module, X), X * scale)
 
 
-def test_attribute_that_the_program_writes_before_it_copies_is_its_own() -> None:
+def test_attribute_that_the_program_writes_before_a_copy_is_not_guarded() -> None:
     def program(owner: Any, x: Tensor) -> Tensor:
         owner.k += 1
         return x * copy.copy(owner).k
@@ -352,7 +352,7 @@ def test_attribute_that_the_program_writes_before_it_copies_is_its_own() -> None
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_class_that_gets_a_name_is_listed_with_it() -> None:
+def test_new_attribute_of_a_class_is_listed_by_dir() -> None:
     class Grown:
         pass
 
@@ -375,7 +375,7 @@ def test_context_variable_that_the_program_sets_is_set_at_each_call() -> None:
         assert variable.get() == count
 
 
-def test_context_variable_that_the_program_resets_is_left_as_it_was() -> None:
+def test_context_variable_that_the_program_resets_is_left_unchanged() -> None:
     variable = contextvars.ContextVar("level", default=1)
 
     def program(x: Tensor) -> Tensor:
@@ -391,7 +391,7 @@ def test_context_variable_that_the_program_resets_is_left_as_it_was() -> None:
     assert variable.get() == 2
 
 
-def test_buffer_that_the_program_reads_is_left_where_eager_leaves_it() -> None:
+def test_position_of_a_buffer_that_the_program_reads_matches_eager() -> None:
     compiled = thunder.jit(lambda buffer, x: (buffer.read(2), x + 1))
     buffer = io.StringIO("abcdef")
     assert [compiled(buffer, X)[0] for _ in range(3)] == ["ab", "cd", "ef"]
@@ -428,13 +428,13 @@ def opaque_reader() -> Any:
     return zlib.decompressobj()
 
 
-def test_method_of_an_opaque_object_warns_where_edges_are_allowed() -> None:
+def test_method_of_an_opaque_object_warns_if_sharp_edges_are_allowed() -> None:
     compiled = thunder.jit(lambda owner, x: x * len(owner.unused_data) + len(owner.flush()))
     with pytest.warns(SharpEdgeWarning, match=r"whose reads are not known: zlib.Decompress.flush of args\[0\]"):
         compiled(opaque_reader(), X)
 
 
-def test_method_of_an_opaque_object_is_refused_where_edges_are_errors() -> None:
+def test_method_of_an_opaque_object_is_refused_if_sharp_edges_are_errors() -> None:
     compiled = thunder.jit(lambda owner, x: x + len(owner.flush()), sharp_edges="error")
     with pytest.raises(SharpEdgeError, match=r"zlib.Decompress.flush"):
         compiled(opaque_reader(), X)
@@ -485,7 +485,7 @@ PYBIND: list[Read] = [
     lambda a: a.rootRank,
     lambda a: getattr(a, "rootRank"),  # noqa: B009
     lambda a: operator.attrgetter("rootRank")(a),
-    lambda a: next(one.rootRank for one in (a,)),
+    lambda a: next(item.rootRank for item in (a,)),
 ]
 
 
@@ -499,7 +499,7 @@ def test_attribute_of_a_pybind11_object_is_guarded(read: Read) -> None:
 
 def test_attribute_of_a_subclass_of_a_pybind11_class_is_guarded() -> None:
     class Mine(c10d.AllreduceOptions):  # type: ignore[misc]
-        """A class of Python's."""
+        """A Python subclass."""
 
     owner = Mine()
     compiled = thunder.jit(lambda x: x * owner.timeout.total_seconds())
@@ -511,7 +511,7 @@ def test_attribute_of_a_subclass_of_a_pybind11_class_is_guarded() -> None:
 # ---- the list -----------------------------------------------------------------------------------------------------
 
 
-# Prints the module and the name of each class that there is once all modules of C of the standard library are there.
+# Prints the module and the name of each class after all C modules of the standard library are imported.
 LISTING = r"""
 import importlib, os, sys, sysconfig, warnings
 warnings.simplefilter("ignore")
@@ -543,7 +543,7 @@ def classes_of(kind: type, found: dict[type, None]) -> dict[type, None]:
     return found
 
 
-def test_each_class_of_c_in_the_standard_library_has_an_answer() -> None:
+def test_each_c_class_of_the_standard_library_is_listed() -> None:
     lines = subprocess.run([sys.executable, "-c", LISTING], capture_output=True, text=True, check=True).stdout
     rows = [line.split("\t") for line in lines.splitlines()]
     listed = {(row[1], row[2]) for row in rows if len(row) == 3}
@@ -574,7 +574,7 @@ def test_each_class_of_c_in_the_standard_library_has_an_answer() -> None:
         (opaque_reader(), NativeAnswer.OPAQUE),
     ],
 )
-def test_answer_of_a_class(value: Any, answer: NativeAnswer) -> None:
+def test_class_has_its_listed_answer(value: Any, answer: NativeAnswer) -> None:
     assert answer_of(type(value)) is answer
 
 

@@ -1,4 +1,4 @@
-"""Numbers from outside that change from call to call: counters are not guarded, and what is asked for is."""
+"""Outside numbers that change from call to call: counters are not guarded, and the conditions on them are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALLS = 0
 
 
 class Counts(nn.Module):
-    """A module with state that its forward changes, as `change` says."""
+    """A module with state that its forward changes by calling `change`."""
 
     def __init__(self, change: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Counts(nn.Module):
 
 
 def state(module: nn.Module) -> dict[str, Any]:
-    """What a module holds, with the classes of numbers."""
+    """Return the state of a module, with the classes of numbers."""
     names = ("calls", "large", "level", "table", "row", "log")
     return {name: (type(module.__dict__[name]), repr(module.__dict__[name])) for name in names}
 
@@ -237,20 +237,20 @@ ASKING = [
 
 
 def described(result: Any) -> Any:
-    """A result with the classes of what is in it."""
+    """Return a result with the classes of its values."""
     if isinstance(result, Tensor):
         return tuple(result.shape), result.detach().tolist()
     return type(result), repr(result)
 
 
 def assert_alike(change: Callable[[Any], Any], calls: int = 7, **options: Any) -> Any:
-    """Run a compiled module beside an eager one; the compiled one."""
+    """Run a compiled module and an eager module side by side; return the compiled module."""
     eager, module = Counts(change), Counts(change)
     compiled = thunder.jit(module, **options)
     x = torch.tensor([1.0, 2.0])
     for _ in range(calls):
         expected, found = eager(x), compiled(x)
-        assert [described(one) for one in found] == [described(one) for one in expected]
+        assert [described(value) for value in found] == [described(item) for item in expected]
         assert state(module) == state(eager)
     return compiled
 
@@ -261,18 +261,18 @@ def test_a_number_that_is_written_back_is_not_guarded(
 ) -> None:
     compiled = assert_alike(change)
     assert thunder.cache_misses(compiled) == misses
-    assert thunder.last_backward_reason(compiled) == ""  # the computation has tensors alone for inputs
+    assert thunder.last_backward_reason(compiled) == ""  # all inputs of the computation are tensors
     lines = capsys.readouterr().out.splitlines()
     assert sorted(lines) == sorted([f"call {number}" for number in range(1, 8)] * 2 if change is print_it else [])
 
 
 @pytest.mark.parametrize(("change", "misses"), DECIDING, ids=lambda one: getattr(one, "__name__", ""))
-def test_outcomes_are_guarded_and_not_the_number(change: Callable[[Any], Any], misses: int) -> None:
+def test_outcome_of_a_comparison_is_guarded_and_not_the_number(change: Callable[[Any], Any], misses: int) -> None:
     compiled = assert_alike(change, calls=9)
     assert thunder.cache_misses(compiled) == misses
 
 
-@pytest.mark.parametrize("change", ASKING, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("change", ASKING, ids=lambda function: function.__name__)
 def test_a_number_whose_value_is_needed_is_guarded(change: Callable[[Any], Any]) -> None:
     assert thunder.cache_misses(assert_alike(change)) > 2
 
@@ -281,7 +281,7 @@ def test_shifts_and_extremes_are_expressions() -> None:
     assert thunder.cache_misses(assert_alike(shifted)) == 2
 
 
-def test_programs_that_may_ask_for_no_values_count_too() -> None:
+def test_counters_work_where_values_are_refused() -> None:
     compiled = assert_alike(alternate, data_dependent="error", sharp_edges="error")
     assert thunder.cache_misses(compiled) == 3
     assert "module.calls: had ((1 + s0) % 2) != 0, needed at" in " ".join(
@@ -289,7 +289,7 @@ def test_programs_that_may_ask_for_no_values_count_too() -> None:
     )
 
 
-def test_a_count_is_a_seed() -> None:
+def test_counter_can_be_a_seed() -> None:
     def program(box: dict[str, int]) -> Tensor:
         box["n"] += 1
         torch.manual_seed(box["n"])
@@ -301,7 +301,7 @@ def test_a_count_is_a_seed() -> None:
     assert (thunder.cache_misses(compiled), box["n"]) == (2, 5)
 
 
-def test_globals_and_nonlocals() -> None:
+def test_global_and_nonlocal_counters_match_eager() -> None:
     count = 10
 
     def program(x: Tensor) -> tuple[Tensor, int]:
@@ -329,7 +329,7 @@ def test_another_class_of_number_is_another_program() -> None:
         assert (type(module.calls), module.calls) == (type(expected), expected)
 
 
-def test_what_the_program_handles_itself() -> None:
+def test_division_by_zero_that_the_program_handles_matches_eager() -> None:
     def inverse(self: Any) -> float:
         self.calls += 1
         try:
@@ -340,7 +340,7 @@ def test_what_the_program_handles_itself() -> None:
     assert thunder.cache_misses(assert_alike(inverse)) == 3
 
 
-def test_what_raises_raises_as_in_eager() -> None:
+def test_division_by_zero_raises_as_in_eager() -> None:
     def program(self: Any) -> float:
         self.calls += 1
         return 1 / (self.calls - 5)
@@ -350,16 +350,16 @@ def test_what_raises_raises_as_in_eager() -> None:
     x = torch.ones(2)
     for step in range(7):
         outcomes = []
-        for one in (eager, compiled):
+        for run in (eager, compiled):
             try:
-                outcomes.append(one(x)[1])
+                outcomes.append(run(x)[1])
             except ZeroDivisionError as error:
                 outcomes.append(str(error))
         assert outcomes[0] == outcomes[1], step
         eager.calls = module.calls = step + 1
 
 
-def test_numbers_meet_tensors_and_unknown_numbers() -> None:
+def test_numbers_combine_with_tensors_and_unknown_numbers() -> None:
     def program(box: dict[str, Any], x: Tensor) -> Any:
         box["n"] += 1
         total = x.sum().item() * box["n"]
@@ -375,7 +375,7 @@ def test_numbers_meet_tensors_and_unknown_numbers() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_the_gradients_of_what_a_number_meets_are_eagers() -> None:
+def test_gradients_of_operands_of_a_number_match_eager() -> None:
     def program(box: dict[str, Any], x: Tensor) -> Tensor:
         box["n"] += 1
         return (x * box["n"]).sin().sum()
@@ -404,7 +404,7 @@ def test_functional_programs_guard_their_arguments_alone() -> None:
         assert compiled(box, x).item() == (2.0 if step % 2 else 1.0)
 
 
-def test_a_list_that_is_written_to_in_one_place_is_read_elsewhere() -> None:
+def test_list_is_written_at_one_index_and_read_at_another() -> None:
     def program(row: list[Any], x: Tensor) -> Any:
         row[0] += 1
         row[1] = row[0]
@@ -420,7 +420,7 @@ def test_a_list_that_is_written_to_in_one_place_is_read_elsewhere() -> None:
     assert compiled(row, torch.ones(1))[1] == 4
 
 
-def test_a_list_that_grew_is_written_to_in_one_place() -> None:
+def test_grown_list_is_written_at_one_index() -> None:
     def program(row: list[Any], x: Tensor) -> Any:
         row.append(len(row))
         row[0] += 1

@@ -1,4 +1,4 @@
-"""Numbers out of tensors, and sizes, that code in C gets are Python's own: dtypes and classes are those of eager."""
+"""Numbers from tensors, and sizes, reach C code as Python's own numbers: dtypes and classes match eager."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Program = Callable[[Tensor], Any]
 
 @pytest.fixture(autouse=True)
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs run in eager operations: what they compute is the same whoever computes."""
+    """Run programs in eager operations; results do not depend on the executor."""
     leave_inductor_out(monkeypatch)
 
 
@@ -41,7 +41,7 @@ def total(x: Tensor) -> Any:
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    """The same classes, dtypes and values."""
+    """Assert that classes, dtypes and values are equal."""
     assert type(found) is type(expected)
     if isinstance(expected, np.ndarray | np.generic | Tensor):
         assert found.dtype == expected.dtype
@@ -55,9 +55,9 @@ def assert_same(found: Any, expected: Any) -> None:
 
 
 def written(x: Tensor) -> Any:
-    held = np.zeros(6)
-    held[count(x)] = total(x)
-    return held
+    array = np.zeros(6)
+    array[count(x)] = total(x)
+    return array
 
 
 def kept_in_a_dict(x: Tensor) -> Any:
@@ -111,7 +111,7 @@ PROGRAMS: dict[str, Program] = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_number_out_of_a_tensor_is_a_plain_one(program: Program) -> None:
+def test_number_from_a_tensor_is_a_plain_number_in_c(program: Program) -> None:
     compiled = thunder.jit(program)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", thunder.errors.RecompileWarning)
@@ -133,20 +133,20 @@ def sizes(x: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-def test_size_is_a_plain_number_to_c(cache: Any) -> None:
+def test_size_is_a_plain_number_in_c(cache: Any) -> None:
     compiled = thunder.jit(sizes, cache=cache)
     for count in (2, 3, 4, 5):
         assert_same(compiled(torch.ones(count)), sizes(torch.ones(count)))
 
 
 class Counter:
-    """What changes from call to call."""
+    """A counter that changes from call to call."""
 
     count = 1
     rate = 0.5
 
 
-def test_number_from_outside_is_a_plain_one_to_c() -> None:
+def test_outside_number_is_a_plain_number_in_c() -> None:
     counter = Counter()
 
     def program(x: Tensor) -> Any:
@@ -161,7 +161,7 @@ def test_number_from_outside_is_a_plain_one_to_c() -> None:
         assert_same(found, program(torch.ones(1)))
 
 
-def test_number_that_c_does_not_get_stays_unguarded() -> None:
+def test_number_that_does_not_reach_c_stays_unguarded() -> None:
     compiled = thunder.jit(lambda x: x * x.sum().item())
     for step in range(12):
         x = torch.ones(2) * step

@@ -1,4 +1,4 @@
-"""Whole training steps as one program: losses, parameters, gradients and optimizers' states are eager's."""
+"""Whole training steps as one program: losses, parameters, gradients and optimizer states match eager."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def assert_trains_alike(
     between: Callable[..., Any] = lambda model, optimizer: None,
     executors: Sequence[Any] = ("torch",),
 ) -> Any:
-    """Train for some steps, compiled and eager; the compiled step."""
+    """Train for several steps, compiled and eager; return the compiled step."""
     compiled = thunder.jit(step, executors=executors)
     for _ in range(5):
         torch.testing.assert_close(compiled(*ours, X), step(*eager, X), rtol=0, atol=0)
@@ -80,13 +80,13 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS, ids=lambda value: str(value).replace(" ", ""))
-def test_optimizers_do_to_the_bit_what_eager_does(kind: str, options: dict[str, Any]) -> None:
+def test_optimizers_match_eager_bit_by_bit(kind: str, options: dict[str, Any]) -> None:
     compiled = assert_trains_alike(step, training(kind, **options), training(kind, **options))
-    assert thunder.cache_misses(compiled) == 2  # without states and gradients, and with them
+    assert thunder.cache_misses(compiled) == 2  # once without states and gradients, and once with them
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS, ids=lambda value: str(value).replace(" ", ""))
-def test_optimizers_in_regions_do_what_eager_does(kind: str, options: dict[str, Any]) -> None:
+def test_optimizers_in_regions_match_eager(kind: str, options: dict[str, Any]) -> None:
     executor = Replays(updates=True)
     ours, eager = training(kind, **options), training(kind, **options)
     compiled = assert_trains_alike(step, ours, eager, executors=(executor, "torch"))
@@ -98,7 +98,7 @@ def test_optimizers_in_regions_do_what_eager_does(kind: str, options: dict[str, 
     given = thunder.last_traces(compiled)[0].inputs
     weights = {proxy.name for proxy in given if re.fullmatch(r".*_params_\d", proxy.name)}
     assert len(weights) == 4
-    single = options.get("fused", False) or (kind, options) == ("SGD", {})  # one operation is not worth a region
+    single = options.get("fused", False) or (kind, options) == ("SGD", {})  # a region of one operation is not fused
     assert fused <= weights if single else fused >= weights
 
 
@@ -137,7 +137,7 @@ def test_schedulers_step_outside() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_a_number_that_the_program_looks_at_is_guarded() -> None:
+def test_number_that_the_program_compares_is_guarded() -> None:
     def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
         rate = optimizer.param_groups[0]["lr"]
         return x * rate if rate > 0.05 else x + rate
@@ -160,7 +160,7 @@ def test_the_loss_can_be_returned_as_a_number() -> None:
     assert isinstance(compiled(*training("SGD"), X)[0], float)
 
 
-def test_what_depends_on_the_loss_is_decided_at_each_call() -> None:
+def test_branch_on_the_loss_is_decided_at_each_call() -> None:
     def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad()
         loss = model(x).square().mean()
@@ -179,7 +179,7 @@ def test_what_depends_on_the_loss_is_decided_at_each_call() -> None:
     assert thunder.cache_misses(compiled) <= 4
 
 
-def test_what_depends_on_the_loss_can_be_refused_with_the_line() -> None:
+def test_branch_on_the_loss_can_be_refused_with_the_line() -> None:
     def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
         loss = model(x).square().mean()
         loss.backward()
@@ -204,12 +204,12 @@ def test_an_optimizer_that_decides_by_its_count_of_steps_is_traced_for_each_deci
     for _ in range(50):
         torch.testing.assert_close(compiled(*ours, X), step(*eager, X), rtol=0, atol=0)
         assert_same_state(ours, eager)
-    assert thunder.cache_misses(compiled) == 3  # without states, in the first steps, and from the sixth on
+    assert thunder.cache_misses(compiled) == 3  # without states, in the first steps, and from the sixth step on
     assert ", in step): was False, is True" in thunder.recompile_reasons(compiled)[-2]
 
 
 @pytest.mark.parametrize("search", [None, "strong_wolfe"])
-def test_a_search_along_lines_is_traced_as_it_goes(search: str | None) -> None:
+def test_line_search_is_traced_with_its_values(search: str | None) -> None:
     def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> Any:
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
@@ -288,7 +288,7 @@ def scaled(model: nn.Module, scaler: torch.amp.GradScaler, x: torch.Tensor) -> t
 
 def assert_scales_alike(ours: Callable[..., Any], eager: Callable[..., Any], one: Scaling, other: Scaling) -> None:
     for number in range(5):
-        x = X * torch.inf if number == 2 else X  # the gradients overflow, and the step is left out
+        x = X * torch.inf if number == 2 else X  # the gradients overflow, and the step is skipped
         torch.testing.assert_close(ours(*one, x), eager(*other, x), rtol=0, atol=0, equal_nan=True)
         assert one[2].get_scale() == other[2].get_scale()
         assert_same_state(one[:2], other[:2])
@@ -317,14 +317,14 @@ def scaled_whole(model: nn.Module, optimizer: Any, scaler: torch.amp.GradScaler,
 
 
 @pytest.mark.parametrize("kind", ["SGD", "AdamW"])
-def test_fused_optimizers_leave_out_steps_inside(kind: str) -> None:
+def test_fused_optimizers_skip_steps_in_their_kernel(kind: str) -> None:
     compiled = thunder.jit(scaled_whole)
     assert_scales_alike(compiled, scaled_whole, scaling(kind, fused=True), scaling(kind, fused=True))
     assert thunder.cache_misses(compiled) == 2
 
 
 @pytest.mark.parametrize("kind", ["SGD", "AdamW"])
-def test_other_optimizers_leave_out_steps_by_a_value(kind: str) -> None:
+def test_other_optimizers_skip_steps_by_a_value(kind: str) -> None:
     compiled = thunder.jit(scaled_whole)
     assert_scales_alike(compiled, scaled_whole, scaling(kind), scaling(kind))
     assert thunder.cache_misses(compiled) <= 4

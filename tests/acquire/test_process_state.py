@@ -1,4 +1,4 @@
-"""State of the process that code in C or native Python asks for: changed between calls, it gives what eager gives."""
+"""State of the process that C code or native Python code reads: after a change, the result matches eager."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOCAL = threading.local()
 
 @pytest.fixture(autouse=True)
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs run in eager operations: what is guarded is the same whoever computes."""
+    """Run programs in eager operations; guards do not depend on the executor."""
     leave_inductor_out(monkeypatch)
 
 
@@ -54,18 +54,18 @@ def cached(number: int) -> int:
 
 
 class Waiting:
-    """A thread that waits until it is told to end."""
+    """A thread that waits until it is stopped."""
 
     def __init__(self) -> None:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._end.wait)
 
     def start(self) -> None:
-        """Begin to wait."""
+        """Start waiting."""
         self._thread.start()
 
     def end(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._end.set()
         self._thread.join()
 
@@ -78,7 +78,7 @@ def time_zone(name: str | None) -> None:
 
 
 ANOTHER_THREAD, YET_ANOTHER = Waiting(), Waiting()
-# A question about the process, what changes the answer, and what puts it back.
+# A query of the process, a change of its answer, and a function that restores it.
 QUESTIONS: dict[str, tuple[Callable[[], Any], Act, Act]] = {
     "sys.getrecursionlimit": (
         sys.getrecursionlimit,
@@ -220,7 +220,7 @@ KEPT: list[type] = []
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_changed_state_of_the_process_gives_what_eager_gives(name: str) -> None:
+def test_result_for_a_changed_state_of_the_process_matches_eager(name: str) -> None:
     ask, change, put_back = QUESTIONS[name]
     put_back_at_once = name not in ("threading.active_count", "threading.enumerate", "thread local", "warnings.filters")
     if put_back_at_once and name not in ("tracemalloc", "csv.list_dialects"):
@@ -242,7 +242,7 @@ def test_changed_state_of_the_process_gives_what_eager_gives(name: str) -> None:
     assert torch.equal(compiled(X), program(X))
 
 
-def test_subclass_that_comes_later_is_listed() -> None:
+def test_new_subclass_is_listed() -> None:
     compiled = thunder.jit(lambda x: x * len(Base.__subclasses__()))
     for count in range(3):
         assert compiled(X).item() == count
@@ -277,12 +277,12 @@ def test_recursion_limit_that_the_program_sets_is_set_at_each_call() -> None:
         lambda: list(contextvars.copy_context().items()),
     ],
 )
-def test_what_can_be_neither_asked_again_nor_replayed_is_told_of(act: Act) -> None:
+def test_query_that_can_be_neither_repeated_nor_replayed_is_warned(act: Act) -> None:
     def program(x: Tensor) -> Tensor:
         act()
         return x + 1
 
-    empty = contextvars.Context()  # of what the test run has set, which is much to look into
+    empty = contextvars.Context()  # without the variables that the test run has set, which would take long to guard
     with pytest.warns(SharpEdgeWarning):
         empty.run(thunder.jit(program), X)
     with pytest.raises(SharpEdgeError):
@@ -365,7 +365,7 @@ def copy_of_a_copy(x: Tensor) -> Tensor:
         *(reset_in_a_copy, raise_in_a_copy, copy_of_a_copy),
     ],
 )
-def test_context_that_a_program_copies_is_eagers(program: Callable[[Tensor], Tensor]) -> None:
+def test_context_that_a_program_copies_matches_eager(program: Callable[[Tensor], Tensor]) -> None:
     compiled = thunder.jit(program, sharp_edges="error")
     for number in (1, 2, 2, 5):
         VARIABLE.set(number)
@@ -376,10 +376,10 @@ def test_context_that_a_program_copies_is_eagers(program: Callable[[Tensor], Ten
         assert found[1:] == wanted[1:]
 
 
-# ---- code in C of other packages ------------------------------------------------------------------------------------
+# ---- C code of other packages ---------------------------------------------------------------------------------------
 
 
-def test_functions_of_other_packages_are_answered_by_their_package() -> None:
+def test_functions_of_known_packages_are_classified_by_package() -> None:
     safetensors = pytest.importorskip("safetensors._safetensors_rust")
     core = pytest.importorskip("pydantic_core")
     assert answer_of_function(safetensors.serialize) is NativeReason.UNKNOWN
@@ -390,7 +390,7 @@ def test_functions_of_other_packages_are_answered_by_their_package() -> None:
 
 
 @pytest.mark.parametrize("hold", [lambda k: Holder(k), lambda k: [Holder(k)], lambda k: {"a": Holder(k)}])
-def test_attributes_that_code_in_c_of_another_package_reads_are_guarded(hold: Callable[[str], Any]) -> None:
+def test_attributes_that_c_code_of_another_package_reads_are_guarded(hold: Callable[[str], Any]) -> None:
     core = pytest.importorskip("pydantic_core")
 
     def program(held: Any, x: Tensor) -> Tensor:
@@ -401,7 +401,7 @@ def test_attributes_that_code_in_c_of_another_package_reads_are_guarded(hold: Ca
         assert torch.equal(compiled(hold(text), X), program(hold(text), X))
 
 
-def test_function_of_an_unknown_package_is_told_of() -> None:
+def test_function_of_an_unknown_package_is_warned() -> None:
     serialize = pytest.importorskip("safetensors._safetensors_rust").serialize
     with pytest.warns(SharpEdgeWarning, match="whose reads are not known: safetensors"):
         thunder.jit(lambda x: x * len(serialize({}, {})))(X)
@@ -420,14 +420,14 @@ c10d = pytest.importorskip("torch._C._distributed_c10d", reason="torch was built
 
 
 @pytest.mark.parametrize("ask", [lambda a: a.rank(), lambda a: a.size(), lambda a: getattr(a, "rank")() + a.size()])  # noqa: B009
-def test_getter_of_a_process_group_is_asked_again(ask: Callable[[Any], int]) -> None:
+def test_getter_of_a_process_group_is_called_at_each_call(ask: Callable[[Any], int]) -> None:
     compiled = thunder.jit(lambda group, x: x * ask(group), sharp_edges="error")
     for rank, size in ((0, 2), (1, 4), (3, 5)):
         group = c10d.ProcessGroup(c10d.HashStore(), rank, size)
         assert compiled(group, X).item() == ask(group)
 
 
-def test_number_of_keys_of_a_store_is_asked_again() -> None:
+def test_number_of_keys_of_a_store_is_read_at_each_call() -> None:
     store = c10d.HashStore()
     compiled = thunder.jit(lambda x: x * store.num_keys())
     for count in range(3):
@@ -443,7 +443,7 @@ def test_number_of_keys_of_a_store_is_asked_again() -> None:
         (lambda: torch._C.ScriptDict({"a": 1}), lambda held: held["a"]),
     ],
 )
-def test_method_of_a_pybind11_object_that_nothing_tells_of_warns(make: Act, read: Callable[[Any], Any]) -> None:
+def test_unknown_method_of_a_pybind11_object_warns(make: Act, read: Callable[[Any], Any]) -> None:
     compiled = thunder.jit(lambda owner, x: x * read(owner))
     with pytest.warns(SharpEdgeWarning, match="whose reads are not known"):
         compiled(make(), X)

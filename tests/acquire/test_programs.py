@@ -1,4 +1,4 @@
-"""Every small program gives under jit what it gives in eager, twice, and is traced once."""
+"""Each small program gives the same results under jit as in eager, twice, with one trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.check import check_trace
 
 
 def same(ours: Any, eager: Any) -> bool:
-    """Equal in structure, types and values."""
+    """Whether two values are equal in structure, types and values."""
     if type(ours) is not type(eager):
         return False
     if isinstance(eager, torch.Tensor):
@@ -40,20 +40,20 @@ def test_jit_equals_eager(name: str) -> None:
         check_trace(trace)
 
 
-def test_results_are_made_anew_at_each_call() -> None:
+def test_results_are_new_at_each_call() -> None:
     compiled = thunder.jit(lambda x: {"list": [x + 1]})
     first, second = compiled(X), compiled(X)
     assert first is not second
     assert first["list"] is not second["list"]
 
 
-def test_one_object_returned_twice_is_one_object() -> None:
+def test_object_returned_twice_is_the_same_object() -> None:
     function, args, _ = PROGRAMS["shared list"]
     first, second = thunder.jit(function)(*args)
     assert first is second
 
 
-def test_what_comes_in_and_goes_out_is_the_same_object() -> None:
+def test_argument_that_is_returned_is_the_same_object() -> None:
     def program(x: torch.Tensor, items: list[int]) -> Any:
         return x, items, {"items": items}
 

@@ -1,4 +1,4 @@
-"""The prologue's text reads each owner once, and tensors that passed its guards once are told from others in C."""
+"""The prologue reads each owner once, and a check in C recognizes tensors that passed its guards before."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ and weight.is_neg() is False): refuse(n, weight)
 """
 
 
-def test_it_reads_as_python_and_each_namespace_once() -> None:
+def test_prologue_is_python_and_reads_each_namespace_once() -> None:
     compiled = thunder.jit(nn.Linear(3, 4, bias=False))
     compiled(torch.ones(2, 3))
     text = re.sub(r"refuse\(\d+, ", "refuse(n, ", str(thunder.last_prologue_traces(compiled)[-1]))
@@ -69,7 +69,7 @@ def test_it_reads_as_python_and_each_namespace_once() -> None:
     assert "".join(line for line in lines if "if not (torch." not in line) == LINEAR
 
 
-def test_tensors_that_passed_are_known_until_they_differ() -> None:
+def test_tensors_that_passed_are_recognized_until_they_change() -> None:
     compiled = thunder.jit(lambda x, y: x + y)
     x, y = torch.ones(2, 3), torch.ones(2, 3)
     compiled(x, y)
@@ -95,13 +95,13 @@ CHANGES: dict[str, tuple[Callable[[], Any], str]] = {
 
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_differs_from_known_tensors_is_refused_and_told(change: str, grad: bool) -> None:
-    make, told = CHANGES[change]
+def test_tensor_that_differs_from_known_tensors_is_refused_with_a_reason(change: str, grad: bool) -> None:
+    make, message = CHANGES[change]
     with torch.set_grad_enabled(grad):
         compiled = thunder.jit(lambda x: x * 2, cache="same input")
         for _ in range(2):
             compiled(torch.ones(2, 3))
-        with pytest.raises(thunder.ThunderError, match=rf"args\[0\]: was f32\[2, 3\].*{told}"):
+        with pytest.raises(thunder.ThunderError, match=rf"args\[0\]: was f32\[2, 3\].*{message}"):
             compiled(make())
 
 
@@ -145,7 +145,7 @@ def test_a_check_in_c_that_always_holds_would_go_unnoticed(monkeypatch: pytest.M
     assert not torch.equal(compiled(torch.ones(5)), torch.ones(5) * 5)
 
 
-def test_tensors_that_are_never_known_cost_a_bounded_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrecognized_tensors_cost_a_bounded_effort(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     check = tensor_guards.new_check
     assert check is not None
@@ -159,7 +159,7 @@ def test_tensors_that_are_never_known_cost_a_bounded_effort(monkeypatch: pytest.
     assert len(made) == tensor_guards.ATTEMPTS
 
 
-def test_without_the_check_in_c_every_guard_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_check_in_c_every_guard_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensor_guards, "new_check", None)
     compiled = thunder.jit(lambda x: x * x.shape[0])
     for size in (2, 2, 5, 5):
@@ -167,7 +167,7 @@ def test_without_the_check_in_c_every_guard_is_asked(monkeypatch: pytest.MonkeyP
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (2, 2)
 
 
-def test_what_is_remembered_keeps_no_tensor_alive() -> None:
+def test_check_in_c_keeps_no_tensor_alive() -> None:
     net = nn.Linear(3, 3)
     compiled = thunder.jit(net)
     compiled(torch.ones(2, 3))
@@ -192,7 +192,7 @@ def test_names_that_the_text_uses_itself_are_free_for_the_user() -> None:
 
 
 class Counter:
-    """Counts the rows that it has seen."""
+    """Counts the rows of its inputs."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -202,7 +202,7 @@ class Counter:
         return x + 1
 
 
-def test_names_of_what_is_computed_are_the_same_in_every_process() -> None:
+def test_names_of_computed_values_are_the_same_in_every_process() -> None:
     compiled = thunder.jit(lambda counter, x: counter.add(x), symbolic={"x.size(0)": None, "counter.rows": None})
     counter = Counter()
     for rows in (3, 5):

@@ -1,4 +1,4 @@
-"""What an object is made of when it is made anew."""
+"""The attributes from which an object is rebuilt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from thunder_core.frontend.acquire.written.rebuilding import attributes_of_tenso
 from thunder_core.tracing.capture.fakes.fake import new_mode
 
 
-def test_what_pytorch_keeps_in_a_tensor_without_data_is_no_attribute_of_the_programs() -> None:
+def test_internal_attributes_of_a_fake_tensor_are_not_the_programs() -> None:
     fake = new_mode().from_tensor(torch.ones(2))
     vars(fake).update(_sizes_capsule=object(), _sym_strides_capsule_len=1, _item_memo_vc=0, label="the program's")
     assert attributes_of_tensor(fake) == {"label": "the program's"}

@@ -1,4 +1,4 @@
-"""What a program returns is of the class that eager returns."""
+"""The result of a program has the class that eager returns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from thunder_core.foundation.errors import CannotReplay
 
 
 class Pair(NamedTuple):
-    """A tuple of the user's."""
+    """A tuple subclass of the user."""
 
     low: Any
     high: Any
@@ -51,7 +51,7 @@ def test_tuples_keep_their_class(name: str) -> None:
     torch.testing.assert_close(tuple(compiled), tuple(eager), rtol=0, atol=0)
 
 
-def test_a_sparse_tensor_comes_out_as_one() -> None:
+def test_sparse_tensor_is_returned_as_a_sparse_tensor() -> None:
     x = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
     compiled = thunder.jit(lambda x: x.to_sparse() if x.dim() == 2 else x)(x)
     assert compiled.layout is torch.sparse_coo
@@ -73,24 +73,24 @@ KEPT_IN_C: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
 
 
 def counted(x: Tensor, *more: int, step: float = 1.0, **named: float) -> Iterator[Tensor]:
-    """A generator with arguments of each kind."""
+    """A generator function with arguments of each kind."""
     for number in (1, 2, *more):
         yield x * number * step + sum(named.values())
 
 
 def twice_the_same_memory() -> tuple[Any, ...]:
-    """An array and a view of it."""
+    """Return an array and a view of it."""
     found = np.zeros(3)
     return found, found[1:]
 
 
 def begun(numbers: Iterator[Tensor]) -> tuple[Any, ...]:
-    """A generator after its first item."""
+    """Advance a generator past its first item."""
     return next(numbers), numbers
 
 
 class Failure(Exception):
-    """An exception of the user's."""
+    """An exception class of the user."""
 
     def __init__(self, value: Any) -> None:
         super().__init__(value, "failed")
@@ -98,7 +98,7 @@ class Failure(Exception):
 
 
 def failure(x: Tensor) -> Failure:
-    """An exception with a cause."""
+    """Return an exception with a cause."""
     try:
         raise Failure(x * 2) from KeyError("key")
     except Failure as error:
@@ -106,7 +106,7 @@ def failure(x: Tensor) -> Failure:
 
 
 def wrapped(x: Tensor) -> Callable[..., Any]:
-    """A function under the name of another, with an attribute."""
+    """Return a function with the name of another function, and with an attribute."""
 
     @functools.wraps(counted)
     def function(y: Tensor, *, by: Tensor = x) -> Tensor:
@@ -117,7 +117,7 @@ def wrapped(x: Tensor) -> Callable[..., Any]:
 
 
 def advanced(iterator: Any) -> Any:
-    """An iterator after its first item."""
+    """Advance an iterator past its first item."""
     next(iterator)
     return iterator
 
@@ -160,7 +160,7 @@ VALUES: dict[str, Callable[[Tensor], Any]] = {
 
 
 def made_anew(program: Callable[[Tensor], Any], show: Callable[[Any], Any]) -> None:
-    """What a program gives is eager's at three calls of one trace, and nothing of one call is in the next."""
+    """Compare the results of three calls of one trace with eager; each result belongs to its own call."""
     compiled = thunder.jit(program)
     for step in range(3):
         x = torch.ones(2) + step
@@ -168,64 +168,64 @@ def made_anew(program: Callable[[Tensor], Any], show: Callable[[Any], Any]) -> N
     assert thunder.cache_misses(compiled) == 1
 
 
-def told(value: Any) -> str:
-    """A value with the classes of all that is in it."""
+def describe(value: Any) -> str:
+    """Return a value as text with the classes of its items."""
     if isinstance(value, list | tuple):
-        return f"{type(value).__name__}({', '.join(map(told, value))})"
+        return f"{type(value).__name__}({', '.join(map(describe, value))})"
     return f"{type(value).__name__}: {value!r}"
 
 
 @pytest.mark.parametrize("name", ITERATORS)
-def test_iterators_go_on_where_the_program_left_them(name: str) -> None:
-    made_anew(ITERATORS[name], lambda iterator: told(list(iterator)))
+def test_iterators_continue_where_the_program_stopped(name: str) -> None:
+    made_anew(ITERATORS[name], lambda iterator: describe(list(iterator)))
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_values_that_keep_their_state_in_c_are_made_anew(name: str) -> None:
-    made_anew(VALUES[name], told)
+def test_values_with_state_in_c_are_rebuilt_at_each_call(name: str) -> None:
+    made_anew(VALUES[name], describe)
 
 
-def test_an_exception_comes_out_with_what_it_came_from() -> None:
-    made_anew(failure, lambda error: told([type(error), error.args, vars(error), error.__cause__]))
+def test_returned_exception_has_its_cause() -> None:
+    made_anew(failure, lambda error: describe([type(error), error.args, vars(error), error.__cause__]))
 
 
-def test_a_function_comes_out_with_its_attributes() -> None:
+def test_returned_function_has_its_attributes() -> None:
     names = ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__wrapped__", "level")
-    made_anew(wrapped, lambda function: told([getattr(function, name) for name in names]))
-    made_anew(lambda x: wrapped(x)(x), told)
+    made_anew(wrapped, lambda function: describe([getattr(function, name) for name in names]))
+    made_anew(lambda x: wrapped(x)(x), describe)
 
 
 def test_partials_and_methods_hold_the_tensors_of_their_call() -> None:
-    made_anew(lambda x: partial(torch.add, x * 2, alpha=2), lambda found: told(found(torch.ones(2))))
-    made_anew(lambda x: (x * 2).sum, lambda found: told(found()))
-    made_anew(lambda x: [x * 2].pop, lambda found: told(found()))
-    made_anew(lambda x: property(lambda self: x * 2), lambda found: told(found.fget(None)))
+    made_anew(lambda x: partial(torch.add, x * 2, alpha=2), lambda found: describe(found(torch.ones(2))))
+    made_anew(lambda x: (x * 2).sum, lambda found: describe(found()))
+    made_anew(lambda x: [x * 2].pop, lambda found: describe(found()))
+    made_anew(lambda x: property(lambda self: x * 2), lambda found: describe(found.fget(None)))
 
 
-def test_a_weak_reference_is_to_what_the_call_made() -> None:
-    class Held:
-        """Something that can be referred to weakly."""
+def test_weak_reference_refers_to_the_object_of_the_call() -> None:
+    class Target:
+        """An object that supports weak references."""
 
     def program(x: Tensor) -> Any:
-        held = Held()
-        held.value = x * 2  # type: ignore[attr-defined]
-        return held, weakref.ref(held)
+        target = Target()
+        target.value = x * 2  # type: ignore[attr-defined]
+        return target, weakref.ref(target)
 
     compiled = thunder.jit(program)
     for _ in range(2):
-        held, reference = compiled(torch.ones(2))
-        assert reference() is held
+        target, reference = compiled(torch.ones(2))
+        assert reference() is target
 
 
-def test_a_coroutine_comes_out_before_it_began() -> None:
+def test_returned_coroutine_has_not_started() -> None:
     async def doubled(x: Tensor) -> Tensor:
         return x * 2
 
-    made_anew(lambda x: doubled(x + 1), lambda coroutine: told(asyncio.run(coroutine)))
+    made_anew(lambda x: doubled(x + 1), lambda coroutine: describe(asyncio.run(coroutine)))
 
 
 @pytest.mark.parametrize("name", MADE_ANEW)
-def test_containers_of_the_standard_library_are_made_anew(name: str) -> None:
+def test_containers_of_the_standard_library_are_rebuilt_at_each_call(name: str) -> None:
     x, compiled = torch.ones(2), thunder.jit(MADE_ANEW[name])
     for _ in range(2):
         found, wanted = compiled(x)[1], MADE_ANEW[name](x)[1]
@@ -234,19 +234,19 @@ def test_containers_of_the_standard_library_are_made_anew(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KEPT_IN_C)
-def test_what_keeps_its_state_in_c_is_refused(name: str) -> None:
+def test_value_with_unreadable_state_in_c_is_refused(name: str) -> None:
     with pytest.raises(CannotReplay, match=name):
         thunder.jit(KEPT_IN_C[name])(torch.ones(2))
 
 
 def ended(numbers: Iterator[Tensor]) -> Iterator[Tensor]:
-    """A generator after its last item."""
+    """Exhaust a generator."""
     assert [*numbers]
     return numbers
 
 
 class Keeping:
-    """An object that programs give a generator."""
+    """An object on which programs store a generator."""
 
     kept: Any = None
 
@@ -262,7 +262,7 @@ PROGRESS: dict[str, Callable[[Tensor, Keeping], Any]] = {
 }
 
 
-@pytest.mark.parametrize("told", PROGRESS)
-def test_how_far_a_generator_came_is_told(told: str) -> None:
-    with pytest.raises(CannotReplay, match=told):
-        thunder.jit(PROGRESS[told])(torch.ones(2), Keeping())
+@pytest.mark.parametrize("message", PROGRESS)
+def test_error_reports_the_progress_of_a_generator(message: str) -> None:
+    with pytest.raises(CannotReplay, match=message):
+        thunder.jit(PROGRESS[message])(torch.ones(2), Keeping())

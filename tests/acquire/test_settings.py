@@ -1,4 +1,4 @@
-"""Settings of the process that a program changes: as in eager PyTorch, at the first call and at each one after it."""
+"""Settings of the process that a program changes: as in eager PyTorch, at the first call and at each later call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ C: Any = torch._C
 
 
 def state() -> dict[str, Any]:
-    """What the process is set to."""
+    """Return the settings of the process."""
     getters = {
         getter for setting in SETTINGS for getter in setting.getters if getter is not C._get_fp32_precision_getter
     }
@@ -35,7 +35,7 @@ def state() -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    """Put everything back that a test sets."""
+    """Restore every setting that a test changes."""
     options = dict(vars(torch._tensor_str.PRINT_OPTS))
     restores = [setting.keep() for setting in SETTINGS]
     yield
@@ -194,8 +194,8 @@ PROGRAMS = [
 ]
 
 
-def told(program: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> list[Any]:
-    """What three calls give and print, and what they leave the process set to; the second begins as the first."""
+def outcomes_of(program: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> list[Any]:
+    """Return the results, output and settings of three calls; the second call starts with the settings of the first."""
     found = []
     for call in range(3):
         before = [setting.keep() for setting in SETTINGS]
@@ -211,7 +211,7 @@ def told(program: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> lis
 
 
 def described(result: Any) -> Any:
-    """A result with its tensors by their metadata and values."""
+    """Return a result with its tensors by metadata and values."""
     if isinstance(result, tuple):
         return tuple(map(described, result))
     if isinstance(result, Tensor):
@@ -221,19 +221,21 @@ def described(result: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore:Anomaly", "ignore:torch.set_default_tensor", "ignore:Please use", "ignore:TF32")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_each_call_is_eagers(program: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_output_and_settings_of_each_call_match_eager(
+    program: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     before = [setting.keep() for setting in SETTINGS]
     options = dict(vars(torch._tensor_str.PRINT_OPTS))
-    expected = told(program, capsys)
+    expected = outcomes_of(program, capsys)
     for restore in before:
         restore()
     vars(torch._tensor_str.PRINT_OPTS).update(options)
     compiled = thunder.jit(program)
-    assert told(compiled, capsys) == expected
-    assert thunder.cache_misses(compiled) <= 2  # the third call may begin with other settings than the first
+    assert outcomes_of(compiled, capsys) == expected
+    assert thunder.cache_misses(compiled) <= 2  # the third call may start with other settings than the first
 
 
-def test_a_setting_that_was_asked_for_is_guarded() -> None:
+def test_setting_that_the_program_reads_is_guarded() -> None:
     compiled = thunder.jit(lambda x: x + torch.get_num_threads() if torch.backends.cudnn.enabled else x)
     x, threads = torch.ones(2), torch.get_num_threads()
     assert torch.equal(compiled(x), x + threads)
@@ -261,7 +263,7 @@ def refused(x: Tensor) -> Tensor:
     return x.data_ptr() + x
 
 
-def test_a_trace_that_is_refused_leaves_the_process_as_it_was() -> None:
+def test_a_trace_that_is_refused_leaves_the_process_unchanged() -> None:
     before = state()
     with pytest.raises(ThunderError):
         thunder.jit(refused)(torch.ones(2, 2))
@@ -277,7 +279,7 @@ def failing(x: Tensor, index: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("calls_before", [0, 1])
-def test_a_call_that_fails_leaves_the_process_as_eager_does(calls_before: int) -> None:
+def test_failing_call_leaves_the_settings_of_eager(calls_before: int) -> None:
     x, place = torch.ones(2), torch.tensor([0, 1])
     restores = [setting.keep() for setting in SETTINGS]
     options = dict(vars(torch._tensor_str.PRINT_OPTS))
@@ -296,7 +298,7 @@ def test_a_call_that_fails_leaves_the_process_as_eager_does(calls_before: int) -
     assert found[0] == found[1]
 
 
-def test_gradients_are_those_of_the_settings() -> None:
+def test_gradients_follow_the_settings() -> None:
     def program(x: Tensor) -> Tensor:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
@@ -327,7 +329,7 @@ def test_attention_has_a_backward_of_the_kernel_that_was_chosen() -> None:
     assert "aten._safe_softmax" in str(thunder.last_traces(compiled)[-1])
 
 
-def test_executors_get_no_lines_that_mean_something_else() -> None:
+def test_lines_under_other_settings_are_not_claimed() -> None:
     executor = OperatorExecutor("ones")
     executor.implements(torch.ones)(lambda *sizes: torch.full(sizes, 1.0))
     compiled = thunder.jit(
@@ -338,7 +340,7 @@ def test_executors_get_no_lines_that_mean_something_else() -> None:
     assert claims_by_executor(thunder.last_traces(compiled)[-1])["ones"] == 1
 
 
-def test_a_value_behind_a_setting_that_decides_is_refused() -> None:
+def test_value_after_a_changed_default_dtype_is_refused() -> None:
     def program(x: Tensor) -> Tensor:
         torch.set_default_dtype(torch.float64)
         return torch.ones(int((x.int() * 1.5).sum()))
@@ -347,7 +349,7 @@ def test_a_value_behind_a_setting_that_decides_is_refused() -> None:
         thunder.jit(program)(torch.ones(2))
 
 
-def test_a_value_behind_any_other_setting_is_known() -> None:
+def test_value_after_a_changed_number_of_threads_is_known() -> None:
     def program(x: Tensor) -> Tensor:
         torch.set_num_threads(2)
         return torch.ones(int(x.sum()))
@@ -355,7 +357,7 @@ def test_a_value_behind_any_other_setting_is_known() -> None:
     assert thunder.jit(program)(torch.ones(2)).shape == (2,)
 
 
-def test_what_can_be_set_once_is_set_by_the_call_and_not_by_tracing() -> None:
+def test_setting_that_can_be_set_once_is_set_by_the_call_and_not_by_tracing() -> None:
     before = torch.get_num_interop_threads()
 
     def program(x: Tensor) -> Tensor:
@@ -367,7 +369,7 @@ def test_what_can_be_set_once_is_set_by_the_call_and_not_by_tracing() -> None:
     assert f"torch.set_num_interop_threads({before + 1})" in computation and f"x + {before + 1}" in computation
 
 
-def test_keeping_and_putting_back_changes_nothing() -> None:
+def test_saving_and_restoring_settings_changes_nothing() -> None:
     torch.set_float32_matmul_precision("high")
     before = state()
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""What can be neither guarded nor replayed is allowed, warned of or refused, as the user says."""
+"""Reads and effects that can be neither guarded nor replayed are allowed, warned about or refused, by policy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reads_a_file(x: Tensor) -> Tensor:
 
 
 class Hidden:
-    """An object whose comparison C reaches too deep in what it is given."""
+    """An object whose comparison runs natively, deep inside the arguments of a C function."""
 
     def __eq__(self, other: object) -> bool:
         return bool(SCALE)
@@ -87,7 +87,7 @@ EDGES: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "file": (reads_a_file, "input and output"),
     "cached tensor": (lambda x: x + makes_a_tensor(), "makes_a_tensor under functools.lru_cache makes a new object"),
 }
-# Those that are told of where sharp edges are allowed, too.
+# Sharp edges that are also reported if they are allowed.
 LOUD: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "thread": (starts_a_thread, "code in another thread"),
     "file that is written": (writes_a_file, "input and output: open"),
@@ -98,23 +98,23 @@ LOUD: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", [*EDGES, *LOUD])
-def test_each_policy(name: str) -> None:
-    program, told = {**EDGES, **LOUD}[name]
-    with pytest.raises(SharpEdgeError, match=told) as caught:
+def test_each_policy_allows_warns_or_refuses(name: str) -> None:
+    program, message = {**EDGES, **LOUD}[name]
+    with pytest.raises(SharpEdgeError, match=message) as caught:
         thunder.jit(program, sharp_edges="error")(X)
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         thunder.jit(program, sharp_edges="warn")(X)
-    of_edge = [warning for warning in warned if told in str(warning.message)]
+    of_edge = [warning for warning in warned if message in str(warning.message)]
     assert {warning.filename for warning in of_edge} == {__file__}
     with warnings.catch_warnings(record=True) as loud:
         warnings.simplefilter("always")
         compiled = thunder.jit(program)
         compiled(X)
-    assert any(told in str(warning.message) for warning in loud) == (name in LOUD)
-    assert any(told in edge.what for edge in thunder.last_program(compiled).sharp_edges)
+    assert any(message in str(warning.message) for warning in loud) == (name in LOUD)
+    assert any(message in edge.what for edge in thunder.last_program(compiled).sharp_edges)
 
 
 @pytest.mark.parametrize("read", [time.time, time.monotonic, time.perf_counter_ns])
@@ -145,7 +145,7 @@ def asks_for_the_folder(x: Tensor) -> Any:
     return x + 1, os.getcwd()  # noqa: PTH109
 
 
-def test_working_folder_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_working_folder_is_read_at_each_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     compiled = thunder.jit(asks_for_the_folder, sharp_edges="error")
     for name in ("a", "b", "a"):
         (tmp_path / name).mkdir(exist_ok=True)
@@ -153,7 +153,7 @@ def test_working_folder_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, tmp_
         assert compiled(X)[1] == str(tmp_path / name)
 
 
-def test_file_that_comes_is_noticed(tmp_path: Path) -> None:
+def test_new_file_is_noticed(tmp_path: Path) -> None:
     compiled = thunder.jit(lambda x: x * (tmp_path / "file").exists(), sharp_edges="error")
     assert not compiled(X).any()
     (tmp_path / "file").write_text("text", encoding="utf-8")
@@ -181,7 +181,7 @@ def test_variable_that_the_program_sets_is_in_the_environment_of_each_call(monke
         assert os.environ["THUNDER_TEST_SET"] == value
 
 
-# Prints each function of a module in C of the standard library.
+# Prints each function of a C module of the standard library.
 LISTING = r"""
 import importlib, os, sys, sysconfig, types, warnings
 warnings.simplefilter("ignore")
@@ -197,21 +197,21 @@ for name in sorted({*sys.builtin_module_names, *(file.partition(".")[0] for file
 """
 
 
-def test_each_module_of_c_in_the_standard_library_has_an_answer() -> None:
+def test_each_c_module_of_the_standard_library_is_listed() -> None:
     names = subprocess.run([sys.executable, "-c", LISTING], capture_output=True, text=True, check=True).stdout.split()
     assert len(set(names)) > 50
     assert sorted(set(names) - OF_MODULE.keys()) == []
 
 
-def test_what_runs_natively_is_told_where_edges_matter() -> None:
-    told = "Hidden.__eq__ ran natively"
-    with pytest.raises(SharpEdgeError, match=told):
+def test_function_that_runs_natively_is_warned_or_refused() -> None:
+    message = "Hidden.__eq__ ran natively"
+    with pytest.raises(SharpEdgeError, match=message):
         thunder.jit(compares, sharp_edges="error")(X)
-    with pytest.warns(SharpEdgeWarning, match=told):
+    with pytest.warns(SharpEdgeWarning, match=message):
         thunder.jit(compares, sharp_edges="warn")(X)
 
 
-def test_a_plain_program_has_none() -> None:
+def test_plain_program_has_no_sharp_edge() -> None:
     compiled = thunder.jit(lambda x: torch.nn.functional.gelu(x) * SCALE + TABLE["n"], sharp_edges="error")
     compiled(X)
     assert thunder.last_program(compiled).sharp_edges == ()
@@ -225,7 +225,7 @@ def test_environment_variables_are_guarded(monkeypatch: pytest.MonkeyPatch) -> N
     assert torch.equal(compiled(X), X * 5)
 
 
-def test_printing_is_done_at_each_call(capsys: pytest.CaptureFixture[str]) -> None:
+def test_program_prints_at_each_call(capsys: pytest.CaptureFixture[str]) -> None:
     def program(x: Tensor) -> Tensor:
         print("shape", tuple(x.shape), sep=": ")
         print(x + 1)
@@ -249,12 +249,12 @@ def test_functional_jit_lists_every_read_with_its_line() -> None:
     with pytest.raises(SharpEdgeError) as caught:
         functional.jit(program)(X)
     message = str(caught.value)
-    for told in ("SCALE", "TABLE['n']", "closure local of program", f"{Path(__file__).name}:"):
-        assert told in message, told
+    for text in ("SCALE", "TABLE['n']", "closure local of program", f"{Path(__file__).name}:"):
+        assert text in message, text
     assert functional.jit(lambda x, n: torch.relu(x) * n)(X, 2).tolist() == [2.0, 2.0]
 
 
-def test_functional_jit_binds_constants_where_it_is_allowed_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functional_jit_binds_constants_if_sharp_edges_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = functional.jit(lambda x, n: x * SCALE * n, sharp_edges="allow")
     assert torch.equal(compiled(X, 1), X * 3)
     monkeypatch.setitem(globals(), "SCALE", 100.0)

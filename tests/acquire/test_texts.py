@@ -1,4 +1,4 @@
-"""Texts that a program makes of tensors: eager's at each call, and guarded where the program looks at them alone."""
+"""Texts that a program makes of tensors match eager at each call, and are guarded only if the program reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.foundation.errors import DataDependent
 
 
 def written_later(x: Tensor) -> Any:
-    """A text of a tensor that is written to behind it."""
+    """Make a text of a tensor that is written to later."""
     y = x.clone()
     text = f"{y}"
     y.add_(1)
@@ -28,14 +28,14 @@ def written_later(x: Tensor) -> Any:
 
 
 def added(x: Tensor) -> str:
-    """A text that grows."""
+    """Extend a text."""
     text = "sum "
     text += f"{x.sum()}"
     return text + " of " + str(x)
 
 
 def raised(x: Tensor) -> Any:
-    """The arguments of an error that is caught."""
+    """Return the arguments of an error that is caught."""
     try:
         raise ValueError(f"not {x}")
     except ValueError as error:
@@ -43,14 +43,14 @@ def raised(x: Tensor) -> Any:
 
 
 def in_lists(x: Tensor) -> list[str]:
-    """Texts in lists that are joined."""
+    """Join texts in lists."""
     first, second = [f"{x}"], [str(x.sum())]
     first.append(str(x.dtype))
     return first + second
 
 
 def in_closure(x: Tensor) -> Any:
-    """A function that has a text."""
+    """Return a function whose closure has a text."""
     text = f"{x}"
 
     def inner() -> str:
@@ -60,13 +60,13 @@ def in_closure(x: Tensor) -> Any:
 
 
 def printed_otherwise(x: Tensor) -> str:
-    """A text that was made by other settings than those of the process."""
+    """Make a text under print settings that differ from those of the process."""
     with torch._tensor_str.printoptions(precision=2):
         return f"{x / 3}"
 
 
 def printed_otherwise_later(x: Tensor) -> str:
-    """A text that was made before the settings are others."""
+    """Make a text before the print settings change."""
     text = f"{x / 3}"
     torch.set_printoptions(precision=2)
     torch.set_printoptions(precision=4)
@@ -94,19 +94,19 @@ class Pair(NamedTuple):
 
 
 def executed(x: Tensor) -> Any:
-    """A text that is run as code."""
+    """Run a text as code."""
     names: dict[str, Any] = {}
     exec(f"y = {x.sum()}", names)
     return names["y"], eval(compile(f"{x.sum()} + 1", "<text>", "eval"))
 
 
 def warned(x: Tensor) -> list[Any]:
-    """The texts of warnings that somebody keeps."""
-    with warnings.catch_warnings(record=True) as told:
+    """Return the messages of recorded warnings."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.warn(f"{x}", stacklevel=1)
         warnings.warn(UserWarning(f"of {x}"), stacklevel=1)
-    return [str(one.message) for one in told]
+    return [str(warning.message) for warning in caught]
 
 
 UNREAD: dict[str, Callable[[Tensor], Any]] = {
@@ -127,7 +127,7 @@ UNREAD: dict[str, Callable[[Tensor], Any]] = {
     "in a closure": in_closure,
     "kept in a list": in_lists,
     "complex": lambda x: f"{torch.complex(x, x).sum():.1f}",
-    "items of others": lambda x: [",".join(one) for one in ({"a": f"{x}"}.values(), deque([f"{x}"]), iter([str(x)]))],
+    "items of others": lambda x: [",".join(item) for item in ({"a": f"{x}"}.values(), deque([f"{x}"]), iter([str(x)]))],
     "boolean": lambda x: f"{(x > 1).all()}",
 }
 READ: dict[str, Callable[[Tensor], Any]] = {
@@ -159,7 +159,7 @@ READ: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", [*UNREAD, *READ])
-def test_they_are_eagers_and_guarded_where_they_are_read(name: str) -> None:
+def test_texts_match_eager_and_are_guarded_if_they_are_read(name: str) -> None:
     program = UNREAD.get(name) or READ[name]
     compiled = thunder.jit(program, executors=("torch",))
     for step in (1, 2, 1, 2):
@@ -169,12 +169,12 @@ def test_they_are_eagers_and_guarded_where_they_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["compared", "a key", "a method"])
-def test_those_that_are_read_are_refused_where_values_may_not_be_asked_for(name: str) -> None:
+def test_text_that_is_read_is_refused_if_values_are_refused(name: str) -> None:
     with pytest.raises(DataDependent):
         thunder.jit(READ[name], data_dependent="error")(torch.ones(2))
 
 
-def test_one_that_nobody_gets_leaves_nothing_in_the_program() -> None:
+def test_unused_text_leaves_no_line_in_the_program() -> None:
     def program(x: Tensor) -> Tensor:
         text = f"a line that is not printed: {x.sum()} of {x}"
         if len(x) > 5:
@@ -189,7 +189,7 @@ def test_one_that_nobody_gets_leaves_nothing_in_the_program() -> None:
         compiled(torch.ones(6))
 
 
-def test_those_that_are_printed_and_kept_are_those_of_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_and_stored_texts_have_the_values_of_the_call(capsys: pytest.CaptureFixture[str]) -> None:
     class Box:
         text = ""
 
@@ -208,7 +208,7 @@ def test_those_that_are_printed_and_kept_are_those_of_the_call(capsys: pytest.Ca
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_specification_that_no_number_takes_is_refused_as_in_eager() -> None:
+def test_invalid_format_specification_is_refused_as_in_eager() -> None:
     with pytest.raises(ValueError, match="Unknown format code 'd'"):
         thunder.jit(lambda x: f"{x.sum():d}")(torch.ones(2))
     with pytest.raises(TypeError, match="unsupported format string"):
@@ -222,12 +222,12 @@ def test_a_size_in_a_text_stays_symbolic() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_template_with_both_kinds_of_places_is_refused_as_in_eager() -> None:
+def test_template_with_numbered_and_automatic_fields_is_refused_as_in_eager() -> None:
     with pytest.raises(ValueError, match="cannot switch from automatic field numbering"):
         thunder.jit(lambda x: "{} {0}".format(x))(torch.ones(2))  # noqa: F525
 
 
-def test_lines_that_are_written_are_those_of_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+def test_written_lines_have_the_values_of_the_call(capsys: pytest.CaptureFixture[str]) -> None:
     def program(x: Tensor) -> Tensor:
         sys.stdout.writelines([f"{x.sum()}\n", "a\n"])
         return x

@@ -1,4 +1,4 @@
-"""Whole training steps on a GPU: the engine runs backward in this thread while tracing, and results are eager's."""
+"""Whole training steps on a GPU: the backward runs in the tracing thread during tracing, and results match eager."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) ->
     ("kind", "options"),
     [("SGD", {"momentum": 0.9}), ("Adam", {}), ("AdamW", {"fused": True}), ("AdamW", {"capturable": True})],
 )
-def test_optimizers_do_to_the_bit_what_eager_does(kind: str, options: dict[str, Any]) -> None:
+def test_optimizers_match_eager_bit_by_bit(kind: str, options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     models = [nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 8)).cuda()]
     models.append(copy.deepcopy(models[0]))
@@ -39,7 +39,7 @@ def test_optimizers_do_to_the_bit_what_eager_does(kind: str, options: dict[str, 
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_a_fused_optimizer_leaves_out_steps_that_overflow() -> None:
+def test_fused_optimizer_skips_steps_that_overflow() -> None:
     def scaled(model: nn.Module, optimizer: Any, scaler: torch.amp.GradScaler, x: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad()
         with torch.autocast("cuda", dtype=torch.float16):

@@ -1,4 +1,4 @@
-"""Weak references, proxies, mappings and sets: read, guarded and written to as CPython's own do."""
+"""Weak references, proxies, mappings and sets are read, guarded and written to as in CPython."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Scene = tuple[Callable[[Tensor, Any], Any], Callable[[Any], Any]]
 
 
 class Level:
-    """An object that programs reach by weak ways."""
+    """An object that programs reach through weak references."""
 
     def __init__(self, height: float = 2.0) -> None:
         self.height = height
 
     @property
     def above(self) -> Level:
-        """Another one, made at each read."""
+        """Return a new level at each read."""
         return Level(self.height + 1)
 
     def doubled(self) -> float:
@@ -54,7 +54,7 @@ class Level:
 
 
 class World:
-    """Two objects that live on, and what leads to them weakly."""
+    """Two objects that stay alive, and weak references to them."""
 
     def __init__(self) -> None:
         self.one, self.other = Level(2.0), Level(3.0)
@@ -120,7 +120,7 @@ READS: dict[str, Scene] = {
 
 
 @pytest.mark.parametrize("name", READS)
-def test_what_changes_is_noticed(name: str) -> None:
+def test_changed_object_of_a_weak_reference_is_noticed(name: str) -> None:
     program, change = READS[name]
     world = World()
     compiled = thunder.jit(lambda x: program(x, world))
@@ -133,7 +133,7 @@ def test_what_changes_is_noticed(name: str) -> None:
     assert torch.equal(compiled(X), program(X, world))
 
 
-def test_an_argument_is_a_key_like_another() -> None:
+def test_argument_can_be_a_weak_key() -> None:
     world = World()
     compiled = thunder.jit(lambda x, world, level: x * world.by_key[level])
     add_other(world)
@@ -176,11 +176,11 @@ def set_by_proxy(x: Tensor, world: World, level: Level) -> Tensor:
 
 
 def seen(world: World) -> list[Any]:
-    """What a world holds, with its objects by their numbers."""
+    """Return the contents of a world, with its objects by number."""
     names = {id(world.one): "one", id(world.other): "other"}
     by_key = {names.get(id(key), "?"): value for key, value in world.by_key.items()}
     by_name = {key: names.get(id(value), "?") for key, value in world.by_name.items()}
-    members = sorted(names.get(id(one), "?") for one in world.members)
+    members = sorted(names.get(id(member), "?") for member in world.members)
     return [repr(part) for part in (by_key, by_name, members, vars(world.one))]
 
 
@@ -196,17 +196,17 @@ def test_writes_are_replayed(program: Callable[..., Tensor]) -> None:
 
 
 @pytest.mark.parametrize("program", [kept_by_name, kept_as_member, counted])
-def test_what_is_kept_weakly_goes(program: Callable[..., Tensor]) -> None:
+def test_object_that_is_only_held_weakly_is_freed(program: Callable[..., Tensor]) -> None:
     compiled, world = thunder.jit(program), World()
     for _ in range(2):
         level = Level(5.0)
         compiled(X, world, level)
-        held = [len(world.by_key), len(world.by_name), len(world.members)]
+        lengths = [len(world.by_key), len(world.by_name), len(world.members)]
         del level
-        assert [len(world.by_key), len(world.by_name), len(world.members)] != held
+        assert [len(world.by_key), len(world.by_name), len(world.members)] != lengths
 
 
-def test_a_tensor_that_is_made_is_kept_weakly() -> None:
+def test_new_tensor_is_held_weakly() -> None:
     names: Any = weakref.WeakValueDictionary()
 
     def program(x: Tensor) -> Tensor:
@@ -221,7 +221,7 @@ def test_a_tensor_that_is_made_is_kept_weakly() -> None:
         assert not names
 
 
-def test_mappings_that_the_program_makes_are_made_anew() -> None:
+def test_weak_mappings_that_the_program_makes_are_new_at_each_call() -> None:
     def program(x: Tensor, level: Level) -> Any:
         by_key = weakref.WeakKeyDictionary({level: x + 1})
         return by_key, weakref.WeakValueDictionary(a=level), weakref.ref(level, lambda _: by_key.clear())

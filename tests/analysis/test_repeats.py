@@ -1,4 +1,4 @@
-"""Repeats of a sequence: found wherever they are, never where there are none, and always covering equal keys."""
+"""Repeats of a sequence are found wherever they occur, and always cover equal keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.hypothesis
     [
         ("", []),
         ("abcdefgh", []),
-        ("abcabcabc", []),  # too short to be worth a function
+        ("abcabcabc", []),  # too short for a shared function
         ("xabcdabcdabcdy", [Repeat(1, 4, 3)]),
         ("xabcdabcdaby", [Repeat(1, 4, 2, 2)]),
         ("abcdeabcdeXpqrspqrs", [Repeat(0, 5, 2), Repeat(11, 4, 2)]),
@@ -41,7 +41,7 @@ def test_a_repeat_between_other_keys_is_covered(before, period, count, after):
 
 
 @given(st.lists(st.integers(0, 3), max_size=60))
-def test_what_is_found_repeats_and_does_not_overlap(keys):
+def test_found_repeats_have_equal_keys_and_do_not_overlap(keys):
     end = 0
     for repeat in find_repeats(keys):
         assert repeat.start >= end
@@ -51,7 +51,7 @@ def test_what_is_found_repeats_and_does_not_overlap(keys):
         assert repeat.count >= 2
 
 
-def test_a_shift_past_the_slack_loses_a_period():
+def test_shift_beyond_the_slack_loses_a_period():
     repeat = Repeat(10, 5, 3, slack=2)
     assert repeat.shifted(2) == Repeat(12, 5, 3, 0)
     assert repeat.shifted(3) == Repeat(13, 5, 2, 4)

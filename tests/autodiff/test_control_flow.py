@@ -1,4 +1,4 @@
-"""Derivatives of `torch.cond`, which are branches of their own, beside eager PyTorch."""
+"""Derivatives of `torch.cond`, whose backward is also a branch, compared with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 import thunder_core as thunder
 
-# Eager PyTorch compiles what these operators are given.
+# Eager PyTorch compiles the functions that are passed to these operators.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
 X = torch.tensor([[1.0, 2.0, 3.0], [0.5, -1.0, 2.0]])
@@ -86,7 +86,7 @@ CALLS = [*((program, "constant values") for program in PROGRAMS), (views, "symbo
 
 
 @pytest.mark.parametrize(("program", "cache"), CALLS)
-def test_gradients_of_each_branch_are_eagers(program: Callable[[Tensor], Tensor], cache: Any) -> None:
+def test_gradients_of_each_branch_match_eager(program: Callable[[Tensor], Tensor], cache: Any) -> None:
     compiled = thunder.jit(program, cache=cache)
     for values in (X, -X, X / 2):
         torch.testing.assert_close(gradients(compiled, values), gradients(program, values))
@@ -95,7 +95,7 @@ def test_gradients_of_each_branch_are_eagers(program: Callable[[Tensor], Tensor]
 
 
 def test_results_that_are_integers_or_detached_have_no_gradients() -> None:
-    compiled = thunder.jit(several_results)  # eager PyTorch fails on integers that a branch returns
+    compiled = thunder.jit(several_results)  # eager PyTorch fails if a branch returns integers
     branches = (
         (X, lambda x: (x @ W).sum() * (x > 0).sum() + (x.detach() * 2).prod()),
         (-X, lambda x: (x @ W).exp().sum() * (x < 0).sum() + (x * 3).prod()),
@@ -113,8 +113,8 @@ def test_the_backward_is_a_branch_on_the_same_predicate() -> None:
         next(bsym for bsym in trace.bound_symbols if bsym.symbol.short_name == "cond") for trace in (forward, backward)
     )
     assert after.args[0].name == before.args[0].name
-    assert [one.name for one in after.functions] == [f"{one.name}_backward" for one in before.functions]
-    assert len(after.args[3]) == 1  # the gradient of the result: no operand is read
+    assert [item.name for item in after.functions] == [f"{entry.name}_backward" for entry in before.functions]
+    assert len(after.args[3]) == 1  # only the gradient of the result is an input: the backward reads no operand
 
 
 def test_sizes_are_symbols_in_the_backward() -> None:
@@ -138,7 +138,7 @@ def test_an_artifact_has_the_backward(tmp_path: Path) -> None:
         torch.testing.assert_close(gradients(loaded, values), gradients(nested, values))
 
 
-def test_gradients_of_gradients_are_eagers() -> None:
+def test_gradients_of_gradients_match_eager() -> None:
     def second(run: Callable[[Tensor], Tensor]) -> Tensor:
         x = X.clone().requires_grad_()
         (first,) = torch.autograd.grad(run(x).sum(), [x], create_graph=True)
@@ -149,7 +149,7 @@ def test_gradients_of_gradients_are_eagers() -> None:
     torch.testing.assert_close(second(compiled), second(plain))
 
 
-def test_autograd_records_a_branch_that_draws_random_numbers() -> None:
+def test_autograd_records_a_branch_with_random_numbers() -> None:
     def program(x: Tensor) -> Tensor:
         result: Tensor = torch.cond(x.sum() > 0, lambda x: torch.dropout(x, 0.5, True), lambda x: x * 2, (x,))
         return result
@@ -158,12 +158,12 @@ def test_autograd_records_a_branch_that_draws_random_numbers() -> None:
     x = torch.ones(64, requires_grad=True)
     result = compiled(x)
     (gradient,) = torch.autograd.grad(result.sum(), [x])
-    torch.testing.assert_close(gradient, result.detach())  # with the same mask
+    torch.testing.assert_close(gradient, result.detach())  # with the same dropout mask
     assert 0 < (gradient == 0).sum() < 64
     assert "draws random numbers" in thunder.last_backward_reason(compiled)
 
 
-def test_under_autocast_gradients_are_those_of_the_branch_that_was_taken() -> None:
+def test_gradients_under_autocast_come_from_the_taken_branch() -> None:
     compiled = thunder.jit(lambda x: torch.cond(x.sum() > 0, lambda x: x @ W, lambda x: x @ W * 2, (x,)).float())
     for values, scale in ((X, 1), (-X, 2)):
         with torch.autocast("cpu", torch.bfloat16):

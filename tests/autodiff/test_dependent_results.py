@@ -1,4 +1,4 @@
-"""Results of a program that are computed from others: each gradient between them is eager's."""
+"""Results of a program that are computed from other results: each gradient between two results matches eager."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXECUTORS = [("torch",), ("inductor", "torch")]
 
 
 def assert_same(run: Callable[[Compile], Any], executors: tuple[str, ...] = ("torch",)) -> None:
-    """Compare what a run gives with `thunder.jit` and in eager PyTorch."""
+    """Compare the results of a run with `thunder.jit` and in eager PyTorch."""
     wanted = tree_leaves(run(lambda subject: subject))
     found = tree_leaves(run(lambda subject: thunder.jit(subject, executors=executors)))
     assert wanted
@@ -58,7 +58,7 @@ def chain(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("executors", EXECUTORS)
-def test_the_gradient_of_a_result_with_respect_to_another_is_eagers(executors: tuple[str, ...]) -> None:
+def test_the_gradient_of_a_result_with_respect_to_another_matches_eager(executors: tuple[str, ...]) -> None:
     def run(compile_: Compile) -> Any:
         called, x = compile_(scores_and_loss), leaf()
         scores, loss = called(x)
@@ -71,7 +71,7 @@ def test_the_gradient_of_a_result_with_respect_to_another_is_eagers(executors: t
 
 
 @pytest.mark.parametrize("executors", EXECUTORS)
-def test_gradients_along_a_chain_of_results_are_eagers(executors: tuple[str, ...]) -> None:
+def test_gradients_along_a_chain_of_results_match_eager(executors: tuple[str, ...]) -> None:
     def run(compile_: Compile) -> Any:
         x, weight, found = leaf(4), leaf(4), []
         first, second, total, view = compile_(chain)(x, weight)
@@ -89,7 +89,7 @@ def test_gradients_along_a_chain_of_results_are_eagers(executors: tuple[str, ...
 
 
 @pytest.mark.parametrize("executors", EXECUTORS)
-def test_hooks_and_retain_grad_of_a_result_see_all_of_its_gradient(executors: tuple[str, ...]) -> None:
+def test_hooks_and_retain_grad_of_a_result_see_its_whole_gradient(executors: tuple[str, ...]) -> None:
     def run(compile_: Compile) -> Any:
         x, weight, met = leaf(4), leaf(4), []
         first, second, total, view = compile_(chain)(x, weight)
@@ -105,7 +105,7 @@ def test_hooks_and_retain_grad_of_a_result_see_all_of_its_gradient(executors: tu
 
 
 @pytest.mark.parametrize("look", [torch.Tensor.retain_grad, lambda tensor: tensor.register_hook(lambda g: g * 2)])
-def test_a_result_that_was_dropped_still_has_its_hook(look: Callable[[Tensor], Any]) -> None:
+def test_hook_of_a_dropped_result_is_called(look: Callable[[Tensor], Any]) -> None:
     def run(compile_: Compile) -> Any:
         x = leaf()
         scores, loss = compile_(scores_and_loss)(x)
@@ -119,7 +119,7 @@ def test_a_result_that_was_dropped_still_has_its_hook(look: Callable[[Tensor], A
 
 
 def test_views_that_a_loss_is_computed_from_have_gradients() -> None:
-    """A causal language model returns its loss and logits, which are a view of what the last layer gives."""
+    """A causal language model returns its loss and logits, which are a view of the last layer's output."""
 
     def run(compile_: Compile) -> Any:
         torch.manual_seed(0)
@@ -145,7 +145,7 @@ def test_views_that_a_loss_is_computed_from_have_gradients() -> None:
 
 
 def test_an_activation_that_a_forward_hook_kept_has_gradients() -> None:
-    """Methods of captum that attribute an output to the neurons of a layer ask for these."""
+    """Captum's methods for the neurons of a layer need these gradients."""
 
     def run(compile_: Compile) -> Any:
         torch.manual_seed(0)
@@ -160,7 +160,7 @@ def test_an_activation_that_a_forward_hook_kept_has_gradients() -> None:
     assert_same(run)
 
 
-def test_the_second_derivative_with_respect_to_a_result_is_eagers() -> None:
+def test_the_second_derivative_with_respect_to_a_result_matches_eager() -> None:
     def run(compile_: Compile) -> Any:
         def program(x: Tensor) -> tuple[Tensor, Tensor]:
             powers = x**2
@@ -175,7 +175,7 @@ def test_the_second_derivative_with_respect_to_a_result_is_eagers() -> None:
     assert_same(run)
 
 
-def test_many_gradients_at_once_are_eagers() -> None:
+def test_many_gradients_at_once_match_eager() -> None:
     def run(compile_: Compile) -> Any:
         def program(x: Tensor) -> tuple[Tensor, Tensor]:
             powers = x**2
@@ -187,7 +187,7 @@ def test_many_gradients_at_once_are_eagers() -> None:
     assert_same(run)
 
 
-def test_random_numbers_are_those_of_the_call() -> None:
+def test_backward_uses_the_random_numbers_of_the_call() -> None:
     def run(compile_: Compile) -> Any:
         def program(x: Tensor) -> tuple[Tensor, Tensor]:
             dropped = functional.dropout(x * 2, 0.5)
@@ -226,7 +226,7 @@ def test_results_that_are_not_computed_from_each_other_stay_unconnected() -> Non
             return powers, x.sin().sum(), powers.detach().sum() * x.sum()
 
         powers, *others = compile_(program)(leaf())
-        found = [torch.autograd.grad(one, powers, allow_unused=True, retain_graph=True) for one in others]
+        found = [torch.autograd.grad(item, powers, allow_unused=True, retain_graph=True) for item in others]
         return [gradient is None for (gradient,) in found], [
             error_of(lambda one=one: torch.autograd.grad(one, powers, retain_graph=True)) for one in others
         ]
@@ -244,7 +244,7 @@ def test_a_graph_that_was_freed_is_refused_as_in_eager() -> None:
 
 
 @pytest.mark.parametrize("wanted", [None, "sources", "leaf"])
-def test_nothing_is_kept_alive_when_all_results_are_dropped(wanted: str | None) -> None:
+def test_dropped_results_keep_nothing_alive(wanted: str | None) -> None:
     compiled = thunder.jit(chain)
 
     def use() -> list[weakref.ref[Any]]:
@@ -255,7 +255,7 @@ def test_nothing_is_kept_alive_when_all_results_are_dropped(wanted: str | None) 
             (total + view.sum()).backward()
         else:
             torch.autograd.grad(total, [first, second] if wanted == "sources" else [x])
-        return [weakref.ref(one) for one in (first, second, total, view, first.grad_fn)]
+        return [weakref.ref(item) for item in (first, second, total, view, first.grad_fn)]
 
     use()
     gc.disable()
@@ -307,7 +307,7 @@ def test_a_hook_at_a_view_between_the_program_and_a_result_is_refused() -> None:
         total.backward()
 
 
-def test_a_node_of_cpp_tells_of_its_hooks() -> None:
+def test_hooks_of_a_cpp_node_are_visible() -> None:
     for make in (Tensor.t, lambda x: x.view(-1), lambda x: x[0], lambda x: x.expand(2, 2, 2), torch.sin):
         first, second = (make(torch.ones(2, 2, requires_grad=True)).grad_fn for _ in range(2))
         assert not has_hooks(first)

@@ -1,4 +1,4 @@
-"""The trial that asks eager PyTorch whether it refuses a write leaves the process as it was."""
+"""The trial whether eager PyTorch refuses a write leaves the state of the process unchanged."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from torch import Tensor
 import thunder_core as thunder
 
 
-def test_a_trial_that_fails_between_two_settings_puts_them_back() -> None:
+def test_failed_trial_restores_the_settings() -> None:
     def program(x: Tensor) -> Tensor:
         y = x * 2
         y[:, 0] = x[0]
         with torch.backends.cudnn.flags(enabled=False):
-            chosen = y.masked_select(y > 0)  # which does not run on tensors without data
+            chosen = y.masked_select(y > 0)  # which does not run on fake tensors
         return chosen.sum() + y.sum()
 
     before = torch.backends.cudnn.enabled
@@ -25,7 +25,7 @@ def test_a_trial_that_fails_between_two_settings_puts_them_back() -> None:
     torch.testing.assert_close(ours, eager)
 
 
-def test_a_trial_leaves_the_generator_alone() -> None:
+def test_trial_does_not_change_the_generator() -> None:
     def program(x: Tensor) -> tuple[Tensor, Tensor]:
         drawn = torch.rand(3)
         torch.manual_seed(3)

@@ -1,4 +1,4 @@
-"""A gradient that a program computes with `create_graph=True`, differentiated by a backward pass behind the program."""
+"""A gradient that a program computes with `create_graph=True`, differentiated by a backward pass after the program."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def gradient(function: Callable[[torch.Tensor], torch.Tensor], seed: int) -> tor
 
 
 @pytest.mark.parametrize("name", [*SAVE_RESULTS, *CUTS])
-def test_a_backward_behind_the_program_gives_eagers_second_derivative(name: str) -> None:
+def test_backward_after_the_program_gives_the_second_derivative_of_eager(name: str) -> None:
     function = penalty((SAVE_RESULTS | CUTS)[name])
     compiled = thunder.jit(function, executors=("torch",))
     for seed in range(2):
@@ -60,7 +60,7 @@ def test_a_backward_behind_the_program_gives_eagers_second_derivative(name: str)
 
 
 @pytest.mark.parametrize("name", ["tanh", "exp", "softmax", "sqrt"])
-def test_a_third_derivative_is_eagers(name: str) -> None:
+def test_a_third_derivative_matches_eager(name: str) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return penalty(lambda y: penalty(SAVE_RESULTS[name])(y) * y)(x)
 

@@ -1,4 +1,4 @@
-"""Tensors that inference mode made as inputs of programs that are differentiated."""
+"""Tensors created in inference mode as inputs of programs that are differentiated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recompute units: what updates running statistics, seen by its schema or not, is never computed a second time."""
+"""Recompute units: operations that update running statistics, visibly in their schema or not, are never recomputed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def unit_of(operator: torch._ops.OpOverload) -> Unit:
 
 
 @pytest.mark.parametrize("name", UPDATES_STATISTICS)
-def test_what_updates_statistics_unseen_is_not_recomputed(name: str) -> None:
+def test_operation_with_hidden_updates_of_statistics_is_not_recomputed(name: str) -> None:
     assert unit_of(getattr(torch.ops.aten, name.removeprefix("aten::")).default).not_recomputable
 
 
-def test_what_only_computes_is_recomputed() -> None:
+def test_operation_without_updates_is_recomputed() -> None:
     assert not unit_of(torch.ops.aten.native_layer_norm.default).not_recomputable

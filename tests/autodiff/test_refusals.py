@@ -1,4 +1,4 @@
-"""Where eager PyTorch's backward notices that what it saved was written to, so does the compiled program's."""
+"""A compiled program's backward raises whenever eager PyTorch's backward detects a write to a saved tensor."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def view_in_a_list(w: Tensor, x: Tensor, y: Tensor) -> Tensor | None:
 
 
 @pytest.mark.parametrize("program", [written_by_another_name, written_in_a_list, inner_backward, view_in_a_list])
-def test_what_was_saved_is_not_written_to(program: Callable[..., Tensor]) -> None:
+def test_write_to_a_saved_tensor_is_refused(program: Callable[..., Tensor]) -> None:
     for call in (program, thunder.jit(program)):
         x = torch.full((3,), 2.0)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             call(torch.ones(3, requires_grad=True), x, x.view(-1)).backward()
 
 
-def test_a_write_before_anything_is_saved_is_none() -> None:
+def test_write_before_a_tensor_is_saved_is_allowed() -> None:
     def program(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
         torch._foreach_add_([y], 1)
         return (w * x).sum()
@@ -61,7 +61,7 @@ def test_a_write_before_anything_is_saved_is_none() -> None:
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_derivative_within_a_program_is_told_of_other_names(before: bool) -> None:
+def test_derivative_within_a_program_detects_writes_through_aliases(before: bool) -> None:
     def program(w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         y = x.view(-1)
 
@@ -114,7 +114,7 @@ def data_where_autograd_is_off(w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     "program",
     [data_of_the_base, data_under_autocast, data_that_the_backward_reads, data_where_autograd_is_off],
 )
-def test_writes_to_data_are_not_noticed(
+def test_writes_to_data_are_not_detected(
     program: Callable[..., tuple[Tensor, Tensor]], transforms: tuple[Functionalize, ...]
 ) -> None:
     outcomes = []

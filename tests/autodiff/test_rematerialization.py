@@ -1,4 +1,4 @@
-"""What is saved and what is computed once more: within a budget, and never what has changed since."""
+"""Saved and recomputed tensors: within a memory budget, and never recomputed from values that have changed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def step(program):
 
 @pytest.fixture(scope="module", params=[("torch",), ("inductor", "torch")], ids="+".join)
 def programs(request):
-    """The program by its budgets, each after a step."""
+    """Return the program by budget, each after a step."""
     found = {
         budget: thunder.jit(layers, executors=request.param, memory_budget=budget)
         for budget in (1.0, 0.6, 0.3, 0.0, 300_000)
@@ -48,14 +48,14 @@ def programs(request):
     return found
 
 
-def test_gradients_are_the_same_whatever_the_budget(programs):
+def test_gradients_are_equal_for_all_budgets(programs):
     expected = step(layers)
     for program in programs.values():
         torch.testing.assert_close(step(program), expected, rtol=1e-3, atol=1e-5)
         assert last_program(program).recorded == ""
 
 
-def test_what_is_saved_is_within_the_budget(programs):
+def test_saved_tensors_are_within_the_budget(programs):
     saved = {budget: thunder.examine_memory(program).saved for budget, program in programs.items()}
     slack = 4 * 5056 * COUNT  # states of the random number generator are saved too
     assert saved[0.6] <= 0.6 * saved[1.0] + slack
@@ -63,7 +63,7 @@ def test_what_is_saved_is_within_the_budget(programs):
     assert saved[1.0] > saved[0.6] > saved[0.3] >= saved[0.0] > 0
 
 
-def test_a_smaller_budget_takes_less_memory_and_the_account_knows(programs):
+def test_smaller_budget_takes_less_memory_as_estimated(programs):
     measured = {budget: peak_allocated(lambda one=one: step(one)) for budget, one in programs.items()}
     assert max(measured[0.6], measured[0.3]) < 0.75 * measured[1.0]
     for budget, program in programs.items():
@@ -71,7 +71,7 @@ def test_a_smaller_budget_takes_less_memory_and_the_account_knows(programs):
         assert thunder.examine_memory(program).own + given_here == pytest.approx(measured[budget], rel=0.1)
 
 
-def test_matrix_products_are_computed_again_at_no_budget_at_all(programs):
+def test_matrix_products_are_recomputed_with_a_budget_of_zero(programs):
     def products(program):
         lines = thunder.last_backward_traces(program)[0].at_level("aten")
         return sum(line.symbol.short_name == "default" and ".mm." in line.symbol.name for line in lines)
@@ -79,7 +79,7 @@ def test_matrix_products_are_computed_again_at_no_budget_at_all(programs):
     assert products(programs[0.0]) >= products(programs[1.0]) + COUNT
 
 
-def test_a_computation_without_repeats_is_cut_evenly():
+def test_computation_without_repeats_is_divided_evenly():
     def program(x):
         for number in range(1, 30):
             x = getattr(torch, ("sin", "cos", "tanh", "exp", "sigmoid")[number * number % 5])(x)
@@ -88,13 +88,13 @@ def test_a_computation_without_repeats_is_cut_evenly():
     x = torch.linspace(0, 1, 4096, requires_grad=True)
     usual, tight = thunder.jit(program), thunder.jit(program, memory_budget=0.0)
     (expected,) = torch.autograd.grad(program(x), x)
-    for one in (usual, tight):
-        torch.testing.assert_close(torch.autograd.grad(one(x), x), (expected,))
+    for item in (usual, tight):
+        torch.testing.assert_close(torch.autograd.grad(item(x), x), (expected,))
     assert thunder.examine_memory(tight).own < 0.6 * thunder.examine_memory(usual).own
 
 
 @pytest.mark.parametrize("budget", [-0.1, 1.5, float("nan"), True, None, "half", -5])
-def test_other_budgets_are_refused(budget):
+def test_invalid_budgets_are_refused(budget):
     with pytest.raises(BadOption, match="memory_budget"):
         thunder.jit(layers, memory_budget=budget)
 
@@ -109,14 +109,14 @@ def changed(x):
 
 @pytest.mark.parametrize("budget", [1.0, 0.0])
 @pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")], ids="+".join)
-def test_what_was_written_to_is_made_again_with_what_was_written(executors, budget):
+def test_written_tensor_is_recomputed_with_its_writes(executors, budget):
     found, expected = (torch.linspace(-1, 1, 64, requires_grad=True) for _ in range(2))
     thunder.jit(changed, executors=executors, memory_budget=budget)(found).backward()
     changed(expected).backward()
     torch.testing.assert_close(found.grad, expected.grad)
 
 
-def test_lines_that_write_to_what_was_just_made_are_one_unit():
+def test_lines_that_write_to_a_new_tensor_are_one_unit():
     compiled = thunder.jit(lambda x, y: (x.sin().mul_(2).cos(), y.add_(1)))
     with torch.no_grad():
         compiled(torch.ones(4), torch.ones(4))

@@ -1,4 +1,4 @@
-"""Reverse mode: in which order gradients of one tensor are added, beside eager, bit for bit."""
+"""Reverse mode adds the gradients of a tensor in the same order as eager, bit by bit."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def normed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
 @pytest.mark.parametrize("program", [twice, attended, normed])
-def test_summands_are_added_to_the_gradient_that_is_there(program: Callable[..., object], cache: str) -> None:
-    """In bfloat16 the order shows: autograd rounds after each summand, also of a tensor that one call takes twice."""
+def test_gradients_are_accumulated_in_the_order_of_eager(program: Callable[..., object], cache: str) -> None:
+    """In bfloat16 the order matters: autograd rounds after each summand, also for a tensor that a call uses twice."""
 
     def rounded(x: torch.Tensor) -> object:
         return program((x * 3).to(torch.bfloat16))

@@ -1,6 +1,6 @@
-"""Derivatives of users and executors come before PyTorch's own, whichever way a program is differentiated.
+"""Derivatives of users and executors take precedence over PyTorch's own, in every way of differentiation.
 
-Each rule is wrong on purpose, so that it can be told from the derivative of what the operation does.
+Each rule is wrong on purpose, so that it differs from the true derivative.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from thunder_core.tracing.analysis.own_derivatives import OWN_DERIVATIVES
 
 
 class Sevenfold(torch.autograd.Function):
-    """A sine whose slope is seven times its input."""
+    """A sine whose derivative is seven times its input."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, factor: float) -> torch.Tensor:
@@ -34,7 +34,7 @@ class Sevenfold(torch.autograd.Function):
 
 
 class Reversed(torch.autograd.Function):
-    """The identity, with its gradient turned around."""
+    """The identity, with its gradient reversed."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -71,7 +71,7 @@ def numbers(seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_is_differentiated_by_them(name):
+def test_program_uses_custom_derivatives(name):
     found = []
     for function in (PROGRAMS[name], thunder.jit(PROGRAMS[name])):
         x = numbers().requires_grad_(True)
@@ -82,7 +82,7 @@ def test_a_program_is_differentiated_by_them(name):
 
 
 @pytest.mark.parametrize("name", ["function", "reversed", "library"])
-def test_second_derivatives_too(name):
+def test_second_derivatives_use_custom_derivatives(name):
     found = []
     for function in (PROGRAMS[name], thunder.jit(PROGRAMS[name])):
         x = numbers().requires_grad_(True)
@@ -94,7 +94,7 @@ def test_second_derivatives_too(name):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_functions_of_derivatives_follow_them(name):
+def test_thunder_grad_uses_custom_derivatives(name):
     x = numbers().requires_grad_(True)
     PROGRAMS[name](x).sum().backward()
     total = lambda x: PROGRAMS[name](x).sum()  # noqa: E731
@@ -103,7 +103,7 @@ def test_functions_of_derivatives_follow_them(name):
     torch.testing.assert_close(tangent, (x.grad * numbers(1)).sum())
 
 
-def test_a_function_is_one_line():
+def test_function_with_a_custom_derivative_is_one_line():
     compiled = thunder.jit(PROGRAMS["function"])
     compiled(numbers().requires_grad_(True)).sum().backward()
     assert [line.symbol.short_name for line in thunder.last_traces(compiled)[0].bound_symbols] == ["Sevenfold", "exp"]
@@ -137,7 +137,7 @@ def silu_written(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("program", [silu_then, silu_written])
-def test_a_rule_of_the_users(program, forgotten):
+def test_derivative_of_the_user_is_used(program, forgotten):
     register(functional.silu)
     compiled, x = thunder.jit(program), numbers().requires_grad_(True)
     output = compiled(x)
@@ -149,7 +149,7 @@ def test_a_rule_of_the_users(program, forgotten):
     torch.testing.assert_close(thunder.jvp(program, (numbers(),), (numbers(1),))[1], 14 * numbers() * numbers(1))
 
 
-def test_a_rule_of_an_executors(forgotten):
+def test_derivative_of_an_executor_is_used(forgotten):
     mine = thunder.OperatorExecutor("mine")
 
     @mine.implements(functional.silu)
@@ -163,7 +163,7 @@ def test_a_rule_of_an_executors(forgotten):
     assert "mine" in [line.executor for line in thunder.last_traces(compiled)[-1].bound_symbols]
 
 
-def test_a_rule_for_several_tensors(forgotten):
+def test_derivative_for_several_tensors_is_used(forgotten):
     @thunder.register_derivative(functional.linear)
     def constant(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         return gradient.sum().expand(2, 4), None, gradient.sum(0) * 5
@@ -183,7 +183,7 @@ def closed(x: torch.Tensor) -> torch.Tensor:
 closed.register_fake(torch.empty_like)
 
 
-def test_what_has_no_derivative_says_so_with_its_line():
+def test_operation_without_a_derivative_is_refused_with_its_line():
     def total(x: torch.Tensor) -> torch.Tensor:
         return closed(x).sum()
 
@@ -193,6 +193,6 @@ def test_what_has_no_derivative_says_so_with_its_line():
     assert (caught.value.where.filename, caught.value.where.lineno) == (__file__, total.__code__.co_firstlineno + 1)
 
 
-def test_only_what_can_be_called_has_a_derivative():
+def test_derivative_of_a_value_that_is_not_callable_is_refused():
     with pytest.raises(WrongInputs, match="registered for 3, which cannot be called"):
         thunder.register_derivative(3)

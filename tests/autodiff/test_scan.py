@@ -1,4 +1,4 @@
-"""Derivatives of `scan` and `map`, which are scans in reverse, beside loops in Python."""
+"""Derivatives of `scan` and `map`, which are scans in reverse order, compared with loops in Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 import thunder_core as thunder
 from thunder_core.passes.transforms.autocast import Autocast
 
-# Eager PyTorch compiles what these operators are given.
+# Eager PyTorch compiles the functions that are passed to these operators.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
 X = torch.linspace(-1.0, 1.5, 12).view(4, 3)
@@ -27,7 +27,7 @@ Map = Callable[..., Any]
 
 
 def scan_in_python(combine: Callable[..., Any], initial: Any, slices: Tensor, *, reverse: bool = False) -> Any:
-    """What `scan` gives, by a loop."""
+    """Compute `scan` by a loop."""
     carry, rows = initial, []
     for row in reversed(slices.unbind()) if reverse else slices.unbind():
         carry, results = combine(carry, row)
@@ -38,7 +38,7 @@ def scan_in_python(combine: Callable[..., Any], initial: Any, slices: Tensor, *,
 
 
 def map_in_python(function: Callable[..., Any], slices: Tensor, *operands: Any) -> Tensor:
-    """What `map` gives, by a loop."""
+    """Compute `map` by a loop."""
     return torch.stack([function(row, *operands) for row in slices.unbind()])
 
 
@@ -92,11 +92,13 @@ PROGRAMS += (mapped, mapped_linear, mapped_branches, scanned_within_map)
 
 
 def outcome(run: Callable[[Tensor], Any], values: Tensor) -> list[Tensor]:
-    """The results of a program, and gradients with a cotangent for each that may have one."""
+    """Return the results of a program, and the gradients for a cotangent of each differentiable result."""
     x = values.clone().requires_grad_()
     results = tree_leaves(run(x))
-    weighed = (one * torch.arange(1.0, one.numel() + 1).view(one.shape) for one in results if one.requires_grad)
-    total = torch.stack([one.sin().sum() for one in weighed]).sum()
+    weighed = (
+        result * torch.arange(1.0, result.numel() + 1).view(result.shape) for result in results if result.requires_grad
+    )
+    total = torch.stack([item.sin().sum() for item in weighed]).sum()
     return [*results, *torch.autograd.grad(total, [x, W], allow_unused=True, materialize_grads=True)]
 
 
@@ -109,7 +111,7 @@ def loops(program: Callable[..., Any]) -> Callable[[Tensor], Any]:
 
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda function: function.__name__)
 def test_gradients_are_those_of_a_loop(program: Callable[..., Any], cache: Any) -> None:
     compiled = thunder.jit(operators(program), cache=cache)
     for values in (X, -X, X * 0.3 + 1):
@@ -118,10 +120,10 @@ def test_gradients_are_those_of_a_loop(program: Callable[..., Any], cache: Any) 
     assert thunder.last_backward_reason(compiled) == ""
 
 
-@pytest.mark.parametrize("program", [recurrent, mapped], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("program", [recurrent, mapped], ids=lambda function: function.__name__)
 def test_lengths_are_symbols(program: Callable[..., Any]) -> None:
     compiled = thunder.jit(operators(program), cache="symbolic values")
-    lengths = (3, 3, 3) if program is mapped else (4, 2, 7)  # `mapped` is given W besides
+    lengths = (3, 3, 3) if program is mapped else (4, 2, 7)  # `mapped` also takes W
     for length in lengths:
         values = torch.linspace(-1.0, 1.0, length * 3).view(length, 3)
         torch.testing.assert_close(outcome(compiled, values), outcome(loops(program), values))
@@ -130,7 +132,7 @@ def test_lengths_are_symbols(program: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("places", [(0,), (1,), (0, 1)], ids=str)
-def test_some_results_alone_have_cotangents(places: Sequence[int]) -> None:
+def test_some_results_without_cotangents_match_a_loop(places: Sequence[int]) -> None:
     compiled = thunder.jit(operators(recurrent))
     gradients = []
     for run in (compiled, loops(recurrent)):
@@ -141,7 +143,7 @@ def test_some_results_alone_have_cotangents(places: Sequence[int]) -> None:
     torch.testing.assert_close(*gradients)
 
 
-def test_the_backward_is_a_scan_and_a_map_needs_no_stacks() -> None:
+def test_backward_of_a_scan_is_a_scan_and_of_a_map_needs_no_stacks() -> None:
     names = []
     for program in (recurrent, mapped_branches):
         compiled = thunder.jit(operators(program))
@@ -151,7 +153,7 @@ def test_the_backward_is_a_scan_and_a_map_needs_no_stacks() -> None:
             next(bsym for bsym in trace.bound_symbols if bsym.functions) for trace in (forward, backward)
         ]  # fmt: skip
         names.append([(call.symbol.short_name, len(call.output)) for call in calls])
-    # The forward's third result is the stack of carries; the backward has the gradients of the carry, of W, and of x.
+    # The third result of the forward is the stack of carries; the backward returns gradients of the carry, W and x.
     assert names == [[("scan", 3), ("scan", 3)], [("map_slices", 1), ("scan", 2)]]
 
 
@@ -175,7 +177,7 @@ def test_an_artifact_has_the_backward(tmp_path: Path) -> None:
     torch.testing.assert_close(outcome(loaded, -X), outcome(loops(recurrent), -X))
 
 
-def test_batches_of_scans_are_derived_too() -> None:
+def test_batches_of_scans_are_differentiated() -> None:
     batched = lambda program: lambda x: vmap(program)(x.view(2, 2, 3))  # noqa: E731
     compiled = thunder.jit(batched(operators(recurrent)))
     expected = outcome(lambda x: [torch.stack(rows) for rows in zip(*map(loops(recurrent), x.view(2, 2, 3)))], X)  # noqa: B905
@@ -190,7 +192,7 @@ def test_autocast_computes_the_functions_in_bfloat16() -> None:
 
 
 def cast_weights(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
-    """Autocast remembers the cast of a weight, within one function and outside of both alone."""
+    """Autocast's cache of cast weights is used separately within a function and outside of it."""
     before = x @ W
     chosen = torch.cond(x.sum() > 0, lambda x: x @ W, lambda x: (x * 2) @ W, (x,))
     return before, chosen, map(lambda y: y @ W, x), (x * 3) @ W
@@ -201,9 +203,9 @@ def cast_carries(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
 
 
 @pytest.mark.parametrize(
-    "program", [cast_weights, cast_carries, mapped, scanned_within_map], ids=lambda one: one.__name__
+    "program", [cast_weights, cast_carries, mapped, scanned_within_map], ids=lambda function: function.__name__
 )
-def test_programs_that_are_under_autocast_have_backwards_of_their_own(program: Callable[..., Any]) -> None:
+def test_programs_under_autocast_have_separate_backwards(program: Callable[..., Any]) -> None:
     def under_autocast(run: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
         def inner(x: Tensor) -> Any:
             with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -219,7 +221,7 @@ def test_programs_that_are_under_autocast_have_backwards_of_their_own(program: C
     assert thunder.last_backward_reason(compiled) == ""
 
 
-def test_random_numbers_within_are_recorded_by_autograd() -> None:
+def test_scan_with_random_numbers_is_recorded_by_autograd() -> None:
     def program(x: Tensor) -> Any:
         return map_slices(lambda y: y * torch.rand(3), x)
 
@@ -228,7 +230,7 @@ def test_random_numbers_within_are_recorded_by_autograd() -> None:
     assert "draws random numbers" in thunder.last_backward_reason(compiled)
 
 
-def test_what_is_carried_first_may_be_written_to_afterwards() -> None:
+def test_initial_carry_may_be_written_to_afterwards() -> None:
     def program(x: Tensor, scan: Scan) -> Tensor:
         first = x[0] * 0.5
         last, rows = scan(lambda c, y: (c * y + y, c * y), first, x)

@@ -1,4 +1,4 @@
-"""Gradients of NaN and infinity through reductions that select elements: the others get zero, as in eager PyTorch."""
+"""Gradients of NaN and infinity through reductions that select elements: other elements get zero, as in eager."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "min": lambda x: x.min(),
     "median": lambda x: x.median(),
     "nanmedian": torch.nanmedian,
-    "amax": lambda x: x.amax(),  # whose own formula multiplies, in eager PyTorch too
+    "amax": lambda x: x.amax(),  # whose formula multiplies, in eager PyTorch too
 }
 
 
 @pytest.mark.parametrize("values", [(1.0, 3.0, 0.0, 2.0, 3.0, 0.0), (1.0, float("nan"), 2.0, 0.0, 3.0, float("nan"))])
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_unselected_elements_get_eagers_gradient(name: str, values: tuple[float, ...]) -> None:
+def test_unselected_elements_get_the_gradient_of_eager(name: str, values: tuple[float, ...]) -> None:
     compiled = thunder.jit(REDUCTIONS[name], executors=("torch",))
     for gradient in (float("nan"), float("inf"), 2.0):
         found = []
@@ -33,7 +33,7 @@ def test_unselected_elements_get_eagers_gradient(name: str, values: tuple[float,
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_second_derivative_is_eagers() -> None:
+def test_a_second_derivative_matches_eager() -> None:
     def program(x: Tensor) -> Tensor:
         return (x.exp().max() * x.sum()).log()
 

@@ -1,4 +1,4 @@
-"""One program serves sizes of one and all others, where PyTorch's functions in C++ would tell them apart."""
+"""One program serves sizes of one and all other sizes, even if PyTorch's C++ functions distinguish them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 def heads(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Attention of two heads whose mask is the same for the whole batch."""
+    """Apply attention with two heads, with one mask for the whole batch."""
     query = x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2)
     return functional.scaled_dot_product_attention(query, query * 2, query + 1, attn_mask=mask).transpose(1, 2)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_one_program_serves_sizes_of_one(name: str) -> None:
+def test_sizes_of_one_share_the_program_of_other_sizes(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], cache="symbolic values")
     for shape in SHAPES:
         x = torch.randn(*shape, 8)
@@ -51,7 +51,7 @@ def test_one_program_serves_sizes_of_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_gradients_are_eagers_for_sizes_of_one(name: str) -> None:
+def test_gradients_match_eager_for_sizes_of_one(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], cache="symbolic values")
     for shape in SHAPES:
         x, gradients = torch.randn(*shape, 8, requires_grad=True), []
@@ -66,7 +66,7 @@ def test_gradients_are_eagers_for_sizes_of_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 7, 3), (2, 0, -1)])
-def test_sizes_that_do_not_fit_are_refused_as_by_eager(shape: tuple[int, ...]) -> None:
+def test_mismatched_sizes_are_refused_as_in_eager(shape: tuple[int, ...]) -> None:
     def reshaped(x: torch.Tensor) -> torch.Tensor:
         return x.transpose(1, 2).reshape(shape)
 
@@ -78,8 +78,8 @@ def test_sizes_that_do_not_fit_are_refused_as_by_eager(shape: tuple[int, ...]) -
     assert str(found.value) == str(expected.value)
 
 
-def test_a_write_elsewhere_leaves_copies_for_all_sizes() -> None:
-    """A program that writes to a tensor of its own, apart from what it copies, is traced for all sizes."""
+def test_write_to_another_tensor_keeps_copies_general() -> None:
+    """A program that writes to another tensor than the copied tensor is traced for all sizes."""
 
     def counted(x: torch.Tensor) -> torch.Tensor:
         places = torch.zeros(x.shape[1])
@@ -94,7 +94,7 @@ def test_a_write_elsewhere_leaves_copies_for_all_sizes() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_writes_reach_what_eager_shares_for_some_sizes(shape: tuple[int, int]) -> None:
+def test_writes_reach_tensors_that_eager_shares_for_some_sizes(shape: tuple[int, int]) -> None:
     def written(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         rows = x.transpose(0, 1)
         copy = rows.reshape(-1, 8).view(-1)
@@ -109,7 +109,7 @@ def test_writes_reach_what_eager_shares_for_some_sizes(shape: tuple[int, int]) -
 
 @pytest.mark.parametrize(("size", "steps"), [(0, 4), (3, 0), (3, -1)])
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
-def test_images_without_a_point_are_refused_as_by_eager(mode: str, size: int, steps: int) -> None:
+def test_empty_images_are_refused_as_in_eager(mode: str, size: int, steps: int) -> None:
     def enlarged(x: torch.Tensor, steps: int) -> torch.Tensor:
         return torch.nn.functional.interpolate(x * 1, size=steps, mode=mode)
 

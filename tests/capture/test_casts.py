@@ -1,4 +1,4 @@
-"""Updates whose result is of a higher kind than what they update raise eager's error, and all others are made."""
+"""In-place updates with a result of a higher type than their target raise eager's error; all others are made."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MADE: dict[str, Update] = {
 
 
 def outcome(program: Callable[[Tensor], Tensor]) -> Any:
-    """The result, or the error, on numbers of float32."""
+    """Return the result, or the error, for float32 inputs."""
     try:
         return program(torch.tensor([1.2, 2.0])).tolist()
     except RuntimeError as error:
@@ -39,8 +39,8 @@ def outcome(program: Callable[[Tensor], Tensor]) -> Any:
 
 
 @pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")], ids="-".join)
-@pytest.mark.parametrize(("refused", "update"), [(True, one) for one in REFUSED] + [(False, one) for one in MADE])
-def test_as_in_eager(refused: bool, update: str, executors: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("refused", "update"), [(True, item) for item in REFUSED] + [(False, entry) for entry in MADE])
+def test_update_matches_eager(refused: bool, update: str, executors: tuple[str, ...]) -> None:
     def program(z: Tensor) -> Tensor:
         t = (z * 3).int()
         (REFUSED if refused else MADE)[update](t, z)

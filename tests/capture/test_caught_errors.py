@@ -1,4 +1,4 @@
-"""`except` around operations that raise by values is entered where eager PyTorch enters it."""
+"""An `except` block around operations that raise depending on values is entered if eager PyTorch enters it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def suppresses(a: Tensor) -> Tensor:
 
 
 def retries(a: Tensor) -> Tensor:
-    """Adds a growing part of the identity until the factorization succeeds, as gpytorch does."""
+    """Add a growing multiple of the identity until the factorization succeeds, as gpytorch does."""
     for jitter in (0.0, 1e-3, 2.0):
         try:
             return torch.linalg.cholesky(a + jitter * torch.eye(2))
@@ -138,7 +138,7 @@ PROGRAMS = (
 
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("first", [GOOD, BAD, SINGULAR])
-def test_an_error_by_values_is_caught_as_in_eager(program: Callable[[Tensor], Any], first: Tensor) -> None:
+def test_value_dependent_error_is_caught_as_in_eager(program: Callable[[Tensor], Any], first: Tensor) -> None:
     compiled = thunder.jit(program)
     for a in (first, GOOD, BAD, SINGULAR, -3 * GOOD, GOOD, BAD, SINGULAR):
         torch.manual_seed(0)
@@ -159,7 +159,7 @@ def test_each_outcome_has_one_program() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_gradients_behind_a_caught_error_are_eagers() -> None:
+def test_gradients_after_a_caught_error_match_eager() -> None:
     compiled = thunder.jit(retries)
     for a in (GOOD, BAD, GOOD, BAD):
         found, wanted = (a.clone().requires_grad_() for _ in range(2))
@@ -184,14 +184,14 @@ def test_an_error_that_the_program_does_not_catch_is_raised() -> None:
             compiled(a)
 
 
-def test_an_error_whose_value_may_not_be_asked_for_is_raised() -> None:
+def test_error_is_raised_if_values_are_refused() -> None:
     compiled = thunder.jit(falls_back, data_dependent="error")
     torch.testing.assert_close(compiled(GOOD), falls_back(GOOD))
     with pytest.raises(LinAlgError, match="not positive-definite"):
         compiled(BAD)
 
 
-# ---- writes before and within the block ------------------------------------------------------------------------------
+# ---- writes before and inside the block ------------------------------------------------------------------------------
 
 
 def writes_in_the_block(x: Tensor, a: Tensor) -> Tensor:
@@ -275,7 +275,7 @@ class Counting(torch.nn.Module):
         self.seen: list[int] = []
 
     def forward(self, x: Tensor, a: Tensor) -> Tensor:
-        """The inverse of a matrix, or the matrix itself."""
+        """Return the inverse of a matrix, or the matrix itself."""
         self.calls += 1
         self.seen.append(1)
         with contextlib.suppress(LinAlgError):

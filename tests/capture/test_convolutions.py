@@ -1,4 +1,4 @@
-"""Convolutions are not traced anew for batches and images at which PyTorch's C++ chooses another kernel."""
+"""Convolutions are not traced again for batches and images for which PyTorch's C++ code chooses another kernel."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 import thunder_core as thunder
 
-IMAGES = ((2, 32, 32), (3, 40, 24), (20, 16, 48), (1, 16, 16))  # batches and sizes: of kernels for few and for many
-DEPTH = 4  # of volumes
+IMAGES = ((2, 32, 32), (3, 40, 24), (20, 16, 48), (1, 16, 16))  # batches and sizes for different kernels
+DEPTH = 4  # the third size, for volumes
 LAYERS: dict[str, tuple[int, Callable[[], torch.nn.Module]]] = {
     "points": (2, lambda: torch.nn.Conv2d(3, 4, 1)),
     "padded": (2, lambda: torch.nn.Conv2d(3, 4, 3, padding=1)),
@@ -24,20 +24,20 @@ LAYERS: dict[str, tuple[int, Callable[[], torch.nn.Module]]] = {
 
 
 def result_and_gradients(layer: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
-    """What a layer computes, and the gradients of its input and parameters."""
+    """Return the result of a layer, and the gradients of its input and parameters."""
     result = layer(images)
     return [result, *torch.autograd.grad(result.square().mean(), [images, *layer.parameters()])]
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_one_program_serves_all_batches_and_images(name: str, one_thread: None) -> None:
+def test_all_batches_and_images_share_one_program(name: str, one_thread: None) -> None:
     torch.manual_seed(0)
     dimensions, maker = LAYERS[name]
     layer = maker()
     compiled = thunder.jit(layer, cache="symbolic values", executors=("torch",))
     for batch, *sizes in IMAGES:
         images = torch.randn(batch, 3, *(*sizes, DEPTH)[:dimensions], requires_grad=True)
-        for found, expected in zip(*(result_and_gradients(one, images) for one in (compiled, layer)), strict=True):
+        for found, expected in zip(*(result_and_gradients(run, images) for run in (compiled, layer)), strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
             assert found.stride() == expected.stride()
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
@@ -50,7 +50,7 @@ def test_channels_last_is_kept_for_all_batches(name: str, one_thread: None) -> N
     compiled = thunder.jit(layer, cache="symbolic values", executors=("torch",))
     for batch, *sizes in IMAGES:
         images = torch.randn(batch, 3, *sizes).to(memory_format=torch.channels_last).requires_grad_()
-        for found, expected in zip(*(result_and_gradients(one, images) for one in (compiled, layer)), strict=True):
+        for found, expected in zip(*(result_and_gradients(run, images) for run in (compiled, layer)), strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
             assert found.stride() == expected.stride()
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
@@ -67,19 +67,19 @@ def test_views_of_results_in_channels_last_are_views_for_all_batches(name: str, 
     for batch, *sizes in IMAGES:
         images = torch.randn(batch, 3, *sizes).to(memory_format=torch.channels_last)
         found, expected = compiled(images), views(images)
-        assert [one.stride() for one in found] == [one.stride() for one in expected]
-        owners = [[one.data_ptr() == result[0].data_ptr() for one in result] for result in (found, expected)]
+        assert [value.stride() for value in found] == [item.stride() for item in expected]
+        owners = [[entry.data_ptr() == result[0].data_ptr() for entry in result] for result in (found, expected)]
         assert owners[0] == owners[1]
 
 
-def test_an_image_below_the_kernel_raises_as_in_eager() -> None:
+def test_image_smaller_than_the_kernel_raises_as_in_eager() -> None:
     layer = torch.nn.Conv2d(3, 4, 8)
     compiled = thunder.jit(layer, cache="symbolic values", executors=("torch",))
     compiled(torch.randn(2, 3, 16, 16))
     for shape in ((2, 3, 16, 7), (2, 4, 16, 16)):
         errors = []
-        for one in (compiled, layer):
+        for run in (compiled, layer):
             with pytest.raises(RuntimeError) as raised:
-                one(torch.randn(shape))
+                run(torch.randn(shape))
             errors.append((type(raised.value), str(raised.value)))
         assert errors[0] == errors[1]

@@ -1,4 +1,4 @@
-"""Sizes that values decide are symbols where the prologue can count: one program for all counts."""
+"""Sizes that depend on values are symbols if the prologue can count them: one program serves all counts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LENGTHS = (5, 9, 3, 20)
 
 
 def inputs(*, grad: bool = False) -> list[Tensor]:
-    """Tensors of several lengths, in each of which there are elements above zero and elements below."""
+    """Return tensors of several lengths, each with elements above zero and elements below."""
     generator = torch.Generator().manual_seed(3)
     drawn = [torch.randn(length, 4, generator=generator) for length in LENGTHS]
     for x in drawn:
@@ -54,7 +54,7 @@ def assert_same(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_one_program_serves_all_counts(name: str) -> None:
+def test_all_counts_share_one_program(name: str) -> None:
     program = PROGRAMS[name]
     compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
     for x in inputs():
@@ -63,10 +63,10 @@ def test_one_program_serves_all_counts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a mask", "rows", "two counts"])
-def test_gradients_of_what_is_counted(name: str) -> None:
+def test_gradients_of_selected_elements_match_eager(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], cache="symbolic values", executors=("torch",))
     for x in inputs(grad=True):
-        found, expected = (torch.autograd.grad(one(x).square().sum(), x) for one in (compiled, PROGRAMS[name]))
+        found, expected = (torch.autograd.grad(run(x).square().sum(), x) for run in (compiled, PROGRAMS[name]))
         torch.testing.assert_close(found, expected)
     assert thunder.cache_misses(compiled) == 1
 
@@ -82,7 +82,7 @@ def test_a_count_is_symbolic_from_its_second_value_on() -> None:
     assert len(compiled(torch.cat([x, x]))) == 2 * len(compiled(x))
 
 
-def test_what_is_decided_by_a_count_is_a_constraint() -> None:
+def test_branch_on_a_count_is_a_constraint() -> None:
     def program(x: Tensor) -> Tensor:
         chosen = x[x > 0]
         return chosen * 2 if chosen.shape[0] > 3 else x
@@ -101,14 +101,14 @@ def test_what_is_decided_by_a_count_is_a_constraint() -> None:
     ]
 
 
-def test_no_elements_are_another_program() -> None:
+def test_count_of_zero_has_a_separate_program() -> None:
     compiled = thunder.jit(PROGRAMS["a mask"], cache="symbolic values", executors=("torch",))
     for x in (torch.ones(3, 4), -torch.ones(3, 4), torch.ones(2, 4), -torch.ones(5, 4)):
         assert_same(compiled(x), PROGRAMS["a mask"](x))
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_items_of_zero_and_one_have_programs_of_their_own() -> None:
+def test_counts_of_zero_and_one_have_separate_programs() -> None:
     def program(x: Tensor) -> Tensor:
         return torch.ones(int((x > 0).sum()), 2)
 
@@ -120,7 +120,7 @@ def test_items_of_zero_and_one_have_programs_of_their_own() -> None:
     assert thunder.cache_misses(compiled) <= 3
 
 
-def test_nothing_is_counted_ahead_of_a_write() -> None:
+def test_count_after_a_write_is_not_computed_in_the_prologue() -> None:
     def program(x: Tensor) -> Tensor:
         x.add_(1)
         return x[x > 0]
@@ -132,7 +132,7 @@ def test_nothing_is_counted_ahead_of_a_write() -> None:
         assert torch.equal(mine, theirs)
 
 
-def test_a_size_of_a_product_is_a_symbol() -> None:
+def test_size_that_depends_on_a_matrix_product_is_a_symbol() -> None:
     def program(x: Tensor) -> Tensor:
         y = x @ x.T
         return y[y > 0]
@@ -159,7 +159,7 @@ def test_a_size_of_random_numbers_is_a_value() -> None:
 
 
 @pytest.mark.parametrize("name", ["rows", "a mask", "select", "an item", "in a slice"])
-def test_values_may_be_sizes_where_they_decide_nothing_else(name: str) -> None:
+def test_values_may_be_sizes_if_values_must_not_determine_the_program(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], data_dependent="error", executors=("torch",))
     x = inputs()[3]
     for limit in (-9.0, 0.0, 0.5):
@@ -168,7 +168,7 @@ def test_values_may_be_sizes_where_they_decide_nothing_else(name: str) -> None:
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
 
 
-def test_a_branch_is_refused_where_values_must_not_decide() -> None:
+def test_branch_is_refused_if_values_must_not_determine_the_program() -> None:
     with pytest.raises(thunder.ThunderError, match="value of a tensor"):
         thunder.jit(lambda x: x[x > 0] if x.sum() > 0 else x, data_dependent="error")(inputs()[0])
 
@@ -178,7 +178,7 @@ def rows_kept(x: Tensor, keep: Tensor) -> Tensor:
     return chosen.softmax(-1) * chosen.shape[0]
 
 
-def test_an_artifact_counts(tmp_path: Path) -> None:
+def test_artifact_counts_in_its_prologue(tmp_path: Path) -> None:
     compiled = thunder.jit(rows_kept, cache="symbolic values", executors=("torch",))
     pairs = [(x, torch.arange(len(x)) % 3 < 2) for x in inputs()]
     compiled(*pairs[0])

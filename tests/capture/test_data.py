@@ -1,4 +1,4 @@
-"""Arrays and texts that a program makes of tensors: eager's at each call, and checked by the trace."""
+"""Arrays and texts that a program makes of tensors match eager at each call, and the trace checks their values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_they_are_eagers_and_guarded(name: str) -> None:
+def test_arrays_and_texts_match_eager_and_are_guarded(name: str) -> None:
     program = PROGRAMS[name]
     compiled = thunder.jit(program)
     for step in (1, 2, 1, 2):
@@ -50,7 +50,7 @@ def test_an_array_shares_memory_with_its_tensor() -> None:
         assert given.ctypes.data == x.data_ptr()
 
 
-def test_what_needs_a_gradient_gives_no_array() -> None:
+def test_array_of_a_tensor_that_requires_grad_raises_as_in_eager() -> None:
     with pytest.raises(RuntimeError, match="Can't call numpy"):
         thunder.jit(lambda x: (x * 2).numpy())(torch.ones(2, requires_grad=True))
 
@@ -79,6 +79,6 @@ def test_memory_that_would_not_be_shared_is_refused(program: Callable[[Tensor], 
 
 
 @pytest.mark.parametrize("name", ["numpy", "a text that is looked at"])
-def test_they_are_refused_where_values_may_not_be_asked_for(name: str) -> None:
+def test_arrays_and_texts_are_refused_if_values_are_refused(name: str) -> None:
     with pytest.raises(DataDependent):
         thunder.jit(PROGRAMS[name], data_dependent="error")(torch.ones(2))

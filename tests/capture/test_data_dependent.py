@@ -1,4 +1,4 @@
-"""Programs that ask for the values of tensors, traced for the values that they get: eager's results, whatever comes."""
+"""Programs that read the values of tensors are traced for these values, and match eager for all values."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_call_gives_what_eager_gives(name: str) -> None:
+def test_every_call_matches_eager(name: str) -> None:
     program = PROGRAMS[name]
     compiled = thunder.jit(program)
     for x in CALLS:
@@ -109,7 +109,7 @@ def test_every_call_gives_what_eager_gives(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a branch", "a number", "a mask", "a start", "after a write", "a value of its own"])
-def test_gradients_are_eagers(name: str) -> None:
+def test_gradients_match_eager(name: str) -> None:
     program, compiled = PROGRAMS[name], thunder.jit(PROGRAMS[name])
     for x in CALLS:
         one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
@@ -118,7 +118,7 @@ def test_gradients_are_eagers(name: str) -> None:
         torch.testing.assert_close(found, wanted)
 
 
-def test_a_result_that_is_a_view_stays_one() -> None:
+def test_result_that_is_a_view_stays_a_view() -> None:
     def doubles(x: Tensor) -> Tensor:
         y = x.clone()
         y.narrow(0, (x[0] > 0).long(), 2).mul_(2)
@@ -132,12 +132,14 @@ def test_the_reason_names_the_values() -> None:
     compiled = thunder.jit(PROGRAMS["a branch"])
     compiled(X), compiled(-X), compiled(X)
     (reason,) = thunder.recompile_reasons(compiled)
-    told = r"a value that the program reads from a tensor \(.*data_dependent\.py:\d+, in <lambda>\): was True, is False"
-    assert re.fullmatch(told, reason)
+    message = (
+        r"a value that the program reads from a tensor \(.*data_dependent\.py:\d+, in <lambda>\): was True, is False"
+    )
+    assert re.fullmatch(message, reason)
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)
 
 
-def test_nothing_is_done_twice() -> None:
+def test_effects_happen_once() -> None:
     seen: list[float] = []
 
     def program(x: Tensor) -> Tensor:
@@ -156,8 +158,8 @@ def test_nothing_is_done_twice() -> None:
 
 
 @pytest.mark.parametrize("change", [lambda x: x.register_hook(lambda g: g * 2), lambda x: x.requires_grad_(False)])
-def test_what_autograd_is_told_of_an_input_is_not_told_twice(change: Callable[[Tensor], Any]) -> None:
-    """It could not be taken back where the value is another one."""
+def test_autograd_change_of_an_input_before_a_value_is_refused(change: Callable[[Tensor], Any]) -> None:
+    """The change could not be undone if the value is another."""
 
     def program(x: Tensor) -> Tensor:
         change(x)
@@ -167,7 +169,7 @@ def test_what_autograd_is_told_of_an_input_is_not_told_twice(change: Callable[[T
         thunder.jit(program)(X.clone().requires_grad_())
 
 
-def test_what_was_written_before_a_value_was_known_is_taken_back() -> None:
+def test_writes_before_a_failed_value_check_are_undone() -> None:
     def program(x: Tensor, generator: torch.Generator) -> Tensor:
         x.add_(torch.rand(3, generator=generator)).mul_(-1)
         return x if x.sum() > 0 else -x + torch.rand(3)
@@ -185,7 +187,7 @@ def test_what_was_written_before_a_value_was_known_is_taken_back() -> None:
 
 
 @pytest.mark.parametrize("shape", [lambda x: x.unsqueeze_(0), lambda x: x.resize_(5), lambda x: x.t_()])
-def test_a_shape_that_was_changed_before_a_value_was_known_is_taken_back(shape: Callable[[Tensor], Any]) -> None:
+def test_shape_change_before_a_failed_value_check_is_undone(shape: Callable[[Tensor], Any]) -> None:
     def program(x: Tensor) -> Tensor:
         x.mul_(2)
         shape(x)[3:] = 0
@@ -199,7 +201,7 @@ def test_a_shape_that_was_changed_before_a_value_was_known_is_taken_back(shape: 
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_numbers_are_kept_where_the_program_puts_them() -> None:
+def test_numbers_are_stored_where_the_program_stores_them() -> None:
     seen: list[float] = []
 
     def program(x: Tensor) -> tuple[Any, ...]:
@@ -218,7 +220,7 @@ def test_numbers_are_kept_where_the_program_puts_them() -> None:
     assert thunder.cache_misses(compiled) <= 4
 
 
-def test_values_under_autocast_are_those_of_autocast() -> None:
+def test_values_under_autocast_match_eager() -> None:
     def program(x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = x[:, None] @ x[None, :]
@@ -229,7 +231,7 @@ def test_values_under_autocast_are_those_of_autocast() -> None:
         torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
 
 
-def test_a_tensor_as_a_factor_of_a_write_is_asked_for_its_value() -> None:
+def test_tensor_as_a_factor_of_a_write_is_read() -> None:
     def program(x: Tensor, y: Tensor) -> Tensor:
         return x.add_(y, alpha=y.sum())
 
@@ -240,8 +242,8 @@ def test_a_tensor_as_a_factor_of_a_write_is_asked_for_its_value() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_checks_behind_a_write_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that asks for a value in each turn of a loop: twice as many turns cost about twice as much."""
+def test_checks_after_a_write_cost_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program reads a value in each turn of a loop: twice as many turns cost about twice as much."""
     calls = []
 
     def counted_calls(*given: Any) -> Any:
@@ -265,7 +267,7 @@ def test_checks_behind_a_write_are_looked_at_together(monkeypatch: pytest.Monkey
     assert calls[2] - calls[1] < 2.5 * (calls[1] - calls[0])
 
 
-def test_a_check_behind_a_write_stands_ahead_of_it_where_that_is_cheap() -> None:
+def test_cheap_check_after_a_write_moves_ahead_of_the_write() -> None:
     def program(state: Tensor, count: Tensor, spare: Tensor) -> Tensor:
         state.mul_(2)
         count.add_(1)
@@ -285,7 +287,7 @@ def test_a_check_behind_a_write_stands_ahead_of_it_where_that_is_cheap() -> None
     assert thunder.last_program(compiled).written_before_last() == ()
 
 
-def test_a_check_of_what_shares_memory_with_what_is_written_stands_where_it_was() -> None:
+def test_check_that_reads_written_memory_stays_after_the_write() -> None:
     def program(state: Tensor) -> Tensor:
         first = state[:1]
         state.mul_(-1)
@@ -299,7 +301,7 @@ def test_a_check_of_what_shares_memory_with_what_is_written_stands_where_it_was(
     assert thunder.last_program(compiled).written_before_last() == (0,)
 
 
-def test_a_program_that_asks_for_no_value_keeps_nothing() -> None:
+def test_program_that_reads_no_value_saves_nothing() -> None:
     compiled = thunder.jit(lambda x: x.add_(1) * x.sum().item())
     compiled(X.clone())
     assert thunder.last_program(compiled).written_before_last() is None
@@ -322,7 +324,7 @@ def test_sparse_tensors_are_arguments(layout: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
-def test_a_dense_tensor_is_not_taken_for_a_sparse_one() -> None:
+def test_dense_tensor_is_not_accepted_for_a_sparse_tensor() -> None:
     def program(x: Tensor) -> Tensor:
         return torch.sparse.sampled_addmm(x, torch.ones(4, 2), torch.ones(2, 4)).to_dense() if x.is_sparse_csr else x
 
@@ -346,7 +348,7 @@ def test_an_average_over_all_batches_needs_no_second_trace(kind: str) -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_program_that_writes_where_autograd_follows_is_refused() -> None:
+def test_value_read_after_a_differentiable_write_is_refused() -> None:
     def program(x: Tensor) -> Tensor:
         y = x * 2
         return y.add_(x, alpha=x.detach().sum())
@@ -385,7 +387,7 @@ def test_a_condition_is_guarded_and_not_the_number(name: str) -> None:
     assert thunder.cache_misses(compiled) <= 4
 
 
-def test_a_number_that_decides_is_an_input_of_what_follows() -> None:
+def test_number_after_a_branch_is_an_input_of_later_lines() -> None:
     compiled = thunder.jit(branch)
     for x in MANY:
         one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
@@ -407,7 +409,7 @@ DIFFERENTIATED: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
 
 
 @pytest.mark.parametrize("name", DIFFERENTIATED)
-def test_a_program_that_differentiates_itself_takes_numbers_as_they_are(name: str) -> None:
+def test_program_that_differentiates_itself_uses_constant_numbers(name: str) -> None:
     function, traces = DIFFERENTIATED[name]
 
     def program(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -422,7 +424,7 @@ def test_a_program_that_differentiates_itself_takes_numbers_as_they_are(name: st
     assert thunder.cache_misses(compiled) == traces
 
 
-def test_arithmetic_is_pythons() -> None:
+def test_arithmetic_of_values_matches_python() -> None:
     def program(x: Tensor, y: Tensor) -> tuple[Any, ...]:
         a, n = x.item(), y.item()
         return a + n, a - 1, 2 * a, a / n, a // n, a % n, a**2, n // 3, n % -3, -n, n * 2, a - a // 1, abs(a), 0.1**n
@@ -435,7 +437,7 @@ def test_arithmetic_is_pythons() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_whole_number_that_is_a_size_or_a_place_is_guarded() -> None:
+def test_integer_used_as_a_size_or_an_index_is_guarded() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         n = (x > 0).sum().item()
         return x[:n], x.split(n + 1)[0], torch.zeros(n), x.chunk(n + 2)[0], *x.roll(n).split(2)
@@ -453,7 +455,7 @@ def repeated_in_python(x: Tensor) -> Tensor:
     return x
 
 
-def test_calls_are_eager_where_a_line_of_the_program_meets_too_many_values() -> None:
+def test_calls_run_in_eager_if_a_line_of_the_program_reads_too_many_values() -> None:
     compiled = thunder.jit(repeated_in_python)
     for number in range(8):
         assert compiled(torch.tensor([float(number)])).item() == 4 * number
@@ -472,10 +474,10 @@ def test_calls_are_eager_where_a_line_of_the_program_meets_too_many_values() -> 
 
 
 class Trebled(Transform):
-    """Computes something else."""
+    """A transform that changes the computed value."""
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace with three in the place of two."""
+        """Return the trace with three in place of two."""
         lines = [replace(line, args=tuple(3 if arg == 2 else arg for arg in line.args)) for line in trace.bound_symbols]
         return trace.having(lines, made_by="treble")
 
@@ -498,7 +500,7 @@ def test_other_shapes_do_not_count_as_other_values() -> None:
             assert torch.equal(compiled(torch.ones(size) * sign), torch.ones(size))
 
 
-def test_a_loop_that_ends_elsewhere_each_time_is_eager_in_the_end() -> None:
+def test_loop_with_a_new_length_at_each_call_finally_runs_in_eager() -> None:
     compiled = thunder.jit(counted)
     with pytest.warns(RecompileWarning, match="traced for 32 values"):
         for number in range(40):
@@ -507,7 +509,7 @@ def test_a_loop_that_ends_elsewhere_each_time_is_eager_in_the_end() -> None:
     assert thunder.cache_misses(compiled) < 40
 
 
-def test_it_is_a_sharp_edge_and_can_be_refused() -> None:
+def test_read_of_a_value_is_a_sharp_edge_and_can_be_refused() -> None:
     for program in (PROGRAMS["a branch"], branch):
         with pytest.raises(SharpEdgeError, match="reads the value of a tensor"):
             thunder.jit(program, sharp_edges="error")(X)
@@ -518,7 +520,7 @@ def test_it_is_a_sharp_edge_and_can_be_refused() -> None:
 
 
 class Chooses(nn.Module):
-    """A module that decides by a value, and chooses by its buffer."""
+    """A module that branches on a value, and selects by its buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -556,7 +558,7 @@ IN_INFERENCE_MODE: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("made_in_mode", [False, True])
 @pytest.mark.parametrize("name", IN_INFERENCE_MODE)
-def test_values_are_asked_for_in_inference_mode(name: str, made_in_mode: bool) -> None:
+def test_values_are_read_in_inference_mode(name: str, made_in_mode: bool) -> None:
     def run(called: Any) -> list[Any]:
         results: list[Any] = []
         for values in ([1.0, -2.0, 3.0], [1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [1.0, -2.0, 3.0]):

@@ -1,4 +1,4 @@
-"""Modes on tensors without data."""
+"""Modes for fake tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from thunder_core.tracing.capture.fakes.fake import new_mode
 from thunder_core.tracing.capture.symbolic.shape_env import NamedSource, TraceShapeEnv
 
 
-def test_what_operations_gave_for_symbolic_sizes_is_not_remembered() -> None:
+def test_operations_on_symbolic_sizes_are_not_cached() -> None:
     environment, source = TraceShapeEnv(lambda: None), NamedSource("x.size(0)")
     size = environment.create_symintnode(environment.create_symbol(8, source), hint=8, source=source)
     with new_mode(environment):
@@ -19,7 +19,7 @@ def test_what_operations_gave_for_symbolic_sizes_is_not_remembered() -> None:
     assert not environment.fake_tensor_cache
 
 
-def test_what_operations_gave_for_constant_sizes_is_remembered() -> None:
+def test_operations_on_constant_sizes_are_cached() -> None:
     with new_mode() as mode:
         x = mode.from_tensor(torch.ones(7, 11, 13))
         x + x

@@ -1,4 +1,4 @@
-"""Calls whose types a kernel refuses raise as in eager PyTorch, though nobody reads what they would give."""
+"""Calls with dtypes that a kernel refuses raise as in eager PyTorch, even if their result is unused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-def test_a_refused_type_raises_where_nobody_reads_the_result(name: str, cache: str) -> None:
+def test_refused_dtype_raises_although_the_result_is_unused(name: str, cache: str) -> None:
     def program(x: Tensor) -> Tensor:
         REFUSED[name](x)
         return x + 1
@@ -36,7 +36,7 @@ def test_a_refused_type_raises_where_nobody_reads_the_result(name: str, cache: s
         thunder.jit(program, cache=cache)(x)
 
 
-def test_types_that_are_taken_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepted_dtypes_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
     eager_error = kernel_types.eager_error
 
@@ -55,8 +55,8 @@ def test_types_that_are_taken_are_tried_once(monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(tried) == ["__and__", "add", "cumsum", "one_hot"]
 
 
-def test_a_program_is_not_run_for_it() -> None:
-    """A custom operator may do anything, so it is not tried."""
+def test_custom_operator_is_not_tried() -> None:
+    """A custom operator may have arbitrary effects, so it is not tried."""
     calls: list[int] = []
 
     @torch.library.custom_op("kernel_types::counted", mutates_args=())

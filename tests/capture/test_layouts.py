@@ -1,4 +1,4 @@
-"""The strides that results are recorded with are those that PyTorch's kernels give them."""
+"""Recorded strides of results equal the strides of PyTorch's kernels."""
 
 from __future__ import annotations
 
@@ -66,7 +66,11 @@ OF_TWO: dict[str, Call] = {
 
 def strides(results: object) -> list[object]:
     found = results if isinstance(results, tuple) else (results,)
-    return [(one.shape, one.stride(), one.dtype) if isinstance(one, Tensor) else one for one in found if kept(one)]
+    return [
+        (value.shape, value.stride(), value.dtype) if isinstance(value, Tensor) else value
+        for value in found
+        if kept(value)
+    ]
 
 
 def kept(result: object) -> bool:
@@ -75,23 +79,23 @@ def kept(result: object) -> bool:
 
 def compare(call: Call, given: list[Tensor]) -> None:
     with new_mode():
-        fakes = [torch.empty_strided(one.shape, one.stride(), dtype=one.dtype) for one in given]
+        fakes = [torch.empty_strided(item.shape, item.stride(), dtype=item.dtype) for item in given]
         recorded = strides(call(*fakes))
-    assert recorded == strides(call(*given)), [(one.shape, one.stride()) for one in given]
+    assert recorded == strides(call(*given)), [(value.shape, value.stride()) for value in given]
 
 
 @pytest.mark.parametrize("name", OF_ONE)
-def test_results_of_one_tensor(name: str) -> None:
+def test_results_of_one_operand_have_the_strides_of_the_kernel(name: str) -> None:
     draw = random.Random(name)
     for _ in range(12):
         try:
             compare(OF_ONE[name], [some(draw, draw.choice(SHAPES))])
-        except RuntimeError as error:  # what cannot be viewed cannot be viewed without data either
+        except RuntimeError as error:  # a view that real tensors refuse is refused for fake tensors too
             assert "view size" in str(error)
 
 
 @pytest.mark.parametrize("name", OF_TWO)
-def test_results_of_two_tensors(name: str) -> None:
+def test_results_of_two_operands_have_the_strides_of_the_kernel(name: str) -> None:
     draw = random.Random(name)
     for _ in range(12):
         shape = draw.choice(SHAPES)
@@ -114,7 +118,7 @@ OF_NOTHING = (
 
 
 def of_nothing(draw: RandomInputs, shape: tuple[int, ...]) -> Tensor:
-    """A tensor whose dimensions lie in memory in some order, each element beside the next or a place apart."""
+    """Return an empty tensor whose dimensions have any order in memory, contiguous or spaced."""
     order = draw.sample(range(len(shape)), len(shape))
     step = draw.choice((1, 1, 2))
     tensor = torch.zeros([shape[place] * step for place in order], dtype=torch.float64)
@@ -123,8 +127,8 @@ def of_nothing(draw: RandomInputs, shape: tuple[int, ...]) -> Tensor:
 
 
 @pytest.mark.parametrize("name", [*OF_NOTHING, "add", "where", "copysign"])
-def test_results_without_elements(name: str) -> None:
-    """A program may ask for their strides, which are those of dimensions that have elements, in their order."""
+def test_empty_results_have_the_strides_of_the_kernel(name: str) -> None:
+    """A program may read their strides, which equal the strides of nonempty tensors in the same order."""
     draw = random.Random(name)
     for _ in range(30):
         shape = draw.choice(SHAPES_OF_NOTHING)
@@ -133,12 +137,12 @@ def test_results_without_elements(name: str) -> None:
             given.append(of_nothing(draw, tuple(draw.choice((1, size)) for size in shape)[draw.randrange(3) :]))
         call = OF_TWO[name] if name in OF_TWO else OF_ONE[name]
         with new_mode():
-            fakes = [torch.empty_strided(one.shape, one.stride(), dtype=one.dtype) for one in given]
+            fakes = [torch.empty_strided(item.shape, item.stride(), dtype=item.dtype) for item in given]
             recorded = call(*fakes).stride()  # type: ignore[attr-defined]
-        assert recorded == call(*given).stride(), [(one.shape, one.stride()) for one in given]  # type: ignore[attr-defined]
+        assert recorded == call(*given).stride(), [(value.shape, value.stride()) for value in given]  # type: ignore[attr-defined]
 
 
-def test_operands_are_broadcast() -> None:
+def test_broadcast_results_have_the_strides_of_the_kernel() -> None:
     draw = random.Random(0)
     for _ in range(60):
         shape = draw.choice(SHAPES)
@@ -148,7 +152,7 @@ def test_operands_are_broadcast() -> None:
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_convolutions(groups: int, transposed: bool) -> None:
+def test_convolutions_have_the_strides_of_the_kernel(groups: int, transposed: bool) -> None:
     draw = random.Random(groups)
     for _ in range(10):
         kernel = (draw.choice((1, 3)), draw.choice((1, 2)))
@@ -160,7 +164,7 @@ def test_convolutions(groups: int, transposed: bool) -> None:
         compare(lambda g, x, w: aten.convolution_backward.default(g, x, w, [0], *numbers, mask), [gradient, x, w])  # noqa: B023
 
 
-def test_indexing_by_tensors() -> None:
+def test_indexing_by_tensors_has_the_strides_of_the_kernel() -> None:
     draw = random.Random(1)
     for _ in range(120):
         shape = draw.choice(SHAPES)
@@ -184,8 +188,8 @@ FACTORS = ((6, 16), (8, 16), (3, 7, 16), (6, 3)), ((3, 16, 5), (16, 24), (3, 3, 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("count", [None, 3, 2])
-def test_grouped_products(dtype: torch.dtype, count: int | None) -> None:
-    """They are refused where the kernel refuses them, and have its shapes and strides."""
+def test_grouped_products_match_the_kernel(dtype: torch.dtype, count: int | None) -> None:
+    """A product that the kernel refuses is refused; others have the kernel's shapes and strides."""
 
     def call(one: Tensor, other: Tensor, *offsets: Tensor) -> Tensor | str:
         try:
@@ -204,25 +208,27 @@ DTYPES = (torch.float32, torch.float64, torch.int64)
 
 @pytest.mark.parametrize("dtypes", [*itertools.product(DTYPES, repeat=2)], ids=str)
 @pytest.mark.parametrize("shapes", [((), (2, 3)), ((3,), ()), ((), ()), ((2, 2), (1, 0))], ids=str)
-def test_the_type_of_block_diagonal_matrices(
+def test_dtype_of_block_diag_matches_eager(
     dtypes: tuple[torch.dtype, ...], shapes: tuple[tuple[int, ...], ...]
 ) -> None:
-    """A tensor without dimensions counts less."""
+    """A zero-dimensional tensor has lower priority in type promotion."""
     given = [torch.ones(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     compare(lambda *tensors: (made := torch.block_diag(*tensors), made.dtype), given)
 
 
 @pytest.mark.parametrize("shapes", [((2, 3, 0), (2, 0, 4)), ((0, 3, 2), (0, 2, 4)), ((2, 3, 4), (2, 4, 0))], ids=str)
 @pytest.mark.parametrize("dtypes", [(torch.int64, torch.float32), (torch.float32, torch.float64)], ids=str)
-def test_the_type_of_products_of_nothing(dtypes: tuple[torch.dtype, ...], shapes: tuple[tuple[int, ...], ...]) -> None:
-    """PyTorch compares the dtypes of elements alone, where batches of matrices are multiplied."""
+def test_dtype_of_empty_products_matches_eager(
+    dtypes: tuple[torch.dtype, ...], shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    """PyTorch only compares the dtypes of elements when it multiplies batches of matrices."""
     given = [torch.ones(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     compare(lambda *tensors: (made := torch.bmm(*tensors), made.dtype), given)
 
 
 @pytest.mark.parametrize("exponent", [False, True, 0, 2, 0.5])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float32])
-def test_the_type_of_powers(dtype: torch.dtype, exponent: float) -> None:
+def test_dtype_of_powers_matches_eager(dtype: torch.dtype, exponent: float) -> None:
     given = [torch.ones(2, 3, dtype=dtype).T]
     compare(lambda x: (power := x**exponent, power.dtype), given)
     compare(lambda x: torch.pow(x, exponent, out=torch.empty_like(x**exponent)), given)

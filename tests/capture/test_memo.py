@@ -1,4 +1,4 @@
-"""What is remembered of calls must not be told from running them."""
+"""Cached results of calls must equal the results of running the calls."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ PROGRAMS = [
 
 @pytest.mark.parametrize("level", ["torch", "aten"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_programs_that_repeat_themselves(program: Callable[[Tensor], Any], level: str) -> None:
+def test_programs_with_repeated_calls_are_recorded_in_full(program: Callable[[Tensor], Any], level: str) -> None:
     x = torch.linspace(-1, 2, 16).reshape(4, 4)
     trace, _ = recorded(program, x)
     trace = DropDeadCode()(ShareCommonExpressions()(trace))
@@ -115,7 +115,7 @@ def test_random_calls_are_each_recorded() -> None:
     assert len(ShareCommonExpressions()(trace)) == len(trace)
 
 
-def test_what_a_tensor_comes_from_is_its_own() -> None:
+def test_cached_call_keeps_the_autograd_state_of_each_tensor() -> None:
     seen: list[object] = []
 
     def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The recorder: what is written down, at both levels, and what is refused."""
+"""The recorder: the recorded lines, at both levels, and the refused calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 def recorded(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Trace, Any]:
-    """The trace of a function that was run natively under the recorder, and what it returned."""
+    """Run a function natively under the recorder; return its trace and its result."""
     names = {id(tensor): f"x{index}" for index, tensor in enumerate(tensors)}
     recorder = Recorder(lambda tensor: names[id(tensor)], Place)
     with recorder.recording():
@@ -36,7 +36,7 @@ def recorded(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Trac
 
 
 def names(trace: Trace, level: str = "torch") -> list[str]:
-    """The short names of the trace's symbols."""
+    """Return the short names of the trace's symbols."""
     return [bsym.symbol.short_name for bsym in trace.at_level(level)]
 
 
@@ -67,7 +67,7 @@ def _written(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("level", ["torch", "aten"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_printed_trace_computes_what_the_program_computes(name: str, level: str) -> None:
+def test_printed_trace_matches_the_program(name: str, level: str) -> None:
     x = torch.linspace(-1, 2, 16).reshape(4, 4)
     trace, _ = recorded(PROGRAMS[name], x)
     function = executable(print_trace(trace, level=level), "computation")
@@ -87,7 +87,7 @@ def test_both_levels_are_recorded_in_one_run() -> None:
     ]
 
 
-def test_questions_about_metadata_and_operations_that_do_nothing_leave_no_line() -> None:
+def test_metadata_reads_and_no_ops_leave_no_line() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         assert x.shape[0] == x.size(0) == len(x) == 4
         assert x.dtype is torch.float32
@@ -114,7 +114,7 @@ def test_random_and_writing_lines_have_effects() -> None:
     }
 
 
-def test_autograd_switches_are_lines_only_where_they_change_something() -> None:
+def test_autograd_switches_are_lines_only_if_they_change_the_mode() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             return x + 1
@@ -128,7 +128,7 @@ def test_autograd_switches_are_lines_only_where_they_change_something() -> None:
     "program",
     [lambda x: bool(x.sum()), lambda x: float(x.sum().item()), lambda x: (x > 0).tolist(), lambda x: x.nonzero()],
 )
-def test_asking_for_a_value_is_refused(program: Callable[..., Any]) -> None:
+def test_reading_a_value_is_refused(program: Callable[..., Any]) -> None:
     with pytest.raises(DataDependent, match="reads the value of a tensor"):
         recorded(program, torch.ones(3))
 
@@ -138,7 +138,7 @@ def test_tensors_in_layouts_of_libraries_are_refused() -> None:
         recorded(lambda x: x + 1, torch.ones(3).to_mkldnn())
 
 
-def test_values_that_the_program_itself_wrote_down_may_be_asked_for() -> None:
+def test_values_that_the_program_wrote_itself_may_be_read() -> None:
     trace, _ = recorded(lambda x: x * torch.tensor(3).item(), torch.ones(3))
     assert "* 3" in print_trace(trace).text
 
@@ -169,8 +169,8 @@ IN_PLACE = {
 
 @pytest.mark.parametrize("level", ["torch", "aten"])
 @pytest.mark.parametrize("name", IN_PLACE)
-def test_a_name_stands_for_one_metadata(name: str, level: str) -> None:
-    """Each line gives what is written behind it, where operations change shapes and strides in place."""
+def test_each_name_has_constant_metadata(name: str, level: str) -> None:
+    """Each line gives new names to the results of operations that change shapes and strides in place."""
     trace, _ = recorded(IN_PLACE[name], torch.arange(9.0).view(3, 3))
     values: dict[str, Any] = {proxy.name: torch.arange(9.0).view(3, 3) for proxy in trace.inputs}
     for line in trace.at_level(level):

@@ -1,4 +1,4 @@
-"""Tensors for results (`out=`) get the shapes of these, and what is computed from them in regions sees that."""
+"""Tensors for results (`out=`) get the shapes of the results, and regions that read them see the new shapes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def into_two(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
 @pytest.mark.parametrize("program", [into_nothing, into_a_scalar, into_two])
-def test_what_is_computed_from_a_resized_tensor_sees_its_shape(program: Program, cache: Any) -> None:
+def test_region_sees_the_shape_of_a_resized_tensor(program: Program, cache: Any) -> None:
     compiled = thunder.jit(program, cache=cache, executors=("inductor", "torch"))
     for size in (17, 5):
         x, y = torch.tensor(2.0), torch.linspace(0, 1, size)

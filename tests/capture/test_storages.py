@@ -1,4 +1,4 @@
-"""PyTorch's older ways to a tensor's memory: `new` with a size, and what storages say of themselves."""
+"""PyTorch's older interfaces to a tensor's memory: `new` with a size, and attributes of storages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import thunder_core as thunder
 
 def of_size(x: Tensor) -> tuple[object, ...]:
     made = (x.new(x.shape), x.new(torch.Size([])), x.new(x[0].size()), x.new(2, 3), x.new(size=(4,)), x.new())
-    return tuple((list(one.shape), one.dtype) for one in made)
+    return tuple((list(item.shape), item.dtype) for item in made)
 
 
 def of_data(x: Tensor) -> tuple[object, ...]:
@@ -33,7 +33,7 @@ def kind(x: Tensor) -> tuple[object, ...]:
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 @pytest.mark.parametrize("program", [of_size, of_data, device, kind])
-def test_memory_is_what_it_is_in_eager(program: Callable[[Tensor], tuple[object, ...]]):
+def test_storages_match_eager(program: Callable[[Tensor], tuple[object, ...]]):
     compiled, x = thunder.jit(program), torch.ones(2, 3)
     wanted = program(x)
     assert [compiled(x), compiled(x)] == [wanted, wanted]

@@ -1,4 +1,4 @@
-"""Subclasses of Tensor: what a program gives, and of which class it is, is eager's."""
+"""Subclasses of Tensor: results and their classes match eager."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import thunder_core as thunder
 
 
 class Plain(Tensor):
-    """A subclass that says nothing else than what it is called, and a method."""
+    """A subclass with only a method and a name."""
 
     def doubled(self) -> Any:
         return self * 2
 
 
 class Derived(Plain):
-    """A subclass of that."""
+    """A subclass of a subclass."""
 
 
 class Named(Tensor):
-    """One with a constructor of its own."""
+    """A subclass with its own constructor."""
 
     @staticmethod
     def __new__(cls: Any, data: Any, name: str = "") -> Any:
@@ -37,7 +37,7 @@ class Named(Tensor):
 
 
 class Counted(Tensor):
-    """One that hears of each operation, and changes what some give."""
+    """A subclass with `__torch_function__` that changes some results."""
 
     factor = 2.0
 
@@ -48,7 +48,7 @@ class Counted(Tensor):
 
 
 class Overriding(Tensor):
-    """One with methods, operators and attributes in place of Tensor's."""
+    """A subclass that overrides methods, operators and attributes of Tensor."""
 
     def t(self) -> Any:
         return super().t() * 2
@@ -145,27 +145,27 @@ PROGRAMS: tuple[Callable[[Any], Any], ...] = (
 
 
 def shown(value: Any) -> Any:
-    """All that can be told of a value."""
+    """Return everything that can be observed of a value."""
     if isinstance(value, Tensor):
-        told = [(key, shown(item)) for key, item in vars(value).items()]
-        return type(value), value.detach().as_subclass(Tensor).tolist(), value.requires_grad, value.is_leaf, told
+        texts = [(key, shown(item)) for key, item in vars(value).items()]
+        return type(value), value.detach().as_subclass(Tensor).tolist(), value.requires_grad, value.is_leaf, texts
     return (type(value), [shown(item) for item in value]) if isinstance(value, list | tuple) else value
 
 
 def run(program: Callable[..., Any], kind: type = Plain) -> list[Any]:
-    """What two calls give and leave in the argument, or what they raise."""
-    told = []
+    """Return the results of two calls and the state of the argument, or the error."""
+    texts = []
     for step in range(2):
         x = (torch.arange(4.0) + step).as_subclass(kind)
         try:
-            told += [shown(program(x)), shown(x)]
+            texts += [shown(program(x)), shown(x)]
         except TypeError as error:
-            told.append(str(error))
-    return told
+            texts.append(str(error))
+    return texts
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_results_are_of_eagers_class(program: Callable[..., Any]) -> None:
+def test_classes_of_results_match_eager(program: Callable[..., Any]) -> None:
     compiled = thunder.jit(program)
     assert run(compiled) == run(program)
     assert program is unrelated or thunder.cache_hits(compiled) == 1
@@ -178,7 +178,7 @@ def test_the_class_is_guarded() -> None:
     assert thunder.cache_misses(compiled) == 3
 
 
-def test_gradients_of_a_subclass_are_eagers() -> None:
+def test_gradients_of_a_subclass_match_eager() -> None:
     def gradient(function: Callable[[Any], Any]) -> Any:
         x = torch.arange(4.0).as_subclass(Plain).requires_grad_()
         total = function(x)
@@ -193,7 +193,7 @@ def test_gradients_of_a_subclass_are_eagers() -> None:
     assert "backward" in [stage.trace.name for stage in thunder.last_program(compiled).stages_of("backward")]
 
 
-def test_a_torch_function_of_its_own_is_part_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_function_of_a_subclass_is_part_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     def program(x: Any) -> Any:
         return x + 1, x.add(1) * 3, torch.sin(x)
 
@@ -218,7 +218,7 @@ OVERRIDDEN = {
 
 
 @pytest.mark.parametrize("name", OVERRIDDEN)
-def test_what_a_class_has_in_place_of_tensors_methods_is_called_once(name: str) -> None:
+def test_override_of_a_tensor_method_is_called_once(name: str) -> None:
     def program(x: Any, y: Any) -> Any:
         return OVERRIDDEN[name](x, y)
 
@@ -237,8 +237,8 @@ ASKED = {
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_the_operand_that_eager_asks_is_asked_in_a_comparison(name: str) -> None:
-    """The strides of the result are those of the tensor that is asked, where both could decide."""
+def test_comparison_is_handled_by_the_operand_that_eager_chooses(name: str) -> None:
+    """The tensor that handles the comparison decides the strides of the result."""
 
     def program(x: Any, y: Any) -> Any:
         return ASKED[name](x, y)

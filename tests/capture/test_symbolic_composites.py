@@ -1,4 +1,4 @@
-"""One program serves all sizes where PyTorch's functions in C++ ask for plain integers, beside eager."""
+"""One program serves all sizes even if PyTorch's C++ functions need plain integers, compared with eager."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "around": lambda x: torch.nn.functional.pad(x.repeat(1, 3)[None], (1, 2), mode="circular"),
     "slopes": lambda x: torch.gradient(x.repeat(1, 2), dim=1)[0] * 3,
 }
-UNFOLLOWED: dict[str, Callable[[torch.Tensor], Any]] = {  # without gradients, or whose backward autograd records
+UNFOLLOWED: dict[str, Callable[[torch.Tensor], Any]] = {  # without gradients, or with a recorded backward
     "windows of a signal": lambda x: torch.stft(x.repeat(1, 8), 4, window=torch.ones(4), return_complex=True).abs(),
     "hash": lambda x: torch.hash_tensor(x, 1),
 }
 
 
 def gradient(result: Any, x: torch.Tensor) -> torch.Tensor:
-    """The gradient of the sum of all results' squares."""
+    """Return the gradient of the sum of squares of all results."""
     results = result if isinstance(result, tuple | list) else [result]
-    loss = sum((one * one).sum() for one in results)
+    loss = sum((value * value).sum() for value in results)
     return torch.autograd.grad(loss, x)[0]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_one_program_and_one_backward_serve_all_sizes(name: str) -> None:
+def test_all_sizes_share_one_program_and_one_backward(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], cache="symbolic values")
     for shape in SHAPES:
         x = torch.randn(*shape, requires_grad=True)
@@ -61,7 +61,7 @@ def test_one_program_and_one_backward_serve_all_sizes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS | UNFOLLOWED)
-def test_one_program_serves_all_sizes_in_the_layouts_of_eager(name: str) -> None:
+def test_all_sizes_share_one_program_with_the_layouts_of_eager(name: str) -> None:
     function = (PROGRAMS | UNFOLLOWED)[name]
     compiled = thunder.jit(function, cache="symbolic values")
     for shape in SHAPES[1:]:
@@ -75,7 +75,7 @@ def test_one_program_serves_all_sizes_in_the_layouts_of_eager(name: str) -> None
 
 
 @pytest.mark.parametrize("zeros", [(), (1,), (0, 3), (0, 1, 2, 3)])
-def test_products_are_differentiated_where_elements_are_zero(zeros: tuple[int, ...]) -> None:
+def test_products_are_differentiated_at_zero_elements(zeros: tuple[int, ...]) -> None:
     compiled = thunder.jit(lambda x: x.cumprod(0), cache="symbolic values")
     for length in (4, 6, 1):
         x = torch.randn(length)
@@ -107,7 +107,7 @@ def test_gradients_of_sums_are_added_in_the_dtype_of_the_input(given: torch.dtyp
         assert torch.equal(found, wanted)
 
 
-def test_the_order_of_a_chain_is_a_constraint() -> None:
+def test_order_of_a_matrix_chain_is_a_constraint() -> None:
     compiled = thunder.jit(lambda *chain: torch.linalg.multi_dot(chain), cache="symbolic values")
     for sizes in ((2, 3, 4, 5), (3, 5, 6, 7), (9, 8, 7, 1), (20, 9, 8, 2)):
         chain = [torch.randn(rows, columns) for rows, columns in itertools.pairwise(sizes)]
@@ -116,8 +116,8 @@ def test_the_order_of_a_chain_is_a_constraint() -> None:
     assert thunder.cache_misses(compiled) <= 3, thunder.recompile_reasons(compiled)
 
 
-def test_a_place_by_an_integer_from_outside_is_within_the_tensor() -> None:
-    """One program for the places counted from the beginning, one for those from the end; eager's error beyond."""
+def test_outside_index_is_within_the_tensor_or_raises() -> None:
+    """One program serves indices from the beginning, another serves indices from the end; other indices raise."""
     compiled = thunder.jit(lambda x, place: x[place] + torch.select(x, 0, place), cache="symbolic values")
     for length, place in ((5, 2), (7, 4), (9, 8), (5, -2), (6, -6)):
         x = torch.randn(length, 3)
@@ -150,7 +150,7 @@ VALUES: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_a_value_that_is_asked_for_leaves_sizes_symbolic(name: str) -> None:
+def test_value_read_leaves_sizes_symbolic(name: str) -> None:
     compiled = thunder.jit(VALUES[name], cache="symbolic values")
     for shape in SHAPES:
         x = torch.randn(*shape)
@@ -159,7 +159,7 @@ def test_a_value_that_is_asked_for_leaves_sizes_symbolic(name: str) -> None:
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
 
 
-def test_sizes_that_hang_on_values_are_symbols_beside_others() -> None:
+def test_data_dependent_sizes_are_symbols_like_others() -> None:
     compiled = thunder.jit(lambda x: (x[x[:, 0] > 0].sum(), x.nonzero().shape[0] + x.shape[1]), cache="symbolic values")
     for shape, positive in (((5, 3), 2), ((6, 3), 2), ((9, 3), 2), ((6, 3), 4)):
         x = torch.zeros(*shape)
@@ -169,7 +169,7 @@ def test_sizes_that_hang_on_values_are_symbols_beside_others() -> None:
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
 
 
-def test_attention_of_nothing_does_not_run_a_kernel_that_divides_by_sizes() -> None:
+def test_empty_attention_does_not_run_a_kernel_that_divides_by_sizes() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         part = x[: x.size(0) // 2][None]
         return torch.nn.functional.scaled_dot_product_attention(part, part, part)
@@ -180,8 +180,8 @@ def test_attention_of_nothing_does_not_run_a_kernel_that_divides_by_sizes() -> N
         torch.testing.assert_close(compiled(x), program(x))
 
 
-def test_tensors_of_one_element_become_ones_without_dimensions() -> None:
-    """By PyTorch's functions in C++ too, whose view for symbolic sizes drops only those that are known to be one."""
+def test_tensors_of_one_element_lose_all_dimensions() -> None:
+    """PyTorch's C++ functions take a view that only drops symbolic sizes that are known to be one."""
 
     def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.reshape_as(y), x.view_as(y) * 2

@@ -1,4 +1,4 @@
-"""What fails while tracing fails with eager's exception, in eager's words."""
+"""Failures during tracing raise eager's exception with eager's message."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ FAILING: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_the_exception_is_eagers(name: str) -> None:
+def test_the_exception_matches_eager(name: str) -> None:
     program, tensors = FAILING[name]
     with pytest.raises(RuntimeError) as eager:
         program(*tensors)
     with warnings.catch_warnings(), pytest.raises(eager.type) as compiled:
-        warnings.simplefilter("ignore")  # PyTorch's Python code for metadata warns before it fails
+        warnings.simplefilter("ignore")  # PyTorch's Python metadata functions warn before they fail
         thunder.jit(program)(*tensors)
     assert type(compiled.value) is eager.type
     assert str(compiled.value) == str(eager.value)
 
 
-def test_a_program_can_catch_it() -> None:
+def test_program_can_catch_the_exception() -> None:
     def program(x: Tensor) -> Tensor:
         try:
             return x @ torch.ones(7)
@@ -62,5 +62,5 @@ def test_large_tensors_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProgramRaised) as untried:
         acquire(program, inputs, {})
     assert type(untried.value.error) is AssertionError, "the class that functions for metadata raise"
-    with pytest.raises(RuntimeError, match="must be 2-D"):  # the call is made in eager then
+    with pytest.raises(RuntimeError, match="must be 2-D"):  # the call then runs in eager
         thunder.jit(program)(*inputs)

@@ -1,4 +1,4 @@
-"""The values that a program asks for are those of eager, and asking for many costs what the lines cost, once each."""
+"""Values that a program reads match eager, and reading many values runs each line once."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Count:
 
 
 def work_of(program: Program, count: int) -> dict[str, int]:
-    """How many lines are run, and how many are found to be needed, while the program is traced."""
+    """Count the lines that are run, and the lines that are found to be needed, while the program is traced."""
     owners = {"evaluate": values, "heappush": slices}
     counted = {name: Count(getattr(owner, name)) for name, owner in owners.items()}
     with pytest.MonkeyPatch.context() as patch:
@@ -96,8 +96,8 @@ def work_of(program: Program, count: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_what_many_values_cost_grows_with_the_lines(program: Program) -> None:
-    """Twice the lines and twice the values are twice the work: what was run once is not run again."""
+def test_cost_of_many_values_is_linear_in_the_lines(program: Program) -> None:
+    """Twice the lines and twice the values take twice the work: no line is run again."""
     few, many = work_of(program, 6), work_of(program, 12)
     assert all(0 < many[name] < 2.5 * few[name] for name in few), (few, many)
 
@@ -108,7 +108,7 @@ def overwritten_behind(x: Tensor) -> Tensor:
     y.mul_(-1)
     if y.sum() < 0:
         x = x + 1
-    return x * 3 if early.sum() > 6 else x  # what `early` reads was written to since
+    return x * 3 if early.sum() > 6 else x  # the operand of `early` has been written to since
 
 
 def written_in_the_input(x: Tensor) -> Tensor:
@@ -137,11 +137,11 @@ def made_beneath_autocast(x: Tensor) -> Tensor:
         one, other = x[None, :1] @ X[:1, None], x[None, :1] @ X[:1, None] * 2
     if one.sum() > 0.5:
         x = x + 1
-    return x if other.sum() > 2 else -x  # more than 2 in float32
+    return x if other.sum() > 2 else -x  # values of more than 2 in float32
 
 
 @pytest.mark.parametrize("program", [overwritten_behind, written_in_the_input, turned_in_place, made_beneath_autocast])
-def test_values_are_those_of_the_place(program: Callable[[Tensor], Tensor]) -> None:
+def test_values_are_read_at_their_line(program: Callable[[Tensor], Tensor]) -> None:
     compiled = thunder.jit(program)
     for x in (X, -X, X + 1):
         assert torch.equal(compiled(x), program(x))

@@ -1,4 +1,4 @@
-"""Tensors that wrap others and decide by `__torch_dispatch__`: in inference the trace has what they do."""
+"""Wrapper tensors with `__torch_dispatch__`: in inference, the trace contains their inner operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DETACH = torch.ops.aten.detach.default
 
 
 class Quantized(Tensor):
-    """A weight in eight bits that is made whole for each operation."""
+    """A weight in eight bits that is dequantized for each operation."""
 
     @staticmethod
     def __new__(cls: Any, data: Tensor, scale: Tensor, axis: int = 0) -> Any:
@@ -50,7 +50,7 @@ class Quantized(Tensor):
 
 
 class Opaque(Tensor):
-    """One that decides by `__torch_dispatch__`, and does not say what it holds."""
+    """A wrapper with `__torch_dispatch__` that does not expose its inner tensors."""
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -87,7 +87,7 @@ def shown(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_results_are_eagers(name: str) -> None:
+def test_results_match_eager(name: str) -> None:
     program = PROGRAMS[name]
     compiled = thunder.jit(program)
     with torch.no_grad():
@@ -107,7 +107,7 @@ def test_a_module_with_a_wrapped_weight_is_compiled() -> None:
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (1, 1)
 
 
-def test_what_it_holds_and_how_is_guarded() -> None:
+def test_contents_of_a_wrapper_are_guarded() -> None:
     compiled, x, w = thunder.jit(PROGRAMS["operators"]), torch.randn(2, 4), weight()
     with torch.no_grad():
         compiled(x, w)
@@ -119,12 +119,12 @@ def test_what_it_holds_and_how_is_guarded() -> None:
     assert thunder.cache_misses(compiled) == 4
 
 
-def test_gradients_through_one_are_refused() -> None:
+def test_gradients_through_a_wrapper_are_refused() -> None:
     with pytest.raises(OperationFailed, match="a Quantized, a subclass of Tensor that wraps other tensors"):
         thunder.jit(nn.functional.linear)(torch.randn(2, 4, requires_grad=True), weight())
 
 
-def test_values_of_one_are_refused() -> None:
+def test_values_of_a_wrapper_are_refused() -> None:
     with pytest.raises(DataDependent):
         thunder.jit(lambda x, w: w.tolist())(torch.ones(2), weight())
 
@@ -143,6 +143,6 @@ def test_the_refusal_names_the_reason(name: str) -> None:
     assert caught.value.where is not None
 
 
-def test_a_parameter_without_shape_is_named_where_only_tracing_will_do() -> None:
+def test_parameter_without_shape_is_named_in_the_refusal() -> None:
     with pytest.raises(OperationFailed, match="no shape yet"):
         acquire(lambda module, x: module(x), (nn.LazyLinear(2), torch.ones(1, 2)), {})

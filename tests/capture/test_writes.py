@@ -1,4 +1,4 @@
-"""What operators write to, and the operators that compute the same without writing, beside the operators themselves."""
+"""Operands that operators write to, and the functional variants of these operators, compared with the operators."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_operator_that_does_not_write(form: str) -> None:
+def test_functional_variant_matches_the_operator(form: str) -> None:
     writing, expected = FORMS[form]
     assert without_write(writing) is expected
 
 
-def test_only_what_writes_over_its_first_operand_is_in_place() -> None:
+def test_only_operators_that_overwrite_their_first_operand_are_in_place() -> None:
     assert out_of_place(ATEN.mul_.Tensor) is ATEN.mul.Tensor
     assert out_of_place(ATEN.mul.out) is None
     assert out_of_place(ATEN.__ixor__.Tensor) is None
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_norm_writes_to_its_statistics_in_training_alone(training: bool) -> None:
+def test_norm_writes_to_its_statistics_only_in_training(training: bool) -> None:
     x, mean, variance = torch.randn(4, 3), torch.zeros(3), torch.ones(3)
     given = (x, None, None, mean, variance, training, 0.1, 1e-5)
     assert "aten::native_batch_norm" in UPDATES_STATISTICS

@@ -1,4 +1,4 @@
-"""Deferred tensors: they compute what the converted tensor computes, and hold no memory of their own."""
+"""Deferred tensors compute the same results as converted tensors, and hold no memory of their own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READS = {
 
 
 @pytest.mark.parametrize("read", READS)
-def test_operation_on_deferred_tensor_has_the_converted_ones_result(read):
+def test_operation_on_deferred_tensor_matches_the_converted_tensor(read):
     found = READS[read](deferred(WEIGHT, in_float64))
     expected = READS[read](in_float64(WEIGHT))
     assert (found.dtype, found.shape, found.stride()) == (expected.dtype, expected.shape, expected.stride())
@@ -42,7 +42,7 @@ def test_views_are_deferred_and_hold_the_memory_of_the_source():
     assert view.source.untyped_storage().data_ptr() == WEIGHT.untyped_storage().data_ptr()
 
 
-def test_gradient_of_deferred_parameter_is_that_of_the_converted_one():
+def test_gradient_of_deferred_parameter_matches_the_converted_parameter():
     plain = torch.nn.Parameter(in_float64(WEIGHT))
     wide = torch.nn.Parameter(deferred(WEIGHT, in_float64))
     for parameter in (plain, wide):

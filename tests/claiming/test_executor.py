@@ -1,4 +1,4 @@
-"""Executors of single operations: which calls they take, by the operation itself and not by its name."""
+"""Executors of single operations: calls are claimed by the operation itself and not by its name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[[Tensor], Any]]] = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_is_claimed_however_it_is_named(name: str) -> None:
+def test_operation_is_claimed_under_all_its_names(name: str) -> None:
     operation, program = OPERATIONS[name]
     mine = thunder.OperatorExecutor("mine")
     calls = []
@@ -54,7 +54,7 @@ def sine(x: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
-def test_what_writes_is_left_to_those_that_write(name: str) -> None:
+def test_in_place_operation_is_left_to_executors_that_write(name: str) -> None:
     def program(x: Tensor) -> tuple[Tensor, Tensor]:
         x, out = x * 1, torch.zeros(3)
         IN_PLACE[name](x, out)
@@ -68,7 +68,7 @@ def test_what_writes_is_left_to_those_that_write(name: str) -> None:
     torch.testing.assert_close(thunder.jit(program, executors=[mine, "torch"])(x), program(x))
 
 
-def test_a_function_that_writes_may_take_it() -> None:
+def test_executor_that_writes_may_claim_an_in_place_operation() -> None:
     mine = thunder.OperatorExecutor("mine")
 
     @mine.implements(torch.Tensor.zero_, writes=True)

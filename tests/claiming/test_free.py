@@ -1,4 +1,4 @@
-"""Freeing: a region that empties its list holds what it was given alone, and frees it while it runs."""
+"""Freeing: a region that empties its argument list is the only holder of the tensors, and frees them early."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 class Empties(Replays):
-    """Takes each region's tensors in a list, and notes which of them are gone as soon as it has emptied it."""
+    """Receives each region's tensors in a list, empties the list, and records which tensors are freed then."""
 
     def __init__(self) -> None:
         super().__init__("empties")
@@ -66,7 +66,7 @@ def drawn_upon(x: torch.Tensor, given_0: torch.Tensor) -> torch.Tensor:
 X, Y = torch.rand(256, 64, generator=torch.Generator().manual_seed(0)), torch.full((256, 64), 0.5)
 
 
-def test_what_dies_in_a_region_is_handed_over_and_gone_when_it_lets_go():
+def test_last_use_in_a_region_frees_the_tensor_while_the_region_runs():
     compiled, executor = compiled_with(drawn_upon)
     torch.manual_seed(0)
     with torch.no_grad():
@@ -81,14 +81,14 @@ def test_what_dies_in_a_region_is_handed_over_and_gone_when_it_lets_go():
     assert "#   (t1, given_0, x) = given_1\n" in text
 
 
-def test_where_nothing_dies_the_list_is_written_in_the_call():
+def test_region_without_last_uses_takes_an_inline_list():
     compiled, executor = compiled_with(lambda x: (x.exp() + 1) * 2)
     compiled(X)
     assert executor.gone == [[False]]
     assert "region_0([x])" in str(thunder.last_traces(compiled)[-1])
 
 
-def test_the_account_knows_what_a_list_alone_holds():
+def test_memory_estimate_counts_tensors_that_only_a_list_holds():
     compiled, _ = compiled_with(drawn_upon)
     with torch.no_grad():
         compiled(X, Y)
@@ -119,13 +119,13 @@ def leaves() -> tuple[torch.Tensor, ...]:
 
 
 def twice(run: Callable[..., Any]) -> list[torch.Tensor]:
-    """What a backward saves is there for a second one, and what the user holds of it is as it was."""
+    """Run two backward passes: saved tensors are available to both, and the user's tensor is unchanged."""
     x, weight = leaves()
     middle, end = run(x, weight)
-    held = middle.detach().clone()
+    copied = middle.detach().clone()
     end.backward(retain_graph=True)
     (end.sum() + middle.sum()).backward()
-    torch.testing.assert_close(middle.detach(), held)
+    torch.testing.assert_close(middle.detach(), copied)
     return [x.grad, weight.grad, middle.detach()]
 
 
@@ -137,7 +137,7 @@ def second_derivative(run: Callable[..., Any]) -> list[torch.Tensor]:
 
 
 def hooked(run: Callable[..., Any]) -> list[torch.Tensor]:
-    """A hook keeps the gradient that it sees, and another replaces one."""
+    """One hook keeps the gradient, and another hook replaces a gradient."""
     x, weight = leaves()
     seen: list[torch.Tensor] = []
     x.register_hook(seen.append)
@@ -149,14 +149,14 @@ def hooked(run: Callable[..., Any]) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("function", [chain, checkpointed])
 @pytest.mark.parametrize("use", [twice, second_derivative, hooked])
-def test_autograd_sees_nothing_of_it(use, function):
+def test_gradients_do_not_depend_on_freeing(use, function):
     compiled, executor = compiled_with(function)
     for found, expected in zip(use(compiled), use(chain), strict=True):
         torch.testing.assert_close(found, expected)
     assert executor.gone
 
 
-def test_what_is_saved_is_gone_while_the_backward_runs_unless_the_graph_is_kept():
+def test_backward_frees_saved_tensors_unless_the_graph_is_retained():
     compiled, executor = compiled_with(lambda x, weight: chain(x, weight)[1])
     gone = []
     for keep in (True, False):
@@ -167,7 +167,7 @@ def test_what_is_saved_is_gone_while_the_backward_runs_unless_the_graph_is_kept(
     assert gone[0] < gone[1]
 
 
-def test_an_error_in_a_region_tells_its_line():
+def test_error_in_a_region_names_its_line():
     class Fails(Empties):
         def emptying(self, region):
             def run(given):
@@ -182,8 +182,8 @@ def test_an_error_in_a_region_tells_its_line():
     assert any("test_free.py" in note for note in caught.value.__notes__)
 
 
-def test_a_long_program_takes_time_in_proportion() -> None:
-    """Four times the lines take far less than sixteen times as long."""
+def test_compile_time_is_linear_in_the_length_of_a_program() -> None:
+    """Four times the lines take far less than sixteen times the time."""
     line = BoundSymbol(symbol_of(torch.tanh), (Proxy("x"),), {}, Proxy("x"))
 
     def seconds(count: int) -> float:

@@ -1,4 +1,4 @@
-"""Snapshots of inputs: large tensors are not copied, and a write to one is seen all the same."""
+"""Snapshots of inputs: large tensors are not copied, and a write to a large tensor is still detected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.backend.claiming.input_snapshot import InputSnapshot, fingerpr
 LARGE = torch.randn(512, 1024, generator=torch.Generator().manual_seed(0))  # 2 MiB
 
 
-def test_large_tensor_is_not_copied_and_small_one_is():
+def test_small_tensor_is_copied_and_large_tensor_is_not():
     small = torch.ones(8)
     snapshot = InputSnapshot.of({"large": LARGE, "small": small, "number": 3}, ())
     assert snapshot.values["large"].data_ptr() == LARGE.data_ptr()
@@ -34,7 +34,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("change", CHANGES)
-def test_each_change_of_a_large_tensor_is_seen(change, dtype):
+def test_each_change_of_a_large_tensor_is_detected(change, dtype):
     value = LARGE.repeat(2, 1).to(dtype)
     if change == "the sign of zero":
         value.zero_()
@@ -45,7 +45,7 @@ def test_each_change_of_a_large_tensor_is_seen(change, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32])
-def test_fingerprint_is_of_the_memory_that_a_view_spans(dtype):
+def test_fingerprint_covers_the_memory_that_a_view_spans(dtype):
     base = (torch.arange(3 << 20) % 100).to(dtype)
     for start in (0, 1, 3, 8):
         view = base[start : (2 << 20) + start - 3]
@@ -71,7 +71,7 @@ def test_strided_and_transposed_tensors_have_fingerprints():
 
 
 def scaling(x: torch.Tensor) -> torch.Tensor:
-    """A product, and `silu`."""
+    """Return a product followed by `silu`."""
     return torch.nn.functional.silu(x) * 2
 
 
@@ -91,7 +91,7 @@ def test_executor_that_writes_to_a_large_input_is_refused(place):
 
 
 def in_place(x: torch.Tensor) -> torch.Tensor:
-    """A program that writes to its input."""
+    """Write to the input."""
     y = x.mul_(2)
     return torch.nn.functional.silu(y) + x
 

@@ -1,4 +1,4 @@
-"""Operators: a function in place of one of PyTorch's, with its metadata, a derivative, and a place in artifacts."""
+"""Operators: a function in place of a PyTorch function, with metadata, a derivative, and support in artifacts."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from thunder_core.passes.recipe import Recipe
 
 
 def fast_silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:  # noqa: A002 - as PyTorch calls it
-    """SiLU, written out."""
+    """Compute SiLU from its formula."""
     return input * torch.sigmoid(input)
 
 
 def doubled_gradient(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-    """No derivative of anything: by it is seen which one is taken."""
+    """A wrong derivative that shows which derivative is used."""
     return 2 * gradient * ctx.saved_tensors[0]
 
 
 def save(ctx: Any, args: Any, kwargs: Any, output: Any) -> None:
-    """Keep the input."""
+    """Save the input."""
     ctx.save_for_backward(args[0])
 
 
 def blind_silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:  # noqa: A002 - as PyTorch calls it
-    """SiLU by a kernel of NumPy, which tensors without data cannot have."""
+    """Compute SiLU by a NumPy kernel, which fake tensors do not support."""
     values = input.detach().numpy()
     return torch.from_numpy(values / (1 + torch.exp(-input).numpy()))
 
@@ -41,7 +41,7 @@ FAST = Operator(functional.silu, fast_silu)
 
 
 class Swish(torch.nn.Module):
-    """A layer behind which the operation is."""
+    """A layer that contains the operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,17 +52,17 @@ class Swish(torch.nn.Module):
 
 
 def executors_of(compiled: Any) -> list[str]:
-    """The executors of the last program's bound symbols, in order."""
+    """Return the executors of the last program's bound symbols, in order."""
     return [bsym.executor for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.executor]
 
 
-def test_it_runs_in_the_place_of_the_function() -> None:
+def test_operator_runs_in_place_of_the_function() -> None:
     compiled, x = thunder.jit(functional.silu, executors=[FAST]), torch.randn(4)
     assert torch.equal(compiled(x), fast_silu(x))
     assert FAST.name in executors_of(compiled)
 
 
-def test_what_it_does_not_support_is_left_to_others() -> None:
+def test_unsupported_call_is_left_to_other_executors() -> None:
     wide = Operator(functional.silu, fast_silu, supports=lambda bsym: bsym.inputs[0].shape[-1] > 2)
     compiled = thunder.jit(functional.silu, executors=[wide])
     for width, runs in ((2, False), (5, True)):
@@ -88,7 +88,7 @@ def test_other_metadata_is_refused_with_the_line(wrong: Any, words: str) -> None
     assert "torch.nn.functional.silu" in caught.value.what
 
 
-def test_one_that_cannot_run_without_data_has_a_meta() -> None:
+def test_operator_that_fails_on_fake_tensors_needs_a_meta() -> None:
     x = torch.randn(4)
     with pytest.raises(BadRecipe, match="fails on tensors without data") as caught:
         thunder.jit(functional.silu, executors=[Operator(functional.silu, blind_silu)])(x)
@@ -111,7 +111,7 @@ def test_an_implementation_may_be_partial() -> None:
     assert torch.equal(thunder.jit(functional.silu, executors=[operator])(x), fast_silu(x))
 
 
-def test_the_derivative_is_its_own_or_pytorchs() -> None:
+def test_operator_uses_its_derivative_or_pytorchs() -> None:
     own = Operator(functional.silu, blind_silu, meta=fast_silu, derivative=doubled_gradient, setup_context=save)
     for operator, expected in ((FAST, None), (own, lambda x: 2 * x)):
         compiled, x = thunder.jit(functional.silu, executors=[operator]), torch.randn(4, requires_grad=True)
@@ -121,9 +121,9 @@ def test_the_derivative_is_its_own_or_pytorchs() -> None:
         assert operator.name in executors_of(compiled)
 
 
-def test_a_recipe_has_operators_before_its_executors() -> None:
+def test_operators_of_a_recipe_precede_its_executors() -> None:
     class Mine(Recipe):
-        """Its own SiLU."""
+        """A recipe with its own SiLU."""
 
         def setup_operators(self) -> tuple[Operator, ...]:
             return (FAST,)
@@ -137,7 +137,7 @@ def test_a_recipe_has_operators_before_its_executors() -> None:
     assert FAST.name in executors_of(compiled)
 
 
-def test_an_artifact_has_its_operators_again(tmp_path: Path) -> None:
+def test_loaded_artifact_runs_its_operators(tmp_path: Path) -> None:
     model, x = Swish(), torch.randn(2, 3)
     compiled = thunder.jit(model, executors=[FAST], symbolic=())
     with torch.no_grad():
@@ -151,6 +151,6 @@ def test_an_artifact_has_its_operators_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [(3, fast_silu), (functional.silu, 3), (functional.silu, fast_silu, 3)])
-def test_what_cannot_be_called_is_refused(given: tuple[Any, ...]) -> None:
+def test_operator_that_is_not_callable_is_refused(given: tuple[Any, ...]) -> None:
     with pytest.raises(WrongInputs, match="of an operator is 3, which cannot be called"):
         Operator(*given)

@@ -1,4 +1,4 @@
-"""The functions of branches and loops are claimed like the program: single operations, and whole regions."""
+"""The functions of branches and loops are claimed like the program: single operations and whole regions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import thunder_core as thunder
 from tests.fusion.test_fuse import Replays
 from thunder_core.backend.claiming.claim import claims_by_executor
 
-# Eager PyTorch compiles what these operators are given.
+# Eager PyTorch compiles the functions that are passed to these operators.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
 X = torch.linspace(-1.0, 1.5, 12).view(4, 3)
@@ -47,17 +47,17 @@ PROGRAMS = (branches, recurrence, loop, nested)
 
 
 def regions(trace: Any) -> list[int]:
-    """How many operations each region within functions has."""
+    """Return the number of operations of each region inside functions."""
     found = [len(bsym.subsymbols) for bsym in trace.bound_symbols if bsym.executor in {"replays", "inductor"}]
     return [*found, *(count for bsym in trace.bound_symbols for body in bsym.functions for count in regions(body))]
 
 
 def within(final: Any) -> list[int]:
-    """The same of the functions alone."""
+    """Return the same for the functions only."""
     return [count for bsym in final.bound_symbols for body in bsym.functions for count in regions(body)]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda function: function.__name__)
 def test_regions_are_fused_within_functions(program: Callable[[Tensor], Any]) -> None:
     compiled = thunder.jit(program, executors=(Replays(), "torch"))
     for values in (X, -X):
@@ -73,7 +73,7 @@ def gradients(run: Callable[[Tensor], Any], length: int) -> tuple[Tensor, ...]:
     return torch.autograd.grad(torch.stack([result.sum() for result in tree_leaves(run(x))]).sum(), x)
 
 
-@pytest.mark.parametrize("program", [branches, recurrence, nested], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("program", [branches, recurrence, nested], ids=lambda function: function.__name__)
 def test_regions_are_fused_within_functions_of_backwards(program: Callable[[Tensor], Any]) -> None:
     compiled = thunder.jit(program, executors=(Replays(), "torch"))
     torch.testing.assert_close(gradients(compiled, 4), gradients(program, 4))
@@ -81,8 +81,8 @@ def test_regions_are_fused_within_functions_of_backwards(program: Callable[[Tens
     assert sum(within(thunder.last_backward_traces(compiled)[-1])) >= 6
 
 
-@pytest.mark.parametrize("program", [branches, recurrence], ids=lambda one: one.__name__)
-def test_sizes_that_regions_within_read_are_operands(program: Callable[[Tensor], Any]) -> None:
+@pytest.mark.parametrize("program", [branches, recurrence], ids=lambda function: function.__name__)
+def test_sizes_that_inner_regions_read_are_operands(program: Callable[[Tensor], Any]) -> None:
     compiled = thunder.jit(program, executors=("inductor", "torch"), cache="symbolic values")
     for length in (4, 2, 7):
         torch.testing.assert_close(gradients(compiled, length), gradients(program, length))
@@ -91,7 +91,7 @@ def test_sizes_that_regions_within_read_are_operands(program: Callable[[Tensor],
     assert all(within(traces[-1]) for traces in (thunder.last_traces(compiled), thunder.last_backward_traces(compiled)))
 
 
-def test_an_artifact_keeps_their_kernels(tmp_path: Path) -> None:
+def test_artifact_keeps_the_kernels_of_inner_regions(tmp_path: Path) -> None:
     compiled = thunder.jit(recurrence, executors=("inductor", "torch"))
     compiled(X)
     loaded = thunder.load(thunder.save(compiled, tmp_path / "kept"), recurrence, strict=True)
@@ -100,8 +100,8 @@ def test_an_artifact_keeps_their_kernels(tmp_path: Path) -> None:
     assert [bsym.executor for bsym in body.bound_symbols] == ["inductor"]
 
 
-def test_what_autograd_records_from_the_second_turn_on_is_in_no_region() -> None:
-    """The carry requires a gradient behind the first turn, and not before it."""
+def test_operations_that_autograd_records_from_the_second_turn_on_are_not_fused() -> None:
+    """The carry requires a gradient after the first turn, but not before it."""
     weight = torch.linspace(0.5, 1.5, 3, requires_grad=True)
 
     def turned(c: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ def test_what_autograd_records_from_the_second_turn_on_is_in_no_region() -> None
         result: Tensor = torch.while_loop(lambda i, c: i < 3, lambda i, c: (i + 1, turned(c)), (turns, x * 1))[1]
         return result
 
-    def scanned(x: Tensor) -> Tensor:  # autograd records it, for it draws random numbers
+    def scanned(x: Tensor) -> Tensor:  # autograd records the loop, because it generates random numbers
         result: Tensor = scan(lambda c, y: (turned(c) * y, c * torch.rand(3)), x * 1, torch.ones(3, 3))[0]
         return result
 
@@ -121,6 +121,6 @@ def test_what_autograd_records_from_the_second_turn_on_is_in_no_region() -> None
         expected = turned(expected)
     for program in (looped, scanned):
         compiled = thunder.jit(program, executors=(Replays(), "torch"))
-        gradients = [torch.autograd.grad(one.sum(), weight, retain_graph=True) for one in (compiled(X[0]), expected)]
+        gradients = [torch.autograd.grad(item.sum(), weight, retain_graph=True) for item in (compiled(X[0]), expected)]
         torch.testing.assert_close(*gradients)
         assert thunder.last_backward_reason(compiled)

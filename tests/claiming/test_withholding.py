@@ -1,4 +1,4 @@
-"""Executors that are left out of modules: what is there goes to the others, forward and backward, and is counted."""
+"""Executors that are excluded from modules: others run these operations, forward and backward, and are counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONE = "layers.1.mlp"
 
 
 class Mlp(torch.nn.Module):
-    """Two operations that fuse, between layers that do not."""
+    """Two operations that fuse, between two linear layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Mlp(torch.nn.Module):
 
 
 class Layer(torch.nn.Module):
-    """A block around it."""
+    """A block that contains the inner module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Layer(torch.nn.Module):
 
 
 class Stack(torch.nn.Module):
-    """Two blocks, of which the second one's inner module is left out."""
+    """Two blocks; the inner module of the second block is excluded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,22 +56,22 @@ class Stack(torch.nn.Module):
 
 
 def compiled_stack(*executors: Any, **options: Any) -> tuple[Stack, Any]:
-    """A stack, and the same compiled."""
+    """Return a stack, and the same stack compiled."""
     torch.manual_seed(0)
     stack = Stack()
     return stack, thunder.jit(stack, executors=[*executors, "torch"], **options)
 
 
 def of_module(bsym: BoundSymbol, path: str) -> bool:
-    """Whether a bound symbol is of that module, or derives from one that is."""
+    """Whether a bound symbol belongs to that module, or is derived from one that does."""
     derived = bsym.derives is not None and of_module(bsym.derives, path)
     return derived or f"{bsym.module}.".startswith(f"{path}.")
 
 
 def executors_in(trace: Trace, path: str) -> set[str]:
-    """The executors that run anything of that module."""
+    """Return the executors that run operations of that module."""
     claimed = [bsym for bsym in trace.bound_symbols if bsym.executor]
-    return {bsym.executor for bsym in claimed if any(of_module(one, path) for one in program_bsyms(bsym))}
+    return {bsym.executor for bsym in claimed if any(of_module(item, path) for item in program_bsyms(bsym))}
 
 
 def assert_alike(stack: Stack, compiled: Any, size: int = 3) -> None:
@@ -88,11 +88,11 @@ def assert_alike(stack: Stack, compiled: Any, size: int = 3) -> None:
 
 
 def counted(trace: Trace) -> dict[str, int]:
-    """The number of bound symbols that were withheld from each executor."""
-    return {one.executor: one.count for one in trace.refused if one.reason == LEFT_OUT}
+    """Return the number of bound symbols that were withheld from each executor."""
+    return {refusal.executor: refusal.count for refusal in trace.refused if refusal.reason == LEFT_OUT}
 
 
-def test_the_rest_of_a_region_is_still_fused_forward_and_backward() -> None:
+def test_rest_of_a_region_is_still_fused_forward_and_backward() -> None:
     stack, compiled = compiled_stack(Replays(), without=[f"replays:{ONE}"])
     assert_alike(stack, compiled)
     for trace in (thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]):
@@ -103,7 +103,7 @@ def test_the_rest_of_a_region_is_still_fused_forward_and_backward() -> None:
         assert refused.count > 4
 
 
-def test_a_module_within_is_named_by_the_end_of_its_path() -> None:
+def test_end_of_a_path_names_an_inner_module() -> None:
     stack, compiled = compiled_stack(Replays(), without=["replays:up"])
     assert_alike(stack, compiled)
     trace = thunder.last_traces(compiled)[-1]
@@ -114,7 +114,7 @@ def test_a_module_within_is_named_by_the_end_of_its_path() -> None:
 
 
 def silu_executor(name: str) -> thunder.OperatorExecutor:
-    """An executor of one operation."""
+    """Return an executor of one operation."""
     executor = thunder.OperatorExecutor(name)
     executor.implements(functional.silu)(plain_silu)
     return executor
@@ -124,7 +124,7 @@ def plain_silu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002 - 
     return input * torch.sigmoid(input)
 
 
-def test_what_is_withheld_goes_to_the_next_that_takes_it() -> None:
+def test_withheld_operation_goes_to_the_next_executor() -> None:
     with torch.no_grad():
         stack, compiled = compiled_stack(
             silu_executor("first"), silu_executor("second"), without=["first:layers.1", "second:layers.0"]
@@ -134,14 +134,14 @@ def test_what_is_withheld_goes_to_the_next_that_takes_it() -> None:
     trace = thunder.last_traces(compiled)[-1]
     takers = {bsym.module: bsym.executor for bsym in trace.bound_symbols if bsym.executor not in ("", "torch")}
     assert takers == {"layers.0.mlp": "first", "layers.1.mlp": "second"}
-    assert counted(trace) == {"first": 1}  # the first had taken the other before the second was asked
+    assert counted(trace) == {"first": 1}  # the first executor claimed the other operation first
 
 
 def gated(x: Tensor) -> Tensor:
     return functional.silu(x).sin()
 
 
-def test_of_a_match_any_bound_symbol_decides() -> None:
+def test_any_bound_symbol_of_a_match_decides() -> None:
     mine = thunder.OperatorExecutor("mine")
 
     @mine.replaces(lambda x, weight, bias: gated(functional.linear(x, weight, bias)))
@@ -159,7 +159,7 @@ def test_of_a_match_any_bound_symbol_decides() -> None:
     assert counted(thunder.last_traces(compiled)[-1]) == {"mine": 3}
 
 
-def test_what_derives_from_a_match_is_withheld_with_it() -> None:
+def test_derivative_of_a_match_is_withheld_with_the_match() -> None:
     mine = thunder.OperatorExecutor("mine")
     mine.replaces(gated)(lambda x: gated(x) * 1)
     stack, compiled = compiled_stack(mine, Replays(), without=["replays:layers.1.mlp"])
@@ -168,7 +168,7 @@ def test_what_derives_from_a_match_is_withheld_with_it() -> None:
     assert "replays" not in executors_in(thunder.last_backward_traces(compiled)[-1], ONE)
 
 
-def test_a_program_of_symbolic_sizes_is_withheld_alike() -> None:
+def test_program_with_symbolic_sizes_is_withheld_too() -> None:
     mine = thunder.OperatorExecutor("mine")
     mine.replaces(gated)(lambda x: gated(x) * 1)
     stack, compiled = compiled_stack(mine, cache="symbolic values", without=[f"mine:{ONE}"])
@@ -182,7 +182,7 @@ def test_a_program_of_symbolic_sizes_is_withheld_alike() -> None:
 
 
 @pytest.mark.parametrize("without", [(), ("mine:layers",)])
-def test_what_is_withheld_is_not_decided_by_sizes(without: tuple[str, ...]) -> None:
+def test_withheld_operation_adds_no_constraint_on_sizes(without: tuple[str, ...]) -> None:
     mine = thunder.OperatorExecutor("mine")
     mine.implements(functional.silu, supports=lambda bsym: bsym.output.shape[0] > 4)(plain_silu)
     _, compiled = compiled_stack(mine, cache="symbolic values", without=without)
@@ -193,7 +193,7 @@ def test_what_is_withheld_is_not_decided_by_sizes(without: tuple[str, ...]) -> N
     assert counted(thunder.last_traces(compiled)[-1]) == ({"mine": 2} if without else {})
 
 
-def test_within_a_branch() -> None:
+def test_module_within_a_branch_is_excluded() -> None:
     class Branching(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -210,12 +210,12 @@ def test_within_a_branch() -> None:
     taken, other = next(bsym.functions for bsym in trace.bound_symbols if bsym.functions)
     assert executors_in(taken, "mlp") == {"torch"}
     assert {bsym.executor for bsym in (*taken.bound_symbols, *other.bound_symbols)} >= {"replays"}
-    assert sum(one.count for one in trace.refused) > 2
+    assert sum(refusal.count for refusal in trace.refused) > 2
 
 
 @dataclass(frozen=True)
 class Wraps(WrappingExecutor):
-    """Wraps all that it is given."""
+    """Wraps every bound symbol."""
 
     name: str = "wraps"
     short_name: str = "wrapped"
@@ -233,7 +233,7 @@ def as_it_is(function: Any, count: int, **places: Any) -> Any:
     return function
 
 
-def test_what_is_wrapped_is_without_the_module() -> None:
+def test_excluded_module_is_not_wrapped() -> None:
     with torch.no_grad():
         stack, compiled = compiled_stack(Wraps(), without=[f"wraps:{ONE}"])
         x = torch.ones(2, 4)
@@ -245,7 +245,7 @@ def test_what_is_wrapped_is_without_the_module() -> None:
     assert counted(trace) == {"wraps": 5}
 
 
-def test_what_is_compared_is_without_the_module() -> None:
+def test_excluded_module_is_not_checked() -> None:
     _, compiled = compiled_stack(silu_executor("mine"), "debug", without=["debug:layers.1"])
     with torch.no_grad():
         compiled(torch.ones(2, 4))
@@ -253,18 +253,18 @@ def test_what_is_compared_is_without_the_module() -> None:
     assert check.operations == ("torch.nn.functional.silu",)
 
 
-def test_an_executor_and_transforms_are_left_out_whole_in_the_backward_as_well() -> None:
+def test_excluded_executor_and_transforms_are_absent_from_the_backward() -> None:
     stack, compiled = compiled_stack(Replays(), "sdpa", without=["sdpa", "cse", "DropDeadCode"])
     assert_alike(stack, compiled)
     compiler = thunder.compiler.specializations_of(compiled).compiler
-    assert ([one.name for one in compiler.executors], list(compiler.transforms)) == (["replays", "torch"], [])
+    assert ([executor.name for executor in compiler.executors], list(compiler.transforms)) == (["replays", "torch"], [])
     for traces in (thunder.last_traces(compiled), thunder.last_backward_traces(compiled)):
         made_by = " ".join(trace.made_by for trace in traces)
         assert "dead code" not in made_by
         assert "common" not in made_by
 
 
-def test_paths_of_modules_that_a_function_reads_are_meant_as_well() -> None:
+def test_modules_that_a_function_reads_are_excluded_by_path() -> None:
     stack = Stack()
 
     def step(x: Tensor) -> Tensor:
@@ -276,7 +276,7 @@ def test_paths_of_modules_that_a_function_reads_are_meant_as_well() -> None:
     assert counted(thunder.last_traces(compiled)[-1]) == {"mine": 1}
 
 
-def test_an_executor_that_claims_for_itself_is_kept_away_too() -> None:
+def test_executor_with_its_own_claim_method_is_excluded_too() -> None:
     @dataclass(frozen=True)
     class Greedy(Executor):
         name: str = "greedy"

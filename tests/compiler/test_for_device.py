@@ -1,4 +1,4 @@
-"""A call that is traced for another device: one thread traces at a time there, too."""
+"""Tracing for another device: only one thread traces at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compiled function that a compiled function calls gives what it gives alone, whatever each was compiled by."""
+"""A compiled function that a compiled function calls gives the same result as alone, whatever their options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ W = torch.ones(2, requires_grad=True)
 
 
 def calls(compiled: Any) -> list[BoundSymbol]:
-    """The lines of the latest program that call compiled functions."""
+    """Return the lines of the latest program that call compiled functions."""
     lines = thunder.last_traces(compiled)[-1].bound_symbols
     return [line for line in lines if line.symbol.name == "compiled.call"]
 
@@ -42,10 +42,10 @@ def sine(x: Tensor) -> Tensor:
     return torch.sin(x)
 
 
-# ---- each keeps its own settings ----------------------------------------------------------------------------------
+# ---- each function keeps its own settings --------------------------------------------------------------------------
 
 
-def test_executors_of_its_own() -> None:
+def test_inner_function_keeps_its_executors() -> None:
     inner = sines(sine)
     outer = thunder.jit(lambda x: inner(x) + torch.sin(x))
     for x in (X, X * 2):
@@ -55,7 +55,7 @@ def test_executors_of_its_own() -> None:
     assert "= sine(x)" in str(thunder.last_traces(outer)[-1])
 
 
-def test_transforms_of_its_own() -> None:
+def test_inner_function_keeps_its_transforms() -> None:
     linear = nn.Linear(2, 2)
     inner = thunder.jit(linear, transforms=[Autocast()])
     outer = thunder.jit(lambda x: (inner(x), linear(x)))
@@ -64,7 +64,7 @@ def test_transforms_of_its_own() -> None:
     assert plain.dtype == torch.float32
 
 
-def test_constants_that_it_has_bound() -> None:
+def test_inner_function_keeps_its_bound_constants() -> None:
     settings = {"offset": 5.0}
     inner = functional.jit(lambda x: x + settings["offset"], sharp_edges="allow")
     inner(X)
@@ -73,7 +73,7 @@ def test_constants_that_it_has_bound() -> None:
         assert torch.equal(outer(X), X + 5)
 
 
-def test_what_is_compiled_alike_is_one_program() -> None:
+def test_function_with_equal_options_is_inlined() -> None:
     inner, pure = thunder.jit(sine), functional.jit(sine)
     outer, others = thunder.jit(lambda x: inner(x) + 1), functional.jit(lambda x: pure(x) + 1)
     assert torch.equal(outer(X), others(X))
@@ -90,7 +90,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_every_option_is_its_own(name: str) -> None:
+def test_inner_function_keeps_every_option(name: str) -> None:
     inner = thunder.jit(sine, **OPTIONS[name])
     outer = thunder.jit(lambda x: inner(x) + 1)
     for _ in range(2):
@@ -99,7 +99,7 @@ def test_every_option_is_its_own(name: str) -> None:
     assert thunder.cache_misses(inner) == (2 if name == "cache" else 1)
 
 
-def test_what_it_refuses_it_refuses_inside() -> None:
+def test_refusals_of_an_inner_function_apply_inside() -> None:
     same_input = thunder.jit(lambda x: x * 2, cache="same input")
     same_input(X)
     with pytest.raises(WrongInputs, match="same input"):
@@ -123,7 +123,7 @@ class Scaled:
         return torch.sin(x) * self.factor
 
 
-def test_methods_partials_and_callbacks() -> None:
+def test_compiled_methods_partials_and_callbacks_match_eager() -> None:
     one, inner = Scaled(), sines(sine)
     moved = partial(sines(lambda x, by: torch.sin(x) + by), by=1)
     assert torch.equal(thunder.jit(lambda x: one.scaled(x) + 1)(X), X * 200 + 1)
@@ -133,7 +133,7 @@ def test_methods_partials_and_callbacks() -> None:
     assert torch.equal(thunder.jit(inner)(X), X * 100)
 
 
-def test_from_an_artifact(tmp_path: Path) -> None:
+def test_function_from_an_artifact_is_called(tmp_path: Path) -> None:
     linear = nn.Linear(2, 2)
     compiled = thunder.jit(linear, transforms=[Autocast()])
     with torch.no_grad():
@@ -152,12 +152,12 @@ def test_from_an_artifact(tmp_path: Path) -> None:
 
 
 def in_place(x: Tensor, parts: list[Any]) -> dict[str, Any]:
-    """A result of several kinds, one of them an argument that it writes to."""
+    """Return a result of several kinds, one of which is an argument that it writes to."""
     x.add_(parts[0])
     return {"given": x, "made": [parts[0] * 2, 3, None], "shape": x.shape}
 
 
-def test_trees_of_arguments_and_results() -> None:
+def test_trees_of_arguments_and_results_match_eager() -> None:
     inner = sines(in_place)
 
     def program(x: Tensor) -> tuple[Any, ...]:
@@ -171,7 +171,7 @@ def test_trees_of_arguments_and_results() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_result_that_does_not_fit_takes_its_writes_back() -> None:
+def test_unexpected_result_structure_undoes_its_writes() -> None:
     count = torch.zeros(())
 
     def counted(x: Tensor) -> Any:
@@ -185,13 +185,13 @@ def test_a_result_that_does_not_fit_takes_its_writes_back() -> None:
         assert count == number
 
 
-def test_a_keyword_of_the_lines_own_is_refused() -> None:
+def test_reserved_keyword_argument_is_refused() -> None:
     inner = sines(lambda x, beside: x * beside)
     with pytest.raises(CannotReplay, match="keyword argument `beside`"):
         thunder.jit(lambda x: inner(x, beside=2))(X)
 
 
-def test_a_number_out_of_a_tensor() -> None:
+def test_number_from_a_tensor_is_returned() -> None:
     inner = sines(lambda x: x.sum().item())
     outer = thunder.jit(lambda x: x * inner(x))
     for factor in (1, 2, 3):
@@ -199,7 +199,7 @@ def test_a_number_out_of_a_tensor() -> None:
     assert thunder.cache_misses(outer) == 1
 
 
-def test_a_result_of_another_kind_for_other_values() -> None:
+def test_result_structure_may_depend_on_values() -> None:
     inner = sines(lambda x: x if x.sum() > 0 else (-x, x))
     outer = thunder.jit(lambda x: [torch.tensor(0.0), inner(x * 2)])
     for x in (X, -X, X):
@@ -208,14 +208,14 @@ def test_a_result_of_another_kind_for_other_values() -> None:
     assert thunder.cache_misses(outer) == thunder.cache_misses(inner) == 2
 
 
-def test_a_branch_on_what_it_returns() -> None:
+def test_branch_on_the_result_of_an_inner_function_matches_eager() -> None:
     inner = sines(sine)
     outer = thunder.jit(lambda x: x if inner(x).sum() > 0 else -x)
     assert torch.equal(outer(X), X)
     assert torch.equal(outer(-X), X)
 
 
-def test_a_branch_behind_writes_of_its_own_is_refused() -> None:
+def test_branch_after_writes_of_an_inner_function_is_refused() -> None:
     norm = nn.BatchNorm1d(2)
     inner = sines(norm)
     outer = thunder.jit(lambda x: x if inner(x).sum() > 0 else -x)
@@ -224,14 +224,14 @@ def test_a_branch_behind_writes_of_its_own_is_refused() -> None:
     assert norm.num_batches_tracked == 0
 
 
-def test_what_it_reads_past_a_functional_program_is_a_surprise() -> None:
+def test_outside_read_of_an_inner_function_is_refused_by_functional_jit() -> None:
     inner, plain = sines(lambda x: x * W), sines(lambda x: torch.relu(x))
     assert torch.equal(functional.jit(lambda x: plain(x))(X), X)
     with pytest.raises(SharpEdgeError, match=r"reads \S+\.W from outside"):
         functional.jit(lambda x: inner(x))(X)
 
 
-def test_what_it_reads_is_guarded() -> None:
+def test_reads_of_an_inner_function_are_guarded() -> None:
     state = {"pair": False}
     inner = sines(lambda x: (x, x * 2) if state["pair"] else x)
     outer = thunder.jit(lambda x: inner(x + 0))
@@ -262,7 +262,7 @@ def hold_attribute() -> None:
 
 
 @pytest.mark.parametrize(("asks", "change"), [(asks_for_members, hold_member), (asks_for_attributes, hold_attribute)])
-def test_every_question_about_one_object_is_guarded(asks: Callable[..., Tensor], change: Callable[[], None]) -> None:
+def test_every_read_of_one_object_is_guarded(asks: Callable[..., Tensor], change: Callable[[], None]) -> None:
     inner = sines(asks)
     compiled = thunder.jit(lambda x: inner(x) + 1)
     x = torch.ones(2)
@@ -282,7 +282,7 @@ CONTAINERS: dict[str, tuple[Callable[..., Tensor], Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
-def test_containers_that_it_is_given_are_guarded(name: str) -> None:
+def test_container_arguments_of_an_inner_function_are_guarded(name: str) -> None:
     asks, first, second = CONTAINERS[name]
     inner = sines(asks)
     compiled = thunder.jit(lambda x, given: inner(x, given) + 1)
@@ -291,7 +291,7 @@ def test_containers_that_it_is_given_are_guarded(name: str) -> None:
     assert not torch.equal(asks(X, first), asks(X, second))
 
 
-def test_what_it_writes_is_written_once_a_call() -> None:
+def test_writes_of_an_inner_function_happen_once_per_call() -> None:
     log: list[int] = []
 
     def logged(x: Tensor) -> Tensor:
@@ -305,7 +305,7 @@ def test_what_it_writes_is_written_once_a_call() -> None:
         assert log == [2] * count
 
 
-def test_a_call_that_nobody_reads_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+def test_call_with_an_unused_result_is_made(capsys: pytest.CaptureFixture[str]) -> None:
     inner = sines(lambda x: print("called", x.sum()))
 
     def program(x: Tensor) -> Tensor:
@@ -318,7 +318,7 @@ def test_a_call_that_nobody_reads_is_made(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == "called tensor(3.)\n" * 2
 
 
-def test_buffers_parameters_and_gradients_of_a_module() -> None:
+def test_buffers_parameters_and_gradients_of_an_inner_module_match_eager() -> None:
     torch.manual_seed(0)
     body = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     head = nn.Linear(2, 2)
@@ -337,7 +337,7 @@ def test_buffers_parameters_and_gradients_of_a_module() -> None:
     torch.testing.assert_close(body[1].running_mean, twin[1][1].running_mean)
 
 
-def test_random_numbers_are_drawn_in_their_order() -> None:
+def test_random_numbers_keep_their_order() -> None:
     inner = sines(lambda x: torch.nn.functional.dropout(x, 0.5))
 
     def program(x: Tensor) -> tuple[Tensor, ...]:
@@ -367,7 +367,7 @@ def test_writes_before_and_after_keep_their_order() -> None:
         assert torch.equal(weight, torch.full((2,), float(times)))
 
 
-def test_what_it_raises_can_be_caught() -> None:
+def test_error_of_an_inner_function_can_be_caught() -> None:
     table = {"key": 1}
     inner = sines(lambda x: x * table["key"])
 
@@ -385,7 +385,7 @@ def test_what_it_raises_can_be_caught() -> None:
     assert torch.equal(compiled(X), X * 2)
 
 
-# ---- what cannot be kept as a call --------------------------------------------------------------------------------
+# ---- calls that cannot be kept as a line ----------------------------------------------------------------------------
 
 LOG: list[int] = []
 BOX = {"factor": 1.0}
@@ -459,7 +459,7 @@ sines_of_a_scaled = sines(lambda one, x: x * one.factor)
         branches_behind_an_effect,
     ],
 )
-def test_what_cannot_be_a_line_is_refused_with_the_line(program: Callable[..., Any]) -> None:
+def test_call_that_cannot_be_a_line_is_refused_with_its_location(program: Callable[..., Any]) -> None:
     before = (list(LOG), dict(BOX))
     with pytest.raises((CannotReplay, NotDifferentiable, DataDependent)) as caught:
         thunder.jit(program)(X)
@@ -482,7 +482,7 @@ def test_a_refusal_cannot_be_swallowed() -> None:
 # ---- derivatives ---------------------------------------------------------------------------------------------------
 
 
-def test_the_derivative_of_a_compiled_function_is_compiled_as_it_is() -> None:
+def test_derivative_of_a_compiled_function_keeps_its_options() -> None:
     linear = nn.Linear(2, 2)
     inner = thunder.jit(lambda x: linear(x).float().sum(), transforms=[Autocast()], memory_budget=0.5)
     derivative = thunder.grad(inner)
@@ -508,7 +508,7 @@ def test_a_derivative_through_a_call_is_refused_with_the_line() -> None:
     assert caught.value.where is not None
 
 
-def test_what_wraps_a_compiled_function_is_another_one() -> None:
+def test_wrapper_of_a_compiled_function_is_another_function() -> None:
     """`functools.wraps` copies the attributes of the compiled function to the wrapper, as `torch.vmap` does."""
     compiled = thunder.jit(lambda x: x.sum())
 

@@ -1,4 +1,4 @@
-"""Stages are logged in their order, with the seconds that each took, and handed on as they come."""
+"""Stages are logged in order, with the seconds that each took, as they finish."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 class Written:
-    """A sink that remembers what is written to it."""
+    """A sink that records the text written to it."""
 
     def __init__(self) -> None:
         self.traces: list[Trace] = []

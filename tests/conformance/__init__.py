@@ -1,1 +1,1 @@
-"""The standard library's own tests of the language, run inside the interpreter. See `python -m tests.conformance`."""
+"""The standard library's own tests of the language, run in the interpreter. See `python -m tests.conformance`."""

@@ -10,7 +10,7 @@ from tests.conformance.runner import Result, compare
 
 
 def report(results: list[Result], why: bool) -> bool:
-    """Print the table; whether every failure is a known one and every known one still fails."""
+    """Print the table; return whether exactly the known failures fail."""
     known = known_failures()
     good = True
     print(f"Python {sys.version_info.major}.{sys.version_info.minor}")

@@ -1,6 +1,6 @@
-"""Runs one module of tests, natively or inside the interpreter, and prints one JSON line for each test.
+"""Run one module of tests, natively or in the interpreter, and print one JSON line for each test.
 
-Each test method is interpreted; unittest's machinery and the module's own body are native.
+Each test method is interpreted; unittest's machinery and the body of the module run natively.
 """
 
 import argparse
@@ -23,7 +23,7 @@ NATIVE_SECONDS = 60
 
 
 def tests_in(suite: unittest.TestSuite) -> Iterator[Any]:
-    """The test cases of a suite, however nested."""
+    """Yield the test cases of a nested suite."""
     for test in suite:
         if isinstance(test, unittest.TestSuite):
             yield from tests_in(test)
@@ -32,7 +32,7 @@ def tests_in(suite: unittest.TestSuite) -> Iterator[Any]:
 
 
 def interpreted(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A test method that runs inside the interpreter."""
+    """Make a test method run in the interpreter."""
     from thunder_core.frontend.interpreter import interpret
 
     inside = interpret(method)
@@ -47,7 +47,7 @@ def interpreted(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def outcome(test: Any) -> tuple[str, str]:
-    """Run one test: its outcome and, if it did not pass, why."""
+    """Run one test; return its outcome and, if it did not pass, the reason."""
     result = unittest.TestResult()
     signal.alarm(SECONDS)
     try:
@@ -65,7 +65,7 @@ def outcome(test: Any) -> tuple[str, str]:
 
 
 def identifiers(tests: list[Any]) -> list[str]:
-    """A name for each test; equal ones are numbered."""
+    """Return a name for each test; equal names are numbered."""
     seen: dict[str, int] = {}
     names: list[str] = []
     for test in tests:

@@ -10,5 +10,5 @@ MODULES = (
     "test_setcomps", "test_super", "test_unpack_ex", "test_with",
 )  # fmt: skip
 
-# The ones that a pytest run tries: together under ten seconds.
+# The modules that a pytest run includes: together under ten seconds.
 FAST = ("test_augassign", "test_decorators", "test_keywordonlyarg", "test_property", "test_raise", "test_super")

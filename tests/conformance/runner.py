@@ -1,4 +1,4 @@
-"""Runs a module of tests in processes of its own, natively and inside, and compares."""
+"""Run a module of tests in separate processes, natively and in the interpreter, and compare the outcomes."""
 
 import json
 import os
@@ -14,7 +14,7 @@ SECONDS = 1200
 
 @dataclass(frozen=True)
 class Result:
-    """The tests of one module that pass natively, and why some of them do not pass inside."""
+    """The tests of one module that pass natively, and the reasons of those that fail in the interpreter."""
 
     module: str
     native: frozenset[str]
@@ -22,12 +22,12 @@ class Result:
 
     @property
     def passed(self) -> int:
-        """How many of the tests that pass natively pass inside."""
+        """The number of tests that pass natively and in the interpreter."""
         return len(self.native) - len(self.failures)
 
 
 def _once(module: str, inside: bool, skip: list[str]) -> tuple[dict[str, tuple[str, str]], str | None]:
-    """Run a module once: the outcomes, and the test in which the process died, if it did."""
+    """Run a module once; return the outcomes, and the test in which the process died, if any."""
     command = [sys.executable, "-m", "tests.conformance.child", module]
     command += ["--inside"] if inside else []
     command += ["--skip", *skip] if skip else []
@@ -59,7 +59,7 @@ def _once(module: str, inside: bool, skip: list[str]) -> tuple[dict[str, tuple[s
 
 
 def outcomes_of(module: str, inside: bool) -> dict[str, tuple[str, str]]:
-    """The outcome of each test; a test that kills the process costs that test alone."""
+    """Return the outcome of each test; a test that kills the process does not affect other tests."""
     found: dict[str, tuple[str, str]] = {}
     while True:
         outcomes, died = _once(module, inside, list(found))
@@ -69,7 +69,7 @@ def outcomes_of(module: str, inside: bool) -> dict[str, tuple[str, str]]:
 
 
 def compare(module: str) -> Result:
-    """Run a module natively and inside."""
+    """Run a module natively and in the interpreter."""
     native = frozenset(name for name, (what, _) in outcomes_of(module, inside=False).items() if what == "pass")
     inside = outcomes_of(module, inside=True)
     failures = {

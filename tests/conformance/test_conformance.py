@@ -1,4 +1,4 @@
-"""A fast part of the conformance suite; `python -m tests.conformance` runs all of it."""
+"""A fast part of the conformance suite; `python -m tests.conformance` runs the whole suite."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.conformance.runner import compare
 
 
 @pytest.mark.parametrize("module", FAST)
-def test_module_of_the_standard_library(module):
+def test_module_of_the_standard_library_passes_as_natively(module):
     result = compare(module)
     assert result.native
     assert result.failures.keys() == {name for name in known_failures() if f".{module}." in name}

@@ -1,4 +1,4 @@
-"""`python -m tests.conformance.versions [--jobs N]`: the table of conformance for every Python that is found here."""
+"""`python -m tests.conformance.versions [--jobs N]`: the table of conformance for every installed Python version."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ VERSIONS = ("3.11", "3.12", "3.13")
 
 
 def found(version: str) -> str | None:
-    """An interpreter of this version that runs and has the standard library's tests: on PATH, or one of pyenv's."""
+    """Find an interpreter of this version with the standard library's tests, on PATH or in pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [sys.executable, shutil.which(f"python{version}")]
     candidates += [str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)]
@@ -33,13 +33,13 @@ def _is(path: str, version: str) -> bool:
 
 
 def run(path: str, jobs: int) -> subprocess.CompletedProcess[str]:
-    """The suite under one interpreter, with so many processes at once."""
+    """Run the suite under one interpreter, with this number of processes."""
     command = [path, "-m", "tests.conformance", "--jobs", str(jobs)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def verdict(done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
-    """Print a version's table; whether it is as it should be, and its share in words."""
+    """Print a version's table; return whether it is as expected, and its share as text."""
     print(done.stdout, done.stderr, sep="", flush=True)
     last = done.stdout.rstrip().rpartition("\n")[2].split()
     share = f"{last[2]} of {last[1]} pass inside, {last[3]}" if last[:1] == ["all"] else "DID NOT END"
@@ -47,13 +47,13 @@ def verdict(done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
 
 
 def absent(version: str, allowed: Sequence[str]) -> tuple[bool, str]:
-    """Whether a version that was not found may be missing, and that in words."""
+    """Return whether a missing version is acceptable, and a sentence about it."""
     passed = version in allowed or not os.environ.get("CI")
     return passed, f"NOT FOUND{'' if passed else ', and CI was not told that it may be missing'}"
 
 
 def main() -> int:
-    """Run the versions side by side, print the table of each, and say which were not found."""
+    """Run the versions in parallel, print the table of each, and report missing versions."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.versions")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument(
@@ -64,14 +64,14 @@ def main() -> int:
     jobs = max(1, round(options.jobs / max(1, sum(path is not None for path in paths.values()))))
     summary: list[str] = []
     good = True
-    with ThreadPoolExecutor(len(VERSIONS)) as pool:  # side by side: the last modules of one leave no core idle
+    with ThreadPoolExecutor(len(VERSIONS)) as pool:  # in parallel: the last modules of one version leave no core idle
         done = {version: pool.submit(run, path, jobs) for version, path in paths.items() if path is not None}
         for version in VERSIONS:
-            passed, told = (
+            passed, message = (
                 verdict(done[version].result()) if version in done else absent(version, options.allow_missing)
             )
             good &= passed
-            summary.append(f"Python {version}: {told}")
+            summary.append(f"Python {version}: {message}")
     print(*summary, sep="\n")
     return 0 if good else 1
 

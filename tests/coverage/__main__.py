@@ -1,4 +1,4 @@
-"""Runs PyTorch's databases, writes what was found and the page, and fails where the list of known failures is wrong."""
+"""Run PyTorch's databases, write the findings and the page, and fail if the list of known failures is wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.coverage.operators import OPERATORS
 from tests.coverage.processes import everything, examine, examine_all
 
 RESULTS = Path("build/coverage.json")
-# What is run on operators alone: how one is examined, the page, and where results are kept.
+# The suites for operators only: the function that examines one operator, the page, and the file of results.
 MODES: dict[str, tuple[Any, Any, Path]] = {
     "symbolic": (symbolic.examine, symbolic_page, Path("build/coverage_symbolic.json")),
     "vmap": (vmapped.examine, vmapped_page, Path("build/coverage_vmap.json")),
@@ -23,13 +23,13 @@ MODES: dict[str, tuple[Any, Any, Path]] = {
 
 
 def save(path: Path, found: dict[str, Any]) -> None:
-    """Write what was found so far, for a run that is broken off."""
+    """Write the findings so far, for a run that is interrupted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
 def main() -> int:
-    """0 where exactly the known failures fail."""
+    """Return 0 if exactly the known failures fail."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--limit", type=float, default=120, help="seconds for one operator or module")
@@ -48,7 +48,7 @@ def main() -> int:
     kept: dict[str, Any] = {}
     if options.again and options.results.exists():
         kept = json.loads(options.results.read_text(encoding="utf-8"))
-    passed = {name for name, verdicts in kept.items() if not any(one["failure"] for one in verdicts.values())}
+    passed = {name for name, verdicts in kept.items() if not any(verdict["failure"] for verdict in verdicts.values())}
     names = [name for name in options.names or entries if name not in passed]
     for name, verdicts in examine_all(names, jobs=options.jobs, limit=options.limit, examine=one):
         kept[name] = verdicts

@@ -1,4 +1,4 @@
-"""A program as the databases' samples are given to it: compiled strictly, and again where it asks for values."""
+"""Programs for the databases' samples: compiled strictly, and again if a program reads values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.foundation.errors import DataDependent
 
 
 class Compiled:
-    """A compiled program; `guarded` says whether it is refused with `data_dependent="error"`."""
+    """A compiled program; `guarded` is whether it is refused with `data_dependent="error"`."""
 
     def __init__(self, program: Any) -> None:
         self._program = jit(program, data_dependent="error")
@@ -19,7 +19,7 @@ class Compiled:
         self.guarded = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The result of the call."""
+        """Return the result of the call."""
         if self.guarded:
             return self._guarding(*args, **kwargs)
         state = torch.get_rng_state()

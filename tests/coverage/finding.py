@@ -1,4 +1,4 @@
-"""What one sample of an operator or a module showed, and what all of its samples together did."""
+"""The finding on one sample of an operator or a module, and the verdict on all of its samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DIRECTIONS = ("forward", "backward", "second", "errors")
 
 @dataclass(frozen=True)
 class Finding:
-    """One sample of one direction; `failure` is None where compiled equals eager.
+    """The finding on one sample of one direction; `failure` is None if the compiled result equals eager's.
 
     `guarded`: the program asks for the values of tensors, and is refused with `data_dependent="error"`. `specialized`
     is why a program with symbolic sizes does not serve the sample in other sizes; empty where it does.
@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass
 class Verdict:
-    """All samples of one direction: how many were run, failed, were guarded and specialized, and how the first did."""
+    """The verdict on all samples of a direction: numbers run, failed, guarded and specialized, with first reasons."""
 
     tried: int = 0
     failed: int = 0
@@ -39,7 +39,7 @@ class Verdict:
     dtypes: list[str] = field(default_factory=list)
 
     def note(self, finding: Finding) -> None:
-        """Take one more sample into account."""
+        """Count one more sample."""
         self.tried += 1
         self.guarded += finding.guarded
         self.specialized += bool(finding.specialized)
@@ -54,7 +54,7 @@ class Verdict:
 
 
 def verdicts(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
-    """The verdict on each direction that has samples, as plain data."""
+    """Return the verdict on each direction that has samples, as plain data."""
     found: dict[str, Verdict] = {}
     for finding in findings:
         found.setdefault(finding.direction, Verdict()).note(finding)

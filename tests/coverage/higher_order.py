@@ -1,4 +1,4 @@
-"""One higher-order operator of PyTorch's database of them: its samples under `jit` and in eager PyTorch."""
+"""One higher-order operator of PyTorch's database: its samples under `jit` and in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HIGHER_ORDER = {op.full_name: op for op in hop_db}
 
 
 def examine(name: str) -> Iterator[Finding]:
-    """The results of an operator and its gradients."""
+    """Yield the findings on the results of an operator and its gradients."""
     op = HIGHER_ORDER[name]
     program = caller(op.op)
     for dtype in dtypes_of(op, supported(op)):
@@ -29,10 +29,10 @@ def examine(name: str) -> Iterator[Finding]:
 
 
 def supported(op: Any) -> set[torch.dtype]:
-    """The data types of an operator on the CPU; of one that is listed for CUDA alone those that it has there."""
+    """Return the data types of an operator on the CPU, or on CUDA if the operator is listed for CUDA only."""
     return set(op.supported_dtypes("cpu")) or set(op.supported_dtypes("cuda"))
 
 
 def pairs_of(op: Any, dtype: torch.dtype) -> list[tuple[Any, Any]]:
-    """The samples of a data type, of which there are none where they would be integers that require a gradient."""
+    """Return the samples of a data type; there are none for integers that would require a gradient."""
     return samples(op, dtype) if op.name != "register_hook" or dtype.is_floating_point else []

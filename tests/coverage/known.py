@@ -1,4 +1,4 @@
-"""The list of what is known to fail, with reasons, and where it disagrees with what was found."""
+"""The list of known failures with reasons, and its disagreements with the findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIST = Path(__file__).with_suffix(".toml")
 
 
 def known() -> dict[tuple[str, str], str]:
-    """The reason for each (direction, name) that is listed."""
+    """Return the reason for each (direction, name) in the list."""
     entries = tomllib.loads(LIST.read_text(encoding="utf-8"))["known"]
     return {
         (direction, name): entry["reason"]
@@ -26,15 +26,15 @@ def known() -> dict[tuple[str, str], str]:
 
 
 def is_of_this_release() -> bool:
-    """Whether the list was written with the installed release of PyTorch."""
+    """Whether the list was written for the installed release of PyTorch."""
     release: str = tomllib.loads(LIST.read_text(encoding="utf-8"))["torch"]
     return torch.__version__.startswith(f"{release}.")
 
 
 def disagreements(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """One line for each failure that is not listed, and for each listed one that passes.
+    """Return one line for each failure that is not listed, and for each listed entry that passes.
 
-    With another release of PyTorch than that of the list, what is listed may pass.
+    With another release of PyTorch than that of the list, listed entries may pass.
     """
     return list(_disagreements(found))
 

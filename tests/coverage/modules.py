@@ -1,4 +1,4 @@
-"""One module of PyTorch's database, in training and in evaluation, compiled and in eager PyTorch."""
+"""One module of PyTorch's database, in training and in evaluation mode, compiled and in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.coverage.outcome import Outcome, difference, gradients, outcome, seed
 
 MODULES = {info.name: info for info in module_db}
 SAMPLES = 6
-TWICE = 1  # of these are differentiated twice
+TWICE = 1  # number of samples that are differentiated twice
 DTYPES = (torch.float32, torch.complex64)
 
 
 def examine(name: str) -> Iterator[Finding]:
-    """Results, gradients and states of the module after a call, in both modes."""
+    """Compare results, gradients and states of the module after a call, in both modes."""
     info = MODULES[name]
     for dtype in DTYPES:
         if dtype in info.supported_dtypes("cpu"):
@@ -29,7 +29,7 @@ def examine(name: str) -> Iterator[Finding]:
 
 
 def in_mode(info: Any, dtype: torch.dtype, training: bool, count: int) -> Iterator[Finding]:
-    """The samples of one mode."""
+    """Yield the findings on the samples of one mode."""
     mode = "training" if training else "evaluation"
     for number, pair in enumerate(zip(*(list(built(info, dtype, training, count)) for _ in range(2)), strict=True)):
         (module, given), (twin, same) = pair
@@ -42,7 +42,7 @@ def in_mode(info: Any, dtype: torch.dtype, training: bool, count: int) -> Iterat
 
 
 def built(info: Any, dtype: torch.dtype, training: bool, count: int) -> Iterator[tuple[torch.nn.Module, Any]]:
-    """Modules with their arguments, the same at each call."""
+    """Yield modules with their arguments, the same at each call."""
     seed()
     inputs = list(info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training))
     for sample in inputs[:: max(1, len(inputs) // count)][:count]:
@@ -53,7 +53,7 @@ def built(info: Any, dtype: torch.dtype, training: bool, count: int) -> Iterator
 
 
 def errors(info: Any) -> Iterator[Finding]:
-    """The exceptions for arguments that a module refuses when it is called."""
+    """Compare the exceptions for arguments that a module refuses when it is called."""
     if info.module_error_inputs_func is None:
         return
     for training in (True, False):
@@ -63,7 +63,7 @@ def errors(info: Any) -> Iterator[Finding]:
             copies.append(list(info.module_error_inputs_func(info, "cpu", DTYPES[0], False, training)))
         for number, pair in enumerate(zip(*copies, strict=True)):
             if pair[0].error_on is ModuleErrorEnum.FORWARD_ERROR:
-                (module, given), (twin, same) = (made(info, one.module_error_input, training) for one in pair)
+                (module, given), (twin, same) = (made(info, item.module_error_input, training) for item in pair)
                 program = Compiled(twin)
                 eager, found = outcome(module, *given.args, **given.kwargs), outcome(program, *same.args, **same.kwargs)
                 mode = "training" if training else "evaluation"
@@ -71,14 +71,14 @@ def errors(info: Any) -> Iterator[Finding]:
 
 
 def made(info: Any, sample: Any, training: bool) -> tuple[torch.nn.Module, Any]:
-    """A module for a sample, and what it is called with."""
+    """Return a module for a sample, and the arguments of its call."""
     seed()
     module = info.module_cls(*sample.constructor_input.args, **sample.constructor_input.kwargs)
     return module.train(training), sample.forward_input
 
 
 def used(call: Any, module: torch.nn.Module, given: Any, again: bool) -> dict[str, Outcome]:
-    """Call the module twice, so that its state counts, and differentiate, and differentiate that `again`."""
+    """Call the module twice, so that its state matters, and differentiate once, or twice if `again` is set."""
     args, kwargs = given
     first = outcome(lambda: (call(*args, **kwargs), call(*args, **kwargs)))
     state = Outcome(result=dict(module.state_dict()))
@@ -91,7 +91,7 @@ def used(call: Any, module: torch.nn.Module, given: Any, again: bool) -> dict[st
 
 
 def part(found: dict[str, Outcome], direction: str) -> Outcome:
-    """What counts for a direction."""
+    """Return the outcome that is compared for a direction."""
     if direction != "forward" or found["forward"].raised is not None:
         return found[direction]
     return Outcome(result=(found["forward"].result, found["state"].result))

@@ -17,7 +17,7 @@ from tests.coverage.outcome import Outcome, difference, gradients, outcome, seed
 # PyTorch's databases forbid setting flags of backends in the whole process; other tests of the process set them.
 torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
 
-# They look for PyTorch's own test that asks for samples, in every frame of the stack, for each sample; here is none.
+# The databases search every frame of the stack for PyTorch's own test, for each sample; there is none here.
 common_utils.extract_test_fn = core.extract_test_fn = lambda: None
 
 OPERATORS = {op.full_name: op for op in op_db}
@@ -27,17 +27,17 @@ FAMILIES: dict[str, tuple[torch.dtype, ...]] = {
     "complex": (torch.complex64, torch.complex128),
 }
 SAMPLES = {"function": 6, "method": 2, "in place": 2, "backward": 4, "second": 2}
-UNDEFINED = ("empty", "new_empty", "resize_")  # what these return has shapes and types, and no contents
+UNDEFINED = ("empty", "new_empty", "resize_")  # operators whose results have shapes and dtypes, but undefined contents
 
 
 def dtypes_of(op: Any, supported: Any) -> list[torch.dtype]:
-    """One dtype of each family that the operator has."""
+    """Return one dtype of each family that the operator supports."""
     found = (next((dtype for dtype in family if dtype in supported), None) for family in FAMILIES.values())
     return [dtype for dtype in found if dtype is not None]
 
 
 def samples(op: Any, dtype: torch.dtype, requires_grad: bool = False) -> list[tuple[Any, Any]]:
-    """Two equal copies of each sample that the database has."""
+    """Return two equal copies of each sample of the database."""
     copies = []
     for _ in range(2):
         seed()
@@ -46,13 +46,13 @@ def samples(op: Any, dtype: torch.dtype, requires_grad: bool = False) -> list[tu
 
 
 def some(pairs: list[tuple[Any, Any]], variant: str, count: int) -> list[tuple[Any, Any]]:
-    """So many of the samples that the variant takes, evenly spread."""
+    """Return this number of the samples that the variant accepts, evenly spaced."""
     fitting = [pair for pair in pairs if variant == "function" or isinstance(pair[0].input, torch.Tensor)]
     return fitting[:: max(1, len(fitting) // count)][:count]
 
 
 def caller(target: Callable[..., Any]) -> Callable[..., Any]:
-    """A program that calls the target."""
+    """Return a program that calls the target."""
 
     def program(*args: Any, **kwargs: Any) -> Any:
         return target(*args, **kwargs)
@@ -61,7 +61,7 @@ def caller(target: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_place(target: Callable[..., Any]) -> Callable[..., Any]:
-    """A program that lets the target write to a copy of the first argument."""
+    """Return a program in which the target writes to a copy of the first argument."""
 
     def program(first: Any, *args: Any, **kwargs: Any) -> Any:
         copy = first.clone()
@@ -72,7 +72,7 @@ def in_place(target: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def variants(op: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The ways to call the operator, each as a program."""
+    """Return the ways to call the operator, each as a program."""
     yield "function", caller(op.op)
     if op.method_variant is not None:
         yield "method", caller(op.method_variant)
@@ -81,7 +81,7 @@ def variants(op: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def examine(name: str) -> Iterator[Finding]:
-    """Everything that is known of an operator, run."""
+    """Yield all findings on an operator."""
     op = OPERATORS[name]
     backward = op.supported_backward_dtypes("cpu") if op.supports_autograd else ()
     for dtype in dtypes_of(op, op.supported_dtypes("cpu")):
@@ -101,7 +101,7 @@ def examine(name: str) -> Iterator[Finding]:
 
 
 def forward(op: Any, dtype: torch.dtype, variant: str, program: Any, pairs: Any) -> Iterator[Finding]:
-    """The results on samples without gradients."""
+    """Compare the results on samples without gradients."""
     compiled = Compiled(program)
     defined = not op.name.startswith(UNDEFINED)
     for number, (one, other) in enumerate(pairs):
@@ -118,7 +118,7 @@ DIRECTION = {gradients: "backward", twice: "second"}
 def backward_of(
     dtype: torch.dtype, variant: str, program: Any, pairs: Any, derive: Any = gradients
 ) -> Iterator[Finding]:
-    """The gradients on samples that require them."""
+    """Compare the gradients on samples that require gradients."""
     compiled = Compiled(program)
     for number, (one, other) in enumerate(pairs):
         eager, found = differentiated(program, one, derive), differentiated(compiled, other, derive)
@@ -127,7 +127,7 @@ def backward_of(
 
 
 def differentiated(program: Any, sample: Any, derive: Any) -> Outcome:
-    """The gradients by every tensor of the sample that requires one."""
+    """Return the gradients for every tensor of the sample that requires a gradient."""
 
     def run() -> Any:
         output = program(sample.input, *sample.args, **sample.kwargs)
@@ -138,7 +138,7 @@ def differentiated(program: Any, sample: Any, derive: Any) -> Outcome:
 
 
 def errors(op: Any) -> Iterator[Finding]:
-    """The exceptions for arguments that the operator refuses."""
+    """Compare the exceptions for arguments that the operator refuses."""
     if op.error_inputs_func is None:
         return
     program = caller(op.op)

@@ -1,4 +1,4 @@
-"""What a call gave, under eager PyTorch or compiled, and how two such outcomes differ."""
+"""The outcome of a call, in eager PyTorch or compiled, and the difference of two outcomes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST_BITS = 16
 
 @dataclass(frozen=True)
 class Outcome:
-    """A result, or the exception that was raised instead."""
+    """A result, or the exception that was raised instead of it."""
 
     result: Any = None
     raised: Exception | None = None
@@ -25,9 +25,9 @@ class Outcome:
 
 
 def seed() -> None:
-    """Make whatever is drawn next the same each time."""
+    """Seed the random number generators."""
     random.seed(SEED)
-    torch.default_generator.manual_seed(SEED)  # `torch.manual_seed` formats the stack, for GPUs that may come later
+    torch.default_generator.manual_seed(SEED)  # `torch.manual_seed` formats the stack, for later GPUs
 
 
 def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
@@ -40,7 +40,7 @@ def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
 
 
 def difference(eager: Outcome, compiled: Outcome, *, exact: bool = True, defined: bool = True) -> str | None:
-    """In what a compiled outcome differs from eager's; None if in nothing. `defined`: the contents mean something."""
+    """Describe how a compiled outcome differs from eager, or return None. `defined`: the contents are defined."""
     if eager.raised is not None or compiled.raised is not None:
         return raised_difference(eager.raised, compiled.raised)
     if eager.drawn != compiled.drawn:
@@ -49,26 +49,26 @@ def difference(eager: Outcome, compiled: Outcome, *, exact: bool = True, defined
 
 
 def raised_difference(eager: Exception | None, compiled: Exception | None) -> str | None:
-    """How two exceptions differ, in class and in message."""
+    """Describe how two exceptions differ, in class and in message."""
     if type(eager) is type(compiled) and str(eager).strip() == str(compiled).strip():
         return None
     if isinstance(compiled, ThunderError):
         return f"{compiled.code} {type(compiled).__name__}: {compiled}"
     if eager is None:
-        return f"raises {told(compiled)}"
+        return f"raises {error_line(compiled)}"
     if compiled is None:
-        return f"eager raises {told(eager)}, compiled does not"
+        return f"eager raises {error_line(eager)}, compiled does not"
     same = "other message" if type(eager) is type(compiled) else "other exception"
-    return f"{same}: eager {told(eager)}, compiled {told(compiled)}"
+    return f"{same}: eager {error_line(eager)}, compiled {error_line(compiled)}"
 
 
-def told(error: Exception | None) -> str:
-    """An exception in one line."""
+def error_line(error: Exception | None) -> str:
+    """Return an exception as one line."""
     return f"{type(error).__name__}: {str(error).strip()}".replace("\n", " ")[:300]
 
 
 def value_difference(eager: Any, compiled: Any, where: str, exact: bool, defined: bool) -> str | None:
-    """The first difference between two results, by its place."""
+    """Describe the first difference between two results, with its place."""
     if isinstance(eager, torch.Tensor) and isinstance(compiled, torch.Tensor):
         return tensor_difference(eager, compiled, where, exact, defined)
     if type(eager) is not type(compiled):
@@ -106,7 +106,7 @@ FACTS: dict[str, Callable[[torch.Tensor], Any]] = {
 def tensor_difference(
     eager: torch.Tensor, compiled: torch.Tensor, where: str, exact: bool, defined: bool
 ) -> str | None:
-    """The first fact in which two tensors differ, or their contents."""
+    """Describe the first attribute in which two tensors differ, or the difference of their contents."""
     if eager.is_nested or compiled.is_nested:
         if eager.is_nested != compiled.is_nested:
             return f"{where}: only one is nested"
@@ -129,7 +129,7 @@ def tensor_difference(
 
 
 def is_equal(eager: torch.Tensor, compiled: torch.Tensor) -> bool:
-    """Whether two tensors differ in a few last bits at most, as linear algebra does by where matrices lie."""
+    """Whether two tensors differ by a few last bits at most; linear algebra depends on the alignment of matrices."""
     if eager.layout is not torch.strided or not (eager.is_floating_point() or eager.is_complex()) or not eager.numel():
         return False
     largest = float(torch.where(eager.isfinite(), eager.abs(), 0).max())
@@ -138,7 +138,7 @@ def is_equal(eager: torch.Tensor, compiled: torch.Tensor) -> bool:
 
 
 def tensors_of(tree: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in nested tuples, lists and dicts, in order."""
+    """Yield every tensor in nested tuples, lists and dicts, in order."""
     if isinstance(tree, torch.Tensor):
         yield tree
     elif isinstance(tree, Mapping):
@@ -150,7 +150,7 @@ def tensors_of(tree: Any) -> Iterator[torch.Tensor]:
 
 
 def gradients(output: Any, inputs: list[torch.Tensor], *, create_graph: bool = False) -> list[torch.Tensor | None]:
-    """The gradients of a random weighing of all differentiable outputs, by each input that requires one."""
+    """Return the gradients of a random weighted sum of all outputs, for the inputs that require gradients."""
     ends = [tensor for tensor in tensors_of(output) if tensor.requires_grad]
     starts = [tensor for tensor in inputs if tensor.requires_grad]
     if not ends or not starts:
@@ -161,5 +161,5 @@ def gradients(output: Any, inputs: list[torch.Tensor], *, create_graph: bool = F
 
 
 def twice(output: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
-    """The gradients of such gradients."""
+    """Return the gradients of these gradients."""
     return gradients(gradients(output, inputs, create_graph=True), inputs)

@@ -1,4 +1,4 @@
-"""Writes docs/coverage.md, the table of all operators and modules, from what was found and the list of reasons."""
+"""Write docs/coverage.md, the table of all operators and modules, from the findings and the list of reasons."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ HEAD = """\
 
 <!-- Written by `make coverage`. -->
 
-Every operator of PyTorch's own operator database, every higher-order operator of its database of these, and every
-module of its module database, run under `jit` and compared with eager PyTorch on the samples there: a bounded number
-for each operator, data type and variant
-(function, method, in place). *Forward* compares results with their metadata, the state of the random number
-generator, and for modules their state; *backward* the gradients of all differentiable inputs; *second* the gradients of
-those gradients, for two samples; *errors* the exceptions for bad arguments, by class and message. A cell says how many
-samples were equal, of how many; a star, that some ask for the value of a tensor, or have shapes that depend on one,
-which are then guarded, and refused with `jit(..., data_dependent="error")`.
+Every operator, every higher-order operator and every module of PyTorch's own databases, run under `jit` and compared
+with eager PyTorch on the samples of the databases: a bounded number for each operator, data type and variant (function,
+method, in place). *Forward* compares results with their metadata, the state of the random number generator, and the
+state of modules. *Backward* compares the gradients of all differentiable inputs. *Second* compares the gradients of
+these gradients, for two samples. *Errors* compares the exceptions for invalid arguments, by class and message. A cell
+shows the number of equal samples and the number of all samples. A star marks operators that read the value of a tensor
+for some samples, or whose shapes depend on a value: such values are guarded, and are refused with
+`jit(..., data_dependent="error")`.
 """
 
 
 def is_module(name: str) -> bool:
-    """Whether an entry is a module's."""
+    """Whether an entry is a module."""
     return name.startswith("nn.") and not name.startswith("nn.functional.")
 
 
 def render(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     higher_order = {name: verdicts for name, verdicts in found.items() if name in HIGHER_ORDER}
     operators = {name: verdicts for name, verdicts in found.items() if not is_module(name) and name not in HIGHER_ORDER}
     modules = {name: verdicts for name, verdicts in found.items() if is_module(name)}
@@ -56,9 +56,9 @@ def _shares(groups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[s
 
 
 def _share(found: Mapping[str, Mapping[str, Any]], direction: str, against: tuple[str, ...]) -> str:
-    """How many entries pass, of those that have samples of the direction; `against` are the counts that must be 0."""
+    """Return the share of entries with samples of the direction that pass; `against` are counts that must be 0."""
     present = [verdicts[direction] for verdicts in found.values() if direction in verdicts]
-    failures = [sum(one[count] for count in against) for one in present]
+    failures = [sum(item[count] for count in against) for item in present]
     if not failures:
         return ""
     passed = failures.count(0)
@@ -66,15 +66,15 @@ def _share(found: Mapping[str, Mapping[str, Any]], direction: str, against: tupl
 
 
 def failing(among: Iterable[str]) -> Iterator[str]:
-    """A line for each reason, with what is listed under it of these names."""
+    """Return a line for each reason, with those of these names that are listed under it."""
     among = set(among)
     reasons: dict[str, dict[str, list[str]]] = {}
     for (direction, name), reason in known().items():
         if name in among:
             reasons.setdefault(reason, {}).setdefault(name, []).append(direction)
     for reason, names in reasons.items():
-        told = (f"`{name}` ({', '.join(directions)})" for name, directions in names.items())
-        yield f"- {reason}: {', '.join(told)}"
+        entries = (f"`{name}` ({', '.join(directions)})" for name, directions in names.items())
+        yield f"- {reason}: {', '.join(entries)}"
 
 
 def _table(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -90,5 +90,5 @@ def _cell(verdicts: Mapping[str, Any], direction: str) -> str:
     if one is None:
         return ""
     passed = one["tried"] - one["failed"]
-    told = f"{passed} of {one['tried']}" if one["failed"] else str(passed)
-    return f"{told} *" if one["guarded"] else told
+    text = f"{passed} of {one['tried']}" if one["failed"] else str(passed)
+    return f"{text} *" if one["guarded"] else text

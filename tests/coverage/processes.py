@@ -1,4 +1,4 @@
-"""Each operator and module in a process of its own, forked from one that has everything imported, with a time limit."""
+"""Each operator and module runs in a separate process, forked after all imports, with a time limit."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Examine = Callable[[str], Iterator[Finding]]
 
 
 def everything() -> list[str]:
-    """The names of all operators and modules; those of modules begin with `nn.` and a capital."""
+    """Return the names of all operators and modules; names of modules begin with `nn.` and a capital letter."""
     return [*operators.OPERATORS, *higher_order.HIGHER_ORDER, *modules.MODULES]
 
 
 def examine(name: str) -> Iterator[Finding]:
-    """All findings about one entry of the databases."""
+    """Return all findings on one entry of the databases."""
     if name in higher_order.HIGHER_ORDER:
         return higher_order.examine(name)
     return operators.examine(name) if name in operators.OPERATORS else modules.examine(name)
@@ -37,21 +37,21 @@ def examine(name: str) -> Iterator[Finding]:
 
 @dataclass
 class Child:
-    """One entry while it is being examined."""
+    """One entry during its examination."""
 
     name: str
     process: Any
     start: float
 
     def crashed(self, how: str) -> dict[str, Any]:
-        """The verdicts where there are none: everything failed."""
+        """Return the verdicts of a process without an answer: everything failed."""
         return verdicts(Finding(direction, "", "", 0, how) for direction in DIRECTIONS)
 
 
 def examine_all(
     names: Sequence[str], *, jobs: int = 1, limit: float = 120, examine: Examine = examine
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The verdicts on these entries as they come; what fails is told on stderr."""
+    """Yield the verdicts on these entries as they finish; failures are printed on stderr."""
     warm_up()
     waiting, running = list(reversed(names)), dict[Any, Child]()
     while waiting or running:
@@ -69,18 +69,18 @@ def examine_all(
 
 
 def warm_up() -> None:
-    """Import, once for all, what is imported on first use."""
+    """Import all modules that are imported on first use."""
     program = jit(lambda tensor: torch.nn.functional.dropout(tensor * tensor).sum())
-    for size in (2, 3):  # the second with symbols
+    for size in (2, 3):  # the second call has symbolic sizes
         leaf = torch.ones(size, requires_grad=True)
         (gradient,) = torch.autograd.grad(program(leaf), leaf, create_graph=True)
         gradient.sum().backward()
     gc.collect()
-    gc.freeze()  # what was imported is not looked at again in each process, which would copy it
+    gc.freeze()  # garbage collections in each process skip imported objects, which would be copied otherwise
 
 
 def begun(name: str, examine: Examine) -> tuple[Any, Child]:
-    """A process at work on the entry, and the end of the pipe where it will answer."""
+    """Start a process for the entry, and return the receiving end of its pipe."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=work, args=(theirs, name, examine))
@@ -90,7 +90,7 @@ def begun(name: str, examine: Examine) -> tuple[Any, Child]:
 
 
 def work(pipe: Any, name: str, examine: Examine) -> None:
-    """What the process does."""
+    """Run the examination in the process."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     warnings.simplefilter("ignore")
     try:
@@ -101,7 +101,7 @@ def work(pipe: Any, name: str, examine: Examine) -> None:
 
 
 def received(pipe: Any, child: Child) -> dict[str, Any]:
-    """The verdicts that a process sent before it ended."""
+    """Return the verdicts that a process sent before it ended."""
     try:
         answer: dict[str, Any] = pipe.recv()
     except EOFError:

@@ -1,4 +1,4 @@
-"""One operator of PyTorch's database with symbolic sizes: its samples, each in two sizes, by one program."""
+"""One operator of PyTorch's database with symbolic sizes: its samples, each in two sizes, with one program."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from thunder_core import cache_misses, jit, recompile_reasons
 from thunder_core.compilation.compiler import last_program
 
 SAMPLES = {"forward": 1, "backward": 1}
-LOOKED_AT = 24  # samples, of which those are run whose sizes can be changed
-LEAST = 3  # sizes below are left as they are: one is another program's by right
+LOOKED_AT = 24  # number of samples that are considered; samples run if their sizes can be changed
+LEAST = 3  # smaller sizes are not changed: a size of one rightly has another program
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Given:
     kwargs: dict[str, Any]
 
     def mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Given:
-        """The same with other tensors."""
+        """Return the arguments with other tensors."""
         found = mapped((self.input, tuple(self.args), dict(self.kwargs)), change)
         return Given(*found)
 
@@ -40,7 +40,7 @@ class Given:
 
 
 def mapped(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Nested arguments with other tensors."""
+    """Return nested arguments with other tensors."""
     if isinstance(tree, torch.Tensor):
         return change(tree)
     if isinstance(tree, dict):
@@ -49,18 +49,18 @@ def mapped(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A new tensor of the same values and strides."""
+    """Return a new tensor with the same values and strides."""
     return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
 def smaller(sizes: frozenset[int]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The change that takes the last element off each dimension of one of these sizes."""
+    """Return a change that drops the last element of each dimension of one of these sizes."""
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         part = tensor.detach()
         for dim, size in enumerate(tensor.shape):
             part = part.narrow(dim, 0, size - 1) if size in sizes else part
-        if tensor.dtype == torch.int64:  # which may hold places: those beyond are where PyTorch may read anything
+        if tensor.dtype == torch.int64:  # possible indices: out of bounds, PyTorch may read any memory
             part = torch.where(torch.isin(part, torch.tensor([size - 1 for size in sizes])), part - 1, part)
         layout = torch.contiguous_format if tensor.is_contiguous() else torch.preserve_format
         return part.clone(memory_format=layout).requires_grad_(tensor.requires_grad)
@@ -69,7 +69,7 @@ def smaller(sizes: frozenset[int]) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def in_other_sizes(given: Given, run: Callable[[Given], Outcome]) -> Given | None:
-    """The call with tensors of other sizes, which eager PyTorch takes as well; None where no change is to be had."""
+    """Return the call with tensors of other sizes that eager PyTorch accepts too, or None."""
     if any(tensor.layout is not torch.strided or tensor.is_nested or not tensor.numel() for tensor in given.tensors):
         return None
     sizes = sorted({size for tensor in given.tensors for size in tensor.shape if size >= LEAST}, reverse=True)
@@ -81,14 +81,14 @@ def in_other_sizes(given: Given, run: Callable[[Given], Outcome]) -> Given | Non
 
 
 def samples(op: Any, dtype: torch.dtype, requires_grad: bool) -> Iterator[Given]:
-    """The samples that the database has."""
+    """Yield the samples of the database."""
     seed()
     for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), LOOKED_AT):
         yield Given(sample.input, sample.args, sample.kwargs)
 
 
 def examine(name: str) -> Iterator[Finding]:
-    """What comes of an operator's samples in two sizes, forward and backward."""
+    """Yield the findings on an operator's samples in two sizes, forward and backward."""
     op = OPERATORS[name]
     backward = op.supported_backward_dtypes("cpu") if op.supports_autograd else ()
     supported = {"forward": op.supported_dtypes("cpu"), "backward": backward}
@@ -99,7 +99,7 @@ def examine(name: str) -> Iterator[Finding]:
 
 
 def in_two_sizes(op: Any, dtype: torch.dtype, direction: str) -> Iterator[Finding]:
-    """The samples of which there is one in other sizes, each compiled once and called with both."""
+    """Yield the findings on samples that also exist in other sizes; each is compiled once and called with both."""
     program = caller(op.op)
     for number, given in enumerate(samples(op, dtype, direction == "backward")):
         other = in_other_sizes(given, lambda one: called(program, one, direction))
@@ -108,7 +108,7 @@ def in_two_sizes(op: Any, dtype: torch.dtype, direction: str) -> Iterator[Findin
 
 
 def called(function: Any, given: Given, direction: str) -> Outcome:
-    """The results of a call, or the gradients of all its tensors."""
+    """Return the results of a call, or the gradients of all its tensors."""
 
     def run() -> Any:
         output = function(given.input, *given.args, **given.kwargs)
@@ -118,7 +118,7 @@ def called(function: Any, given: Given, direction: str) -> Outcome:
 
 
 def compared(op: Any, program: Any, calls: tuple[Given, Given], found: Finding) -> Finding:
-    """The finding on a program that is called with one sample and then with the other."""
+    """Return the finding on a program that is called with one sample and then with the other."""
     compiled = jit(program, cache="symbolic values")
     defined, exact = not op.name.startswith(UNDEFINED), found.direction == "forward"
     failure = constant = None

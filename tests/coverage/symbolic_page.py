@@ -1,4 +1,4 @@
-"""Writes docs/coverage_symbolic.md, the table of operators with symbolic sizes, from what was found."""
+"""Write docs/coverage_symbolic.md, the table of operators with symbolic sizes, from the findings."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ HEAD = """\
 
 <!-- Written by `make coverage-symbolic`. -->
 
-Every operator of PyTorch's own operator database, compiled with `cache="symbolic values"` on one of its samples and
-called with that, and then with the same sample in other sizes: the last element is taken off each dimension of three or
-more, and integers that may be places of such elements become those before. Operators without a sample that eager
-PyTorch takes in other sizes are not listed. *Equal* are those whose results and metadata, or gradients, are eager's in
-both calls; *by one program*, those whose second call was served by the program of the first. A cell says how many
-samples were served so, of how many; the last column, what decided otherwise.
+Every operator of PyTorch's own operator database, compiled with `cache="symbolic values"` and called with one of its
+samples, and then with the same sample in other sizes: each dimension of three or more elements loses its last element,
+and integers that may be indices of the lost elements are reduced by one. An operator is not listed if eager PyTorch
+accepts none of its samples in other sizes. *Equal* counts the operators whose results and metadata, or gradients, match
+eager in both calls. *By one program* counts the operators whose second call ran the program of the first call. A cell
+shows the number of these samples and the number of all samples; the last column shows the reason of a second program.
 """
 
 
 def render(found: Mapping[str, Verdicts]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     present = {name: verdicts for name, verdicts in found.items() if verdicts}
     lines = [
         HEAD,
@@ -41,12 +41,12 @@ def render(found: Mapping[str, Verdicts]) -> str:
 
 
 def is_equal(verdict: Mapping[str, Any]) -> bool:
-    """Whether all samples were equal to eager's."""
+    """Whether all samples match eager."""
     return not verdict["failed"]
 
 
 def is_served(verdict: Mapping[str, Any]) -> bool:
-    """Whether they were, and one program served both sizes."""
+    """Whether all samples match eager and one program served both sizes."""
     return is_equal(verdict) and not verdict["specialized"]
 
 
@@ -57,20 +57,20 @@ ROWS: Mapping[str, Passes] = {
 
 
 def shares(found: Mapping[str, Verdicts], columns: Sequence[str], rows: Mapping[str, Passes]) -> Iterator[str]:
-    """A table of how many operators pass, by what they have to pass and by the columns of their verdicts."""
+    """Return a table of the number of operators that pass, by condition and by direction."""
     yield f"| operators | {' | '.join(columns)} |"
     yield "|---|" + "---|" * len(columns)
     for title, passes in rows.items():
         cells = []
         for column in columns:
-            verdicts = [one[column] for one in found.values() if column in one]
+            verdicts = [value[column] for value in found.values() if column in value]
             passed = sum(map(passes, verdicts))
             cells.append(f"{passed} of {len(verdicts)} ({100 * passed / max(len(verdicts), 1):.1f}%)")
         yield f"| {title} | {' | '.join(cells)} |"
 
 
 def differing(found: Mapping[str, Verdicts]) -> list[str]:
-    """A line for each operator that gives something else than eager PyTorch."""
+    """Return a line for each operator whose result differs from eager PyTorch."""
     verdicts = [(name, direction, one) for name, both in found.items() for direction, one in both.items()]
     return [f"- `{name}` ({way}): {plain(one['failure'])}" for name, way, one in verdicts if one["failed"]]
 
@@ -80,7 +80,9 @@ def _table(found: Mapping[str, Verdicts]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for name, verdicts in found.items():
         cells = [_cell(verdicts.get(direction)) for direction in DIRECTIONS]
-        reasons = dict.fromkeys(plain(one["specialized_by"]) for one in verdicts.values() if one["specialized"])
+        reasons = dict.fromkeys(
+            plain(verdict["specialized_by"]) for verdict in verdicts.values() if verdict["specialized"]
+        )
         yield f"| `{name}` | {' | '.join(cells)} | {'; '.join(reasons)} |"
 
 
@@ -88,12 +90,12 @@ def _cell(verdict: Mapping[str, Any] | None) -> str:
     if verdict is None:
         return ""
     served = verdict["tried"] - verdict["specialized"]
-    told = str(served) if served == verdict["tried"] else f"{served} of {verdict['tried']}"
-    return f"{told}, {verdict['failed']} differ" if verdict["failed"] else told
+    text = str(served) if served == verdict["tried"] else f"{served} of {verdict['tried']}"
+    return f"{text}, {verdict['failed']} differ" if verdict["failed"] else text
 
 
 def plain(reason: str) -> str:
-    """A reason in one line, without places in the sources of this page's own program and of PyTorch."""
+    """Return a reason as one line, without source locations in the test program and in PyTorch."""
     reason = re.sub(r", needed at \S*tests/coverage/[^,]*, in [^,]*", "", reason)
     reason = re.sub(r" ?\(?\S*/(?:tests|aten)/[^,:]*:\d+(?:, in [^)]*\))?:?", "", reason)
     return re.sub(r"([|\[])", r"\\\1", reason.replace("\n", " "))[:200]

@@ -1,4 +1,4 @@
-"""PyTorch's databases of operators and modules under `jit`: a fixed part of them, and that the harness can fail."""
+"""PyTorch's databases of operators and modules under `jit`: a fixed part, and proof that the harness can fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.processes import run_python
 
 ROOT = Path(__file__).parents[2]
 
-# Each for a kind of its own: elementwise, reductions, views, indexing, random numbers, several results, shapes that
+# One entry of each kind: elementwise, reductions, views, indexing, random numbers, several results, shapes that
 # depend on values, arguments that are lists, factories, losses, attention, convolutions, complex numbers, layouts.
 SUBSET = (
     *(
@@ -55,8 +55,8 @@ SUBSET = (
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # more than a minute where nothing else runs
-def test_a_part_of_the_databases_does_what_the_list_says(tmp_path: Path) -> None:
+@pytest.mark.timeout(900)  # more than a minute on an idle machine
+def test_part_of_the_databases_matches_the_list(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     command = ("-W", "ignore", "-m", "tests.coverage", "--results", str(results), *SUBSET)
     paths = os.pathsep.join(str(ROOT / folder) for folder in ("", "executors", "recipes"))
@@ -67,12 +67,12 @@ def test_a_part_of_the_databases_does_what_the_list_says(tmp_path: Path) -> None
     assert all(sum(verdict["tried"] for verdict in verdicts.values()) for verdicts in found.values())
 
 
-def test_the_page_names_what_the_list_names() -> None:
+def test_page_names_the_entries_of_the_list() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert "\n".join(failing(name for _, name in known())) in page, "run `make coverage`"
 
 
-def test_the_list_is_wrong_where_something_else_fails_or_a_listed_one_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_is_wrong_if_another_entry_fails_or_a_listed_entry_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.coverage.known.known", lambda: {("forward", "add"): "why", ("errors", "cat"): "why"})
     monkeypatch.setattr(torch, "__version__", "2.13.0")
     failing, passing = {"failure": "float32: wrong"}, {"failure": None}
@@ -105,24 +105,24 @@ DIFFERENT = {
 
 
 def outcome_of(value: object) -> Outcome:
-    """The outcome that a value, or an exception, stands for."""
+    """Return an outcome for a value or an exception."""
     return Outcome(raised=value) if isinstance(value, Exception) else Outcome(result=value)
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_a_difference_is_told(name: str) -> None:
+def test_difference_is_reported(name: str) -> None:
     eager, compiled = map(outcome_of, DIFFERENT[name])
     assert difference(eager, compiled) is not None
     assert difference(eager, eager) is None
     assert difference(compiled, compiled) is None
 
 
-def test_what_is_left_of_the_random_numbers_counts() -> None:
+def test_final_random_state_is_compared() -> None:
     assert difference(Outcome(result=X, drawn=b"a"), Outcome(result=X, drawn=b"b")) is not None
 
 
 @pytest.mark.parametrize("name", ["invoke_subgraph.simple", "invoke_quant_packed.simple", "register_hook.simple"])
-def test_a_higher_order_operator_is_eagers(name: str) -> None:
+def test_a_higher_order_operator_matches_eager(name: str) -> None:
     from tests.coverage.higher_order import examine
 
     findings = list(examine(name))
@@ -130,42 +130,42 @@ def test_a_higher_order_operator_is_eagers(name: str) -> None:
     assert [finding.failure for finding in findings] == [None] * len(findings)
 
 
-# Each for a kind of its own: elementwise, reductions, views, indexing, joining, products, layouts.
+# One entry of each kind: elementwise, reductions, views, indexing, joining, products, layouts.
 SYMBOLIC = ("add", "softmax", "squeeze", "narrow", "gather", "cat", "matmul", "cumsum")
 
 
 def examined(name: str) -> list[Finding]:
-    """The findings of an operator; the database is imported where one is examined, not by all who collect tests."""
+    """Return the findings on an operator; the database is imported when it is needed, not when tests are collected."""
     from tests.coverage.symbolic import examine
 
     return list(examine(name))
 
 
 @pytest.mark.parametrize("name", SYMBOLIC)
-def test_one_program_serves_an_operators_sample_in_two_sizes(name: str) -> None:
+def test_two_sizes_of_a_sample_share_one_program(name: str) -> None:
     findings = examined(name)
     assert {finding.direction for finding in findings} == {"forward", "backward"}
     assert [(finding.failure, finding.specialized) for finding in findings] == [(None, "")] * len(findings)
 
 
-def test_an_operator_that_specializes_is_told_with_its_reason() -> None:
+def test_operator_that_specializes_is_reported_with_its_reason() -> None:
     (finding, *_) = examined("unbind")
     assert finding.failure is None and "args[0].size(0): had s1 == 5" in finding.specialized
 
 
-def test_the_page_tells_what_differs_and_what_specializes() -> None:
+def test_page_lists_differences_and_specializations() -> None:
     verdict = {"tried": 2, "failed": 1, "specialized": 1, "failure": "float32: wrong", "specialized_by": "had s0 == 3"}
     page = symbolic_page.render({"cat": {"forward": verdict}, "add": {"forward": verdict | {"failed": 0}}, "sub": {}})
     assert "| equal | 1 of 2 (50.0%) |" in page and "| equal, by one program | 0 of 2 (0.0%) |" in page
     assert "- `cat` (forward): float32: wrong" in page and "| `add` | 1 of 2 |  | had s0 == 3 |" in page
 
 
-# Each for a kind of its own: elementwise, indexing, joining, products, random numbers.
+# One entry of each kind: elementwise, indexing, joining, products, random numbers.
 VMAPPED = ("add", "index_put", "cat", "matmul", "nn.functional.dropout")
 
 
 @pytest.mark.parametrize("name", VMAPPED)
-def test_an_operator_within_vmap_gives_what_eager_vmap_gives(name: str) -> None:
+def test_operator_within_vmap_matches_eager_vmap(name: str) -> None:
     from tests.coverage.vmapped import examine
 
     findings = list(examine(name))
@@ -173,7 +173,7 @@ def test_an_operator_within_vmap_gives_what_eager_vmap_gives(name: str) -> None:
     assert [finding.failure for finding in findings] == [None] * len(findings)
 
 
-def test_the_page_of_vmap_tells_what_differs() -> None:
+def test_page_of_vmap_lists_differences() -> None:
     verdict = {"tried": 2, "failed": 1, "guarded": 1, "failure": "float32: wrong"}
     page = vmapped_page.render(
         {"cat": {"one level": verdict}, "add": {"one level": verdict | {"failed": 0}}, "sub": {}}

@@ -1,4 +1,4 @@
-"""One operator of PyTorch's database under `torch.vmap` in a compiled program: one level and two, beside eager vmap."""
+"""One operator of PyTorch's database under one and two levels of `torch.vmap`, compiled, compared with eager vmap."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tests.coverage.symbolic import Given, copied
 from thunder_core.foundation.errors import SharpEdgeWarning
 
 SAMPLES = 2
-LEVELS = {"one level": (3,), "two levels": (3, 2)}  # with the sizes of the batches, the outermost first
-FACTORS = (1.0, 0.75, 0.5)  # of the elements of a batch
+LEVELS = {"one level": (3,), "two levels": (3, 2)}  # the levels of vmap with the batch sizes, the outermost first
+FACTORS = (1.0, 0.75, 0.5)  # the dtype of the elements of a batch
 InDims = tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
 class Batched:
-    """A sample whose tensors have batches, by level, the outermost first; `in_dims` has one for each tensor."""
+    """A sample with batched tensors by level, the outermost first; `in_dims` has an entry for each tensor."""
 
     given: Given
     in_dims: tuple[InDims, ...]
 
     def calling(self, target: Callable[..., Any]) -> Callable[..., Any]:
-        """The program that calls the target within as many vmaps, on the tensors of the sample."""
+        """Return a program that calls the target within this many vmaps, on the tensors of the sample."""
 
         def element(*tensors: torch.Tensor) -> Any:
             left = iter(tensors)
@@ -45,7 +45,7 @@ class Batched:
 
 
 def batched(given: Given, sizes: tuple[int, ...], choose: random.Random) -> Batched:
-    """The sample with batches of these sizes, in random dimensions of random ones of its tensors, one at the least."""
+    """Return the sample with batches of these sizes, in random dimensions of one or more of its tensors."""
     tensors, in_dims = given.tensors, []
     for size in reversed(sizes):
         chosen = [choose.random() < 0.7 for _ in tensors]
@@ -62,37 +62,39 @@ def batched(given: Given, sizes: tuple[int, ...], choose: random.Random) -> Batc
 
 
 def stacked(tensor: torch.Tensor, size: int, dim: int) -> torch.Tensor:
-    """A batch of a tensor and its multiples; what is an index stays one."""
+    """Return a batch of a tensor and its multiples; indices are repeated."""
     multiplies = tensor.is_floating_point() or tensor.is_complex()
     return torch.stack([tensor * FACTORS[n % len(FACTORS)] if multiplies else tensor for n in range(size)], dim)
 
 
 def examine(name: str) -> Iterator[Finding]:
-    """What comes of an operator's samples within one vmap and two; samples that eager vmap refuses are left out."""
+    """Yield the findings on an operator's samples within one and two vmaps; skip samples that eager vmap refuses."""
     op = OPERATORS[name]
     dtype = next((one for family in FAMILIES.values() for one in family if one in op.supported_dtypes("cpu")), None)
     if dtype is None:
         return
     seed()
-    samples = [Given(one.input, one.args, one.kwargs) for one in op.sample_inputs("cpu", dtype)]
-    fitting = [one for one in samples if one.tensors and all(tensor.layout is torch.strided for tensor in one.tensors)]
+    samples = [Given(sample.input, sample.args, sample.kwargs) for sample in op.sample_inputs("cpu", dtype)]
+    fitting = [
+        item for item in samples if item.tensors and all(tensor.layout is torch.strided for tensor in item.tensors)
+    ]
     for level, sizes in LEVELS.items():
         choose = random.Random(SEED)
-        for number, (given, _) in enumerate(some([(one, one) for one in fitting], "function", SAMPLES)):
+        for number, (given, _) in enumerate(some([(entry, entry) for entry in fitting], "function", SAMPLES)):
             finding = compared(op, batched(given, sizes, choose), Finding(level, str(dtype), "function", number, None))
             if finding is not None:
                 yield finding
 
 
 def compared(op: Any, sample: Batched, found: Finding) -> Finding | None:
-    """The finding on a sample; None where eager PyTorch refuses it."""
+    """Return the finding on a sample, or None if eager PyTorch refuses it."""
     program = sample.calling(op.op)
     eager = outcome(program, *(copied(tensor) for tensor in sample.given.tensors))
     if eager.raised is not None:
         return None
     compiled = Compiled(program)
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", "(?s).*nothing was compiled", SharpEdgeWarning)  # and the result is eager's
+        warnings.filterwarnings("error", "(?s).*nothing was compiled", SharpEdgeWarning)  # and the result matches eager
         other = outcome(compiled, *(copied(tensor) for tensor in sample.given.tensors))
     failure = difference(eager, other, defined=not op.name.startswith(UNDEFINED))
     return Finding(found.direction, found.dtype, found.variant, found.sample, failure, compiled.guarded)

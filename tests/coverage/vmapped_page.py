@@ -1,4 +1,4 @@
-"""Writes docs/coverage_vmap.md, the table of operators under `torch.vmap`, from what was found."""
+"""Write docs/coverage_vmap.md, the table of operators under `torch.vmap`, from the findings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ HEAD = """\
 <!-- Written by `make coverage-vmap`. -->
 
 Every operator of PyTorch's own operator database in a compiled program that calls it within `torch.vmap`, and within
-`torch.vmap` of `torch.vmap`: batches in random dimensions (`in_dims`) of random ones of its tensors. Results are
-compared with those of eager `torch.vmap` with their metadata, and so is the state of the random number generator.
-Operators and samples that eager `torch.vmap` refuses are left out. A cell says how many samples were equal, of how
-many; a star, that some ask for the value of a tensor.
+`torch.vmap` of `torch.vmap`, with batches in random dimensions (`in_dims`) of some of its tensors. Results, their
+metadata and the state of the random number generator are compared with eager `torch.vmap`. Operators and samples that
+eager `torch.vmap` refuses are omitted. A cell shows the number of equal samples and the number of all samples. A star
+marks operators that read the value of a tensor for some samples.
 """
 
 
 def render(found: Mapping[str, Verdicts]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     present = {name: verdicts for name, verdicts in found.items() if verdicts}
     lines = [
         HEAD,
@@ -49,5 +49,5 @@ def _cell(verdict: Mapping[str, Any] | None) -> str:
     if verdict is None:
         return ""
     equal = verdict["tried"] - verdict["failed"]
-    told = str(equal) if not verdict["failed"] else f"{equal} of {verdict['tried']}"
-    return f"{told} *" if verdict["guarded"] else told
+    text = str(equal) if not verdict["failed"] else f"{equal} of {verdict['tried']}"
+    return f"{text} *" if verdict["guarded"] else text

@@ -1,4 +1,4 @@
-"""Dynamo keeps what it captured by the user's code: each test begins without."""
+"""Dynamo caches captured programs by the user's code: the cache is cleared before each test."""
 
 from __future__ import annotations
 

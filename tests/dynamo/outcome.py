@@ -1,4 +1,4 @@
-"""What a call does, for comparing two: its results, gradients, what it wrote to, and the random state behind it."""
+"""The outcome of a call: its results, gradients, written arguments, and the final random state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch.utils._pytree import tree_leaves
 
 
 def outcome(function, *args, training: bool = False):
-    """The results of a call on copies of tensors, the gradients of their sum, the copies, and the random state."""
+    """Return the results of a call on copies of tensors, the gradients of their sum, the copies and random state."""
     torch.manual_seed(0)
     leaves = [arg.clone().requires_grad_(training) if isinstance(arg, torch.Tensor) else arg for arg in args]
     given = [leaf.clone() if training and isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
@@ -20,7 +20,7 @@ def outcome(function, *args, training: bool = False):
 
 
 def assert_same(actual, expected):
-    """Assert that two outcomes are equal: values, layouts, and what requires a gradient."""
+    """Assert that two outcomes are equal in values, layouts, and `requires_grad`."""
     first, second = tree_leaves(actual), tree_leaves(expected)
     assert len(first) == len(second)
     for one, other in zip(first, second, strict=True):

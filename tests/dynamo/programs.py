@@ -1,4 +1,4 @@
-"""Programs that Dynamo captures whole, in parts or not at all; each is compared with eager PyTorch."""
+"""Programs that Dynamo captures completely, in parts or not at all; each is compared with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def own_function(x):
 
 
 class Scaled(torch.autograd.Function):
-    """A function of a tensor and a number that returns two results, one without a derivative."""
+    """A function of a tensor and a number with two results, one without a derivative."""
 
     @staticmethod
     def forward(ctx, x, factor):

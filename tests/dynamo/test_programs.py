@@ -1,4 +1,4 @@
-"""Programs under `thunderfx`, beside eager PyTorch: results, gradients, writes and random numbers."""
+"""Programs under `thunderfx`, compared with eager PyTorch: results, gradients, writes and random numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import thunder_core as thunder
 from tests.dynamo.outcome import assert_same, outcome
 from tests.dynamo.programs import FUNCTIONS, Splitting
 
-# What Dynamo itself does with tensors and functions of the user's, whether Thunder compiles the graphs or not.
+# Warnings of Dynamo itself about tensors and functions of the user, whether Thunder compiles the graphs or not.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
     pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
@@ -21,7 +21,7 @@ NO_GRAPH = ("break_in_loop", "tries")
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
-def test_a_program_does_what_eager_does(function, training):
+def test_a_program_matches_eager(function, training):
     compiled = thunder.thunderfx(function)
     for rows in (3, 5, 6):
         x = torch.arange(rows * 3.0).view(rows, 3) / 7 - 0.5
@@ -33,7 +33,7 @@ def test_a_program_does_what_eager_does(function, training):
     assert (function.__name__ in left_alone) == (function.__name__ in NO_GRAPH) == (not thunder.graphs(compiled))
 
 
-def test_a_module_in_training_and_evaluation(capsys):
+def test_module_in_training_and_evaluation_matches_eager(capsys):
     model, reference = Splitting(), Splitting()
     reference.load_state_dict(model.state_dict())
     compiled = thunder.thunderfx(model)

@@ -1,4 +1,4 @@
-"""Recipes by which Dynamo acquires the program."""
+"""Recipes that trace the program with Dynamo."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor 
 
 
 class Captured(thunder.Recipe):
-    """Every module, acquired by Dynamo."""
+    """A recipe that traces every module with Dynamo."""
 
     compiler = "thunderfx"
 
 
 class Plain(thunder.Recipe):
-    """Every module."""
+    """A recipe for every module."""
 
 
 class Printing(torch.nn.Module):
@@ -48,7 +48,7 @@ class WithMethods(Transform):
 
 
 @pytest.mark.parametrize("recipe", [Captured, Captured() + Plain(), [Plain, Captured]])
-def test_a_recipe_of_dynamo(recipe, capsys):
+def test_recipe_of_dynamo_compiles_both_graphs(recipe, capsys):
     model = Printing()
     compiled = thunder.compile(model, recipe)
     x = torch.randn(3, 2)
@@ -65,14 +65,14 @@ def test_settings_of_the_recipe_reach_each_graph():
     assert {graph._thunder.options.max_programs for graph in thunder.graphs(compiled)} == {5}
 
 
-def test_what_means_nothing_for_graphs_is_refused():
+def test_option_without_meaning_for_graphs_is_refused():
     with pytest.raises(BadOption, match="Dynamo chooses the symbolic sizes"):
         thunder.compile(Printing(), Captured, symbolic=["x.size(0)"])
     with pytest.raises(BadOption, match="changes methods of the model"):
         thunder.compile(Printing(), Captured() + WithMethods())
 
 
-def test_a_request_names_the_compiler():
+def test_request_names_the_compiler():
     request = Request(recipe="default", compiler="thunderfx")
     recipe = requested_recipe(request)
     assert (recipe.acquires_by, recipe.name) == ("thunderfx", "default")

@@ -1,4 +1,4 @@
-"""`thunderfx` itself: what it refuses, what it tells of splits and graphs, and whose errors are raised."""
+"""`thunderfx` itself: its refusals, its reports of splits and graphs, and the errors that it raises."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_bound_symbols_are_in_their_modules():
     assert [bsym.module for bsym in thunder.last_traces(graph)[0].bound_symbols] == ["0", "1.0"]
 
 
-def test_sizes_of_dynamo_are_symbols_of_one_program():
+def test_dynamic_sizes_of_dynamo_are_symbols_of_one_program():
     compiled = thunder.thunderfx(doubles_row, dynamic=True)
     for rows in (3, 5, 8):
         x = torch.randn(rows, 2)
@@ -116,7 +116,7 @@ def test_sizes_of_dynamo_are_symbols_of_one_program():
     assert "f32[s0, s1]" in str(thunder.last_traces(graph)[-1])
 
 
-def test_sizes_that_an_executor_takes_as_constants_are_traced_again():
+def test_executor_for_constant_sizes_retraces_dynamic_sizes():
     class Constant(OperatorExecutor):
         symbolic_sizes = False
 
@@ -147,7 +147,7 @@ def test_with_fullgraph_a_split_is_refused():
     assert refused.value.where.lineno == line_of(prints, "print(")
 
 
-def test_too_many_kinds_of_inputs_are_refused_and_not_run_in_eager():
+def test_too_many_kinds_of_inputs_are_refused_without_a_run_in_eager():
     compiled = thunder.thunderfx(doubles_row, dynamic=False, max_programs=2)
     for rows in (1, 2):
         compiled(torch.ones(rows))
@@ -165,7 +165,7 @@ def test_errors_of_thunder_are_raised_as_they_are():
         assert raised.value.where.lineno == line_of(doubles_row, "x * 2")
 
 
-def test_errors_of_the_program_are_eagers():
+def test_errors_of_the_program_match_eager():
     def mismatched(x):
         print("about to fail")
         return x @ torch.ones(7, 7)
@@ -192,20 +192,20 @@ def test_options_are_checked_at_once(options, error):
         thunder.thunderfx(doubles_row, **options)
 
 
-def test_a_lookaside_for_a_function_of_pytorchs():
+def test_lookaside_replaces_a_pytorch_function():
     lookaside = thunder.Lookaside(torch.sin, lambda x: x * 10)
     compiled = thunder.thunderfx(lambda x: torch.sin(x) + 1, lookasides=[lookaside])
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 11.0))
 
 
-def test_what_is_no_subject_or_no_result_of_it():
+def test_wrong_arguments_of_thunderfx_and_graphs_are_refused():
     with pytest.raises(WrongInputs, match="takes a function or a module"):
         thunder.thunderfx(3)
     with pytest.raises(WrongInputs, match="thunderfx"):
         thunder.graphs(thunder.jit(doubles_row))
 
 
-def test_an_artifact_of_it_is_refused(tmp_path):
+def test_artifact_of_a_dynamo_program_is_refused(tmp_path):
     compiled = thunder.thunderfx(torch.nn.Linear(2, 2))
     compiled(torch.ones(1, 2))
     with pytest.raises(WrongInputs, match="traced by Dynamo"):
@@ -213,7 +213,7 @@ def test_an_artifact_of_it_is_refused(tmp_path):
     assert not (tmp_path / "artifact").exists()
 
 
-def test_a_traced_program_runs_through_it():
+def test_traced_program_inlines_a_thunderfx_function():
     model = torch.nn.Linear(2, 2)
     inner, function = thunder.thunderfx(model), thunder.thunderfx(doubles_row)
     outer = thunder.jit(lambda x: function(inner(x)))
@@ -223,7 +223,7 @@ def test_a_traced_program_runs_through_it():
     assert not thunder.graphs(inner)
 
 
-def test_it_runs_what_was_compiled_before():
+def test_thunderfx_calls_a_function_that_jit_compiled():
     inner = thunder.jit(doubles_row)
     compiled = thunder.thunderfx(lambda x: inner(x) + 1)
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 5.0))
@@ -256,7 +256,7 @@ def test_the_backend_is_found_by_its_name():
         wrong(torch.ones(2))
 
 
-def test_the_settings_of_dynamo_are_the_users_outside_of_a_capture():
+def test_settings_of_dynamo_are_unchanged_after_a_capture():
     with torch._dynamo.config.patch(suppress_errors=True, recompile_limit=3):
         compiled = thunder.thunderfx(doubles_row, dynamic=False, max_programs=1)
         compiled(torch.ones(1))
@@ -266,7 +266,7 @@ def test_the_settings_of_dynamo_are_the_users_outside_of_a_capture():
         assert torch._dynamo.config.recompile_limit == 3
 
 
-def test_calls_within_calls_and_in_threads():
+def test_recursive_and_threaded_calls_match_eager():
     def depth(x, n):
         return x if n == 0 else compiled(x + 1, n - 1)
 

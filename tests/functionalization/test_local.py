@@ -1,4 +1,4 @@
-"""Writes to what the same bound symbols made, renamed: each becomes its out-of-place operator, with the same values."""
+"""Writes to tensors that the same bound symbols made become out-of-place operators with the same values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def computation(program: Callable[..., Any], x: Tensor) -> Trace:
 
 
 @pytest.mark.parametrize("program", [updated, copied, read_between])
-def test_no_write_is_left_and_the_values_are_eagers(program: Callable[..., Any]) -> None:
+def test_no_write_is_left_and_values_match_eager(program: Callable[..., Any]) -> None:
     x = torch.arange(6.0).reshape(2, 3)
     trace = computation(program, x)
     bsyms = functionalize_local(trace.bound_symbols, (f"n{number}" for number in itertools.count()))
@@ -69,7 +69,7 @@ def test_no_write_is_left_and_the_values_are_eagers(program: Callable[..., Any])
 
 
 @pytest.mark.parametrize("program", [given, viewed])
-def test_what_others_can_see_is_written_to_as_before(program: Callable[..., Any]) -> None:
+def test_writes_to_tensors_that_are_visible_outside_stay(program: Callable[..., Any]) -> None:
     trace = computation(program, torch.ones(2, 3))
     bsyms = functionalize_local(trace.bound_symbols, (f"n{number}" for number in itertools.count()))
     assert [bsym.mutates for bsym in bsyms] == [bsym.mutates for bsym in trace.bound_symbols]

@@ -1,4 +1,4 @@
-"""Conditions on the sizes of a region, as text, mean what Python means by them."""
+"""Conditions on the sizes of a region are text that is evaluated as in Python."""
 
 from __future__ import annotations
 

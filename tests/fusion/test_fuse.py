@@ -1,4 +1,4 @@
-"""Fusion: which lines become regions, what is compiled once, and what has to stay outside."""
+"""Fusion: the lines that become regions, the regions that are compiled once, and the lines that stay outside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.tracing.ir.trace import RefusedOperations
 
 @dataclass
 class Replays(FusionExecutor):
-    """Takes everything, and runs a region by calling its aten operations one by one."""
+    """Fuses every operation, and runs a region by calling its aten operations one by one."""
 
     name: str = "replays"
     regions: list[Region] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Replays(FusionExecutor):
 
 
 def fused(function, *args, **options):
-    """What the function gives when it is compiled with such an executor, the executor, and the trace that runs."""
+    """Return the result of the function compiled with such an executor, the executor, and the final trace."""
     executor = Replays(**options)
     compiled = thunder.jit(function, executors=(executor, "torch"))
     with torch.no_grad():
@@ -98,7 +98,7 @@ def test_regions_that_differ_in_a_constant_are_two():
     assert len({region.digest for region in executor.regions}) == len(executor.regions)
 
 
-def test_a_trace_names_what_its_regions_hold():
+def test_trace_names_the_operations_of_its_regions():
     _, _, trace = fused(layers, torch.randn(4, 8), *[torch.randn(8, 8) for _ in range(4)])
     text = str(trace)
     assert text.count("= region_1(") == 3
@@ -133,7 +133,7 @@ def switches(x):
 
 
 @pytest.mark.parametrize("function", [writes, draws, switches])
-def test_effects_stay_where_they_are(function):
+def test_effects_keep_their_place(function):
     x = torch.randn(4, 4)
     result, executor, _ = fused(function, x)
     torch.testing.assert_close(result, function(x))
@@ -141,7 +141,7 @@ def test_effects_stay_where_they_are(function):
     assert not any(name in text for text in map(str, names) for name in ("mul_", "rand", "set_grad"))
 
 
-def test_what_shares_memory_with_what_is_written_is_not_made_in_a_region_but_may_be_read():
+def test_region_may_read_but_not_create_an_alias_of_a_written_tensor():
     x = torch.randn(4, 4)
     result, _, trace = fused(writes, x)
     torch.testing.assert_close(result, writes(x))
@@ -151,7 +151,7 @@ def test_what_shares_memory_with_what_is_written_is_not_made_in_a_region_but_may
     assert {proxy.name for bsym in regions for proxy in bsym.inputs} & written
 
 
-def test_what_is_written_later_can_be_read_before():
+def test_region_may_read_a_tensor_that_is_written_later():
     def program(x, weight):
         y = (x * weight + 1).tanh()
         weight.add_(y)
@@ -167,7 +167,7 @@ def test_what_is_written_later_can_be_read_before():
 
 
 @pytest.mark.parametrize("updates", [False, True])
-def test_what_autograd_records_is_left_to_it(updates):
+def test_lines_that_autograd_records_are_not_fused(updates):
     weight = torch.nn.Parameter(torch.randn(4, 4))
     executor = Replays(updates=updates)
 
@@ -185,7 +185,7 @@ def test_what_autograd_records_is_left_to_it(updates):
     assert executor.regions == []
 
 
-def test_what_is_differentiated_is_fused_forward_and_backward():
+def test_differentiated_program_is_fused_forward_and_backward():
     weight = torch.nn.Parameter(torch.randn(4, 4))
     executor = Replays()
     compiled = thunder.jit(lambda x: ((x @ weight).exp() + 1).sin().sum(), executors=(executor, "torch"))
@@ -197,7 +197,7 @@ def test_what_is_differentiated_is_fused_forward_and_backward():
     assert len(executor.regions) == 2
 
 
-def test_lines_that_another_executor_has_are_not_fused():
+def test_lines_of_another_executor_are_not_fused():
     fast = thunder.OperatorExecutor("fast")
 
     @fast.implements(torch.nn.functional.silu)

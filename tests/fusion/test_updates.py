@@ -1,4 +1,4 @@
-"""Updates: in-place operations as parts of regions, and the lines of an optimizer parameter by parameter."""
+"""Updates: in-place operations inside regions, and the lines of an optimizer, grouped by parameter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def momentum(parameters, gradients, states):
 
 
 def compared(function, make, executor=None, calls=3):
-    """The trace that runs, after calls that do what eager does, to the versions of tensors."""
+    """Compare several calls with eager, including the versions of tensors; return the final trace."""
     executor = executor or Replays(updates=True)
     compiled = thunder.jit(function, executors=(executor, "torch"))
     ours, eager = make(), make()
@@ -42,14 +42,14 @@ def compared(function, make, executor=None, calls=3):
 
 
 def versions(tree):
-    return [versions(one) if isinstance(one, list | tuple) else one._version for one in tree]
+    return [versions(item) if isinstance(item, list | tuple) else item._version for item in tree]
 
 
 def three():
     return tensors(0), tensors(1), tensors(2)
 
 
-def test_what_is_done_to_lists_is_a_region_for_each_shape():
+def test_operations_on_lists_become_one_region_for_each_shape():
     executor = Replays(updates=True)
     trace = compared(momentum, three, executor)
     assert len(executor.regions) == 2
@@ -58,20 +58,20 @@ def test_what_is_done_to_lists_is_a_region_for_each_shape():
     assert not lines_called(trace, "torch._foreach")
 
 
-def test_an_executor_that_does_not_update_leaves_lists_as_they_are():
+def test_executor_without_updates_leaves_operations_on_lists():
     executor = Replays()
     trace = compared(momentum, three, executor)
     assert len(lines_called(trace, "torch._foreach")) == 5
     assert not executor.regions
 
 
-def test_lists_whose_regions_are_refused_stay_whole():
+def test_operations_on_lists_stay_whole_if_regions_are_refused():
     trace = compared(momentum, three, Replays(updates=True, refused="no"))
     assert len(lines_called(trace, "torch._foreach")) == 5
     assert set(trace.refused) == {RefusedOperations("replays", "no", 5, lasting=False)}
 
 
-def test_a_loop_over_parameters_with_numbers_in_between_is_a_region_for_each():
+def test_loop_over_parameters_with_numbers_is_one_region_per_parameter():
     def step(parameters, gradients, counts):
         for parameter, gradient, count in zip(parameters, gradients, counts, strict=True):
             count.add_(1)
@@ -88,7 +88,7 @@ def test_a_loop_over_parameters_with_numbers_in_between_is_a_region_for_each():
     assert lines_called(trace, "torch.Tensor") == ["torch.Tensor.add_", "torch.Tensor.item"] * len(SHAPES)
 
 
-def test_what_all_share_joins_nothing():
+def test_shared_norm_does_not_join_the_regions_of_parameters():
     def clipped(gradients, parameters):
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         torch._foreach_mul_(gradients, (0.1 / (norm + 1e-6)).clamp(max=1.0))
@@ -101,7 +101,7 @@ def test_what_all_share_joins_nothing():
     assert sum(bool(line.mutates) for line in trace.bound_symbols) == len(SHAPES)
 
 
-def test_a_parameter_that_others_wait_for_in_between_is_not_brought_together():
+def test_lines_of_a_parameter_that_others_depend_on_are_not_grouped():
     def step(x, y):
         x.mul_(2)
         x.add_(1)
@@ -167,11 +167,11 @@ def turned(x):
 
 
 @pytest.mark.parametrize("function", [through_a_view, through_two_views, fresh, seen_before, broadcast, into, turned])
-def test_views_see_what_is_written(function):
+def test_views_see_writes(function):
     compared(function, lambda: tensors(0, [(4, 4)]))
 
 
-def test_arguments_that_overlap_are_not_given_to_one_region():
+def test_overlapping_arguments_are_not_passed_to_one_region():
     def step(x, y):
         x.mul_(2)
         y.add_(1)
@@ -188,7 +188,7 @@ def test_arguments_that_overlap_are_not_given_to_one_region():
     assert not any(region.writes for region in executor.regions)
 
 
-def test_what_was_saved_before_it_was_written_to_is_still_found_out():
+def test_write_to_a_saved_tensor_in_a_region_is_detected():
     weight = torch.ones(4, requires_grad=True)
     saved = (weight * weight).sum()
     compiled = thunder.jit(lambda x: x.mul_(2).add_(1), executors=("inductor", "torch"))
@@ -201,7 +201,7 @@ def test_what_was_saved_before_it_was_written_to_is_still_found_out():
         saved.backward()
 
 
-def test_a_line_on_lists_is_the_same_as_its_parts():
+def test_line_on_lists_matches_its_parts():
     def rows(x, y, z):
         torch._foreach_addcmul_([x, y], [y, z], [z, z], value=2.0)
         torch._foreach_lerp_([x, y], [y, z], 0.3)
@@ -224,7 +224,7 @@ def test_a_line_on_lists_is_the_same_as_its_parts():
     compared(rows, lambda: tensors(0, [(3,)] * 3))
 
 
-def test_groups_that_wait_for_each_other_cannot_be_in_a_row():
+def test_mutually_dependent_groups_are_not_reordered():
     def crossing(x, y):
         a = x * 2
         b = y * a

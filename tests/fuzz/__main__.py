@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz [--programs N] [--seed N]`: many programs, other ones each time; needs no package."""
+"""`python -m tests.fuzz [--programs N] [--seed N]`: run many random programs, without extra packages."""
 
 import argparse
 import random
@@ -12,7 +12,7 @@ from tests.fuzz.reduce import reduced
 
 
 def fuzz(count: int, seed: int) -> int:
-    """Compare so many programs; stop at the first that differs, and print it cut down."""
+    """Compare this number of programs; stop at the first difference, and print the reduced program."""
     start = time.perf_counter()
     tried: set[int] = set()
     refused: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Expressions: each function writes one form; numbers and lists are kept apart, so that most programs get far."""
+"""Expressions: each function writes one form; numbers and lists are separate, so that most programs run long."""
 
 from collections.abc import Callable as Function
 
@@ -10,26 +10,26 @@ _COMPARISONS = ("<", "<=", "==", "!=", ">", ">=", "is", "is not")
 
 
 def number(source: Source, scope: Scope, depth: int = 2) -> str:
-    """An expression that most likely is a number."""
+    """Write an expression that is most likely a number."""
     if depth <= 0 or source.budget <= 0:
         return source.pick((_literal, _name))(source, scope, 0)
     return source.pick(NUMBERS)(source, scope, depth - 1)
 
 
 def listing(source: Source, scope: Scope, depth: int = 2) -> str:
-    """An expression that most likely is a list."""
+    """Write an expression that is most likely a list."""
     if depth <= 0 or source.budget <= 0:
         return source.pick(scope.lists) if scope.lists else f"[{number(source, scope, 0)}]"
     return source.pick(LISTS)(source, scope, depth - 1)
 
 
 def anything(source: Source, scope: Scope, depth: int = 2) -> str:
-    """A number, a list, or an object."""
+    """Write a number, a list, or an object."""
     return source.pick((number, number, number, listing, listing, thing))(source, scope, depth)
 
 
 def thing(source: Source, scope: Scope, depth: int = 1) -> str:
-    """An object."""
+    """Write an object."""
     values = number(source, scope, depth - 1), number(source, scope, depth - 1)
     return source.pick((
         "Number({0})", "Point({0}, {1})", "Point(x={1})", "Listed([{0}])", "Countdown({0} % 4)", "({0}, {1})",
@@ -51,7 +51,7 @@ def _binary(source: Source, scope: Scope, depth: int) -> str:
 
 
 def _mixed(source: Source, scope: Scope, depth: int) -> str:
-    """Operators of objects: those that know each other, and now and then any two."""
+    """Write operators of objects: usually compatible objects, sometimes any two."""
     one, two = number(source, scope, depth), number(source, scope, depth)
     if source.one_in(4):
         left, right = thing(source, scope, depth), anything(source, scope, depth)
@@ -115,7 +115,7 @@ def _lambda(source: Source, scope: Scope, depth: int) -> str:
 
 
 def call(source: Source, scope: Scope, depth: int) -> str:
-    """A call of a function of the program, most likely with arguments that fit."""
+    """Write a call of a function of the program, most likely with matching arguments."""
     known = scope.callables
     if not known:
         return number(source, scope, depth)
@@ -123,13 +123,13 @@ def call(source: Source, scope: Scope, depth: int) -> str:
 
 
 def called(source: Source, scope: Scope, function: Callable, depth: int) -> str:
-    """What a call of one function gives, as a number or list."""
+    """Write a call of one function as a number or a list."""
     text = f"{function.name}({arguments(source, scope, function, depth)})"
     return GIVEN[function.kind](source, scope, text)
 
 
 def arguments(source: Source, scope: Scope, function: Callable, depth: int) -> str:
-    """Arguments for a function; one time in 12 there is one too many or too few."""
+    """Write arguments for a function; one time in 12 there is one too many or too few."""
     count = function.positional + (source.number(0, function.optional) if function.optional else 0)
     if source.one_in(12):
         count += source.pick((-1, 1))
@@ -191,7 +191,7 @@ def _display(source: Source, scope: Scope, depth: int) -> str:
 
 
 def comprehension(source: Source, scope: Scope, depth: int) -> str:
-    """A comprehension of any kind, as a list."""
+    """Write a comprehension of any kind, as a list."""
     variable = source.pick(("i", "j", "k"))
     over = listing(source, scope.having(walrus=False), depth)
     walrus = scope.walrus and scope.kind != "class"

@@ -1,4 +1,4 @@
-"""Runs the text of a program natively and inside, and describes all that it leaves."""
+"""Run the text of a program natively and in the interpreter, and describe its outcome."""
 
 import contextlib
 import functools
@@ -17,16 +17,16 @@ from thunder_core.frontend.interpreter import Observer, interpret
 from thunder_core.frontend.interpreter.native import c_calls_left
 
 FUEL = 400
-# No program comes near the limits: where CPython counts calls of C, their count depends on what it has specialized.
+# No program comes near the limits: CPython's count of C calls depends on its specialized instructions.
 RECURSION_LIMIT, C_CALLS = 3_000, 10_000
-# C code warns with the position of the native frame, so its registry is the harness's.
+# C code warns at the position of the native frame, so its registry belongs to the harness.
 _HIDDEN = ("__builtins__", "__warningregistry__")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program leaves: its exception with its lines, its output, and its globals."""
+    """The outcome of a program: its exception with lines, its output, and its globals."""
 
     error: tuple[Any, ...]
     output: str
@@ -34,7 +34,7 @@ class Outcome:
 
 
 def execute(code: types.CodeType, names: dict[str, Any]) -> None:
-    """What is run natively or interpreted."""
+    """The entry point that is run natively or interpreted."""
     exec(code, names)
 
 
@@ -66,7 +66,7 @@ def outcome(code: types.CodeType, execute: Any) -> Outcome:
 
 @contextlib.contextmanager
 def _quiet() -> Any:
-    """Hear nothing of what destructors raise, and let no collection run in between."""
+    """Suppress errors of destructors, and disable garbage collection."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     gc.disable()
     try:
@@ -78,7 +78,7 @@ def _quiet() -> Any:
 
 @contextlib.contextmanager
 def _deep() -> Any:
-    """Let programs recurse until their fuel is spent; 3.12 has a limit for C code that only it allows so little."""
+    """Let programs recurse until their fuel is spent; on 3.12 only this raises the limit for C code."""
     limit = sys.getrecursionlimit()
     counted = (3, 12) <= sys.version_info < (3, 13)
     added = C_CALLS - c_calls_left().value if counted else 0
@@ -94,7 +94,7 @@ def _deep() -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A description without addresses and without the harness's own frames."""
+    """Return a description without addresses and without the harness's own frames."""
     if isinstance(value, tuple):
         if len(value) == 2 and value[0] == "execute" and isinstance(value[1], int):
             return ("execute", 0)
@@ -103,7 +103,7 @@ def _plain(value: Any) -> Any:
 
 
 def described(value: Any, depth: int = 4) -> Any:
-    """A value as plain data, whatever it is."""
+    """Return any value as plain data."""
     kind = type(value)
     if depth == 0 or kind in (int, str, bool, type(None), float):
         return repr(value) if kind in (int, str, bool, type(None), float) else kind.__name__
@@ -136,7 +136,7 @@ def _cell(cell: Any, depth: int) -> Any:
 
 
 def _attributes(value: Any, depth: int) -> Any:
-    """What stands in an object's own dictionary."""
+    """Return the contents of an object's own dictionary."""
     try:
         names = object.__getattribute__(value, "__dict__")
     except AttributeError:
@@ -146,7 +146,7 @@ def _attributes(value: Any, depth: int) -> Any:
 
 
 def is_settled(text: str, native: Outcome) -> bool:
-    """Whether CPython itself always gives this outcome: not where the order of a set depends on addresses."""
+    """Whether CPython itself always has this outcome: not if the order of a set depends on addresses."""
     for number in range(1, 24):
         elsewhere = [prelude.Worse() for _ in range(number)]
         again = outcome(compile(text, "program.py", "exec"), execute)
@@ -157,13 +157,13 @@ def is_settled(text: str, native: Outcome) -> bool:
 
 
 def difference(text: str) -> str | None:
-    """What a program does otherwise inside than natively, if anything; SyntaxError if it is no program.
+    """Describe the first difference between a native and an interpreted run; raise SyntaxError for an invalid program.
 
-    A program that natively does one thing or another, as memory happens to lie, tells nothing.
+    A program whose native outcome depends on memory addresses has no difference.
     """
     native = outcome(compile(text, "program.py", "exec"), execute)
     for observer in (None, Observer()):
-        # Code of its own: on 3.11, the line of an error may depend on how often CPython has run the code.
+        # A separate code object: on 3.11, the line of an error may depend on how often CPython has run the code.
         inside = outcome(compile(text, "program.py", "exec"), interpret(execute, observer))
         if inside != native and is_settled(text, native):
             return "\n".join(

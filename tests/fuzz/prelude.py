@@ -1,4 +1,4 @@
-"""What every generated program may use: small classes, one for each protocol, and the drivers of coroutines."""
+"""Definitions for all generated programs: small classes, one for each protocol, and functions that drive coroutines."""
 
 import bisect
 import dis
@@ -8,7 +8,7 @@ import itertools
 import operator
 import sys
 
-# Instructions behind which the next one is not reached.
+# Instructions that never continue with the next instruction.
 ENDS = (
     "RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT",
 )  # fmt: skip
@@ -17,7 +17,7 @@ SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERA
 
 
 def small(value):
-    """The value, or something smaller in its place, so that no loop can make it grow without end."""
+    """Return the value, or a smaller value in its place, so that no loop can make it grow endlessly."""
     if type(value) in (int, bool):
         return value if -100_000 < value < 100_000 else value % 9973
     return value if _weight(value, 4) < 40 else 7
@@ -37,11 +37,11 @@ def _weight(value, depth):
 
 
 class Oops(Exception):
-    """An error of the programs' own."""
+    """An error of the generated programs."""
 
 
 class Worse(Oops):
-    """One that derives from it and keeps a value."""
+    """A derived error that keeps a value."""
 
     def __init__(self, value=0):
         super().__init__("worse", value)
@@ -49,7 +49,7 @@ class Worse(Oops):
 
 
 class Manager:
-    """A context manager that says what it does and may swallow or replace errors."""
+    """A context manager that prints its calls and may suppress or replace errors."""
 
     def __init__(self, say, mode):
         self.say = say
@@ -77,7 +77,7 @@ class Manager:
 
 
 class Pause:
-    """Something to await: it yields its number and gives what is sent."""
+    """An awaitable that yields its number and returns the sent value."""
 
     def __init__(self, number):
         self.number = number
@@ -101,7 +101,7 @@ class Point:
 
 
 class Number:
-    """A number whose operators are Python's; it refuses odd partners."""
+    """A number whose operators are written in Python; it refuses odd operands."""
 
     def __init__(self, value):
         self.value = value
@@ -163,7 +163,7 @@ class Number:
 
 
 class Listed(list):
-    """A list whose operators sometimes leave the work to C's."""
+    """A list whose operators sometimes defer to those of C."""
 
     def __add__(self, other):
         return Listed(list.__add__(self, other)) if type(other) is Listed else NotImplemented
@@ -178,7 +178,7 @@ class Listed(list):
 
 
 class Countdown:
-    """An iterator whose `__next__` is Python's; it may be sent to and thrown into."""
+    """An iterator with `__next__` in Python, and with `send` and `throw`."""
 
     def __init__(self, number):
         self.number = number
@@ -202,7 +202,7 @@ class Countdown:
 
 
 class Described:
-    """A data descriptor that keeps the name under which it stands."""
+    """A data descriptor that stores its attribute name."""
 
     def __set_name__(self, owner, name):
         self.key = f"_{name}"
@@ -215,7 +215,7 @@ class Described:
 
 
 class Registered:
-    """A base that hears of its subclasses, and answers for attributes that are not there."""
+    """A base class with `__init_subclass__` and `__getattr__`."""
 
     def __init_subclass__(cls, rank=0):
         cls.rank = rank
@@ -227,7 +227,7 @@ class Registered:
 
 
 def twice(function):
-    """A decorator."""
+    """Call the function twice; used as a decorator."""
 
     def decorated(*arguments, **keywords):
         function(*arguments, **keywords)
@@ -237,7 +237,7 @@ def twice(function):
 
 
 def drive(coroutine, errors=()):
-    """Run a coroutine to its end: send each number back, and throw where `errors` says so."""
+    """Run a coroutine to its end: send each number back, or throw at the steps in `errors`."""
     try:
         got = coroutine.send(None)
         for step in range(40):
@@ -249,7 +249,7 @@ def drive(coroutine, errors=()):
 
 
 def exhaust(generator, plan):
-    """Drive a generator by a plan: send the numbers, throw where the plan has None."""
+    """Drive a generator by a plan: send the numbers, and throw for each None."""
     got = []
     try:
         got.append(next(generator))
@@ -263,7 +263,7 @@ def exhaust(generator, plan):
 
 
 def entries_of(entry):
-    """The entries of a traceback; on 3.11 none below a generator that handles an error: its `throw` may lose them."""
+    """Return the entries of a traceback; on 3.11 stop at a generator that handles an error: `throw` may drop some."""
     entries = []
     while entry is not None:
         entries.append(entry)
@@ -274,7 +274,7 @@ def entries_of(entry):
 
 
 def _handles(entry):
-    """Whether a frame was handling an error where a traceback says; that may be among an instruction's caches."""
+    """Whether a frame was handling an error at a traceback offset, which may lie in an instruction cache."""
     offsets, depths = _handled(entry.tb_frame.f_code)
     place = bisect.bisect_right(offsets, entry.tb_lasti)
     return place > 0 and depths[place - 1] > 0
@@ -282,9 +282,9 @@ def _handles(entry):
 
 @functools.lru_cache(64)
 def _handled(code):
-    """The offsets of a code object's instructions, and how many errors are being handled at each.
+    """Return the offsets of a code object's instructions, and the number of errors being handled at each.
 
-    Every way through it is followed. Interpreted programs ask this of each entry of a traceback.
+    Every path is followed. Interpreted programs call this for each entry of a traceback.
     """
     instructions = list(dis.get_instructions(code))
     following = {one.offset: two.offset for one, two in itertools.pairwise(instructions)}
@@ -309,7 +309,7 @@ def _handled(code):
 
 
 def told(error):
-    """What an error is, where it went, and what led to it."""
+    """Describe an error: its class, its arguments, its traceback, and its chain of causes."""
     lines = [(entry.tb_frame.f_code.co_name, entry.tb_lineno) for entry in entries_of(error.__traceback__)]
     chain = []
     other = error
@@ -320,7 +320,7 @@ def told(error):
 
 
 async def total(generator):
-    """The sum of what an asynchronous generator yields."""
+    """Return the sum of the values of an asynchronous generator."""
     found = 0
     async for value in generator:
         found += value
@@ -328,7 +328,7 @@ async def total(generator):
 
 
 async def asked(generator, plan):
-    """Drive an asynchronous generator by a plan, as `exhaust` does."""
+    """Drive an asynchronous generator by a plan, like `exhaust`."""
     count = 0
     try:
         await anext(generator)

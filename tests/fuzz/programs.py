@@ -1,4 +1,4 @@
-"""Whole programs: definitions of functions and classes, then statements that use them."""
+"""Whole programs: definitions of functions and classes, and then statements that use them."""
 
 from tests.fuzz.expressions import number
 from tests.fuzz.source import Callable, Choose, Scope, Source
@@ -11,7 +11,7 @@ _DECORATORS = ("twice", "functools.lru_cache", "functools.wraps(small)", "functo
 
 
 def written(choose: Choose) -> str:
-    """The text of a program that ends, and most likely gets far, from numbers that `choose(low, high)` gives."""
+    """Return the text of a program that ends and probably runs long, from numbers that `choose(low, high)` returns."""
     source = Source(choose, budget=choose(8, 45))
     scope = Scope(readable=("a", "b"), own=("a", "b"), lists=("xs",))
     source.write("a, b, xs = 1, 2, [3, 1, 2]")
@@ -31,7 +31,7 @@ def written(choose: Choose) -> str:
 
 
 def _function(source: Source, scope: Scope, depth: int = 0) -> Scope:
-    """Define a function; the scope in which it can be called."""
+    """Define a function; return the scope in which it can be called."""
     kind = source.pick(_KINDS)
     parameters = _NAMES[: source.number(0, 2)]
     optional = ("c",) if source.one_in(3) else ()
@@ -52,7 +52,7 @@ def _function(source: Source, scope: Scope, depth: int = 0) -> Scope:
 
 
 def _definition(source: Source, scope: Scope, kind: str, parameters: tuple[str, ...], depth: int) -> None:
-    """A function's body: its declarations, local variables, inner functions, and statements."""
+    """Write a function's body: its declarations, local variables, inner functions, and statements."""
     declared: tuple[str, ...] = ()
     free = [name for name in scope.enclosing if name not in parameters]
     if free and source.one_in(2):
@@ -100,7 +100,7 @@ def _definition(source: Source, scope: Scope, kind: str, parameters: tuple[str, 
 
 
 def _class(source: Source, scope: Scope, depth: int = 0) -> Scope:
-    """Define a class; the scope in which it can be used."""
+    """Define a class; return the scope in which it can be used."""
     name = source.name("K")
     bases = source.pick(("", "", "Registered", "Registered, rank=2", "Number", "Listed", *(scope.classes or ("",))))
     with source.block(f"class {name}({bases}):"):

@@ -1,16 +1,16 @@
-"""Cuts a program that differs down to the lines that make it differ."""
+"""Reduce a program that differs to the lines that cause the difference."""
 
 import os
 import signal
 
 from tests.fuzz.oracle import difference
 
-# A program without its fuel may never end; no whole one takes so many seconds.
+# A program without its fuel may never end; no complete program takes this many seconds.
 SECONDS = 5
 
 
 def reduced(text: str) -> str:
-    """The shortest program found by leaving out ever smaller runs of lines that still differs."""
+    """Return the shortest differing program found by removing ever smaller runs of lines."""
     lines = text.splitlines()
     size = len(lines) // 2
     while size:
@@ -26,7 +26,7 @@ def reduced(text: str) -> str:
 
 
 def _differs(text: str) -> bool:
-    """Whether a text is a program that ends and does otherwise inside; tried in a process that may be killed."""
+    """Whether a text is a program that ends and differs; it runs in a process that may be killed."""
     try:
         compile(text, "program.py", "exec")
     except SyntaxError:

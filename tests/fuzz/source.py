@@ -1,4 +1,4 @@
-"""The text of a program while it is written: lines, scopes, and what may still be added."""
+"""The text of a program while it is written: lines, scopes, and the remaining budget."""
 
 from collections.abc import Callable as Function
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Callable:
-    """A function that a program may call: its name, parameters and what a call gives."""
+    """A function that a program may call: its name, its parameters and its result."""
 
     name: str
     positional: int
@@ -24,7 +24,7 @@ class Callable:
 
 @dataclass(frozen=True)
 class Scope:
-    """Which names code at a place may read and bind, and which statements may stand there."""
+    """The names that code may read and bind at a place, and the statements that are allowed there."""
 
     kind: str = "module"
     readable: tuple[str, ...] = ()
@@ -39,11 +39,11 @@ class Scope:
     depth: int = 0
 
     def having(self, **changes: Any) -> "Scope":
-        """The same with some fields changed."""
+        """Return the scope with some fields changed."""
         return replace(self, **changes)
 
     def deeper(self, **changes: Any) -> "Scope":
-        """The scope of a block inside this one."""
+        """The scope of a block inside this scope."""
         return replace(self, depth=self.depth + 1, **changes)
 
 
@@ -58,29 +58,29 @@ class Source:
     fresh: int = 0
 
     def number(self, low: int, high: int) -> int:
-        """A number from `low` to `high`, both included."""
+        """Return a number from `low` to `high`, both included."""
         return self.choose(low, high)
 
     def pick(self, values: Sequence[Value]) -> Value:
-        """One of the values."""
+        """Return one of the values."""
         return values[self.number(0, len(values) - 1)] if len(values) > 1 else values[0]
 
     def one_in(self, count: int) -> bool:
-        """True once in so many times; shrinks to False."""
+        """Return True once in this many times; shrinks to False."""
         return self.number(0, count - 1) == count - 1
 
     def name(self, stem: str) -> str:
-        """A name that nothing has yet."""
+        """Return a new name."""
         self.fresh += 1
         return f"{stem}{self.fresh}"
 
     def write(self, line: str) -> None:
-        """Add a line at the present depth."""
+        """Add a line at the current depth."""
         self.lines.append("    " * self.indent + line)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Write a compound statement's head; what follows is its body."""
+        """Write a compound statement's head; the following lines are its body."""
         self.write(head)
         self.indent += 1
         try:
@@ -89,5 +89,5 @@ class Source:
             self.indent -= 1
 
     def text(self) -> str:
-        """The program."""
+        """The text of the program."""
         return "\n".join(self.lines) + "\n"

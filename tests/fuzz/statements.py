@@ -1,4 +1,4 @@
-"""Statements: each function writes one form; every loop and function takes from a bounded supply of fuel."""
+"""Statements: each function writes one form; every loop and function uses a bounded supply of fuel."""
 
 from collections.abc import Callable as Function
 
@@ -10,7 +10,7 @@ _ERRORS = ("Oops", "Worse", "ValueError", "(KeyError, Oops)", "Exception", "Look
 
 
 def body(source: Source, scope: Scope, least: int = 1, most: int = 3) -> None:
-    """Some statements; `pass` where the budget is spent."""
+    """Write some statements, or `pass` if the budget is spent."""
     for _ in range(source.number(least, most)):
         if source.budget <= 0:
             break
@@ -203,7 +203,7 @@ def _match(source: Source, scope: Scope) -> None:
 
 
 def _yield(source: Source, scope: Scope) -> None:
-    """In generators: yield, yield from; in coroutines: await; elsewhere a call."""
+    """Write yield or yield from in generators, await in coroutines, and a call elsewhere."""
     own = source.pick(scope.own) if scope.own else "got"
     value = number(source, scope, 1)
     known = [one for one in scope.callables if one.kind == _INNER.get(scope.kind)]

@@ -1,1 +1,1 @@
-"""Tests of the interpreter: each program runs in CPython and inside, and nobody can tell which was which."""
+"""Tests of the interpreter: each program runs in CPython and in the interpreter, with the same outcome."""

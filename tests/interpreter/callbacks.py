@@ -1,6 +1,6 @@
-"""Programs whose Python code is called by C, one way each; what is called reads the global PROBE."""
+"""Programs whose Python code is called by C, each in another way; the called code reads the global PROBE."""
 
-# The programs call C on purpose, in all the ways that there are.
+# The programs call C in unusual ways on purpose.
 # ruff: noqa: B008, B905, C416
 # ruff: noqa: RUF005, UP031
 
@@ -116,7 +116,7 @@ class Steps:
 
 
 class Indexed:
-    """A sequence by `__getitem__` alone."""
+    """A sequence with only `__getitem__`."""
 
     def __getitem__(self, index):
         if index > PROBE:
@@ -128,7 +128,7 @@ class Indexed:
 
 
 class Unsized:
-    """A sequence by `__getitem__` alone that does not know its length."""
+    """A sequence with only `__getitem__`, whose length is unknown."""
 
     def __getitem__(self, index):
         if index > PROBE:
@@ -148,7 +148,7 @@ class Hinted(Items):
 
 
 class Named:
-    """A mapping by `keys` and `__getitem__` alone, whose keys are a sequence by `__getitem__` alone."""
+    """A mapping with only `keys` and `__getitem__`, whose keys are a sequence with only `__getitem__`."""
 
     def keys(self):
         return Letters()
@@ -167,7 +167,7 @@ class Letters:
 
 
 class Renamed(dict):
-    """A dictionary that says that it has other keys."""
+    """A dictionary whose `keys` returns other keys."""
 
     def __iter__(self):
         return iter("ab"[: PROBE - 1])
@@ -180,7 +180,7 @@ class Renamed(dict):
 
 
 class Asked:
-    """An object that finds its attributes itself."""
+    """An object that looks up its attributes itself."""
 
     def __getattr__(self, name):
         if name == "keys":
@@ -195,7 +195,7 @@ class Asked:
 
 
 class Lengthy(list):
-    """A list that is not as long as it says."""
+    """A list whose `__len__` is wrong."""
 
     def __len__(self):
         seen.append(PROBE)
@@ -203,14 +203,14 @@ class Lengthy(list):
 
 
 class Empty:
-    """An object whose truth is its length."""
+    """An object whose truth value is its length."""
 
     def __len__(self):
         return PROBE - 2
 
 
 class Both:
-    """An iterable that can be called."""
+    """An iterable that is callable."""
 
     def __iter__(self):
         return iter([PROBE])
@@ -220,7 +220,7 @@ class Both:
 
 
 class Wrapped:
-    """Attributes by descriptors that are no functions."""
+    """Attributes by descriptors that are not functions."""
 
     first = property(operator.methodcaller("times"))
     second = property(functools.partial(lambda factor, self: factor * PROBE, 3))
@@ -231,14 +231,14 @@ class Wrapped:
 
 
 class Added(list):
-    """A list whose addition gives up, so that the other operand is asked."""
+    """A list whose addition returns NotImplemented, so that the other operand is called."""
 
     def __add__(self, other):
         return NotImplemented if PROBE else self
 
 
 class Missing(dict):
-    """A dict that makes what it lacks."""
+    """A dict with `__missing__`."""
 
     def __missing__(self, key):
         return PROBE
@@ -256,21 +256,21 @@ class Sink(io.TextIOBase):
 
 
 class Announced:
-    """A descriptor that is told its name."""
+    """A descriptor with `__set_name__`."""
 
     def __set_name__(self, owner, name):
         owner.told = name * PROBE
 
 
 class Base:
-    """A class that hears of its subclasses."""
+    """A class with `__init_subclass__`."""
 
     def __init_subclass__(cls, **keywords):
         cls.heard = PROBE
 
 
 class Buffer(io.RawIOBase):
-    """A raw file in Python, below a buffer of C."""
+    """A raw file in Python, wrapped by a buffered file in C."""
 
     def readable(self):
         return True
@@ -281,7 +281,7 @@ class Buffer(io.RawIOBase):
 
 
 class Kind(type):
-    """A metaclass that C asks."""
+    """A metaclass whose methods C calls."""
 
     def __instancecheck__(cls, one):
         return PROBE == 2
@@ -296,7 +296,7 @@ class Checked(metaclass=Kind):
 
 @functools.total_ordering
 class Ordered:
-    """One comparison, the others made of it."""
+    """A class with one comparison, from which the others are derived."""
 
     def __init__(self, n):
         self.n = n
@@ -309,7 +309,7 @@ class Ordered:
 
 
 class Holder:
-    """A property that is computed once."""
+    """A class with a cached property."""
 
     @functools.cached_property
     def made(self):
@@ -333,7 +333,7 @@ seen = []
 
 
 def noted(program):
-    """What a program gives, and what was seen meanwhile."""
+    """Return the result of a program, and the recorded calls."""
     seen.clear()
     return program(), tuple(seen)
 
@@ -648,5 +648,5 @@ CALLBACKS = {
     "OrderedDict": lambda: collections.OrderedDict([(Value(1), 2)])[Value(1)],
     "deque.remove": lambda: collections.deque(values(1, 2)).remove(Value(2)),
 }
-if sys.version_info < (3, 14):  # later releases of CPython do not ask for the length
+if sys.version_info < (3, 14):  # later releases of CPython do not call `__len__`
     CALLBACKS["length of a list"] = lambda: noted(lambda: tuple(Lengthy([1, 2])))

@@ -1,4 +1,4 @@
-"""The oracle: a program's value, output and exception, in CPython and inside."""
+"""The oracle: a program's value, output and exception, in CPython and in the interpreter."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ from thunder_core.frontend.interpreter import Observer, interpret
 
 @dataclass(frozen=True)
 class Run:
-    """What a run of a program leaves: the text of its value, its output, and its exceptions with their lines."""
+    """The outcome of a program: the text of its value, its output, and its exceptions with their lines."""
 
     value: str
     output: str
@@ -24,7 +24,7 @@ Entries = Callable[[TracebackType | None], list[TracebackType]]
 
 
 def entries_of(entry: TracebackType | None) -> list[TracebackType]:
-    """The entries of a traceback, outermost first."""
+    """Return the entries of a traceback, outermost first."""
     entries = []
     while entry is not None:
         entries.append(entry)
@@ -33,7 +33,7 @@ def entries_of(entry: TracebackType | None) -> list[TracebackType]:
 
 
 def described(error: BaseException | None, depth: int = 0, entries: Entries = entries_of) -> tuple[Any, ...]:
-    """An exception with its arguments, lines, notes, cause and context."""
+    """Return an exception as data, with its arguments, lines, notes, cause and context."""
     if error is None or depth > 6:
         return ()
     lines = [
@@ -41,7 +41,7 @@ def described(error: BaseException | None, depth: int = 0, entries: Entries = en
         for entry in entries(error.__traceback__)
         if entry.tb_frame.f_code.co_filename != __file__
     ]
-    parts = tuple(described(one, depth + 1, entries) for one in getattr(error, "exceptions", ()))
+    parts = tuple(described(item, depth + 1, entries) for item in getattr(error, "exceptions", ()))
     return (
         type(error).__name__,
         repr(error.args),
@@ -55,7 +55,7 @@ def described(error: BaseException | None, depth: int = 0, entries: Entries = en
 
 
 def run(program: Callable[..., Any], *arguments: Any) -> Run:
-    """Run a program and describe what it leaves."""
+    """Run a program and return its outcome."""
     output = io.StringIO()
     value, error = None, None
     with contextlib.redirect_stdout(output):
@@ -72,7 +72,7 @@ def run(program: Callable[..., Any], *arguments: Any) -> Run:
 
 
 def assert_same(program: Callable[..., Any], *arguments: Any) -> None:
-    """The program does the same in CPython, inside, and inside with an observer that changes nothing."""
+    """Assert that a program does the same in CPython, in the interpreter, and with an observer that changes nothing."""
     native = run(program, *arguments)
     assert run(interpret(program), *arguments) == native
     assert run(interpret(program, Observer()), *arguments) == native

@@ -1,4 +1,4 @@
-"""Python code that C calls is interpreted: an observer hears of the globals that it reads."""
+"""Python code that C calls is interpreted: an observer sees the globals that it reads."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ from thunder_core.frontend.interpreter import Observer, interpret
 
 
 class Probes(Observer):
-    """Counts the reads of PROBE and says that it is 3."""
+    """Counts the reads of PROBE and answers 3."""
 
     def __init__(self):
         self.count = 0
@@ -23,7 +23,7 @@ class Probes(Observer):
 
 
 def outcome(program):
-    """What a program gives or raises, as text."""
+    """Return the result or the error of a program as text."""
     try:
         return repr(program())
     except Exception as error:
@@ -31,8 +31,8 @@ def outcome(program):
 
 
 @pytest.mark.parametrize("name", CALLBACKS)
-def test_what_c_calls_is_interpreted(name, monkeypatch):
-    """Every read of the global is seen: the answer is that of a world in which it has the observer's value."""
+def test_function_that_c_calls_is_interpreted(name, monkeypatch):
+    """Every read of the global is observed: the result is that of a world in which PROBE has the observer's value."""
     probes = Probes()
     ours = outcome(interpret(CALLBACKS[name], probes))
     assert probes.count
@@ -40,8 +40,8 @@ def test_what_c_calls_is_interpreted(name, monkeypatch):
     assert ours == outcome(CALLBACKS[name])
 
 
-def test_functions_have_their_own_code_afterwards():
-    """Also when what C calls raises, and while it runs."""
+def test_functions_have_their_original_code_afterwards():
+    """This also holds if the C function raises, and while it runs."""
     seen = []
 
     class Fragile:
@@ -57,7 +57,7 @@ def test_functions_have_their_own_code_afterwards():
 
 
 def test_other_threads_are_not_redirected():
-    """A function that another thread calls meanwhile runs there natively."""
+    """A function that another thread calls at the same time runs natively there."""
     calls = []
 
     def key(n):
@@ -71,7 +71,7 @@ def test_other_threads_are_not_redirected():
     assert calls == [None, [1, 2]]
 
 
-def test_what_runs_natively_is_told_where_it_is_asked_for():
+def test_native_code_is_reported_to_an_observer_that_watches():
     class Watching(Observer):
         watches = True
 

@@ -1,4 +1,4 @@
-"""Which errors the handlers around a step may catch, as far as their classes tell."""
+"""The errors that handlers around a line may catch, as far as the classes of the errors are known."""
 
 from __future__ import annotations
 
@@ -108,6 +108,6 @@ def test_handlers_that_may_catch_are_entered(program):
         assert torch.equal(compiled(x, i), program(x, i))
 
 
-def test_the_classes_are_those_that_pytorch_raises():
+def test_listed_classes_are_raised_by_pytorch():
     assert issubclass(torch.linalg.LinAlgError, ERRORS_BY_VALUES)
     assert not issubclass(NotImplementedError, (IndexError, ValueError))

@@ -1,4 +1,4 @@
-"""The example that docs/interpreter.md shows is the file that runs here."""
+"""The example on the page docs/interpreter.md is the file that runs here."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 EXAMPLE = Path(__file__).with_name("observing.py")
 
 
-def test_the_example_says_what_the_page_says():
+def test_example_equals_the_page():
     root = Path(__file__).parents[2]
     page = (root / "docs" / "interpreter.md").read_text()
     assert EXAMPLE.read_text() in page

@@ -1,4 +1,4 @@
-"""What an observer hears of a program, and that its answers are taken."""
+"""The events that an observer receives from a program, and the use of its answers."""
 
 import functools
 
@@ -10,7 +10,7 @@ SCALE = 3
 
 
 class Recorder(Observer):
-    """Writes down every event."""
+    """Records every event."""
 
     def __init__(self):
         self.events = []
@@ -91,7 +91,7 @@ def observed(function, *args):
     return value, recorder
 
 
-def test_names():
+def test_reads_and_writes_of_names_are_reported():
     free = 5
 
     def program():
@@ -141,7 +141,7 @@ class Thing:
         raise AttributeError(name)
 
 
-def test_attributes():
+def test_attribute_accesses_are_reported():
     thing = Thing(4)
 
     def program(thing):
@@ -156,7 +156,7 @@ def test_attributes():
     assert recorder.named("store", "delete") == [("other", 1), ("other",)]
 
 
-def test_calls():
+def test_calls_are_reported():
     def added(a, b=0):
         return a + b
 
@@ -176,7 +176,7 @@ def test_calls():
     assert not [event for event in recorder.named("result") if event[0] == "added"]
 
 
-def test_calls_of_implicit_methods():
+def test_calls_of_implicit_methods_are_reported():
     class Manager:
         def __enter__(self):
             return [1]
@@ -201,7 +201,7 @@ def test_calls_of_implicit_methods():
         assert expected in names
 
 
-def test_operations():
+def test_operations_are_reported():
     def program(items, named):
         _a, _b = items
         for _ in named:
@@ -221,14 +221,14 @@ def test_operations():
     assert [key for key, _ in recorder.named("subscript")] == ["k", slice(0, 1)]
 
 
-def test_plain_operands_are_not_announced():
+def test_operations_on_plain_operands_are_not_reported():
     def program(n):
         return ((n + 1 > 2) and -n * 3.5) or f"{n}"
 
     assert observed(program, 4)[1].named("operation") == []
 
 
-def test_frames():
+def test_frames_are_reported():
     def inner():
         yield 1
 
@@ -263,7 +263,7 @@ class Answers(Observer):
         return value + 1
 
 
-def test_answers_are_taken():
+def test_answers_of_an_observer_are_used():
     def replaced(*args):
         raise AssertionError
 
@@ -274,7 +274,7 @@ def test_answers_are_taken():
     assert interpret(program, Answers())(Thing(1)) == (10, 20, 30, -2, 2)
 
 
-def test_the_machine_knows_where_it_is():
+def test_machine_reports_the_current_line():
     class Where(Observer):
         def on_call(self, function, args, kwargs):
             if function is len:

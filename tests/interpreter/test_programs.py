@@ -1,4 +1,4 @@
-"""Programs of every feature of the language, compared with CPython."""
+"""Programs for every feature of the language, compared with CPython."""
 
 import gc
 
@@ -11,7 +11,7 @@ ALL = [value for name, value in vars(programs).items() if name.startswith("progr
 
 
 @pytest.mark.parametrize("program", ALL, ids=lambda program: program.__name__.removeprefix("program_"))
-def test_program(program):
+def test_program_runs_as_in_cpython(program):
     assert_same(program)
     if "asyncio" in program.__code__.co_names or "async" in program.__name__:
-        gc.collect()  # event loops, which would else die at the bottom of somebody's endless recursion
+        gc.collect()  # event loops, which would otherwise be freed deep inside an endless recursion

@@ -1,4 +1,4 @@
-"""The language of Python 3.14: template strings, annotations that are deferred, and the handlers of its opcodes."""
+"""The language of Python 3.14: template strings, deferred annotations, and the handlers of its opcodes."""
 
 import dis
 import sys
@@ -80,11 +80,11 @@ def program_of(name):
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="needs Python 3.14")
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_of_python_3_14(name):
+def test_program_of_python_3_14_runs_as_in_cpython(name):
     assert_same(program_of(name))
 
 
-# Specialized, instrumented and pseudo instructions are in no code object; frames are set up without these.
+# SETUP: instructions that set up frames and need no handler. ABSENT: instructions that occur in no code object.
 SETUP = {"CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "RESUME", "COPY_FREE_VARS", "RETURN_GENERATOR"}
 ABSENT = {"RESERVED", "INTERPRETER_EXIT", "EXIT_INIT_CHECK", "ENTER_EXECUTOR"}
 

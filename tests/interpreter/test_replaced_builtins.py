@@ -1,4 +1,4 @@
-"""A program that replaces a builtin replaces it for itself, not for the interpreter."""
+"""A program that replaces a builtin replaces it only for itself, not for the interpreter."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ print(interpret(f)() == f())
 
 
 @pytest.mark.parametrize("name", ["len", "id", "enumerate", "isinstance", "type", "tuple", "getattr", "next"])
-def test_the_interpreter_keeps_its_own(name):
+def test_interpreter_keeps_its_builtins(name):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(name=name)], capture_output=True, text=True, timeout=60, check=False
     )

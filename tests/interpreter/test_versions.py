@@ -1,4 +1,4 @@
-"""Versions and builds of Python that nobody has gone through are refused, not taken for the newest known one."""
+"""Untested versions and builds of Python are refused, and not treated as the newest known version."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def test_nothing_is_interpreted_on_an_unknown_version(monkeypatch):
         entry.interpret(len)
 
 
-def test_what_a_new_version_touches_is_listed():
-    """Each file that asks for the version, and no other, is named in CONTRIBUTING.md."""
+def test_files_that_a_new_version_affects_are_listed():
+    """CONTRIBUTING.md names exactly the files that check the version."""
     folder = ROOT / "thunder_core" / "frontend" / "interpreter"
     asks = re.compile(r"version_info|since=\(|until=\(|_3_\d+|OFFSETS|SUPPORTED: ")
     asking = {
@@ -95,6 +95,6 @@ def test_what_a_new_version_touches_is_listed():
     assert all((folder / name).is_file() for name in listed)
 
 
-def test_the_package_says_the_same_versions():
+def test_package_metadata_has_the_same_versions():
     low, high = SUPPORTED[0], SUPPORTED[-1]
     assert f'requires-python = ">=3.{low[1]},<3.{high[1] + 1}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

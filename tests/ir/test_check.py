@@ -1,4 +1,4 @@
-"""Malformed traces are named with the step that made them."""
+"""Malformed traces are reported with the transform that made them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def line(output: Proxy, *args: object) -> BoundSymbol:
 SOUND = Trace("computation", (a,), (line(b, a, 1), line(c, b, a)), (c,), made_by="a step")
 
 
-def test_a_sound_trace_is_given_back():
+def test_valid_trace_is_returned():
     assert check_trace(SOUND) is SOUND
 
 
@@ -45,7 +45,7 @@ def test_a_sound_trace_is_given_back():
         ((line(b, a, 1), BoundSymbol(DELETE, (b,), {}, None)), (b,), r"returns \['b'\]"),
     ],
 )
-def test_malformed_traces(lines, output, message):
+def test_malformed_trace_is_reported(lines, output, message):
     with pytest.raises(Bug, match=message):
         check_trace(replace(SOUND, bound_symbols=lines, output=output))
 
@@ -55,7 +55,7 @@ def test_constants_need_no_definition():
 
 
 def symbolic_traces() -> tuple[Trace, Trace]:
-    """The computation and the backward of a program with symbolic sizes, as they run."""
+    """Return the final computation and backward of a program with symbolic sizes."""
 
     def loss(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return ((x @ weight).view(-1, 2, 3) * (x.shape[0] + x.shape[1])).tanh().sum()
@@ -71,7 +71,7 @@ def test_symbols_are_inputs_or_are_unpacked() -> None:
         assert check_takes_numbers(check_trace(trace)) is trace
 
 
-def test_a_number_that_is_not_taken_is_named() -> None:
+def test_number_that_is_no_input_is_named() -> None:
     forward, backward = symbolic_traces()
     numbers = tuple(proxy for proxy in forward.inputs if not isinstance(proxy, NumberProxy))
     with pytest.raises(Bug, match=r"computation reads \['\w+'.*\], which is not one of its inputs"):
@@ -81,8 +81,8 @@ def test_a_number_that_is_not_taken_is_named() -> None:
         executable_trace(replace(backward, bound_symbols=tuple(kept)))
 
 
-def test_a_size_with_a_symbol_from_nowhere_is_named() -> None:
-    """A symbol of another program, or one that a pass has made, stands in no input."""
+def test_size_with_an_undefined_symbol_is_named() -> None:
+    """A symbol of another program, or a symbol that a pass has made, is in no input."""
     (forward, backward), (other, _) = symbolic_traces(), symbolic_traces()
     (foreign,) = [proxy for proxy in other.inputs if isinstance(proxy, TensorProxy) and len(proxy.shape) == 3]
     assert isinstance(foreign, TensorProxy)
@@ -110,13 +110,13 @@ def test_a_size_that_is_read_without_a_name_is_named() -> None:
 
 
 def raw_sizes() -> list[torch.SymInt | torch.SymFloat]:
-    """Symbolic numbers of PyTorch's, past all proxies: that of a symbol, and some that are computed of it."""
+    """Return raw symbolic numbers of PyTorch: a symbol, and numbers computed from it."""
     (forward, _) = symbolic_traces()
     (size, *_) = [size for proxy in forward.inputs for size in getattr(proxy, "shape", ()) if type(size) is not int]
     return [size, size * 2, torch.sym_float(size)]
 
 
-def test_a_symbol_without_a_name_is_refused_where_no_tensor_has_it() -> None:
+def test_unnamed_symbol_that_no_tensor_has_is_refused() -> None:
     for size in raw_sizes():
         with pytest.raises(Bug, match=r"line 0 of computation reads \['.*'\] without a name"):
             check_trace(replace(SOUND, bound_symbols=(line(b, a, (size,)),), output=(b,)))

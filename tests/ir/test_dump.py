@@ -1,4 +1,4 @@
-"""Every stage of every trace as a file, while it is compiled: what is written, when, and that nothing else changes."""
+"""Each stage of each trace is written to a file during compilation, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_core.tracing.ir import dump
 
 
 class Tower(torch.nn.Module):
-    """Returns a view, so that there is a tail, and counts its calls, so that there is an effect."""
+    """A module that returns a view, so that there is an epilogue, and counts its calls, so that there is an effect."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def logs(monkeypatch):
     return set_to
 
 
-def test_every_stage_is_a_file_as_it_is_printed(tmp_path):
+def test_every_stage_is_a_file_with_the_printed_trace(tmp_path):
     compiled = thunder.jit(Tower(), dump=tmp_path)
     loss = compiled(X).square().sum()
     forward = files(tmp_path)
@@ -67,13 +67,13 @@ def test_every_stage_is_a_file_as_it_is_printed(tmp_path):
     written = [(name.split("-")[2], (tmp_path / name).read_text()) for name in files(tmp_path)]
     assert sorted(written) == sorted(traces)
     assert {name for name, _ in written} == set(dump.TRACES)
-    assert not [name for name in forward if "-backward-" in name]  # it is compiled when it first runs
+    assert not [name for name in forward if "-backward-" in name]  # the backward is compiled when it first runs
     assert [name[:10] for name in files(tmp_path)] == [f"Tower-0/{number:02}" for number in range(len(written))]
     last = [name for name in files(tmp_path) if "-computation-" in name][-1]
     assert (tmp_path / last).read_text() == str(thunder.last_traces(compiled)[-1])
 
 
-def test_each_program_has_a_folder_of_its_own(tmp_path):
+def test_each_program_has_a_separate_folder(tmp_path):
     compiled = thunder.jit(double, dump=str(tmp_path))
     for size in (1, 2, 1):
         compiled(torch.ones(size))
@@ -82,7 +82,7 @@ def test_each_program_has_a_folder_of_its_own(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["double-0", "double-1", "double-2", "lambda-0"]
 
 
-def test_a_stage_is_there_though_the_next_one_fails(tmp_path):
+def test_stage_is_written_although_the_next_stage_fails(tmp_path):
     class Breaks(thunder.Transform):
         def __call__(self, trace):
             raise ZeroDivisionError
@@ -100,7 +100,7 @@ def test_a_stage_is_there_though_the_next_one_fails(tmp_path):
         ("", set()),
     ],
 )
-def test_the_environment_asks_for_all_that_is_compiled(tmp_path, monkeypatch, logs, names, written):
+def test_environment_variable_dumps_all_compiled_functions(tmp_path, monkeypatch, logs, names, written):
     compiled = thunder.jit(double)
     monkeypatch.chdir(tmp_path)
     logs(THUNDER_LOGS=names)
@@ -109,13 +109,13 @@ def test_the_environment_asks_for_all_that_is_compiled(tmp_path, monkeypatch, lo
     assert (tmp_path / "thunder-logs").exists() == bool(written)
 
 
-def test_a_folder_in_the_environment_is_enough(tmp_path, logs):
+def test_folder_in_the_environment_enables_dumps(tmp_path, logs):
     logs(THUNDER_LOGS_TO=str(tmp_path / "a" / "b"))
     thunder.jit(double)(X)
     assert "double-0/00-computation-trace.py" in files(tmp_path / "a" / "b")
 
 
-def test_nothing_else_changes(tmp_path):
+def test_dump_changes_no_result_and_no_trace(tmp_path):
     plain, watched = thunder.jit(Tower()), thunder.jit(Tower(), dump=tmp_path)
     for found, expected in zip(step(watched), step(plain), strict=True):
         assert torch.equal(found, expected)
@@ -124,8 +124,8 @@ def test_nothing_else_changes(tmp_path):
     assert thunder.cache_misses(watched) == thunder.cache_misses(plain) == 1
 
 
-def test_a_compiled_function_is_run_through_by_one_that_is_written(tmp_path):
-    """Where traces are written is no setting that tells one compiled function from another."""
+def test_dumped_function_inlines_a_compiled_function(tmp_path):
+    """The dump folder is no option by which compiled functions differ."""
     inner = thunder.jit(double)
     outer = thunder.jit(lambda x: inner(x) * 2, dump=tmp_path)
     assert torch.equal(outer(X), X * 4)
@@ -133,7 +133,7 @@ def test_a_compiled_function_is_run_through_by_one_that_is_written(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_copy_writes_too_and_a_pickle_does_not(tmp_path):
+def test_copy_keeps_the_dump_and_pickle_does_not(tmp_path):
     compiled = thunder.jit(Tower(), dump=tmp_path)
     copy.deepcopy(compiled)(X)
     assert [path.name for path in tmp_path.iterdir()] == ["Tower-0"]
@@ -142,7 +142,7 @@ def test_a_copy_writes_too_and_a_pickle_does_not(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [3, "", True])
-def test_what_is_no_folder_is_refused_when_it_is_said(wrong):
+def test_invalid_folder_is_refused_by_jit(wrong):
     with pytest.raises(BadOption, match="dump="):
         thunder.jit(double, dump=wrong)
 
@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, OutOfDisk), (errno.EACCES, OutputNotWritable)])
-def test_what_the_disk_says_is_told(tmp_path, monkeypatch, number, error):
+def test_error_of_the_disk_is_reported(tmp_path, monkeypatch, number, error):
     def refuse(*_, **__):
         raise OSError(number, os.strerror(number))
 
@@ -174,5 +174,5 @@ def test_what_the_disk_says_is_told(tmp_path, monkeypatch, number, error):
 @pytest.mark.parametrize(
     ("text", "name"), [("claim by a, b", "claim-by-a-b"), ("../x", "..-x"), ("…", "unnamed"), ("n" * 99, "n" * 60)]
 )
-def test_names_of_files_hold_nothing_that_leads_elsewhere(text, name):
+def test_names_of_files_contain_no_path_separators(text, name):
     assert dump.in_a_name(text) == name

@@ -1,4 +1,4 @@
-"""Calls as a person would write them."""
+"""Calls are printed as a person would write them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def written(function: object, *args: object, **kwargs: object) -> str:
         ("a * (-2)", torch.Tensor.__mul__, (a, -2)),
         ("2 - a", torch.Tensor.__rsub__, (a, 2)),
         ("2 / a", torch.Tensor.__rdiv__, (a, 2)),
-        ("a.__rtruediv__(b)", torch.Tensor.__rdiv__, (a, b)),  # a reciprocal and a product, which `b / a` is not
+        ("a.__rtruediv__(b)", torch.Tensor.__rdiv__, (a, b)),  # a reciprocal and a product, which differs from `b / a`
         ("torch._unsafe_masked_index(a, b, [], 0)", torch._unsafe_masked_index, (a, b, [], 0)),
         ("a ** 0.5", torch.Tensor.pow, (a, 0.5)),
         ("-a", torch.Tensor.neg, (a,)),
@@ -44,11 +44,11 @@ def written(function: object, *args: object, **kwargs: object) -> str:
         ("torch.ops.aten.mm.default(a, b)", torch.ops.aten.mm.default, (a, b)),
     ],
 )
-def test_forms(text, function, args):
+def test_calls_are_printed_in_natural_form(text, function, args):
     assert written(function, *args) == text
 
 
-def test_keywords_keep_a_call_a_call():
+def test_call_with_keywords_is_printed_as_a_call():
     assert written(torch.Tensor.add, a, b, alpha=2) == "a.add(b, alpha=2)"
 
 

@@ -1,4 +1,4 @@
-"""Objects as source: what is printed means the object again."""
+"""Objects as source: the printed source evaluates to an equal object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Colour(enum.Enum):
 
 
 def meaning(value: object) -> object:
-    """What the printed source evaluates to, with nothing but its own imports and constants."""
+    """Evaluate the printed source with only its own imports and constants."""
     scope = Scope()
     text = literal(value, scope)
     namespace: dict[str, object] = dict(scope.constants)
@@ -46,11 +46,11 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-def test_plain_data_means_itself(value):
+def test_plain_data_evaluates_to_itself(value):
     assert meaning(value) == value
 
 
-def test_what_has_no_literal_in_python_does_too():
+def test_values_without_a_python_literal_evaluate_to_themselves():
     assert math.isnan(meaning(float("nan")))
     assert [meaning(value) for value in (math.inf, -math.inf, ..., slice(1, None, 2))] == [
         math.inf,
@@ -66,7 +66,7 @@ def test_what_has_no_literal_in_python_does_too():
     [torch.float8_e4m3fn, torch.strided, torch.channels_last, torch.device("cuda", 1), {1, 2}, set(), Colour.RED,
      torch.nn.functional.silu, torch.nn.Linear, len, int, collections.OrderedDict, types, torch.Size([1, 2])],
 )  # fmt: skip
-def test_torchs_objects_and_what_can_be_imported_too(value):
+def test_importable_objects_evaluate_to_themselves(value):
     assert meaning(value) == value
 
 
@@ -83,7 +83,7 @@ def test_functions_that_cannot_be_imported_are_constants():
     assert meaning(local) is local
 
 
-def test_proxies_and_code_print_as_they_stand():
+def test_proxies_and_code_print_verbatim():
     assert literal((Proxy("t0"), Code("a.b")), Scope()) == "(t0, a.b)"
 
 
@@ -95,7 +95,7 @@ def test_names_are_made_valid(text, name):
     assert name.isidentifier()
 
 
-def test_a_module_whose_name_is_no_identifier_is_imported_all_the_same(monkeypatch):
+def test_module_whose_name_is_no_identifier_is_imported(monkeypatch):
     name = "code_of_models.397beb.own"
     module = types.ModuleType(name)
     monkeypatch.setitem(sys.modules, "code_of_models", types.ModuleType("code_of_models"))
@@ -108,13 +108,13 @@ def test_a_module_whose_name_is_no_identifier_is_imported_all_the_same(monkeypat
     assert namespace["__name__"] == name
 
 
-def test_a_decorated_function_is_found_behind_its_wrapper() -> None:
+def test_decorated_function_is_found_through_its_wrapper() -> None:
     managed = torch.nn.utils.stateless._reparametrize_module.__wrapped__  # of `contextlib.contextmanager`
     assert dotted_name(managed) == ("torch.nn.utils.stateless._reparametrize_module.__wrapped__", managed.__module__)
     assert meaning(managed) is managed
 
 
-def test_the_function_of_a_class_method_is_found_behind_the_method() -> None:
+def test_function_of_a_class_method_is_found_through_the_method() -> None:
     function = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
     assert dotted_name(function) == ("torch._tensor.Tensor.__torch_function__.__func__", "torch._tensor")
     assert meaning(function) is function

@@ -1,4 +1,4 @@
-"""Traces as text: golden, valid, and meaning the same at both levels, with and without comments."""
+"""Traces as text: golden, valid, and equivalent at both levels, with and without comments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def traces():
 
 
 def without_places(text: str) -> str:
-    """The text without the user's lines, whose numbers change with this file."""
+    """Return the text without the user's line numbers, which change with this file."""
     return "\n".join(line.rstrip() for line in text.splitlines() if "test_printer.py:" not in line) + "\n"
 
 
@@ -54,11 +54,11 @@ def computation(
 """
 
 
-def test_golden(traces):
+def test_printed_trace_equals_the_golden_text(traces):
     assert without_places(print_trace(traces["free after last use"]).text) == GOLDEN
 
 
-def test_every_statement_stands_under_the_users_line(traces):
+def test_every_statement_follows_the_users_line(traces):
     text = print_trace(traces["free after last use"]).text
     assert "printer.py:" in text
     assert ": first, second = y.chunk(2, dim=-1)\n" in text
@@ -79,13 +79,13 @@ def test_all_forms_compute_the_same(traces, level, comments):
         torch.testing.assert_close(function(x, weight)[0], program(x, weight))
 
 
-def test_aten_is_what_the_lines_consist_of(traces):
+def test_aten_level_prints_the_subsymbols(traces):
     text = print_trace(traces["trace"], level="aten", comments=False).text
     assert "torch.ops.aten.t.default(weight)" in text
     assert "torch.nn.functional" not in text
 
 
-def test_a_listing_lays_out_as_the_trace_prints(traces):
+def test_listing_equals_the_printed_trace(traces):
     for trace in traces.values():
         listing, _ = list_trace(trace)
         assert layout(listing) == print_trace(trace).text == str(trace)
@@ -98,7 +98,7 @@ def test_comments_are_cut_to_a_width_and_statements_never(traces):
     assert [line.partition("#")[0].split() for line in narrow] == [line.partition("#")[0].split() for line in wide]
 
 
-def test_fitting_one_line():
+def test_text_is_cut_to_one_line():
     assert fitted("x = 1  # a comment that is too long", 24) == "x = 1  # a comment that…"
     assert fitted('x = "a very long literal of text"', 20) == 'x = "a very long literal of text"'
     assert fitted("x = 1  # too long", 12) == "x = 1  # too long"

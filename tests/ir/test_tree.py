@@ -41,12 +41,12 @@ def test_subclasses_of_tuple_are_walked_and_kept():
     assert type(replace_leaves(maximum, lambda leaf: 1)) is type(maximum)
 
 
-def test_subclasses_of_tuple_become_plain_where_that_is_asked_for():
+def test_subclasses_of_tuple_become_plain_on_request():
     assert type(replace_leaves_in_plain(Pair(1, [2]), str)) is tuple
     assert type(replace_leaves_in_plain(torch.Size([1, 2]), int)) is tuple
 
 
-def test_a_size_of_other_things_than_integers_is_a_size_again():
+def test_size_with_leaves_that_are_not_integers_is_rebuilt_as_a_size():
     names = replace_leaves(torch.Size([1, 2]), str)
     assert names == ("1", "2")
     assert replace_leaves(names, int) == torch.Size([1, 2])

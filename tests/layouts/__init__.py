@@ -1,1 +1,1 @@
-"""Layouts in memory: what is recorded of tensors is what runs, and gradients are eager's whatever the strides are."""
+"""Memory layouts: recorded layouts equal the layouts at run time, and gradients match eager for all strides."""

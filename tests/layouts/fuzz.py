@@ -1,8 +1,8 @@
-"""Random programs over tensors in all layouts: `python -m tests.layouts.fuzz 5000` tries that many.
+"""Random programs over tensors in all layouts: `python -m tests.layouts.fuzz 5000` runs 5000 programs.
 
-A program is a chain of steps from a table, each with weights for the shape that it meets; inputs, weights and the
-gradients that come in are permuted, channels last, sliced, expanded or odd in sizes of one. The results, their strides
-and all gradients are compared with eager PyTorch, and each tensor that runs with what its line was derived with.
+A program is a chain of steps from a table, each with weights for the shape of its input; inputs, weights and the
+incoming gradients are permuted, channels last, sliced, expanded or have odd strides in sizes of one. The results,
+their strides and all gradients are compared with eager PyTorch, and each tensor with its recorded metadata.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WAYS: dict[str, Callable[[], dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Program:
-    """Steps by their names, what applies them with how many weights, the tensors that they take, and a gradient."""
+    """The names of the steps, their functions with their numbers of weights, the input tensors, and a gradient."""
 
     steps: tuple[tuple[str, Apply, int], ...]
     given: tuple[Tensor, ...]
@@ -41,11 +41,11 @@ class Program:
 
     @property
     def names(self) -> str:
-        """What it is made of."""
+        """The names of the steps."""
         return " -> ".join(name for name, _, _ in self.steps)
 
     def __call__(self, *given: Tensor) -> Tensor:
-        """Run it."""
+        """Run the program."""
         x, rest = given[0], list(given[1:])
         for _, apply, count in self.steps:
             x, rest = apply(x, *rest[:count]), rest[count:]
@@ -53,7 +53,7 @@ class Program:
 
 
 def program(seed: int, longest: int = 8) -> Program:
-    """The program with that number."""
+    """Return the program with that number."""
     draw = random.Random(seed)
     dtype = torch.float64 if draw.random() < 0.7 else torch.float32
     torch.manual_seed(seed)
@@ -72,7 +72,7 @@ def program(seed: int, longest: int = 8) -> Program:
 
 
 def tried(name: str, x: Tensor, draw: random.Random) -> tuple[Tensor, Apply, list[Tensor]] | None:
-    """A step with its result; None where eager PyTorch refuses it, or its numbers are of no use."""
+    """Return a step with its result, or None if eager PyTorch refuses it or its result is not usable."""
     try:
         apply, weights = TABLE[name](x, draw)
         result = apply(x, *weights)
@@ -83,10 +83,10 @@ def tried(name: str, x: Tensor, draw: random.Random) -> tuple[Tensor, Apply, lis
 
 
 def used(run: Callable[..., Tensor], candidate: Program, *, plainly: bool = False) -> list[Tensor | None]:
-    """The result of a call, and the gradients of all that it was given.
+    """Return the result of a call, and the gradients of all its inputs.
 
-    With `plainly`, the gradient comes in as the result is laid out: where batch norm's own backward gets another layout
-    than its input has, PyTorch's numbers may be wrong.
+    With `plainly`, the gradient has the layout of the result: if batch norm's own backward gets another layout than
+    its input has, PyTorch's numbers may be wrong.
     """
     given = [tensor.detach().requires_grad_() for tensor in candidate.given]
     torch.manual_seed(0)
@@ -96,11 +96,11 @@ def used(run: Callable[..., Tensor], candidate: Program, *, plainly: bool = Fals
 
 
 def differences(candidate: Program, way: str) -> Iterator[str]:
-    """What a program does otherwise when it is compiled, and which tensors are not what they were derived as."""
+    """Describe how a compiled program differs from eager, and which tensors differ from their recorded metadata."""
     try:
         eager = used(candidate, candidate, plainly=True)
     except RuntimeError:
-        return  # PyTorch lacks a backward for some layouts of what comes in
+        return  # PyTorch lacks a backward for some layouts of the gradient
     compiled = thunder.jit(lambda *given: candidate(*given), **WAYS[way]())
     with layouts_watched(exactly=True) as watch:
         ours = used(compiled, candidate)
@@ -119,25 +119,25 @@ def differences(candidate: Program, way: str) -> Iterator[str]:
 
 
 def same_strides(one: Tensor, other: Tensor) -> bool:
-    """Whether strides are equal where there is more than one element."""
+    """Whether strides are equal in dimensions with more than one element."""
     return all(size < 2 or a == b for size, a, b in zip(one.shape, one.stride(), other.stride(), strict=True))
 
 
 def close(one: Tensor, other: Tensor, noise: float) -> bool:
-    """Whether tensors are equal but for rounding."""
+    """Whether tensors are equal except for rounding."""
     largest = float(other.abs().max())
     tolerance = TOLERANCES[other.dtype]
     return torch.allclose(one, other, rtol=tolerance, atol=tolerance * largest + noise, equal_nan=True)
 
 
 def rounding(results: list[Tensor | None]) -> float:
-    """The error that sums in another order may have where their terms cancel."""
+    """Return the error that a different order of summation may cause if terms cancel."""
     there = [tensor for tensor in results if tensor is not None]
     return 500 * torch.finfo(there[0].dtype).eps * max(float(tensor.abs().max()) for tensor in there)
 
 
 def main(count: int, first: int = 0, *ways: str) -> int:
-    """Try so many programs; the number of those that differ."""
+    """Run this number of programs; return the number of differences."""
     failed = 0
     for seed in range(first, first + count):
         candidate = program(seed)

@@ -1,4 +1,4 @@
-"""The steps of random programs over layouts: each a row of a table, with weights for the shape that it meets."""
+"""The steps of random programs over layouts: each is a row of a table, with weights for the shape of its input."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SIZES = (1, 2, 3)
 
 
 def step(build: Build) -> Build:
-    """Register what builds a step for a tensor like the one that it will get."""
+    """Register a function that builds a step for a tensor like its input."""
     TABLE[build.__name__] = build
     return build
 
 
 def weight(draw: random.Random, like: Tensor, *shape: int) -> Tensor:
-    """A weight of this shape, in some layout."""
+    """Return a weight of this shape, in some layout."""
     made = torch.randn(shape, dtype=like.dtype, generator=torch.Generator().manual_seed(draw.randrange(1 << 30)))
     return laid_out(made * 0.5, draw)
 
@@ -58,7 +58,7 @@ def sliced(tensor: Tensor, draw: random.Random) -> Tensor:
 
 
 def expanded(tensor: Tensor, draw: random.Random) -> Tensor:
-    """With a stride of zero."""
+    """Expand a dimension, with a stride of zero."""
     place = draw.randrange(tensor.dim()) if tensor.dim() else None
     return tensor if place is None else tensor.narrow(place, 0, 1).expand(tensor.shape)
 
@@ -72,7 +72,7 @@ LAYOUTS = (as_it_is, permuted, permuted, channels_last, channels_last, sliced, e
 
 
 def laid_out(tensor: Tensor, draw: random.Random) -> Tensor:
-    """A tensor with these values (but for what expanding repeats) in some layout."""
+    """Return a tensor with these values (except for repeats of an expansion) in some layout."""
     return draw.choice(LAYOUTS)(tensor, draw).detach()
 
 
@@ -252,7 +252,7 @@ def last_two_swapped(x: Tensor, draw: random.Random) -> Step:
 
 @step
 def new_shape(x: Tensor, draw: random.Random) -> Step:
-    """A view where that can be, else a copy."""
+    """Return a view if possible, and otherwise a copy."""
     sizes = list(x.shape)
     at = draw.randrange(len(sizes))
     ways = [*_split(sizes, at, draw), *_joined(sizes, at)]
@@ -273,7 +273,7 @@ def _joined(sizes: list[int], at: int) -> list[list[int]]:
 
 @step
 def to_image(x: Tensor, draw: random.Random) -> Step:
-    """From rows of tokens to an image, as vision transformers do it."""
+    """Reshape rows of tokens to an image, as vision transformers do."""
     side = math.isqrt(x.shape[1])
     assert x.dim() == 3 and side * side == x.shape[1]
     function = draw.choice((Tensor.view, Tensor.reshape))
@@ -282,7 +282,7 @@ def to_image(x: Tensor, draw: random.Random) -> Step:
 
 @step
 def to_tokens(x: Tensor, draw: random.Random) -> Step:
-    """And back."""
+    """Reshape an image to tokens."""
     assert x.dim() == 4
     function = draw.choice((Tensor.view, Tensor.reshape))
     return lambda y: function(y, (y.shape[0], y.shape[1], -1)).permute(0, 2, 1), []

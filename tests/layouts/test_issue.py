@@ -1,4 +1,4 @@
-"""Programs whose gradients were wrong, because tensors were recorded in other layouts than they had."""
+"""Programs whose gradients were wrong because tensors were recorded with wrong layouts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.compilation.compiler import last_backward_reason
 
 
 class ConvolutionalProjection(nn.Module):
-    """Tokens to an image, a depthwise convolution with a norm, and back: transformers' CvT."""
+    """Applies a depthwise convolution with a norm to tokens, reshaped to an image and back: transformers' CvT."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class ConvolutionalProjection(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradients_behind_a_view_with_a_batch_of_one(dtype: torch.dtype) -> None:
+def test_gradients_through_a_view_with_a_batch_of_one_match_eager(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     module = ConvolutionalProjection().to(dtype)
     compiled = thunder.jit(module)
@@ -46,7 +46,7 @@ def test_gradients_behind_a_view_with_a_batch_of_one(dtype: torch.dtype) -> None
     torch.testing.assert_close(ours, eager)
 
 
-def test_strides_that_a_program_asks_for_are_those_that_it_gets() -> None:
+def test_strides_that_a_program_reads_are_the_actual_strides() -> None:
     def looking(x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         y = x.permute(0, 2, 1).view(1, 8, 4, 4)
         return y, y.stride()

@@ -1,4 +1,4 @@
-"""Small programs for each kind of constraint: a call that is traced, and one for which its program would be wrong."""
+"""Small programs for each kind of constraint: a traced call, and a call for which the program would be wrong."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from thunder_core.compilation.compiler import last_program
 from thunder_core.tracing.ir.guard import check_of
 from thunder_core.tracing.library.objects import EXPECTATIONS, UnexpectedValue
 
-LIMIT = 8  # elements up to which the executors below are right
+LIMIT = 8  # the executors below are correct up to this number of elements
 Shape = tuple[int, ...]
 
 
 def limited(x: Tensor) -> Tensor:
-    """The exponential of short tensors, and nothing of use for others."""
+    """Return the exponential of short tensors, and a wrong result for longer tensors."""
     return x.exp() if x.shape[0] <= LIMIT else x
 
 
@@ -35,16 +35,16 @@ SHORT.implements(torch.Tensor.exp, supports=lambda bsym: bool(bsym.args[0].shape
 
 
 class ShortRegions(Replays):
-    """Runs regions whose kernels are for short tensors alone."""
+    """Runs regions whose kernels are only correct for short tensors."""
 
     symbolic_sizes: ClassVar[bool] = True
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
-        """Fused regions with the condition under which they are right."""
+        """Return fused regions with the condition under which they are correct."""
         return [Fused(self.short(region), conditions=(f"s0 <= {LIMIT}",)) for region in regions]
 
     def short(self, region: Region) -> Callable[..., Any]:
-        """The region, which forgets what it computed where tensors are long."""
+        """Return the region with a wrong result for long tensors."""
 
         def named(name: str) -> Callable[..., Any]:
             run, count = self.runner(region)(name), len(region.inputs) + len(region.numbers)
@@ -61,10 +61,10 @@ class ShortRegions(Replays):
 
 @dataclass(frozen=True)
 class Example:
-    """A function, a call that is traced, and another one, which the check called `text` refuses.
+    """A function, a call that is traced, and another call, which the check named `text` refuses.
 
-    Without that check the program gives something else for the other call than eager PyTorch. Arguments are shapes of
-    tensors, tensors and numbers.
+    Without that check, the result of the program for the other call differs from eager PyTorch. Arguments are shapes
+    of tensors, tensors and numbers.
     """
 
     text: str
@@ -75,28 +75,28 @@ class Example:
     executors: tuple[Any, ...] = ("torch",)
 
     def arguments(self, given: tuple[Any, ...]) -> list[Any]:
-        """New arguments for a call."""
+        """Return new arguments for a call."""
         generator = torch.Generator().manual_seed(0)
-        args = [torch.randn(one, generator=generator) + 2 if isinstance(one, tuple) else one for one in given]
-        args = [one() if callable(one) else one for one in args]
-        return [one.requires_grad_(self.grad) if isinstance(one, Tensor) else one for one in args]
+        args = [torch.randn(value, generator=generator) + 2 if isinstance(value, tuple) else value for value in given]
+        args = [argument() if callable(argument) else argument for argument in args]
+        return [item.requires_grad_(self.grad) if isinstance(item, Tensor) else item for item in args]
 
     def outcome(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Outcome:
-        """What a function does with new arguments."""
+        """Return the outcome of a function for new arguments."""
         args = self.arguments(given)
-        return outcome(function, [one for one in args if isinstance(one, Tensor)], args, {}, self.grad)
+        return outcome(function, [argument for argument in args if isinstance(argument, Tensor)], args, {}, self.grad)
 
     def program(self) -> Program:
-        """The program of the call that is traced; `AssertionError` where it is not right for that call."""
+        """Return the program of the traced call; raise `AssertionError` if the program is wrong for that call."""
         compiled = thunder.jit(self.function, cache="symbolic values", executors=self.executors)
         expected = self.outcome(self.function, self.traced)
         assert difference(expected, self.outcome(compiled, self.traced)) == ""
         return last_program(compiled)
 
     def is_served_wrongly(self, program: Program) -> bool | None:
-        """Whether a program takes the other call, and gives something else for it than eager; None if it refuses it.
+        """Whether a program accepts the other call with a wrong result; None if the program refuses the call.
 
-        It serves the traced call before, so that its prologue knows such tensors.
+        The program serves the traced call first, so that its prologue recognizes the tensors.
         """
 
         def run(*args: Any) -> Any:
@@ -106,7 +106,7 @@ class Example:
         try:
             with torch.set_grad_enabled(self.grad):
                 program.prepare(self.function, tuple(self.arguments(self.other)), {})
-        except Exception:  # as whatever guards raise refuses a call
+        except Exception:  # any error of a guard refuses the call
             return None
         found = self.outcome(run, self.other)
         if isinstance(found.error, UnexpectedValue):
@@ -115,7 +115,7 @@ class Example:
 
 
 def without_check(program: Program, number: int) -> Program:
-    """The program without the check of that number in its prologue."""
+    """Return the program without the check of that number in its prologue."""
     stages = []
     for stage in program.stages:
         checks = {bsym: check_of(bsym) for bsym in stage.trace.bound_symbols}
@@ -126,7 +126,7 @@ def without_check(program: Program, number: int) -> Program:
 
 
 def without_expectations(program: Program) -> Program:
-    """The program without the checks of values of tensors, which stand in its computation."""
+    """Return the program without the checks of tensor values in its computation."""
     stages = []
     for stage in program.stages:
         kept = [bsym for bsym in stage.trace.bound_symbols if bsym.symbol.name not in EXPECTATIONS]
@@ -150,7 +150,7 @@ def tail(x: Tensor) -> torch.Size:
     return x[-1:].shape
 
 
-MANY = {1.5 + number: number for number in range(40)}  # more keys than a lookup is guarded by
+MANY = {1.5 + number: number for number in range(40)}  # more keys than a lookup guards
 EXAMPLES: dict[str, Example] = {
     "a lower bound": Example(
         "args[0].size(0): had 5 <= s0", lambda x: x + 1 if x.shape[0] > 4 else x - 1, ((6,),), ((3,),)
@@ -296,7 +296,7 @@ EXAMPLES: dict[str, Example] = {
     ),
 }
 
-# Calls for which a check of the computation alone refuses the program: by values of tensors.
+# Calls for which only a check of tensor values in the computation refuses the program.
 UNBACKED: dict[str, Example] = {
     "a size by values": Example(
         "", kinds, (lambda: torch.tensor([0.0, 1.0, 1.0]),), (lambda: torch.tensor([2.0, 0.0, 1.0]),)

@@ -1,4 +1,4 @@
-"""Whole models at many lengths and batches, in inference and in training, beside eager PyTorch, with programs counted.
+"""Whole models at many lengths and batches, in inference and training, compared with eager; the programs are counted.
 
 Usage: python -m tests.symbolic.families [NAME ...] [--training] [--executors inductor,torch]
 """
@@ -21,7 +21,7 @@ LLAMA = "llama of 8 layers"
 LENGTHS = (16, 1, 320, 2, 3, 7, 8, 12, 15, 31, 32, 33, 50, 64, 99, 100, 128, 200, 255, 256)
 SHAPES = {LLAMA: [((2, 1, 3, 4)[(place + place // 4) % 4], length) for place, length in enumerate(LENGTHS)]}
 USUAL = ((2, 12), (3, 14), (1, 7), (4, 40), (1, 23), (2, 1), (1, 1), (3, 2), (4, 16), (1, 64))
-PROGRAMS = {LLAMA: 2}  # how many may come of these shapes
+PROGRAMS = {LLAMA: 2}  # number of programs that these shapes may need
 MOST = 3
 
 
@@ -33,14 +33,14 @@ def llama_of_8_layers() -> LlamaForCausalLM:
 
 
 def llama_inputs(batch: int, length: int) -> dict[str, Any]:
-    """Tokens of which the first third of one row is masked."""
+    """Return tokens; the first third of one row is masked."""
     mask = torch.ones(batch, length, dtype=torch.long)
     mask[0, : length // 3] = 0
     return {"input_ids": torch.randint(0, 100, (batch, length)), "attention_mask": mask, "use_cache": False}
 
 
 def inputs_of(name: str, loaded: Any, batch: int, length: int) -> dict[str, Any]:
-    """The inputs of a call: a padded batch, or images of one of two sizes."""
+    """Return the inputs of a call: a padded batch, or images of one of two sizes."""
     if name == "vit":
         size = (32, 32) if length < 20 else (48, 40)
         return {"pixel_values": torch.randn(batch, 3, *size), "interpolate_pos_encoding": True}
@@ -51,21 +51,21 @@ def inputs_of(name: str, loaded: Any, batch: int, length: int) -> dict[str, Any]
 
 
 def gradients(model: Any, inputs: dict[str, Any]) -> tuple[Any, list[torch.Tensor | None]]:
-    """The result of a call, and the gradients of the parameters for the mean square of all that it computes."""
+    """Return the result of a call, and the gradients of the parameters for the mean square of all its outputs."""
     result = model(**inputs)
     loss = sum(tensor.square().mean() for _, tensor in tensors(result) if tensor.requires_grad)
     return result, list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
 
 
 def compare(model: Any, compiled: Any, inputs: dict[str, Any], *, training: bool) -> None:
-    """Hold a call of the compiled model, and its gradients, against eager's."""
+    """Compare a call of the compiled model, and its gradients, with eager."""
     if not training:
         with torch.no_grad():
             assert_same(compiled(**inputs), model(**inputs))
         return
     (found, ours), (expected, theirs) = gradients(compiled, inputs), gradients(model, inputs)
     assert_same(found, expected)
-    assert [one is None for one in ours] == [one is None for one in theirs]
+    assert [tensor is None for tensor in ours] == [value is None for value in theirs]
     for one, other in zip(ours, theirs, strict=True):
         if one is not None:
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
@@ -85,7 +85,7 @@ def run(name: str, executors: Sequence[str], shapes: Iterable[tuple[int, int]], 
 
 
 def main() -> int:
-    """Run all that is asked for, and tell how many programs served each model; 1 where these were too many."""
+    """Run the requested models and print the number of programs of each; return 1 if a number is too large."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=[LLAMA, *FAMILIES])
     parser.add_argument("--training", action="store_true")

@@ -1,4 +1,4 @@
-"""Whether the tensors of a trace have, in a call, the types and shapes that the trace says."""
+"""Compare the types and shapes of tensors in a call with the types and shapes in the trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 
 
 def wrong_metadata(program: Program, inputs: tuple[Any, ...]) -> str:
-    """The first tensor of the program as it was traced that another one stands for in a call; empty for none."""
+    """Describe the first tensor of a traced program whose metadata is wrong in a call; empty if there is none."""
     trace, last = program.traces("computation")[0], program.last("computation")
     values: dict[str, Any] = {proxy.name: value for proxy, value in zip(last.inputs, inputs, strict=True)}
     values.update(trace.constants)
@@ -23,16 +23,16 @@ def wrong_metadata(program: Program, inputs: tuple[Any, ...]) -> str:
         for bsym in trace.bound_symbols:
             try:
                 evaluate([bsym], values)
-            except Exception:  # which eager PyTorch raises for this call, too, or the values of tensors are others
+            except Exception:  # eager PyTorch raises for this call too, or the tensors have other values
                 return ""
             for proxy in bsym.outputs:
-                if told := mistaken(proxy, values[proxy.name], symbols):
-                    return f"`{bsym.symbol.name}` makes {told}"
+                if message := mistaken(proxy, values[proxy.name], symbols):
+                    return f"`{bsym.symbol.name}` makes {message}"
     return ""
 
 
 def symbols_of(proxies: tuple[Proxy, ...], values: dict[str, Any]) -> dict[sympy.Basic, sympy.Integer]:
-    """The values that symbols have in a call, as far as the inputs tell."""
+    """Return the values of symbols in a call, as far as the inputs determine them."""
     found: dict[sympy.Basic, sympy.Integer] = {}
     for proxy in proxies:
         if isinstance(proxy, NumberProxy) and isinstance(proxy.value, torch.SymInt):
@@ -47,10 +47,10 @@ def symbols_of(proxies: tuple[Proxy, ...], values: dict[str, Any]) -> dict[sympy
 
 
 def mistaken(proxy: Proxy, value: Any, symbols: dict[sympy.Basic, sympy.Integer]) -> str:
-    """How a tensor differs from its proxy in type or shape."""
+    """Describe how a tensor differs from its proxy in type or shape."""
     if not isinstance(proxy, TensorProxy) or not isinstance(value, Tensor) or value.layout is not torch.strided:
         return ""
-    shape = tuple(number(one, symbols) for one in proxy.shape)
+    shape = tuple(number(item, symbols) for item in proxy.shape)
     pairs = zip(shape, value.shape, strict=False)
     if (proxy.dtype, len(shape)) == (value.dtype, value.dim()) and all(size in (None, real) for size, real in pairs):
         return ""
@@ -58,7 +58,7 @@ def mistaken(proxy: Proxy, value: Any, symbols: dict[sympy.Basic, sympy.Integer]
 
 
 def number(size: Any, symbols: dict[sympy.Basic, sympy.Integer]) -> int | None:
-    """The value of a size in a call; None where it has symbols that are not known."""
+    """Return the value of a size in a call, or None if it contains unknown symbols."""
     if not isinstance(size, torch.SymInt):
         return int(size)
     found = size.node.expr.xreplace(symbols)

@@ -1,4 +1,4 @@
-"""What a call of a random program did, compiled or in eager PyTorch, and how two such outcomes differ."""
+"""The outcome of a call of a random program, compiled or in eager PyTorch, and the difference of two outcomes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch.utils._pytree import tree_leaves
 
 from thunder_core.foundation.errors import NotDifferentiable
 
-LARGEST = 20_000  # elements of a tensor, and numbers
+LARGEST = 20_000  # the largest number of elements of a tensor, and the largest number
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The classes and leaves of results, the arguments after the call, who shares memory, and gradients; or an error.
+    """The results with their classes, the arguments after the call, shared memory, and gradients; or the error.
 
     `drawn` is the state of the random number generator.
     """
@@ -32,27 +32,27 @@ class Outcome:
 
     @property
     def is_large(self) -> bool:
-        """Whether something in it is too large to go on with."""
+        """Whether a tensor or a number in the results is too large."""
         return any(is_large(leaf) for leaf in self.results)
 
     @property
     def epsilon(self) -> float:
-        """The relative distance of two numbers of 16 bits, if some are among the results; else zero."""
+        """The machine epsilon of the 16-bit dtypes among the results, or zero."""
         dtypes = {leaf.dtype for leaf in self.results if isinstance(leaf, Tensor)}
         return max((torch.finfo(dtype).eps for dtype in dtypes & {torch.bfloat16, torch.float16}), default=0.0)
 
     @property
     def is_malformed(self) -> bool:
-        """Whether a tensor in it has a negative size.
+        """Whether a tensor in the results has a negative size.
 
-        `expand` of PyTorch's does not check the sizes of what has no elements, and its other operations refuse such a
-        tensor; so does tracing, with eager's words.
+        PyTorch's `expand` does not check the sizes of tensors without elements, and its other operations refuse such a
+        tensor; tracing refuses it too, with the message of eager.
         """
         return any(isinstance(leaf, Tensor) and min(leaf.shape, default=0) < 0 for leaf in self.results)
 
 
 def outcome(function: Callable[..., Any], tensors: Sequence[Tensor], args: Any, kwargs: Any, grad: bool) -> Outcome:
-    """Call a function, whose tensors are these, and differentiate what it returns."""
+    """Call a function on these tensors, and differentiate its results."""
     torch.manual_seed(0)
     results: Any = ()
     gradients: tuple[Any, ...] = ()
@@ -74,7 +74,7 @@ def outcome(function: Callable[..., Any], tensors: Sequence[Tensor], args: Any, 
 
 
 def gradients_of(leaves: list[Any], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    """The gradients of the mean of squares of all results, by the tensors that require them."""
+    """Return the gradients of the mean of squares of all results, for the tensors that require gradients."""
     ends = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]
     starts = [tensor for tensor in tensors if tensor.requires_grad]
     if not ends or not starts:
@@ -85,12 +85,12 @@ def gradients_of(leaves: list[Any], tensors: Sequence[Tensor]) -> tuple[Any, ...
 
 
 def classes_of(tree: Any) -> Any:
-    """The classes of nested results."""
+    """Return the classes of nested results."""
     return (type(tree), [classes_of(item) for item in tree]) if isinstance(tree, tuple | list) else type(tree)
 
 
 def sharing(tensors: list[Tensor]) -> Iterator[tuple[int, int, int]]:
-    """For each tensor the first that is the same object, the first in the same memory, and where in that it begins."""
+    """For each tensor, yield the first equal object, the first tensor with the same storage, and the storage offset."""
     objects: dict[int, int] = {}
     memories: dict[int, int] = {}
     for place, tensor in enumerate(tensors):
@@ -109,27 +109,27 @@ def is_large(leaf: Any) -> bool:
 def difference(
     expected: Outcome, found: Outcome, *, message: bool = True, nudged: Callable[[int], Outcome] | None = None
 ) -> str:
-    """Where a compiled call did something else; empty where it did not. Errors are compared with their `message`.
+    """Describe how a compiled call differs from eager; empty if it does not. `message` compares error messages, too.
 
-    `nudged` gives what eager PyTorch does where each element of the tensors is a neighbouring number, by a seed: by how
-    much its gradients are other ones then, rounding alone may change them.
+    `nudged` returns the outcome of eager PyTorch if each element of the tensors is replaced by a neighbouring number,
+    chosen by a seed: rounding alone may change the gradients by as much as these outcomes differ.
     """
-    if told := other_error(expected.error, found.error, message=message):
-        return told
+    if text := other_error(expected.error, found.error, message=message):
+        return text
     if expected.classes != found.classes:
         return f"classes {expected.classes} became {found.classes}"
     for part in ("results", "arguments", "gradients"):
         for place, (one, other) in enumerate(zip(getattr(expected, part), getattr(found, part), strict=True)):
-            told = differs(one, other, exact=part != "gradients")
-            if told and not (part == "gradients" and is_rounding(one, other, place, expected.epsilon, nudged)):
-                return f"{part} {place}: {told}"
+            text = differs(one, other, exact=part != "gradients")
+            if text and not (part == "gradients" and is_rounding(one, other, place, expected.epsilon, nudged)):
+                return f"{part} {place}: {text}"
     if expected.sharing != found.sharing:
         return f"memory {expected.sharing} became {found.sharing}"
     return "" if expected.drawn == found.drawn else "the random number generator is left in another state"
 
 
 def other_error(expected: Exception | None, found: Exception | None, *, message: bool) -> str:
-    """How two errors differ."""
+    """Describe how two errors differ."""
     if type(expected) is type(found) and (expected is None or not message or words_of(expected) == words_of(found)):
         return ""
     if expected is not None and (isinstance(found, NotDifferentiable) or (found is not None and not message)):
@@ -138,12 +138,12 @@ def other_error(expected: Exception | None, found: Exception | None, *, message:
 
 
 def words_of(error: Exception | None) -> str:
-    """The message of an error, without the stack of C++ functions that some of PyTorch's errors have in it."""
+    """Return the message of an error, without the stack of C++ functions that some of PyTorch's errors contain."""
     return str(error).partition("Exception raised from ")[0]
 
 
 def differs(one: Any, other: Any, *, exact: bool) -> str:
-    """How two leaves differ; strides matter where the layout is `exact`, which that of gradients is not."""
+    """Describe how two leaves differ. Strides are compared if `exact` is set, which it is not for gradients."""
     if type(one) is not type(other):
         return f"{type(one)} became {type(other)}"
     if not isinstance(one, Tensor):
@@ -156,11 +156,11 @@ def differs(one: Any, other: Any, *, exact: bool) -> str:
 
 
 def is_rounding(one: Any, other: Any, place: int, epsilon: float, nudged: Callable[[int], Outcome] | None) -> bool:
-    """Whether two gradients differ by no more than what the next numbers as inputs make of the gradient in eager.
+    """Whether two gradients differ by no more than eager's gradients for neighbouring inputs.
 
-    Where a derivative is zero, as that of the length of what `layer_norm` gives, all of a gradient is rounding. A
-    gradient that goes through numbers of 16 bits depends on the order in which its summands are added: it may differ
-    by the relative `epsilon` of these, which is zero where there are none.
+    If a derivative is zero, such as that of the norm of `layer_norm`'s result, the whole gradient is rounding. A
+    gradient that passes through 16-bit numbers depends on the order in which its summands are added: it may differ
+    by the relative `epsilon` of their dtype, which is zero without such numbers.
     """
     if not isinstance(one, Tensor) or not isinstance(other, Tensor) or facts_of(one, False) != facts_of(other, False):
         return False
@@ -174,7 +174,7 @@ def is_rounding(one: Any, other: Any, place: int, epsilon: float, nudged: Callab
 
 
 def facts_of(tensor: Tensor, exact: bool) -> tuple[Any, ...]:
-    """The type, shape, strides that tell elements apart, and what autograd knows of a tensor."""
+    """Return the type, shape, relevant strides, and autograd state of a tensor."""
     strides: tuple[int, ...] = ()
     if exact and tensor.numel():
         strides = tuple(step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
@@ -182,7 +182,7 @@ def facts_of(tensor: Tensor, exact: bool) -> tuple[Any, ...]:
 
 
 def is_leaf(tensor: Tensor) -> bool | str:
-    """Whether a tensor is a leaf of autograd's graph; what PyTorch says where it refuses to tell, of some views."""
+    """Whether a tensor is a leaf; the message of the error if PyTorch refuses to answer, as for some views."""
     try:
         return tensor.is_leaf
     except RuntimeError as error:

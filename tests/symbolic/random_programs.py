@@ -33,20 +33,20 @@ from thunder_core.tracing.library.objects import UnexpectedValue
 SIZES = (0, *(1, 2, 3, 4, 5, 6) * 2, 7, 8, 17)
 CALLS = 3
 PROBES = 6  # further calls, for which no program is compiled
-TURNS = 3  # of a `while`
+TURNS = 3  # the most turns of a `while` loop
 TABLE: tuple[Row, ...] = (*NUMBERS, *SHAPES, *MADE, *COMPUTED, *COMPUTED, *WRITTEN)
 
 
 @dataclass
 class Memory:
-    """The tensors and numbers that a program has so far, and what its steps gave."""
+    """The tensors and numbers that a program has so far, and the results of its steps."""
 
     tensors: list[Tensor]
     numbers: list[Number]
     results: list[Any] = field(default_factory=list)
 
     def operands(self, places: tuple[int, ...]) -> tuple[Tensor, Tensor, Number, Number]:
-        """Two tensors and two numbers."""
+        """Return two tensors and two numbers."""
         first, second, one, other = places
         known, counted = self.tensors, self.numbers
         return (
@@ -57,7 +57,7 @@ class Memory:
         )
 
     def keep(self, result: Any) -> None:
-        """Note what a step gave, for later steps and for the caller."""
+        """Record the result of a step, for later steps and for the caller."""
         self.results.append(result)
         for item in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(item, Tensor):
@@ -68,13 +68,13 @@ class Memory:
 
 @dataclass(frozen=True)
 class Step:
-    """One row of the table, and the places of its operands."""
+    """A row of the table, and the places of its operands."""
 
     row: int
     places: tuple[int, ...]
 
     def __call__(self, memory: Memory) -> None:
-        """Do it."""
+        """Run the step."""
         memory.keep(TABLE[self.row](*memory.operands(self.places)))
 
 
@@ -102,7 +102,7 @@ RANGES: tuple[Row, ...] = (
 
 @dataclass(frozen=True)
 class Branch:
-    """Steps for a condition that holds, and others for one that does not."""
+    """Steps that run if a condition holds, and steps that run otherwise."""
 
     row: int
     places: tuple[int, ...]
@@ -110,7 +110,7 @@ class Branch:
     otherwise: tuple[Any, ...]
 
     def __call__(self, memory: Memory) -> None:
-        """Do one or the other."""
+        """Run one of the two bodies."""
         if CONDITIONS[self.row](*memory.operands(self.places)):
             run(self.body, memory)
         else:
@@ -119,14 +119,14 @@ class Branch:
 
 @dataclass(frozen=True)
 class Turns:
-    """Steps while a condition holds of what the steps gave, up to a few times."""
+    """Steps that run while a condition holds for the values so far, for a few turns at most."""
 
     row: int
     places: tuple[int, ...]
     body: tuple[Any, ...]
 
     def __call__(self, memory: Memory) -> None:
-        """Do it."""
+        """Run the loop."""
         turns = 0
         while turns < TURNS and CONDITIONS[self.row](*memory.operands(self.places)):
             turns += 1
@@ -136,14 +136,14 @@ class Turns:
 
 @dataclass(frozen=True)
 class Counted:
-    """Steps for each number of a range."""
+    """Steps that run for each number of a range."""
 
     row: int
     places: tuple[int, ...]
     body: tuple[Any, ...]
 
     def __call__(self, memory: Memory) -> None:
-        """Do it, and end early where there are many."""
+        """Run the loop, for a few turns at most."""
         for turn, number in enumerate(RANGES[self.row](*memory.operands(self.places))):
             if turn == TURNS:
                 break
@@ -152,16 +152,16 @@ class Counted:
 
 
 def run(steps: tuple[Any, ...], memory: Memory) -> None:
-    """Do one step after the other."""
+    """Run the steps in order."""
     for step in steps:
         step(memory)
 
 
 @dataclass(frozen=True)
 class Program:
-    """Steps over tensors and numbers, which begin with copies of the tensors where these require gradients.
+    """Steps over tensors and numbers; the steps work on copies of tensors that require gradients.
 
-    The `outside` has numbers that are no arguments.
+    `outside` holds the numbers that are not arguments.
     """
 
     steps: tuple[Any, ...]
@@ -169,7 +169,7 @@ class Program:
     outside: SimpleNamespace = field(default_factory=SimpleNamespace, repr=False, compare=False)
 
     def __call__(self, *given: Any, **named: Any) -> list[Any]:
-        """Run it on tensors and numbers, and return all that it computed."""
+        """Run the program on tensors and numbers, and return all computed values."""
         leaves: list[Any] = []
         for value in (*given, *named.values(), *vars(self.outside).values()):
             leaves.extend(value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value])
@@ -208,21 +208,21 @@ WAYS = ("argument", "keyword", "item", "entry", "outside")
 
 
 def nudged(values: Tensor, seed: int) -> Tensor:
-    """Numbers next to these, above or below them by a seed."""
+    """Return neighbouring numbers, above or below the values, chosen by a seed."""
     above = torch.rand(values.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
     return values.nextafter(torch.where(above, torch.inf, -torch.inf).to(values.dtype))
 
 
 @dataclass(frozen=True)
 class Given:
-    """One tensor of each call: how it lies in memory, and its type; or that it is an earlier one, given once more."""
+    """The layout and type of a tensor of each call, or the index of an earlier tensor that is passed again."""
 
     layout: int
     dtype: torch.dtype
     again: int | None = None
 
     def tensor(self, call: Call, shape: tuple[int, ...], generator: torch.Generator, grad: bool) -> Tensor:
-        """A new tensor of a shape for a call."""
+        """Return a new tensor of a shape for a call."""
 
         def draw(size: tuple[int, ...]) -> Tensor:
             values = (torch.randn(size, generator=generator) * 2).to(self.dtype)
@@ -233,9 +233,9 @@ class Given:
 
 @dataclass(frozen=True)
 class Call:
-    """The shapes and the numbers of a call, and the seed of what the tensors hold.
+    """The shapes and the numbers of a call, and the seed of the tensors' values.
 
-    With a `nudge`, another seed, they hold numbers next to those.
+    With a `nudge`, another seed, the tensors hold neighbouring numbers.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -246,9 +246,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Case:
-    """A program, the calls of it in their order, and whether its gradients are compared as well.
+    """A program, its calls in order, and whether its gradients are compared.
 
-    For `probes` no program is compiled: those that there are have to be right for them, or refuse them.
+    No program is compiled for `probes`: the existing programs have to be right for them, or refuse them.
     """
 
     program: Program
@@ -260,7 +260,7 @@ class Case:
     options: tuple[tuple[str, Any], ...] = ()
 
     def arguments(self, call: Call) -> tuple[list[Tensor], tuple[Any, ...], dict[str, Any]]:
-        """New tensors for a call, and its arguments; numbers from outside are put there."""
+        """Return new tensors for a call, and its arguments; numbers from outside are stored outside."""
         generator = torch.Generator().manual_seed(call.seed)
         pairs = zip(self.given, call.shapes, strict=True)
         tensors: list[Tensor] = []
@@ -277,12 +277,12 @@ class Case:
         return tensors, (*tensors, *by_way["argument"], *containers), named
 
     def outcome(self, function: Callable[..., Any], call: Call) -> Outcome:
-        """What a function does with new arguments for a call."""
+        """Return the outcome of a function for new arguments of a call."""
         tensors, args, kwargs = self.arguments(call)
         return outcome(function, tensors, args, kwargs, self.grad)
 
     def difference(self, call: Call, expected: Outcome, found: Outcome, *, message: bool = True) -> str:
-        """Where a compiled call did something else than eager PyTorch; empty where rounding alone tells them apart."""
+        """Describe how a compiled call differs from eager PyTorch; empty if it differs by rounding only."""
 
         def eager(nudge: int) -> Outcome:
             return self.outcome(self.program, replace(call, nudge=nudge))
@@ -291,7 +291,7 @@ class Case:
 
 
 def case(draw: random.Random, rows: int = 6) -> Case:
-    """A random program with its calls; steps that eager PyTorch refuses at the first call are left out of most."""
+    """Return a random program with its calls; most steps that eager PyTorch refuses at the first call are dropped."""
     grad = draw.random() < 0.4
     calls, given, ways = random_calls(draw)
     program = Program((), copies=grad)
@@ -304,19 +304,19 @@ def case(draw: random.Random, rows: int = 6) -> Case:
 
 
 def random_options(draw: random.Random) -> tuple[tuple[str, Any], ...]:
-    """The options of `jit`: few programs are compiled with Inductor, which takes long."""
+    """Return options of `jit`; few programs are compiled with Inductor, which is slow."""
     cache = "symbolic values" if draw.random() < 0.92 else "constant values"
     executors = ("inductor", "torch") if draw.random() < 0.002 else ("torch",)
     return ("cache", cache), ("executors", executors)
 
 
 def with_steps(tried: Case, steps: tuple[Any, ...]) -> Case:
-    """A case with other steps."""
+    """Return a case with other steps."""
     return replace(tried, program=replace(tried.program, steps=steps))
 
 
 def random_step(draw: random.Random, depth: int = 0) -> Any:
-    """A row of the table, or at times a branch or a loop."""
+    """Return a row of the table, or sometimes a branch or a loop."""
     places = tuple(draw.randrange(8) for _ in range(4))
     kind = draw.random()
     if depth > 1 or kind < 0.85:
@@ -330,7 +330,7 @@ def random_step(draw: random.Random, depth: int = 0) -> Any:
 
 
 def random_calls(draw: random.Random) -> tuple[tuple[Call, ...], tuple[Given, ...], tuple[str, ...]]:
-    """Calls with tensors of the same dimensions, of which some have the same size in each call, or related ones."""
+    """Return calls with tensors of the same ranks; some dimensions have equal or related sizes in each call."""
     dimensions = [tuple(draw.randrange(7) for _ in range(draw.randint(1, 3))) for _ in range(draw.randint(1, 3))]
     kinds = [draw.choice((*[int, int, float] * 6, bool)) for _ in range(draw.randint(1, 3))]
     given = [Given(draw.randrange(len(LAYOUTS)), draw.choice(DTYPES)) for _ in dimensions]
@@ -349,36 +349,36 @@ def random_calls(draw: random.Random) -> tuple[tuple[Call, ...], tuple[Given, ..
 
 
 def random_number(draw: random.Random, kind: type) -> Number:
-    """A number of a kind, among them zero, one and negative ones."""
+    """Return a number of a kind; zero, one and negative numbers occur."""
     if kind is bool:
         return draw.random() < 0.5
     return draw.choice((0.5, 1.0, -2.5, 3.25, 0.0, 2.0)) if kind is float else draw.randint(-3, 9)
 
 
 def differences(tried: Case, **options: Any) -> tuple[str, int]:
-    """The first difference between a compiled program and eager PyTorch, if any, and how many programs there were.
+    """Return the first difference between a compiled program and eager PyTorch, if any, and the number of programs.
 
-    Each call is made in its turn; then each program that came of them is asked for each call, and for others, and has
-    to be right where its guards take it.
+    All calls are made in order. Then each resulting program is checked with each call, and with further calls: it has
+    to be right for all calls that its guards accept.
     """
     compiled = thunder.jit(tried.program, **{**dict(tried.options), **options})
     calls = (*tried.calls, *tried.probes)
     every = [(call, tried.outcome(tried.program, call)) for call in calls]
     wanted = [(call, expected) for call, expected in every if not (expected.is_large or expected.is_malformed)]
-    told = ""
+    message = ""
     for number, (call, expected) in enumerate(pair for pair in wanted if pair[0] not in tried.probes):
         if text := tried.difference(call, expected, tried.outcome(compiled, call)):
-            told = f"call {number}, {call.shapes} {call.numbers}: {text}"
+            message = f"call {number}, {call.shapes} {call.numbers}: {text}"
             break
-    return told or wrongly_served(tried, compiled, wanted), thunder.cache_misses(compiled)
+    return message or wrongly_served(tried, compiled, wanted), thunder.cache_misses(compiled)
 
 
 class Refused(Exception):
-    """The guards of a program do not take a call."""
+    """The guards of a program refuse a call."""
 
 
 def wrongly_served(tried: Case, compiled: Any, wanted: list[tuple[Call, Outcome]]) -> str:
-    """The first call that is taken by the guards of a program which gives something else for it."""
+    """Describe the first call that the guards of a program accept and whose result is wrong."""
     for number, program in enumerate(compiled._thunder.programs):
 
         def once(*args: Any, program: Any = program, **kwargs: Any) -> Any:
@@ -402,16 +402,16 @@ def wrongly_served(tried: Case, compiled: Any, wanted: list[tuple[Call, Outcome]
 
 
 def metadata_of(tried: Case, program: Any, call: Call) -> str:
-    """The tensor of a program of which its trace has other metadata than it has in a call; empty for none."""
+    """Describe the first tensor of a program whose metadata in the trace is wrong in a call; empty if there is none."""
     _, args, kwargs = tried.arguments(call)
     with torch.set_grad_enabled(tried.grad):
         inputs, _ = program.prepare(tried.program, args, kwargs)
-    torch.manual_seed(0)  # as in `outcome`: numbers that are drawn may decide how many elements there are
+    torch.manual_seed(0)  # as in `outcome`: random numbers may decide the number of elements
     return wrong_metadata(program, inputs)
 
 
 def reduced(tried: Case, **options: Any) -> Case:
-    """A case with fewer steps and calls that differs still."""
+    """Return a case with fewer steps and calls that still differs."""
     shrunk = True
     while shrunk:
         shrunk = False
@@ -423,7 +423,7 @@ def reduced(tried: Case, **options: Any) -> Case:
 
 
 def without_a_step(tried: Case) -> Iterator[Case]:
-    """The case with a step less, and with the body of a branch or a loop in its place."""
+    """Yield cases with one step less, or with the body of a branch or a loop in place of the branch or loop."""
     steps = tried.program.steps
     for place, step in enumerate(steps):
         bodies = [getattr(step, name, ()) for name in ("body", "otherwise")]
@@ -432,39 +432,39 @@ def without_a_step(tried: Case) -> Iterator[Case]:
 
 
 def without_a_call(tried: Case) -> Iterator[Case]:
-    """The case with a call or a probe less."""
+    """Yield cases with one call or one probe less."""
     calls, probes = tried.calls, tried.probes
     yield from (replace(tried, calls=(*calls[:at], *calls[at + 1 :])) for at in range(len(calls)) if calls[1:])
     yield from (replace(tried, probes=(*probes[:at], *probes[at + 1 :])) for at in range(len(probes)))
 
 
 def main(count: int, first: int = 0) -> int:
-    """Try so many programs; the number of those that differ.
+    """Run this number of programs, and return the number of differences.
 
-    The last line on stderr is the seed that runs: of a process that dies in C++ nothing else is left.
+    The last line on stderr is the current seed, so that it is known if the process dies in C++.
     """
     failed = programs = 0
     faulthandler.enable()
     warnings.simplefilter("ignore")
     warnings.simplefilter("error", SymbolicAttemptWarning)
-    gc.freeze()  # what was imported is not looked at again at each collection
+    gc.freeze()  # do not scan imported objects again at each garbage collection
     for seed in range(first, first + count):
         print(f"program {seed}", end="\r", file=sys.stderr, flush=True)
         tried = case(random.Random(seed))
-        told, misses = differences(tried)
+        message, misses = differences(tried)
         programs += misses
-        if told:
+        if message:
             failed += 1
             small = reduced(tried)
-            told = differences(small)[0] or told
+            message = differences(small)[0] or message
             rows = [described(step) for step in small.program.steps]
-            print(f"program {seed}, grad={tried.grad}: {told}\n  {rows}\n  {small}", flush=True)
+            print(f"program {seed}, grad={tried.grad}: {message}\n  {rows}\n  {small}", flush=True)
     print(f"{count} programs from {first}, {failed} differ, {programs} compiled", flush=True)
     return failed
 
 
 def described(step: Any) -> str:
-    """The line of a step's row, and those of its body."""
+    """Return the source line of a step's row, and of the rows of its body."""
     table = TABLE if isinstance(step, Step) else RANGES if isinstance(step, Counted) else CONDITIONS
     code = table[step.row].__code__
     line = linecache.getline(code.co_filename, code.co_firstlineno).strip().removeprefix("lambda x, y, n, m: ")

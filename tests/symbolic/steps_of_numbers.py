@@ -1,4 +1,4 @@
-"""Steps of random programs that compute numbers, from sizes and from other numbers."""
+"""Steps of random programs that compute numbers from sizes and other numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Number = Any  # an integer or a float, as the program computes them
+Number = Any  # an integer or a float, whichever the program computes
 Row = Callable[[Tensor, Tensor, Number, Number], Any]
 
 

@@ -1,4 +1,4 @@
-"""Steps of random programs that compute tensors, in part by numbers, branches and loops."""
+"""Steps of random programs that compute tensors, some with numbers, branches and loops."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ COMPUTED: tuple[Row, ...] = (
     lambda x, y, n, m: functional.pad(x[None], (1, 1), mode="reflect"),
     lambda x, y, n, m: functional.pad(
         x[None], (1, n % 3), mode="circular"
-    ),  # negative ones read memory that eager never wrote
+    ),  # negative indices read memory that eager never wrote
     lambda x, y, n, m: functional.pad(x, (x.shape[-1], 0), value=n),
     lambda x, y, n, m: functional.linear(x, y),
     lambda x, y, n, m: functional.softmax(x, n % x.dim()),

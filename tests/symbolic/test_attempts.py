@@ -1,4 +1,4 @@
-"""Attempts to trace for symbolic sizes that turn out not to serve the call end before anything is compiled."""
+"""Attempts to trace with symbolic sizes that cannot serve the call end before compilation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_core.frontend.acquire import acquire
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The steps of the compiler: traces that were assembled, and traces that were claimed."""
+    """Count the steps of the compiler: assembled traces and claimed traces."""
     taken: list[str] = []
 
     def noted(owner: Any, name: str) -> None:
@@ -68,9 +68,7 @@ def test_size_of_one_is_decided_before_anything_is_compiled(
 
 
 @pytest.mark.parametrize("program", [swallows, asks_of_product])
-def test_attempt_whose_decision_shows_late_is_not_claimed(
-    program: Callable[[Tensor], Tensor], steps: list[str]
-) -> None:
+def test_attempt_that_fails_late_is_not_claimed(program: Callable[[Tensor], Tensor], steps: list[str]) -> None:
     compiled = thunder.jit(program, cache="symbolic values")
     for shape in ((1, 4), (2, 3), (4, 1), (2, 2)):
         x = torch.randn(shape)
@@ -78,7 +76,7 @@ def test_attempt_whose_decision_shows_late_is_not_claimed(
     assert steps.count("_claim") == thunder.cache_misses(compiled)
 
 
-def test_gradient_of_program_that_asks_for_size_of_one(steps: list[str]) -> None:
+def test_gradient_of_program_that_checks_for_a_size_of_one_matches_eager(steps: list[str]) -> None:
     compiled = thunder.jit(branches, cache="symbolic values")
     for shape in ((1, 4), (3, 4), (1, 5)):
         x = torch.randn(shape, requires_grad=True)

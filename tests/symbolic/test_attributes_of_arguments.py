@@ -1,4 +1,4 @@
-"""Numbers and tensors that objects among the arguments hold are symbolic from the first call on, where all are."""
+"""Numbers and tensors in attributes of arguments are symbolic from the first call on if all values are symbolic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import thunder_core as thunder
 
 @dataclass
 class Plain:
-    """A dataclass as most are."""
+    """A plain dataclass."""
 
     scale: float
     count: int
@@ -23,7 +23,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Frozen:
-    """A dataclass that cannot be written to."""
+    """A frozen dataclass."""
 
     scale: float
     count: int
@@ -31,14 +31,14 @@ class Frozen:
 
 @dataclass(slots=True)
 class Slotted:
-    """A dataclass whose attributes lie in slots."""
+    """A dataclass with slots."""
 
     scale: float
     count: int
 
 
 class Behind:
-    """An object whose property and method read what it holds."""
+    """An object whose property and method read its attributes."""
 
     def __init__(self, scale: float, count: int) -> None:
         self._scale, self.inner = scale, SimpleNamespace(count=count)
@@ -88,12 +88,12 @@ def misses(function: Any, compiled: Any, make: Callable[[float, int], Any]) -> i
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_one_program_serves_all_numbers_that_an_object_holds(kind: Callable[[float, int], Any]) -> None:
+def test_all_numbers_that_an_object_holds_share_one_program(kind: Callable[[float, int], Any]) -> None:
     for function in PROGRAMS:
         assert misses(function, thunder.jit(function, cache="symbolic values"), kind) == 1
 
 
-def test_a_number_that_is_written_is_computed_from_the_one_that_is_read() -> None:
+def test_written_number_is_computed_from_the_number_that_is_read() -> None:
     assert misses(written, thunder.jit(written, cache="symbolic values"), namespace) == 1
 
 
@@ -108,7 +108,7 @@ def test_sizes_of_tensors_that_an_object_holds_are_symbolic() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_branch_on_such_a_number_is_a_constraint() -> None:
+def test_branch_on_a_number_of_an_object_is_a_constraint() -> None:
     def chosen(x: torch.Tensor, held: Any) -> torch.Tensor:
         return x * held.scale if held.count > 4 else x + held.count
 
@@ -119,7 +119,7 @@ def test_a_branch_on_such_a_number_is_a_constraint() -> None:
 
 
 class Scaling(torch.nn.Module):
-    """A module with a number of its own."""
+    """A module with a number attribute."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Each kind of constraint is needed: without its check, a program serves a call that it is wrong for."""
+"""Each kind of constraint is needed: without its check, a program gives a wrong result for some call."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ pytestmark = pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.
 
 
 def refuses_by_its_check(example: Example) -> bool:
-    """Whether the check of an example refuses the other call, and nothing else does."""
+    """Whether only the check of an example refuses the other call."""
     program = example.program()
-    told = [str(guard).partition(", needed")[0] for guard in program.guards]
-    if example.text not in told or example.is_served_wrongly(program) is not None:
+    texts = [str(guard).partition(", needed")[0] for guard in program.guards]
+    if example.text not in texts or example.is_served_wrongly(program) is not None:
         return False
-    return bool(example.is_served_wrongly(without_check(program, told.index(example.text))))
+    return bool(example.is_served_wrongly(without_check(program, texts.index(example.text))))
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_without_its_check_another_call_is_served_wrongly(kind: str) -> None:
+def test_without_its_check_the_result_of_another_call_is_wrong(kind: str) -> None:
     assert refuses_by_its_check(EXAMPLES[kind])
 
 
 def refuses_by_values(example: Example) -> bool:
-    """Whether a check of values of tensors refuses the other call of an example, and nothing else does."""
+    """Whether only a check of tensor values refuses the other call of an example."""
     program = example.program()
     return example.is_served_wrongly(program) is None and bool(example.is_served_wrongly(without_expectations(program)))
 
 
 @pytest.mark.parametrize("kind", UNBACKED)
-def test_without_a_check_of_values_another_call_is_served_wrongly(kind: str) -> None:
+def test_without_a_check_of_values_the_result_of_another_call_is_wrong(kind: str) -> None:
     assert refuses_by_values(UNBACKED[kind])
 
 
 def nothing(*args: Any) -> None:
-    """In place of what adds a constraint."""
+    """Do nothing, in place of a function that adds a constraint."""
 
 
-# For a name in the source what is put in its place, and the kinds of constraints that are lost by that.
+# By name in the source: the replacement, and the kinds of constraints that are lost with it.
 MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "thunder_core.tracing.capture.symbolic.sizes.SymbolicSizes.guards": (
         lambda sizes: iter(()),
@@ -69,13 +69,13 @@ MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_code_that_forgets_constraints_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_loses_constraints_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     changed, kinds = MUTATIONS[name]
     monkeypatch.setattr(name, changed)
     for kind in kinds:
         assert not refuses_by_its_check(EXAMPLES[kind]), kind
 
 
-def test_code_that_forgets_values_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_loses_value_checks_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thunder_core.tracing.capture.recorder.expected", lambda *args: iter(()))
     assert not refuses_by_values(UNBACKED["a size by values"])

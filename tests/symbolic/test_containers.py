@@ -1,4 +1,4 @@
-"""Numbers in lists, dicts, objects and defaults become symbolic each on its own, given one by one or as a whole."""
+"""Numbers in lists, dicts, objects and defaults become symbolic individually, read singly or as a whole."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FACTORS: list[Any] = [1.0, 2]
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that other tests have left behind, such as those of pools, see none of these containers."""
+    """Ignore threads of other tests, such as those of pools: they have no access to these containers."""
     monkeypatch.setattr(outside, "is_only_thread", lambda: True)
 
 
 @dataclasses.dataclass
 class Config:
-    """Numbers of a user's, in attributes and in containers of these."""
+    """Numbers of the user in attributes and in containers."""
 
     scale: float = 1.0
     sizes: list[int] = dataclasses.field(default_factory=list)
@@ -51,7 +51,7 @@ def of_keywords(x: Tensor, *, scale: float, bias: int) -> Tensor:
 
 
 def changed(x: Tensor, numbers: list[Any]) -> Tensor:
-    """The list is read as a whole, and then changed."""
+    """Read the whole list, and then change it."""
     total = sum(numbers)
     numbers.append(numbers[0])
     numbers[1] = 5
@@ -62,7 +62,7 @@ def pair(number: int) -> list[Any]:
     return [number / 7, number]
 
 
-# The program, and its second argument for a number.
+# The program, and a function from a number to its second argument.
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "a loop": (multiplied, pair),
     "a comprehension": (lambda x, numbers: x * sum([number * 2 for number in numbers]), pair),
@@ -87,7 +87,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
 
 @pytest.mark.parametrize("mode", ["constant values", "symbolic values"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_numbers_in_containers_that_are_given_whole_are_symbolic(name: str, mode: Any) -> None:
+def test_numbers_in_containers_that_are_passed_whole_are_symbolic(name: str, mode: Any) -> None:
     function, argument = PROGRAMS[name]
     compiled = thunder.jit(function, cache=mode)
     for number in (2, 3, 4, 9):
@@ -100,7 +100,7 @@ def test_numbers_in_containers_that_are_given_whole_are_symbolic(name: str, mode
     )
 
 
-def test_a_list_is_the_same_when_tracing_ends() -> None:
+def test_list_is_unchanged_after_tracing() -> None:
     numbers = [1.5, 7, (2.5, 3)]
     before = [id(number) for number in numbers]
     compiled = thunder.jit(lambda x, numbers: (numbers, multiplied(x, numbers[:2])), cache="symbolic values")
@@ -113,8 +113,8 @@ def test_a_list_is_the_same_when_tracing_ends() -> None:
     assert [id(number) for number in numbers] == before and x.sum() == 2
 
 
-def test_code_of_c_that_takes_pythons_numbers_alone_gets_them() -> None:
-    """The program is for these numbers; the sizes stay symbolic."""
+def test_c_code_receives_plain_python_numbers() -> None:
+    """The program is specialized to these numbers; the sizes stay symbolic."""
 
     def written(x: Tensor, numbers: list[Any]) -> tuple[Tensor, str]:
         return x * sum(numbers), json.dumps(numbers)
@@ -130,7 +130,7 @@ def test_code_of_c_that_takes_pythons_numbers_alone_gets_them() -> None:
 
 
 def compare(function: Callable[..., Any], change: Callable[[int], None], argument: Any = None) -> None:
-    """Hold a program whose numbers change from call to call against eager: two programs by default."""
+    """Compare a program whose numbers change from call to call with eager; by default there are two programs."""
     compiled = thunder.jit(function)
     given = () if argument is None else (argument,)
     for number in (2, 3, 4, 9):
@@ -179,7 +179,7 @@ def test_numbers_of_defaults_are_symbolic() -> None:
 
 def test_numbers_of_a_module_are_symbolic() -> None:
     class Scaled(torch.nn.Module):
-        """Multiplies by numbers of its own."""
+        """A module that multiplies by its numbers."""
 
         def __init__(self) -> None:
             super().__init__()

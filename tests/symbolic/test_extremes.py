@@ -1,4 +1,4 @@
-"""`max` and `min` of sizes are expressions, by which nothing is decided until something else needs their value."""
+"""`max` and `min` of sizes are expressions; nothing is decided until their value is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import thunder_core as thunder
 
 Function = Callable[[torch.Tensor], torch.Tensor]
-PROGRAMS: dict[str, tuple[Function, int]] = {  # and how many programs serve the lengths
+PROGRAMS: dict[str, tuple[Function, int]] = {  # and the number of programs that serve the lengths
     "a factor": (lambda x: x * max(x.shape[0] - 5, 0), 1),
     "a place": (lambda x: x[max(x.shape[0] - 5, 0) :], 1),
     "an end": (lambda x: x[: min(x.shape[0], 5)] + 1, 1),
@@ -26,7 +26,7 @@ PROGRAMS: dict[str, tuple[Function, int]] = {  # and how many programs serve the
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_one_program_serves_lengths_on_both_sides(name: str) -> None:
+def test_few_programs_serve_lengths_on_both_sides_of_an_extreme(name: str) -> None:
     function, most = PROGRAMS[name]
     compiled = thunder.jit(function, cache="symbolic values", executors=["torch"])
     for length in (7, 3, 1, 5, 6, 9, 2, 8, 4, 12):

@@ -1,4 +1,4 @@
-"""Whole models of transformers give what eager PyTorch gives for all lengths and batches, with few programs."""
+"""Whole models of transformers match eager PyTorch for all lengths and batches, with few programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.families import FAMILIES
 from tests.symbolic.families import run
 
 SHAPES = ((2, 12), (1, 7), (4, 40), (2, 1), (1, 1))
-MOST = {"t5": 3}  # programs that may come of these shapes; 2 where nothing is said
+MOST = {"t5": 3}  # number of programs that these shapes may need; 2 if not listed
 
 
 @pytest.mark.sample(6)

@@ -1,4 +1,4 @@
-"""A float that changes from call to call is a symbol in programs with gradients, too: a rate, a temperature."""
+"""A float that changes from call to call, such as a rate, is also a symbol in programs with gradients."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ MOST = {"branch": 2}
 
 
 def moving_means(x: Tensor, rate: float) -> Tensor:
-    """A norm in training, which writes to its moving means."""
+    """Apply a norm in training mode, which writes to its running statistics."""
     mean, variance = torch.zeros(2), torch.ones(2)
     return functional.batch_norm(x.view(2, 2), mean, variance, training=True, momentum=rate) * mean
 
@@ -86,7 +86,7 @@ def test_a_program_with_gradients_serves_all_floats(name: str) -> None:
     compiled = thunder.jit(FUNCTIONS[name], cache="symbolic values")
     x = (torch.rand(4) + 0.5).requires_grad_()
     for number in (2, 3, 4, 6.5):
-        found, wanted = (gradient(one, x, number / 7) for one in (compiled, FUNCTIONS[name]))
+        found, wanted = (gradient(run, x, number / 7) for run in (compiled, FUNCTIONS[name]))
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
         assert not thunder.last_program(compiled).constant_because
     assert thunder.cache_misses(compiled) <= MOST.get(name, 1)
@@ -98,13 +98,13 @@ PLACES = (-1.5, -0.25, 0.0, 0.25, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 7.5, -3.0)
 
 @pytest.mark.parametrize("name", ["power", "length", "between", "power of a number"])
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
-def test_values_that_formulas_tell_apart_have_programs_of_their_own(name: str) -> None:
-    """A power of zero, a norm of one and of less: a program for each of these, and one for what lies between two."""
+def test_values_with_special_formulas_have_separate_programs(name: str) -> None:
+    """A power of zero, or a norm of order one or less, has its own program; one program serves the values between."""
     function = {**FUNCTIONS, "length": lambda x, rate: torch.linalg.vector_norm(x - 1, rate)}[name]
     compiled = thunder.jit(function, cache="symbolic values")
     x = torch.tensor([0.0, 0.5, 1.0, 2.0], requires_grad=True)
     for place in PLACES if name in ("power", "between") else [place for place in PLACES if place > 0]:
-        found, wanted = (gradient(one, x, place) for one in (compiled, function))
+        found, wanted = (gradient(run, x, place) for run in (compiled, function))
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6, equal_nan=True)
     assert thunder.cache_misses(compiled) <= 7, thunder.recompile_reasons(compiled)
 
@@ -113,13 +113,13 @@ def test_a_rate_that_changes_by_default_makes_two_programs() -> None:
     compiled = thunder.jit(lambda x, rate: (x * rate).exp())
     x = torch.rand(4, requires_grad=True)
     for number in range(1, 6):
-        found, wanted = (gradient(one, x, number / 7) for one in (compiled, lambda x, rate: (x * rate).exp()))
+        found, wanted = (gradient(run, x, number / 7) for run in (compiled, lambda x, rate: (x * rate).exp()))
         torch.testing.assert_close(found, wanted)
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_what_is_decided_by_a_float_is_a_constraint_on_floats() -> None:
-    """Between zero and one there are floats, if no integers."""
+def test_branch_on_a_float_is_a_constraint_on_floats() -> None:
+    """A constraint on a float also distinguishes the floats between zero and one."""
     compiled: Any = thunder.jit(lambda x, rate: functional.dropout(x, rate * 0.5), cache="symbolic values")
     x = torch.ones(4, requires_grad=True)
     for number in (0.25, 0.5, 1.0):
@@ -129,7 +129,7 @@ def test_what_is_decided_by_a_float_is_a_constraint_on_floats() -> None:
         torch.testing.assert_close(found, functional.dropout(x, number * 0.5))
 
 
-def test_a_region_takes_no_float_for_an_integer() -> None:
+def test_region_does_not_treat_a_float_as_an_integer() -> None:
     def scaled(x: Tensor, rate: float) -> Tensor:
         return (x.sin() * rate + x.cos()).exp()
 
@@ -165,15 +165,15 @@ SEVERAL: dict[str, tuple[Callable[..., Tensor], list[tuple[float, ...]]]] = {
 @pytest.mark.parametrize("cache", ["symbolic values", "constant values"])
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
-def test_floats_that_are_equal_once_stay_apart(name: str, cache: str) -> None:
-    """Equality, order and being finite are constraints: a program never takes one float for another."""
+def test_floats_that_are_equal_at_one_call_stay_separate(name: str, cache: str) -> None:
+    """Equality, order and being finite are constraints: a program never serves a float of another outcome."""
     function, calls = SEVERAL[name]
     compiled: Any = thunder.jit(function, cache=cache)
     x = (torch.rand(4, 3) + 0.5).requires_grad_()
     for floats in calls:
         found, wanted = compiled(x, *floats), function(x, *floats)
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
-        ours, theirs = (torch.autograd.grad((one * one).sum(), x)[0] for one in (found, wanted))
+        ours, theirs = (torch.autograd.grad((result * result).sum(), x)[0] for result in (found, wanted))
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
@@ -195,7 +195,7 @@ def counted_with_the_end(stop: float, step: float) -> Tensor:
 
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("program", [counted, counted_from_tensors, counted_with_the_end])
-def test_floats_that_decide_how_many_elements_there_are(program: Callable[..., Tensor], grad: bool) -> None:
+def test_floats_that_decide_the_number_of_elements_match_eager(program: Callable[..., Tensor], grad: bool) -> None:
     compiled = thunder.jit(program, cache="symbolic values")
     with torch.set_grad_enabled(grad):
         for stop, step in ((4.0, 5.0), (0.5, 3.25), (7.0, 5.0), (12.0, 0.5)):
@@ -239,7 +239,7 @@ CONSTANTS = {
 @pytest.mark.parametrize("cache", ["symbolic values", "constant values"])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("name", CONSTANTS)
-def test_constant_tensors_hold_no_values_that_stand_in_for_floats(name: str, grad: bool, cache: str) -> None:
+def test_constant_tensors_hold_no_placeholder_values_of_floats(name: str, grad: bool, cache: str) -> None:
     program = CONSTANTS[name]
     compiled = thunder.jit(program, cache=cache)
     x = torch.arange(4.0)

@@ -1,4 +1,4 @@
-"""Calls that PyTorch would make for one value of a size are made for all, and give what eager PyTorch gives."""
+"""Calls that PyTorch would specialize to one value of a size are traced for all sizes, and match eager PyTorch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CALLS: dict[str, Callable[[Tensor], Any]] = {
     "linear of a vector of weights": lambda x: functional.linear(x.reshape(-1, 2, 2)[:, :1], torch.ones(2)),
     "triangles": lambda x: (torch.tril_indices(x.shape[0], x.shape[1]), torch.triu_indices(x.shape[1], x.shape[1], 1)),
 }
-# `n & 7 | 0` asks for the value, and so does what decides by the shape of a triangle.
+# `n & 7 | 0` needs the value, and so does a branch on the shape of a triangle.
 MOST = {"masks": 4, "triangles": 2}
 
 
@@ -49,7 +49,7 @@ def written(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", [*CALLS, "written"])
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
-def test_one_program_serves_all_sizes(name: str) -> None:
+def test_all_sizes_share_few_programs(name: str) -> None:
     function = CALLS.get(name, written)
     compiled = thunder.jit(function, cache="symbolic values")
     for shape in ((4, 6), (6, 8), (10, 12), (12, 20)):
@@ -59,7 +59,7 @@ def test_one_program_serves_all_sizes(name: str) -> None:
 
 
 @pytest.mark.parametrize("first", [1, 2])
-def test_linear_of_a_slice_does_not_ask_whether_there_is_one_row(first: int) -> None:
+def test_linear_of_a_slice_does_not_decide_on_a_size_of_one(first: int) -> None:
     compiled = thunder.jit(lambda x, weight: functional.linear(x[:, -1:], weight), cache="symbolic values")
     weight = torch.randn(5, 4)
     for batch in (first, 3, 1, 7):
@@ -69,13 +69,13 @@ def test_linear_of_a_slice_does_not_ask_whether_there_is_one_row(first: int) -> 
 
 
 @pytest.mark.parametrize("name", ["item", "interpolate", "linear of a slice"])
-def test_gradients_are_eagers_at_all_sizes(name: str) -> None:
+def test_gradients_match_eager_at_all_sizes(name: str) -> None:
     function = CALLS.get(name, written)
     compiled = thunder.jit(function, cache="symbolic values")
     for shape in ((4, 6), (6, 8), (10, 12)):
         x = torch.randn(shape, requires_grad=True)
         found, wanted = (
-            torch.autograd.grad(sum(one.square().sum() for one in ends if one.requires_grad), x)
+            torch.autograd.grad(sum(item.square().sum() for item in ends if item.requires_grad), x)
             for ends in (map_to_tuple(compiled(x)), map_to_tuple(function(x)))
         )
         torch.testing.assert_close(found, wanted)
@@ -106,7 +106,7 @@ SIZED: dict[str, Callable[[Tensor, Any], Any]] = {
 @pytest.mark.parametrize("kind", [tuple, torch.Size])
 @pytest.mark.parametrize("name", SIZED)
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-def test_numbers_inside_of_a_tuple_are_symbolic(name: str, kind: Any, cache: Any) -> None:
+def test_numbers_inside_a_tuple_are_symbolic(name: str, kind: Any, cache: Any) -> None:
     compiled = thunder.jit(SIZED[name], cache=cache)
     x = torch.ones(4)
     for number in (2, 3, 4, 5):
@@ -116,7 +116,7 @@ def test_numbers_inside_of_a_tuple_are_symbolic(name: str, kind: Any, cache: Any
 
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-def test_parts_of_a_longer_tensor_are_served_wherever_they_begin(cache: Any) -> None:
+def test_slices_at_any_offset_share_programs(cache: Any) -> None:
     def scaled(x: Tensor) -> Tensor:
         return x[1:] * 2
 
@@ -127,7 +127,7 @@ def test_parts_of_a_longer_tensor_are_served_wherever_they_begin(cache: Any) -> 
 
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-def test_where_a_part_lies_in_its_storage_is_asked_at_each_call(cache: Any) -> None:
+def test_storage_offset_of_a_slice_is_read_at_each_call(cache: Any) -> None:
     def placed(x: Tensor) -> tuple[Tensor, int]:
         return x * 2, x[1:].storage_offset()
 

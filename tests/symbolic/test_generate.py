@@ -26,8 +26,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)),
     "mistral, within a window": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**WINDOW)),
 }
-# The prompt, the first token behind it, and all others. A window that fills up makes one more when it is full, and one
-# when it is full but for a token.
+# The prompt, the first generated token, and all later tokens. A window that fills up needs one more program when it
+# is full, and one when it is full except for one token.
 MOST = {"mistral, within a window": 5}
 
 
@@ -45,7 +45,7 @@ def options_for(tokens: torch.Tensor) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
-def test_generate_runs_three_programs_and_gives_eagers_tokens(name: str) -> None:
+def test_generate_runs_three_programs_and_gives_the_tokens_of_eager(name: str) -> None:
     model = model_of(name)
     tokens = torch.randint(3, 64, (2, 7))
     compiled = thunder.jit(model)

@@ -1,4 +1,4 @@
-"""Inductor compiles regions with symbolic sizes once, and their kernels serve all sizes, with eager's results."""
+"""Inductor compiles regions with symbolic sizes once; the kernels serve all sizes and match eager."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def loss(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def not_inductors(trace: Trace) -> list[str]:
-    """The operations of a trace that others than Inductor run, but for statements that only delete or unpack."""
+    """Return the operations of a trace that Inductor does not run, except for deletions and unpacking."""
     return [bsym.symbol.name for bsym in trace.bound_symbols if bsym.executor not in ("inductor", "")]
 
 
 def kernels() -> int:
-    """The number of regions that are in the cache."""
+    """Return the number of regions in the cache."""
     return len(list(Path(os.environ["THUNDER_CACHE_DIR"], "kernels", "entries").glob("*")))
 
 
@@ -60,7 +60,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("function", [chain, slices])
-def test_one_compiled_region_serves_all_sizes(function: Any, own_cache: None) -> None:
+def test_all_sizes_share_one_compiled_region(function: Any, own_cache: None) -> None:
     compiled = thunder.jit(function, cache="symbolic values", executors=EXECUTORS)
     weight, counts = torch.randn(8, 16), []
     with torch.no_grad():
@@ -110,7 +110,7 @@ def test_a_llama_is_compiled_for_all_lengths_and_batches() -> None:
         if length > 1:
             assert thunder.cache_misses(compiled) == 1
             assert not_inductors(thunder.last_traces(compiled)[-1]) == []
-    assert thunder.cache_misses(compiled) <= 3  # one position is another program of the model's own
+    assert thunder.cache_misses(compiled) <= 3  # the model branches on a length of one
 
 
 def test_a_llama_is_trained_at_all_lengths_and_batches() -> None:
@@ -125,13 +125,13 @@ def test_a_llama_is_trained_at_all_lengths_and_batches() -> None:
         torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
         assert thunder.cache_misses(compiled) == 1
     for trace in (thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]):
-        assert trace.refused == ()  # what is left to PyTorch are single operations, between regions
+        assert trace.refused == ()  # PyTorch only runs single operations between regions
         counts = claims_by_executor(trace)
         assert counts["inductor"] > 2 * counts.get("torch", 0)
 
 
-def test_tensors_without_elements_are_not_given_to_kernels() -> None:
-    """The greatest of no elements is an error in eager, and would be something in a kernel."""
+def test_tensors_without_elements_are_not_passed_to_kernels() -> None:
+    """The maximum of no elements is an error in eager, and would be an arbitrary value in a kernel."""
 
     def greatest(x: torch.Tensor) -> torch.Tensor:
         return (x * 2).amax(1) + 1
@@ -145,14 +145,14 @@ def test_tensors_without_elements_are_not_given_to_kernels() -> None:
 
 
 def region_of(function: Any, *args: Any) -> Region:
-    """The first region of a program with symbolic sizes."""
+    """Return the first region of a program with symbolic sizes."""
     compiled = thunder.jit(function, cache="symbolic values", executors=("torch",))
     compiled(*args)
     trace = next(trace for trace in thunder.last_traces(compiled) if trace.made_by.startswith("drop"))
     return partition_into_regions(trace, EXECUTOR.fuses, updates=EXECUTOR.updates).occurrences[0][1].region
 
 
-def test_equal_regions_have_one_digest_whatever_their_symbols_are_called() -> None:
+def test_equal_regions_have_one_digest_for_any_names_of_symbols() -> None:
     def one(x: torch.Tensor) -> torch.Tensor:
         return x.exp() * x.shape[1] + 1
 
@@ -169,7 +169,7 @@ def test_equal_regions_have_one_digest_whatever_their_symbols_are_called() -> No
     assert "0x" not in first.text
 
 
-def test_conditions_are_told_of_the_symbols_of_a_region() -> None:
+def test_unmet_conditions_on_the_symbols_of_a_region_are_reported() -> None:
     region = region_of(lambda x: x.exp() * 2 + 1, torch.ones(3, 4))
     (code,) = build([region])
     assert isinstance(code, MachineCode)
@@ -186,7 +186,7 @@ def last_position(x: torch.Tensor) -> torch.Tensor:
     return heads.transpose(1, 2).reshape(x.shape)[:, -1:] @ HEAD.t()
 
 
-def test_the_last_position_is_computed_for_a_batch_and_a_length_of_one_too() -> None:
+def test_last_position_is_computed_for_a_batch_and_a_length_of_one() -> None:
     (code,) = build([region_of(last_position, torch.randn(3, 5, 8))])
     assert isinstance(code, MachineCode)
     assert code.conditions == ()
@@ -232,11 +232,11 @@ def test_an_artifact_serves_other_lengths_without_a_compiler(tmp_path: Path) -> 
     saved = run_python(tmp_path / "run.py", "save", tmp_path / "artifact")
     assert saved.returncode == 0, saved.stderr
     without = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
-    told = run_python(tmp_path / "run.py", "load", tmp_path / "artifact", env=without)
-    assert told.returncode == 0, told.stderr
+    message = run_python(tmp_path / "run.py", "load", tmp_path / "artifact", env=without)
+    assert message.returncode == 0, message.stderr
 
 
-def test_a_float_and_a_size_that_is_computed_have_names_of_their_own() -> None:
+def test_float_and_computed_size_have_separate_names() -> None:
     def program(x: torch.Tensor, number: float) -> Any:
         return x + number, x.transpose(0, 1).reshape(-1) * 2
 

@@ -1,4 +1,4 @@
-"""Sizes and numbers that are named are symbolic from the first call on, in the ranges that they were given."""
+"""Named sizes and numbers are symbolic from the first call on, within the given ranges."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def assert_serves(compiled: Any, function: Callable[..., Any], calls: list[tuple
         assert torch.equal(compiled(*call), function(*call))
 
 
-def test_what_is_named_is_symbolic_from_the_first_call_and_nothing_else() -> None:
+def test_only_named_values_are_symbolic_from_the_first_call() -> None:
     compiled = thunder.jit(scaled, symbolic=["x.size(1)", "step", "scale"])
     assert_serves(compiled, scaled, [(torch.randn(2, n), n, n / 3) for n in (3, 1, 64)])
     assert thunder.cache_misses(compiled) == 1
@@ -46,7 +46,7 @@ def test_what_is_named_is_symbolic_from_the_first_call_and_nothing_else() -> Non
     assert "f32[2, s" in str(trace), trace
 
 
-def test_a_range_decides_what_it_implies_without_a_guard() -> None:
+def test_branch_that_a_range_implies_adds_no_guard() -> None:
     def bounded(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if 2 <= x.shape[0] <= 100 and x.shape[0] * 2 < 201 else x
 
@@ -57,7 +57,7 @@ def test_a_range_decides_what_it_implies_without_a_guard() -> None:
     assert str(constraint) == "args[0].size(0): had 2 <= s0 <= 100, the given range"
 
 
-def test_a_range_of_a_number_is_decided_by_as_well() -> None:
+def test_range_of_a_number_decides_a_branch() -> None:
     def chosen(x: torch.Tensor, n: int) -> torch.Tensor:
         return x + n if n > 0 else x
 
@@ -68,7 +68,7 @@ def test_a_range_of_a_number_is_decided_by_as_well() -> None:
         assert_serves(compiled, chosen, [(torch.ones(3), 0)])
 
 
-def test_a_call_out_of_the_range_is_told_and_traced_as_if_nothing_was_named() -> None:
+def test_call_outside_the_range_warns_and_is_traced_without_the_range() -> None:
     compiled = thunder.jit(halves, symbolic={"x.size(0)": (101, 200)})
     assert_serves(compiled, halves, [(torch.ones(150),), (torch.ones(101),)])
     with pytest.warns(RecompileWarning, match=r"halves was called with x\.size\(0\) 50, outside of 101 to 200"):
@@ -78,19 +78,19 @@ def test_a_call_out_of_the_range_is_told_and_traced_as_if_nothing_was_named() ->
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_a_range_is_refused_beyond_its_ends_where_one_program_is_to_serve_all() -> None:
+def test_call_outside_the_range_is_refused_with_the_same_input_cache() -> None:
     compiled = thunder.jit(halves, symbolic={"x.size(0)": (101, 200)}, cache="same input")
     assert_serves(compiled, halves, [(torch.ones(150),), (torch.ones(101),)])
     with pytest.raises(WrongInputs, match="the given range, is 201"):
         compiled(torch.ones(201))
 
 
-def test_a_program_that_does_not_serve_the_range_is_told_with_the_line_that_decided() -> None:
+def test_program_that_does_not_serve_the_range_warns_with_the_line() -> None:
     compiled = thunder.jit(halves, symbolic={"x.size(0)": (1, 200)})
     line = halves.__code__.co_firstlineno + 1
-    with pytest.warns(SpecializationWarning) as told:
+    with pytest.warns(SpecializationWarning) as caught:
         assert_serves(compiled, halves, [(torch.ones(150),), (torch.ones(200),)])
-    (message,) = (str(one.message) for one in told)
+    (message,) = (str(warning.message) for warning in caught)
     assert "101 <= x.size(0) <= 200, needed at" in message
     assert f"test_named.py:{line}, in halves" in message
     assert "{'x.size(0)': (101, 200)}" in message
@@ -99,7 +99,7 @@ def test_a_program_that_does_not_serve_the_range_is_told_with_the_line_that_deci
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_a_named_size_that_becomes_a_constant_is_told() -> None:
+def test_named_size_that_becomes_a_constant_warns() -> None:
     def told(x: torch.Tensor) -> tuple[torch.Tensor, str]:
         return x + 1, f"{x.shape[0]}".upper()
 
@@ -108,7 +108,7 @@ def test_a_named_size_that_becomes_a_constant_is_told() -> None:
         compiled(torch.ones(4))
 
 
-def test_a_condition_that_leaves_values_out_is_told() -> None:
+def test_condition_that_excludes_values_warns() -> None:
     def even(x: torch.Tensor) -> torch.Tensor:
         return x.view(2, -1) if x.shape[0] % 2 == 0 else x
 
@@ -117,7 +117,7 @@ def test_a_condition_that_leaves_values_out_is_told() -> None:
         compiled(torch.ones(8))
 
 
-def test_what_cannot_be_traced_with_symbols_is_told() -> None:
+def test_program_that_cannot_be_traced_with_symbols_warns() -> None:
     def asked(x: torch.Tensor) -> tuple[torch.Tensor, Any]:
         return x, torch._C._VariableFunctions.is_floating_point(x) and __import__("json").dumps([x.shape[0]])
 
@@ -165,7 +165,7 @@ def test_items_are_named() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_arguments_are_named_that_stars_take_and_by_keyword_and_by_position() -> None:
+def test_star_keyword_and_positional_arguments_are_named() -> None:
     compiled = thunder.jit(stars, symbolic=["x.size(0)", "rest[1]", "y.size(0)"])
     for n in (3, 5):
         assert torch.equal(compiled(torch.ones(n), 7, n, y=torch.ones(n)), torch.ones(n) * n + 1)
@@ -217,17 +217,17 @@ def any_of(x: Any, step: Any, scale: Any, text: Any, flag: Any, table: Any) -> A
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_names_and_ranges_that_cannot_be_are_refused_when_they_are_given(name: str) -> None:
-    given, told = BAD[name]
-    with pytest.raises(BadSymbolicArgument, match=told):
+def test_invalid_names_and_ranges_are_refused_by_jit(name: str) -> None:
+    given, message = BAD[name]
+    with pytest.raises(BadSymbolicArgument, match=message):
         thunder.jit(halves, symbolic=given)
 
 
 @pytest.mark.parametrize("name", BAD_CALLS)
-def test_names_that_lead_nowhere_are_refused_by_the_call(name: str) -> None:
-    given, told = BAD_CALLS[name]
+def test_names_without_a_value_are_refused_by_the_call(name: str) -> None:
+    given, message = BAD_CALLS[name]
     compiled = thunder.jit(any_of, symbolic=given)
-    with pytest.raises(BadSymbolicArgument, match=told):
+    with pytest.raises(BadSymbolicArgument, match=message):
         compiled(torch.ones(3), 1, 2.0, "a", True, {"a": 1})
 
 
@@ -236,14 +236,14 @@ def test_a_misspelled_keyword_is_refused_by_the_call() -> None:
         thunder.jit(stars, symbolic=["yy.size(0)"])(torch.ones(2), 1, 2, y=torch.ones(2))
 
 
-def test_names_are_kept_by_copies_pickles_and_artifacts(tmp_path: Any) -> None:
+def test_copies_pickles_and_artifacts_keep_the_names(tmp_path: Any) -> None:
     compiled = thunder.jit(Doubled(), symbolic={"x.size(0)": (2, 64)})
     loaded = None
-    for one in (compiled, copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+    for run in (compiled, copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
         for n in (2, 64, 7):
-            assert torch.equal(one(torch.ones(n)), torch.full((n,), 2.0))
-        assert thunder.cache_misses(one) == 1
-        assert specializations_of(one).options.symbolic == (SymbolicArgument("x.size(0)", 2, 64),)
+            assert torch.equal(run(torch.ones(n)), torch.full((n,), 2.0))
+        assert thunder.cache_misses(run) == 1
+        assert specializations_of(run).options.symbolic == (SymbolicArgument("x.size(0)", 2, 64),)
     folder = thunder.save(compiled, tmp_path / "a")
     loaded = thunder.load(folder, Doubled(), strict=True)
     for n in (2, 64, 9):
@@ -255,14 +255,14 @@ def test_names_are_kept_by_copies_pickles_and_artifacts(tmp_path: Any) -> None:
 
 
 class TakesNone(OperatorExecutor):
-    """An executor that takes no symbolic sizes, and claims nothing."""
+    """An executor without symbolic sizes that claims nothing."""
 
     symbolic_sizes: ClassVar[bool] = False
 
 
 @dataclass
 class Layer:
-    """A layer of a cache, as models keep them for the tokens that come next."""
+    """A layer of a cache, as models keep it for the next tokens."""
 
     keys: torch.Tensor | None = None
     scale: float = 1.0
@@ -280,19 +280,19 @@ def with_cache(x: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
     return x * 2
 
 
-def test_sizes_and_numbers_of_objects_are_named_by_attributes_and_of_each_item_by_a_star() -> None:
+def test_attributes_and_stars_name_sizes_and_numbers_of_objects() -> None:
     compiled = thunder.jit(with_cache, symbolic=["cache.layers[*].keys.size(0)", "cache.layers[*].scale"])
     for lengths, programs in (((4, 4), 1), ((9, 9), 1), ((7, 1), 2), ((300, 2), 2), ((5, 5), 2)):
         ours, theirs = (Cache([Layer(torch.ones(n), 1.0 / n) for n in lengths]) for _ in range(2))
         x = torch.randn(3)
         assert torch.equal(compiled(x, ours), with_cache(x, theirs))
-        assert all(torch.equal(*(one.layers[n].keys for one in (ours, theirs))) for n in range(2))
-        assert thunder.cache_misses(compiled) == programs  # what was equal is one symbol
+        assert all(torch.equal(*(result.layers[n].keys for result in (ours, theirs))) for n in range(2))
+        assert thunder.cache_misses(compiled) == programs  # equal values share one symbol
     compiled(x, Cache([Layer(), Layer()]))
-    assert thunder.cache_misses(compiled) == 3  # a layer that is empty has nothing of the name
+    assert thunder.cache_misses(compiled) == 3  # an empty layer has no value of that name
 
 
-def test_a_name_with_a_companion_counts_where_that_is_given() -> None:
+def test_name_with_a_companion_applies_if_the_companion_is_passed() -> None:
     compiled = thunder.jit(with_cache, symbolic=["x.size(0) with cache"])
     for n in (4, 5, 6):
         compiled(torch.ones(n), Cache([]))
@@ -302,7 +302,7 @@ def test_a_name_with_a_companion_counts_where_that_is_given() -> None:
     assert "s0" not in str(thunder.last_traces(compiled)[0])
 
 
-def test_a_name_with_a_companion_is_a_hint_and_promises_nothing() -> None:
+def test_name_with_a_companion_is_a_hint_without_warnings() -> None:
     def halved(x: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
         return x[: x.shape[0] // 2] if x.shape[0] % 2 == 0 else x * int(f"{x.shape[0]}")
 
@@ -312,31 +312,33 @@ def test_a_name_with_a_companion_is_a_hint_and_promises_nothing() -> None:
     assert thunder.cache_misses(compiled) == 3
 
 
-def test_a_name_with_a_companion_counts_where_all_executors_take_symbolic_sizes() -> None:
+def test_name_with_a_companion_needs_symbolic_sizes_in_all_executors() -> None:
     compiled = thunder.jit(with_cache, executors=[TakesNone("takes_none"), "torch"], symbolic=["x.size(0) with cache"])
     compiled(torch.ones(4), Cache([]))
     assert "s0" not in str(thunder.last_traces(compiled)[0])
 
 
-def test_a_size_of_zero_and_an_argument_that_is_none_are_no_error() -> None:
+def test_named_size_of_zero_and_named_argument_none_are_accepted() -> None:
     compiled = thunder.jit(Doubled(), symbolic=["x.size(0)", "y.size(0)"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert compiled(torch.ones(0), None).shape == (0,)
 
 
-def test_ranges_are_told_in_words() -> None:
-    told = [one.range_text for one in symbolic_arguments({"a": None, "b": (1, None), "c": (None, 2), "d": (1, 2)})]
-    assert told == ["any", "1 and more", "at most 2", "1 to 2"]
+def test_ranges_are_described_in_words() -> None:
+    texts = [
+        argument.range_text for argument in symbolic_arguments({"a": None, "b": (1, None), "c": (None, 2), "d": (1, 2)})
+    ]
+    assert texts == ["any", "1 and more", "at most 2", "1 to 2"]
 
 
-def test_a_condition_that_holds_throughout_the_range_is_none() -> None:
+def test_condition_that_holds_throughout_the_range_adds_no_constraint() -> None:
     def clamped(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if min(256, x.shape[0]) == x.shape[0] and x.shape[0] % 97 != 0 else x
 
     compiled = thunder.jit(clamped, symbolic={"x.size(0)": (2, 96)})
     assert_serves(compiled, clamped, [(torch.ones(n),) for n in (5, 2, 96)])
-    assert [one.needed for one in last_program(compiled).constraints] == ["the given range"]
+    assert [constraint.needed for constraint in last_program(compiled).constraints] == ["the given range"]
     wider = thunder.jit(clamped, symbolic={"x.size(0)": (2, 97)})
     with pytest.warns(SpecializationWarning, match=r"% 97"):
         wider(torch.ones(5))

@@ -1,4 +1,4 @@
-"""Numbers of any way in are inputs of the program, and what is decided by them are constraints of its prologue."""
+"""Numbers from every source are inputs of the program, and decisions on them are constraints of its prologue."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SCALE = 1.5
 
 
 def needs(compiled: Any) -> list[str]:
-    """The constraints of the program that ran last, in words and without the places that needed them."""
+    """Return the constraints of the last program as text, without the lines that needed them."""
     return [str(constraint).partition(", needed")[0] for constraint in last_program(compiled).constraints]
 
 
-def test_a_flag_makes_a_program_for_each_side_of_its_branch() -> None:
+def test_flag_has_one_program_for_each_side_of_its_branch() -> None:
     def chosen(x: torch.Tensor, flag: int) -> torch.Tensor:
         return x + (torch.ones(1) if flag > 5 else torch.zeros(1))
 
@@ -34,7 +34,7 @@ def test_a_flag_makes_a_program_for_each_side_of_its_branch() -> None:
     assert needs(compiled) == ["args[1]: had s0 <= 5", "args[0].size(0): had 1 <= s1"]
 
 
-def test_sizes_of_parts_flow_on() -> None:
+def test_sizes_of_slices_are_symbolic() -> None:
     def parted(a: torch.Tensor, one: int, other: int, more: int) -> tuple[torch.Tensor, int]:
         x = torch.split(a, (one, other, a.size(2) - one - other), dim=2)
         return x[0] * (x[2].size(2) + more), x[2].size(2) + more
@@ -89,13 +89,13 @@ def test_constraints_are_merged_and_say_who_needed_them() -> None:
 
     compiled = thunder.jit(bounded, cache="symbolic values")
     compiled(torch.ones(10))
-    told = [str(constraint) for constraint in last_program(compiled).constraints]
-    assert [text.partition(", needed")[0] for text in told][:3] == [
+    texts = [str(constraint) for constraint in last_program(compiled).constraints]
+    assert [text.partition(", needed")[0] for text in texts][:3] == [
         "args[0].size(0): had 2 <= s0 <= 100",
         "args[0].size(0): had s0 != 50",
         "args[0].size(0): had (s0 % 2) == 0",
     ]
-    assert all("test_numbers.py" in text for text in told)
+    assert all("test_numbers.py" in text for text in texts)
     for size in (12, 50, 101, 1, 3, 7, 99, 100):
         x = torch.randn(size)
         assert torch.equal(compiled(x), bounded(x))
@@ -105,7 +105,7 @@ def test_constraints_are_merged_and_say_who_needed_them() -> None:
     )
 
 
-def test_what_divides_by_zero_raises_as_in_eager() -> None:
+def test_division_by_a_number_of_zero_raises_as_in_eager() -> None:
     compiled = thunder.jit(lambda x, n: x + 10 // n, cache="symbolic values")
     assert torch.equal(compiled(torch.ones(2), 3), torch.ones(2) + 3)
     with pytest.raises(ZeroDivisionError):
@@ -113,7 +113,7 @@ def test_what_divides_by_zero_raises_as_in_eager() -> None:
     assert torch.equal(compiled(torch.ones(2), 5), torch.ones(2) + 2)
 
 
-def test_the_prologue_is_python_that_a_person_reads() -> None:
+def test_prologue_is_readable_python() -> None:
     compiled = thunder.jit(lambda x, n: x.view(-1, n) if x.shape[0] > 4 else x, cache="symbolic values")
     compiled(torch.ones(6), 3)
     prologue = str(thunder.last_prologue_traces(compiled)[-1])
@@ -124,7 +124,7 @@ def test_the_prologue_is_python_that_a_person_reads() -> None:
     assert "x.view(-1, s0)" in str(thunder.last_traces(compiled)[-1])
 
 
-def test_a_quotient_that_tells_nothing_of_its_divisor_raises_as_in_eager() -> None:
+def test_quotient_that_simplifies_to_a_constant_raises_as_in_eager() -> None:
     compiled = thunder.jit(lambda x, n: x + n // n + divmod(n, n)[1], cache="symbolic values")
     for number in (3, 4):
         assert torch.equal(compiled(torch.ones(2), number), torch.ones(2) + 1)
@@ -159,7 +159,7 @@ CALLING: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
 @pytest.mark.parametrize("name", CALLING)
-def test_what_an_object_reads_that_is_called_with_a_number_is_guarded(
+def test_reads_of_an_object_that_is_called_with_a_number_are_guarded(
     name: str, cache: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     function = CALLING[name]
@@ -184,8 +184,8 @@ def test_a_module_that_is_called_with_a_size_serves_all() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_what_a_size_of_one_makes_of_a_float_is_decided_by_that_size() -> None:
-    """Tracing decides by another size than one; a comparison of what is no integer is then another one, too."""
+def test_comparison_of_a_size_of_one_with_a_float_is_decided_by_that_size() -> None:
+    """The trace decides with a size other than one; a comparison with a fraction then has another outcome."""
 
     def compared(x: torch.Tensor, limit: float) -> torch.Tensor:
         return x + 1 if x.shape[0] < limit else x
@@ -207,7 +207,7 @@ def test_a_size_that_is_rounded_is_computed_by_the_prologue() -> None:
 
 
 @pytest.mark.parametrize("cache", ["symbolic values", "constant values"])
-def test_quotients_of_quotients_by_negative_numbers(cache: str) -> None:
+def test_quotients_of_quotients_by_negative_numbers_match_eager(cache: str) -> None:
     def program(x: Tensor, n: int, m: int) -> tuple[Tensor, Any]:
         return x * 1, (n // -2 // -2, n // 3 // -2, n // -3 // 2, n // 2 // m, -n // m // -2, n % -3, divmod(n, -4))
 

@@ -1,4 +1,4 @@
-"""Attention with one query: a model that decides by that has a program of its own for it, a batch of one has not."""
+"""A model that branches on a single query has a separate program for one query, but not for a batch of one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHAPES = ((2, 12), (2, 1), (1, 1), (3, 1), (1, 5), (4, 2))  # batches and length
 
 
 class Attention(torch.nn.Module):
-    """Attention with a bias, which decides by the number of queries as transformers' models do."""
+    """Attention with a bias that branches on the number of queries, as transformers' models do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Attention(torch.nn.Module):
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_batch_of_one_needs_no_program_beside_those_of_one_query_and_of_several(training: bool) -> None:
+def test_batch_of_one_shares_the_programs_of_one_and_several_queries(training: bool) -> None:
     torch.manual_seed(0)
     module = Attention()
     compiled = thunder.jit(module, cache="symbolic values", executors=["torch"])
@@ -43,7 +43,7 @@ def test_a_batch_of_one_needs_no_program_beside_those_of_one_query_and_of_severa
         torch.testing.assert_close(found, expected)
         if training:
             gradients = [
-                torch.autograd.grad(one.square().sum(), [x, *module.parameters()]) for one in (found, expected)
+                torch.autograd.grad(result.square().sum(), [x, *module.parameters()]) for result in (found, expected)
             ]
             torch.testing.assert_close(*gradients)
         assert not thunder.last_program(compiled).constant_because
@@ -51,7 +51,7 @@ def test_a_batch_of_one_needs_no_program_beside_those_of_one_query_and_of_severa
     assert thunder.cache_misses(compiled) == 2, thunder.recompile_reasons(compiled)
 
 
-def test_whether_a_tensor_is_contiguous_is_answered_for_the_sizes_of_the_call() -> None:
+def test_is_contiguous_is_decided_by_the_sizes_of_the_call() -> None:
     def signed(x: torch.Tensor) -> torch.Tensor:
         turned = x.t() * 1
         return turned if turned.is_contiguous() else -turned

@@ -1,4 +1,4 @@
-"""Patterns in programs with symbolic sizes: they are replaced as for constant ones, under constraints that say why."""
+"""Patterns in programs with symbolic sizes are replaced as with constant sizes, under constraints with reasons."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def executor_of(pattern: Function | Pattern, by: Function | None = None, **optio
 
 
 def claimed(compiled: Any) -> Counter[str]:
-    """The lines of the latest call's program that the executor runs."""
+    """Count the lines of the latest program that the executor runs."""
     steps = [bsym for trace in thunder.last_traces(compiled) for bsym in trace.bound_symbols if "mine" in trace.made_by]
     lines = {id(bsym): bsym for bsym in steps if bsym.executor == "mine"}
     return Counter(bsym.symbol.short_name for bsym in lines.values())
 
 
 def needed(compiled: Any) -> list[str]:
-    return [str(one) for one in thunder.last_program(compiled).constraints if "mine" in str(one)]
+    return [str(constraint) for constraint in thunder.last_program(compiled).constraints if "mine" in str(constraint)]
 
 
 def assert_eager(compiled: Any, program: Function, *calls: tuple[Any, ...]) -> None:
@@ -55,10 +55,10 @@ def lengths(*found: int) -> list[tuple[Tensor, Tensor]]:
     return [(torch.randn(length, 3, 8), torch.randn(8)) for length in found]
 
 
-# ---- the same as for constant sizes -------------------------------------------------------------------------------
+# ---- the same as with constant sizes ------------------------------------------------------------------------------
 
 
-def test_one_program_with_the_replacement_serves_all_lengths() -> None:
+def test_program_with_the_replacement_serves_all_lengths() -> None:
     compiled = thunder.jit(lambda x, w: norm(x + 1, w, 1e-6), executors=[executor_of(norm)], cache="symbolic values")
     assert_eager(compiled, lambda x, w: norm(x + 1, w, 1e-6), *lengths(2, 7, 1, 300))
     assert claimed(compiled) == {"norm": 1}
@@ -83,7 +83,7 @@ SPELLED_WITH_SIZES = {
 
 
 @pytest.mark.parametrize("name", SPELLED_WITH_SIZES)
-def test_sizes_are_spelled_in_any_way(name: str) -> None:
+def test_pattern_matches_any_spelling_of_a_size(name: str) -> None:
     pattern, program = SPELLED_WITH_SIZES[name]
     compiled = thunder.jit(program, executors=[executor_of(pattern)], symbolic=["x.size(0)"])
     assert_eager(compiled, program, *((torch.randn(length, 3, 8),) for length in (4, 6, 31)))
@@ -91,12 +91,12 @@ def test_sizes_are_spelled_in_any_way(name: str) -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-# Of these the program itself has but one of the sizes, or the sizes of the result depend on which it is.
+# These programs only have some of the pattern's sizes, or their result shape depends on the size that is used.
 FOR_ONE_SIZE = {"sizes", "sizes in a tuple", "reshape", "unpacked shapes", "several dimensions"}
 
 
 @pytest.mark.parametrize("name", sorted(SPELLINGS.keys() - FOR_ONE_SIZE))
-def test_what_is_found_for_constant_sizes_is_found_for_symbolic_ones(name: str) -> None:
+def test_spelling_that_matches_constant_sizes_matches_symbolic_sizes(name: str) -> None:
     pattern, program = SPELLINGS[name]
     count = pattern.__code__.co_argcount
     names = [f"{name}.size(0)" for name in program.__code__.co_varnames]
@@ -133,21 +133,21 @@ def gradients(called: Any, model: torch.nn.Module, inputs: dict[str, Tensor]) ->
     return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
 
 
-# ---- what a match decides -----------------------------------------------------------------------------------------
+# ---- decisions of a match -----------------------------------------------------------------------------------------
 
 
 def in_one_of_two_ways(x: Tensor) -> Tensor:
     return x.exp() + 1 if x.shape[0] <= 10 else x.exp() + 2
 
 
-def test_what_the_pattern_decides_is_a_constraint_with_its_reason() -> None:
+def test_decision_of_the_pattern_is_a_constraint_with_its_reason() -> None:
     program = lambda x: x.exp() + 1  # noqa: E731
     compiled = thunder.jit(program, executors=[executor_of(in_one_of_two_ways)], cache="symbolic values")
     assert_eager(compiled, program, (torch.randn(8),), (torch.randn(6),))
     assert claimed(compiled) == {"in_one_of_two_ways": 1}
     assert thunder.cache_misses(compiled) == 1
-    (told,) = needed(compiled)
-    assert "had s0 <= 10, needed by mine for in_one_of_two_ways at " in told.replace("1 <= s0", "s0")
+    (message,) = needed(compiled)
+    assert "had s0 <= 10, needed by mine for in_one_of_two_ways at " in message.replace("1 <= s0", "s0")
     assert_eager(compiled, program, (torch.randn(11),))
     assert not claimed(compiled)
     assert thunder.cache_misses(compiled) == 2
@@ -159,34 +159,34 @@ def evenly(x: Tensor) -> Tensor:
     return x.exp() + 1
 
 
-def test_what_the_replacement_decides_is_a_constraint_with_its_reason() -> None:
+def test_decision_of_the_replacement_is_a_constraint_with_its_reason() -> None:
     program = lambda x: x.exp() + 1  # noqa: E731
     compiled = thunder.jit(program, executors=[executor_of(program, evenly)], cache="symbolic values")
     assert_eager(compiled, program, (torch.randn(8),), (torch.randn(16),))
     assert thunder.cache_misses(compiled) == 1
     assert claimed(compiled) == {"evenly": 1}
-    (told,) = needed(compiled)
-    assert "args[0].size(0): had (s0 % 4) == 0, needed by mine for evenly at " in told
-    assert "test_patterns.py" in told
+    (message,) = needed(compiled)
+    assert "args[0].size(0): had (s0 % 4) == 0, needed by mine for evenly at " in message
+    assert "test_patterns.py" in message
     assert_eager(compiled, program, (torch.randn(9),))
     assert claimed(compiled) == {}
     assert thunder.cache_misses(compiled) == 2
     assert "needed by mine for evenly" in thunder.recompile_reasons(compiled)[-1]
 
 
-def test_what_supports_decides_is_a_constraint_with_its_reason() -> None:
+def test_decision_of_supports_is_a_constraint_with_its_reason() -> None:
     program = lambda x: x.exp() + 1  # noqa: E731
     long = executor_of(program, supports=lambda bsym: bsym.inputs[0].shape[0] >= 10)
     compiled = thunder.jit(program, executors=[long], cache="symbolic values")
     assert_eager(compiled, program, (torch.randn(12),), (torch.randn(20),), (torch.randn(10),))
     assert claimed(compiled).total() == 1
-    assert any("10 <= s0" in told for told in needed(compiled))
+    assert any("10 <= s0" in message for message in needed(compiled))
     assert_eager(compiled, program, (torch.randn(4),), (torch.randn(9),))
     assert not claimed(compiled)
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_a_match_that_is_not_taken_decides_nothing() -> None:
+def test_match_that_is_not_used_adds_no_constraint() -> None:
     def fours(x: Tensor) -> Tensor:
         return (x * 2).exp() + 1 if x.shape[0] % 4 == 0 else (x * 3).exp() + 1
 
@@ -197,8 +197,8 @@ def test_a_match_that_is_not_taken_decides_nothing() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_replacement_that_may_return_its_input_is_asked_for_each_size() -> None:
-    """`reshape` of one row is a view, which a program that writes to the result would tell from a copy."""
+def test_replacement_that_may_return_its_input_is_checked_for_each_size() -> None:
+    """`reshape` of one row is a view, and a program that writes to the result would differ from a copy."""
 
     def transposed(x: Tensor) -> Tensor:
         return x.transpose(0, 1).reshape(-1) * 1
@@ -214,8 +214,8 @@ def test_a_replacement_that_may_return_its_input_is_asked_for_each_size() -> Non
         assert torch.equal(ours, theirs)
 
 
-def test_outcomes_are_of_their_own_environment_and_go_with_it() -> None:
-    """Two programs whose sizes have the same names have nothing in common, though the pattern is one."""
+def test_outcomes_of_a_match_belong_to_one_environment() -> None:
+    """Two programs whose sizes have equal names share nothing, although they use one pattern."""
     pattern = executor_of(norm).replacements[0].pattern
     executor = OperatorExecutor("mine")
     executor.replaces(pattern)(norm)
@@ -229,7 +229,7 @@ def test_outcomes_are_of_their_own_environment_and_go_with_it() -> None:
     assert set(map(id, pattern._outcomes.symbolic)) == set(map(id, environments))
 
 
-# ---- no kernel is lost in silence ---------------------------------------------------------------------------------
+# ---- no kernel is dropped silently --------------------------------------------------------------------------------
 
 
 def constant_alone(x: Tensor) -> Tensor:
@@ -238,8 +238,8 @@ def constant_alone(x: Tensor) -> Tensor:
     return x.exp() + 1
 
 
-def test_what_takes_constant_sizes_alone_keeps_its_programs() -> None:
-    """By default no program for all sizes is made in place of those that the user's kernel runs."""
+def test_kernel_for_constant_sizes_keeps_its_programs() -> None:
+    """By default no program for all sizes replaces the programs that the user's kernel runs."""
     program = lambda x: x.exp() + 1  # noqa: E731
     compiled = thunder.jit(program, executors=[executor_of(program, constant_alone)])
     for length in (3, 4, 5):
@@ -249,7 +249,7 @@ def test_what_takes_constant_sizes_alone_keeps_its_programs() -> None:
     assert "sizes have to be integers" in thunder.last_program(compiled).constant_because
 
 
-def test_where_symbols_are_asked_for_it_is_told_what_is_lost() -> None:
+def test_kernel_that_symbolic_sizes_exclude_is_reported() -> None:
     program = lambda x: x.exp() + 1  # noqa: E731
     compiled = thunder.jit(program, executors=[executor_of(program, constant_alone)], cache="symbolic values")
     assert_eager(compiled, program, (torch.ones(3),), (torch.ones(5),))
@@ -260,14 +260,14 @@ def test_where_symbols_are_asked_for_it_is_told_what_is_lost() -> None:
     assert "sizes have to be integers" in lost.reason
 
 
-def test_a_pattern_that_does_not_match_for_constant_sizes_is_no_loss() -> None:
+def test_pattern_without_a_match_does_not_prevent_symbolic_sizes() -> None:
     program = lambda x: functional.silu(x * 3) + 1  # noqa: E731
     compiled = thunder.jit(program, executors=[executor_of(lambda x: functional.silu(x * 2) + 1)])
     assert_eager(compiled, program, (torch.ones(3),), (torch.ones(5),), (torch.ones(7),))
     assert thunder.cache_misses(compiled) == 2
 
 
-# ---- floats that are known by their names alone -------------------------------------------------------------------
+# ---- floats that are symbols --------------------------------------------------------------------------------------
 
 
 def scaled_exp(x: Tensor, scale: float) -> Tensor:
@@ -303,7 +303,7 @@ def test_a_float_that_changes_is_a_parameter_in_inference(pattern: Function, opt
 
 
 @torch.no_grad()
-def test_two_floats_are_two_parameters_and_one_is_not_both() -> None:
+def test_two_floats_are_two_parameters() -> None:
     compiled = thunder.jit(
         lambda x, one, other: twice(x, one) + (x.tanh() * one).exp() * other,
         executors=[executor_of(twice, lambda x, scale: twice(x, scale))],
@@ -322,7 +322,7 @@ def decides(x: Tensor, scale: float) -> Tensor:
 
 
 @torch.no_grad()
-def test_what_hangs_on_the_value_of_such_a_float_is_no_match() -> None:
+def test_replacement_that_needs_the_value_of_a_float_does_not_match() -> None:
     compiled = thunder.jit(scaled_exp, executors=[executor_of(decides, scaled_exp)], cache="symbolic values")
     for scale in (0.5, -0.25, 3.0):
         x = torch.randn(3)

@@ -1,4 +1,4 @@
-"""Some of the random programs over sizes and numbers; `make fuzz` tries more."""
+"""A sample of the random programs over sizes and numbers; `make fuzz` runs more."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def test_random_programs_equal_eager_at_all_sizes(seed: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", SymbolicAttemptWarning)
-        told, _ = differences(tried)
-        assert not told, (told, reduced(tried))
+        message, _ = differences(tried)
+        assert not message, (message, reduced(tried))
 
 
-def test_a_program_without_its_constraints_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_without_its_constraints_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SymbolicSizes, "guards", lambda self: iter(()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""By default a size is symbolic from its second value on, and programs for the sizes of one call stay what they are."""
+"""By default a size is symbolic from its second value on, and programs for constant sizes stay valid."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pair(batch: int, length: int) -> tuple[Tensor, Tensor]:
 
 
 def misses(function: Callable[..., Any], compiled: Any, calls: list[tuple[Any, ...]]) -> list[int]:
-    """How many programs there are after each call, all of which give what eager PyTorch gives."""
+    """Return the number of programs after each call, and compare each call with eager PyTorch."""
     counts = []
     for arguments in calls:
         assert_same(function(*arguments), compiled(*arguments))
@@ -55,7 +55,7 @@ def misses(function: Callable[..., Any], compiled: Any, calls: list[tuple[Any, .
         (((2, 8), (2, 0), (2, 9), (2, 16)), [1, 2, 3, 3]),
     ],
 )
-def test_the_second_length_makes_the_program_for_all(shapes: Any, counts: list[int]) -> None:
+def test_second_length_traces_the_program_for_all_lengths(shapes: Any, counts: list[int]) -> None:
     compiled = thunder.jit(weighed)
     assert misses(weighed, compiled, [pair(*shape) for shape in shapes]) == counts
 
@@ -69,7 +69,7 @@ def test_programs_equal_eager_from_the_second_size_on(name: str) -> None:
         assert_same(PROGRAMS[name](x.clone()), compiled(x.clone()))
 
 
-def test_a_program_for_the_sizes_of_a_call_goes_on_to_serve_them() -> None:
+def test_program_for_constant_sizes_continues_to_serve_them() -> None:
     compiled = thunder.jit(weighed)
     ran: list[Program] = []
     for length in (16, 17, 18, 16, 17, 16):
@@ -110,7 +110,7 @@ def test_sizes_of_parameters_are_constant() -> None:
     assert not any("s0" in str(trace) for trace in thunder.last_traces(compiled))
 
 
-def test_what_stays_the_same_is_constant_where_something_else_is_new() -> None:
+def test_unchanged_size_is_constant_if_another_guard_fails() -> None:
     compiled = thunder.jit(weighed)
     x, y = pair(2, 16)
     compiled(x, y)
@@ -122,7 +122,7 @@ def test_what_stays_the_same_is_constant_where_something_else_is_new() -> None:
     assert "s0" not in str(thunder.last_traces(compiled)[-1])
 
 
-def test_what_changed_once_is_symbolic_ever_after() -> None:
+def test_size_that_changed_once_stays_symbolic() -> None:
     compiled = thunder.jit(weighed)
     for length, kind in ((16, torch.float32), (17, torch.float32), (16, torch.float64), (18, torch.float64)):
         one, other = (tensor.to(kind) for tensor in pair(2, length))
@@ -130,7 +130,7 @@ def test_what_changed_once_is_symbolic_ever_after() -> None:
     assert thunder.cache_misses(compiled) == 3
 
 
-def test_what_cannot_be_symbolic_is_traced_for_its_sizes_and_no_more_attempts_are_made() -> None:
+def test_program_that_cannot_be_symbolic_is_attempted_once() -> None:
     def told(x: Tensor) -> tuple[Tensor, str]:
         return x + 1, json.dumps([x.shape[0]])
 
@@ -153,7 +153,7 @@ def test_training_has_one_backward_for_all_lengths() -> None:
     assert not thunder.last_backward_reason(compiled)
 
 
-def test_a_compiled_function_inside_of_another_is_symbolic_with_it() -> None:
+def test_compiled_function_inside_another_becomes_symbolic_too() -> None:
     inner = thunder.jit(lambda x: x.softmax(0) * x.shape[0])
 
     def outer(x: Tensor) -> Any:
@@ -163,8 +163,8 @@ def test_a_compiled_function_inside_of_another_is_symbolic_with_it() -> None:
     assert misses(lambda x: x.softmax(0) * x.shape[0] + 1, compiled, [(torch.randn(n),) for n in (3, 4, 5, 1)])[-1] == 2
 
 
-def test_an_executor_that_takes_constant_sizes_alone_keeps_its_programs() -> None:
-    """A program that the user's executor would take no part in is not made in place of one that it runs."""
+def test_executor_for_constant_sizes_keeps_its_programs() -> None:
+    """No program that the user's executor does not run replaces a program that it runs."""
 
     class Constant(thunder.OperatorExecutor):
         symbolic_sizes = False
@@ -197,14 +197,14 @@ def test_an_artifact_holds_the_program_of_the_first_length_and_that_for_all(tmp_
 
 
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
-def test_the_symbolic_program_is_kept_where_one_program_may_be() -> None:
+def test_symbolic_program_is_kept_if_only_one_program_may_be_kept() -> None:
     compiled = thunder.jit(weighed, max_programs=1)
     assert misses(weighed, compiled, [pair(2, length) for length in (16, 17, 18, 16, 17)])[-1] == 2
 
 
 @dataclass(frozen=True)
 class Loud(Transform):
-    """Logs and raises for traces with symbols, as functions of PyTorch's for metadata do."""
+    """Logs and raises for traces with symbols, as PyTorch's metadata functions do."""
 
     def __call__(self, trace: Trace) -> Trace:
         if any(isinstance(size, torch.SymInt) for proxy in trace.inputs for size in getattr(proxy, "shape", ())):
@@ -215,7 +215,7 @@ class Loud(Transform):
 
 @dataclass(frozen=True)
 class Wrong(Transform):
-    """Has a bug, for traces with symbolic sizes alone."""
+    """Has a bug that only appears in traces with symbolic sizes."""
 
     def __call__(self, trace: Trace) -> Trace:
         if any(isinstance(size, torch.SymInt) for proxy in trace.inputs for size in getattr(proxy, "shape", ())):
@@ -223,7 +223,7 @@ class Wrong(Transform):
         return trace
 
 
-def test_a_bug_in_what_is_done_with_symbols_is_told() -> None:
+def test_bug_in_the_handling_of_symbols_is_reported() -> None:
     compiled = thunder.jit(weighed, transforms=[Wrong()])
     assert misses(weighed, compiled, [pair(2, 3)]) == [1]
     with pytest.warns(SymbolicAttemptWarning, match=r"weighed .* failed with symbolic sizes \(Bug: .*it cannot happen"):
@@ -231,7 +231,7 @@ def test_a_bug_in_what_is_done_with_symbols_is_told() -> None:
     assert "it cannot happen" in last_program(compiled).constant_because
 
 
-def test_errors_of_python_in_our_own_code_are_bugs_and_refusals_are_none() -> None:
+def test_python_errors_in_thunder_are_bugs_and_refusals_are_not() -> None:
     def raised(action: Callable[[], Any]) -> Exception:
         with pytest.raises(Exception) as caught:
             action()
@@ -264,7 +264,7 @@ def test_nothing_is_decided_by_a_size_when_the_prologue_is_made() -> None:
         bool(size > 2)
 
 
-def test_what_pytorch_logs_of_an_attempt_that_fails_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_of_pytorch_about_a_failed_attempt_are_hidden(caplog: pytest.LogCaptureFixture) -> None:
     compiled = thunder.jit(weighed, transforms=[Loud()])
     assert misses(weighed, compiled, [pair(2, length) for length in (3, 4)]) == [1, 2]
     assert last_program(compiled).constant_because == "it cannot be symbolic"
@@ -273,7 +273,7 @@ def test_what_pytorch_logs_of_an_attempt_that_fails_is_not_told(caplog: pytest.L
     assert "another one" in caplog.text
 
 
-# ---- how often is a call traced? ----------------------------------------------------------------------------------
+# ---- number of traces of a call -----------------------------------------------------------------------------------
 
 
 def of_two_lengths(x: Tensor, mask: Tensor) -> Tensor:
@@ -283,7 +283,7 @@ def of_two_lengths(x: Tensor, mask: Tensor) -> Tensor:
 
 @pytest.fixture
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The ways in which calls were traced."""
+    """Record the kinds of traces that calls needed."""
     found: list[Any] = []
     compiled = Compiler._compile
 
@@ -296,7 +296,7 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_a_size_of_one_that_a_constraint_refuses_is_traced_once(attempts: list[Any]) -> None:
-    """It is known then that another size does not stand for it, nor for those that have to be equal to it."""
+    """After that, it is known that no other size represents this size, nor the sizes that have to be equal to it."""
     compiled = thunder.jit(of_two_lengths)
     traced = []
     for batch, length in ((2, 5), (2, 6), (2, 1), (3, 1), (3, 4)):
@@ -307,7 +307,7 @@ def test_a_size_of_one_that_a_constraint_refuses_is_traced_once(attempts: list[A
     assert thunder.cache_misses(compiled) == 5
 
 
-def test_a_size_of_one_takes_those_with_it_that_have_to_be_equal(attempts: list[Any]) -> None:
+def test_size_of_one_includes_the_sizes_that_have_to_be_equal(attempts: list[Any]) -> None:
     compiled = thunder.jit(of_two_lengths, cache="symbolic values")
     for batch, length in ((1, 1), (4, 1), (7, 1)):
         call = torch.randn(batch, length, 3), torch.randn(batch, length, 3)

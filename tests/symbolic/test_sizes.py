@@ -1,4 +1,4 @@
-"""Programs with symbolic sizes give what eager PyTorch gives, at sizes that were traced and at others."""
+"""Programs with symbolic sizes match eager PyTorch, at sizes that were traced and at others."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.symbolic.programs import FEATURES, PROGRAMS
 from thunder_core.compilation.compiler import last_program
 
 SHAPES = ((2, 7), (1, 5), (4, 1), (2, 64))
-# How many programs may come of these four shapes; 2 where nothing is said.
+# Number of programs that these four shapes may need; 2 if not listed.
 SPECIAL = {"formats_sizes": 4, "computes_with_sizes": 4, "joins_and_parts": 4, "branches": 4, "loops_over_a_size": 3}
 MOST = {**SPECIAL, "writes_to_a_part": 4, "takes_the_smaller": 3, "multiplies": 3, "repeats": 3, "returns_sizes": 3}
 NOT_DIFFERENTIATED = {"returns_sizes", "formats_sizes"}
 
 
 def assert_same(expected: Any, found: Any) -> None:
-    """Equal in values and classes, and tensors in layout, but for strides of dimensions of one element."""
+    """Assert equal values, classes and layouts, except for strides of dimensions with one element."""
     for one, other in zip(tree_leaves(expected), tree_leaves(found), strict=True):
         assert type(one) is type(other)
         if not isinstance(one, torch.Tensor):
@@ -68,7 +68,7 @@ def test_gradients_equal_eager_at_all_sizes(name: str) -> None:
 
 
 def test_few_programs_serve_all_lengths_forward_and_backward() -> None:
-    """A few programs serve all lengths and batches, each with a backward of its own."""
+    """A few programs serve all lengths and batches, each with a separate backward."""
 
     def layer(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         hidden = (x @ weight).view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2).contiguous()
@@ -81,7 +81,7 @@ def test_few_programs_serve_all_lengths_forward_and_backward() -> None:
         (found,) = torch.autograd.grad(compiled(x, weight).sum(), weight)
         (expected,) = torch.autograd.grad(layer(x, weight).sum(), weight)
         torch.testing.assert_close(found, expected)
-    assert thunder.cache_misses(compiled) <= 3  # PyTorch's formulas for the backward ask whether sizes are one
+    assert thunder.cache_misses(compiled) <= 3  # PyTorch's formulas for the backward check whether sizes are one
     assert not thunder.last_backward_reason(compiled)
 
 
@@ -98,8 +98,8 @@ def test_an_input_that_is_written_to_is_written_to_at_all_sizes() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_copy_that_is_one_for_some_sizes_alone_is_not_taken_for_one() -> None:
-    """`contiguous` is the tensor itself where one dimension has one element, and writes to it reach that."""
+def test_copy_that_is_a_view_for_some_sizes_is_not_treated_as_a_copy() -> None:
+    """`contiguous` returns the tensor itself if one dimension has one element, and writes reach the tensor."""
 
     def written(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         rows = x.t()
@@ -112,7 +112,7 @@ def test_a_copy_that_is_one_for_some_sizes_alone_is_not_taken_for_one() -> None:
         assert_same(written(x.clone()), compiled(x.clone()))
 
 
-def test_a_copy_of_what_was_written_before_is_one_program_for_all_sizes() -> None:
+def test_copy_of_a_written_tensor_has_one_program_for_all_sizes() -> None:
     def appended(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x[:, 0] = 1
         columns = x[:, None].expand(-1, 2, -1).reshape(-1, x.shape[1])
@@ -127,7 +127,7 @@ def test_a_copy_of_what_was_written_before_is_one_program_for_all_sizes() -> Non
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
 
 
-def test_elements_that_a_tensor_names_are_written_to_at_all_sizes() -> None:
+def test_writes_by_an_index_tensor_match_eager_at_all_sizes() -> None:
     def stored(x: torch.Tensor, y: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         rolled = x.roll(-1, dims=-2)
         rolled[:, :, index] = y
@@ -145,7 +145,7 @@ def test_elements_that_a_tensor_names_are_written_to_at_all_sizes() -> None:
         compiled(*narrow)
 
 
-def test_sizes_of_other_tensors_are_other_symbols() -> None:
+def test_sizes_of_different_tensors_are_different_symbols() -> None:
     def outer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x[:, None] + y if x.shape[0] != y.shape[0] else x + y
 
@@ -156,7 +156,7 @@ def test_sizes_of_other_tensors_are_other_symbols() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_what_cannot_be_symbolic_is_traced_for_its_sizes_and_says_why() -> None:
+def test_program_that_cannot_be_symbolic_is_specialized_with_a_reason() -> None:
     def told(x: torch.Tensor) -> tuple[torch.Tensor, str]:
         return x + 1, json.dumps([x.shape[0]])
 
@@ -168,8 +168,8 @@ def test_what_cannot_be_symbolic_is_traced_for_its_sizes_and_says_why() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_what_is_returned_is_a_view_for_the_sizes_for_which_eager_returns_one() -> None:
-    """The caller may write to it: `contiguous` gives the tensor itself where one dimension has one element."""
+def test_result_is_a_view_for_the_sizes_for_which_eager_returns_a_view() -> None:
+    """The caller may write to the result: `contiguous` returns the tensor itself if one dimension has one element."""
     compiled = thunder.jit(lambda x: x.t().contiguous(), cache="symbolic values")
     for shape in ((3, 4), (1, 4), (5, 1), (2, 2)):
         x = torch.zeros(shape)
@@ -177,19 +177,19 @@ def test_what_is_returned_is_a_view_for_the_sizes_for_which_eager_returns_one() 
         assert bool(x.any()) == (1 in shape)
 
 
-def test_overlap_is_asked_again_where_sizes_differ() -> None:
+def test_overlap_is_checked_again_for_other_sizes() -> None:
     def written(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         b.add_(1)
         return a.sum()
 
     compiled = thunder.jit(written, cache="symbolic values")
-    memory = torch.zeros(16)  # parts of which begin at the same places at each call
+    memory = torch.zeros(16)  # whose slices begin at the same offsets at each call
     for end in (4, 12, 6, 9):
         memory.zero_()
         assert compiled(memory[:end], memory[8:12]) == max(0, end - 8)
 
 
-def test_names_of_symbols_are_no_names_of_parameters() -> None:
+def test_names_of_symbols_differ_from_names_of_parameters() -> None:
     compiled = thunder.jit(lambda s0, n0: (s0 * 2, torch.cat([n0, n0]), n0.shape[0] + 1), cache="symbolic values")
     for length in (2, 3):
         one, other = torch.ones(length), torch.ones(length + 1)
@@ -206,7 +206,7 @@ def test_strides_of_dimensions_of_one_element_do_not_specialize() -> None:
 
 
 @pytest.mark.parametrize("lengths", [(0, 1, 2, 8), (8, 2, 1, 0), (1, 8, 0)])
-def test_sizes_of_zero_and_one_are_served_by_programs_of_their_own_where_strides_are_asked(
+def test_sizes_of_zero_and_one_have_separate_programs_if_strides_are_read(
     lengths: tuple[int, ...],
 ) -> None:
     def looked(x: torch.Tensor) -> tuple[Any, ...]:
@@ -221,7 +221,7 @@ def test_sizes_of_zero_and_one_are_served_by_programs_of_their_own_where_strides
     assert thunder.cache_misses(compiled) == 3
 
 
-def test_sizes_of_slices_are_computed_from_the_places_between_which_they_lie() -> None:
+def test_sizes_of_slices_are_computed_from_their_bounds() -> None:
     def sizes(x: torch.Tensor, start: int, end: int) -> tuple[Any, ...]:
         parts = x[start:end], x[start:], x[:end:2], x.tensor_split([start, end])[1], x[x.shape[0] - end :]
         return *(torch.zeros(part.shape[0]) for part in parts), *parts
@@ -234,7 +234,7 @@ def test_sizes_of_slices_are_computed_from_the_places_between_which_they_lie() -
 
 
 @pytest.mark.parametrize("dims", [(), (0,), (-1,), ((0, -1),)])
-def test_dimensions_that_squeeze_drops_are_decided(dims: tuple[Any, ...]) -> None:
+def test_dimensions_that_squeeze_drops_are_constraints(dims: tuple[Any, ...]) -> None:
     compiled = thunder.jit(lambda x: x.squeeze(*dims).shape, cache="symbolic values")
     for shape in ((2, 3, 4), (1, 3, 1), (1, 1, 1), (2, 1, 1), (1, 1, 2), (5, 1, 7)):
         assert torch.ones(shape).squeeze(*dims).shape == compiled(torch.ones(shape))
@@ -261,7 +261,7 @@ LENGTHS: dict[str, Callable[[torch.Tensor, int], Any]] = {
 
 @pytest.mark.parametrize("name", LENGTHS)
 @pytest.mark.parametrize("lengths", [(2, -1, 4, -3), (-1, 2, 1, -3)])
-def test_lengths_that_are_negative_stand_for_others_or_are_errors(name: str, lengths: tuple[int, ...]) -> None:
+def test_negative_lengths_are_inferred_or_raise(name: str, lengths: tuple[int, ...]) -> None:
     def told(function: Callable[..., Any], n: int) -> Any:
         try:
             return function(torch.ones(1, 4), n)
@@ -281,9 +281,11 @@ def strides_of_what_is_contiguous(x: torch.Tensor) -> tuple[Any, ...]:
     return x.t().contiguous().stride(), (x * 2).stride()
 
 
-@pytest.mark.parametrize("function", [strides_of_a_copy, strides_of_what_is_contiguous], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "function", [strides_of_a_copy, strides_of_what_is_contiguous], ids=lambda function: function.__name__
+)
 @pytest.mark.parametrize("first", [(5, 1), (2, 3), (1, 4), (1, 1)])
-def test_strides_that_a_program_asks_for_are_eagers(function: Callable[..., Any], first: tuple[int, int]) -> None:
+def test_strides_that_a_program_reads_match_eager(function: Callable[..., Any], first: tuple[int, int]) -> None:
     compiled = thunder.jit(function, cache="symbolic values")
     for shape in (first, (5, 1), (1, 5), (3, 4), (1, 1), (6, 2)):
         x = torch.ones(shape)

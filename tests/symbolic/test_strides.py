@@ -1,4 +1,4 @@
-"""Strides that no sizes make, of slices of tensors of several sizes, are symbols where they differ by the call."""
+"""Strides that do not follow from the sizes, such as those of slices, are symbols if they differ between calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 import thunder_core as thunder
 
-LENGTHS = (9, 12, 5, 30, 4, 12)  # of what the last four are taken of
+LENGTHS = (9, 12, 5, 30, 4, 12)  # lengths of the tensors that are sliced
 Program = Callable[[torch.Tensor], torch.Tensor]
 PROGRAMS: dict[str, Program] = {
     "element by element": lambda x: (x + 1).transpose(1, 2),
@@ -23,12 +23,12 @@ PROGRAMS: dict[str, Program] = {
 
 
 def last_four(batch: int, length: int, *, requires_grad: bool = False) -> torch.Tensor:
-    """The last four of so many places of two heads."""
+    """Return the last four of this many rows of two heads."""
     return torch.randn(batch, 2, length, 3, requires_grad=requires_grad)[:, :, -4:]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_one_program_more_serves_slices_of_all_lengths(name: str) -> None:
+def test_slices_of_all_lengths_need_one_more_program(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], symbolic=["x.size(0)"], executors=["torch"])
     for place, length in enumerate(LENGTHS):
         x = last_four(2 + place % 3, length)
@@ -40,24 +40,24 @@ def test_one_program_more_serves_slices_of_all_lengths(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_gradients_of_slices_of_all_lengths_are_eagers(name: str) -> None:
+def test_gradients_of_slices_of_all_lengths_match_eager(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], symbolic=["x.size(0)"], executors=["torch"])
     for place, length in enumerate(LENGTHS[:4]):
         x = last_four(2 + place % 3, length, requires_grad=True)
-        gradients = [torch.autograd.grad(one(x).square().sum(), x)[0] for one in (compiled, PROGRAMS[name])]
+        gradients = [torch.autograd.grad(run(x).square().sum(), x)[0] for run in (compiled, PROGRAMS[name])]
         torch.testing.assert_close(*gradients)
         assert not thunder.last_backward_reason(compiled)
     assert thunder.cache_misses(compiled) <= 3, thunder.recompile_reasons(compiled)
 
 
-def test_a_stride_that_is_asked_for_is_that_of_the_call() -> None:
+def test_stride_that_is_read_is_the_stride_of_the_call() -> None:
     compiled = thunder.jit(lambda x: x * x.stride(1), symbolic=["x.size(0)"], executors=["torch"])
     for place, length in enumerate(LENGTHS):
         x = last_four(2 + place % 3, length)
         assert torch.equal(compiled(x), x * x.stride(1))
 
 
-def test_strides_that_overlap_or_have_another_order_are_refused_by_the_program() -> None:
+def test_overlapping_or_reordered_strides_are_refused_by_the_program() -> None:
     compiled = thunder.jit(lambda x: x * 2, symbolic=["x.size(0)"], executors=["torch"])
     memory = torch.randn(200)
     for strides in ((40, 20, 3, 1), (60, 30, 3, 1), (24, 6, 3, 1), (3, 60, 12, 1), (1, 2, 3, 60), (50, 25, 3, 1)):
@@ -78,7 +78,7 @@ ASKING: dict[str, Program] = {
 
 
 @pytest.mark.parametrize("name", ASKING)
-def test_strides_of_what_is_computed_are_eagers_for_sizes_of_one(name: str) -> None:
+def test_strides_of_results_match_eager_for_sizes_of_one(name: str) -> None:
     def asking(x: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
         return x * 1, ASKING[name](x).stride()
 

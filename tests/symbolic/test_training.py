@@ -1,4 +1,4 @@
-"""Derivatives, autocast, checkpoints, memory budgets and estimates of programs with symbolic sizes, beside eager."""
+"""Derivatives, autocast, checkpoints, memory budgets and estimates with symbolic sizes, compared with eager."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTH = 8
 
 
 class Block(torch.nn.Module):
-    """A block of a linear layer between norms, over tokens."""
+    """A linear layer between norms, over tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Block(torch.nn.Module):
 
 
 class Blocks(torch.nn.Module):
-    """Equal blocks, one after the other."""
+    """Equal blocks in sequence."""
 
     def __init__(self, count: int, apply: Callable[..., Any] | None = None) -> None:
         super().__init__()
@@ -60,13 +60,13 @@ def assert_trained_as_by_eager(
 
 
 @pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
-def test_what_is_saved_within_a_budget_serves_all_sizes(budget: float) -> None:
+def test_tensors_saved_within_a_budget_serve_all_sizes(budget: float) -> None:
     model = Blocks(3)
     compiled = thunder.jit(model, cache="symbolic values", memory_budget=budget)
     assert_trained_as_by_eager(model, compiled)
 
 
-def test_checkpoints_are_computed_once_more_at_all_sizes() -> None:
+def test_checkpoints_are_recomputed_at_all_sizes() -> None:
     model = Blocks(2, lambda block, x: checkpoint(block, x, use_reentrant=False))
     assert_trained_as_by_eager(model, thunder.jit(model, cache="symbolic values"))
 
@@ -99,7 +99,7 @@ def test_memory_of_regions_is_estimated_for_the_sizes_that_were_traced() -> None
 
 
 def test_a_function_is_differentiated_for_all_sizes() -> None:
-    """`thunder.grad` of a program, and the derivative of its derivative."""
+    """Differentiate with `thunder.grad`, once and twice."""
 
     def energy(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return ((x @ weight).tanh() * x.shape[0]).square().mean()
@@ -127,7 +127,7 @@ def test_equal_layers_are_compiled_once_for_all_sizes(tmp_path: Any, monkeypatch
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
     regions = len(list((tmp_path / "cache" / "kernels" / "entries").glob("*")))
-    assert regions <= 5  # of 4 layers with two regions each: the first one, the last one, and what repeats
+    assert regions <= 5  # 4 layers with two regions each: the first region, the last, and the repeated ones
 
 
 def circular(x: torch.Tensor, number: int) -> torch.Tensor:
@@ -141,20 +141,20 @@ def copied_over(x: torch.Tensor, number: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("function", [circular, copied_over], ids=lambda function: function.__name__)
-def test_what_is_written_to_is_differentiated_at_all_sizes(function: Callable[..., torch.Tensor]) -> None:
+def test_written_tensor_is_differentiated_at_all_sizes(function: Callable[..., torch.Tensor]) -> None:
     compiled = thunder.jit(function, cache="symbolic values")
     for length, number in ((6, 5), (4, 2), (7, 8)):
         x = torch.randn(length, requires_grad=True)
-        results = [one(x, number) for one in (function, compiled)]
-        (expected,), (found,) = (torch.autograd.grad(one.square().sum(), x) for one in results)
+        results = [run(x, number) for run in (function, compiled)]
+        (expected,), (found,) = (torch.autograd.grad(result.square().sum(), x) for result in results)
         assert torch.equal(results[0], results[1])
         assert torch.equal(expected, found)
     assert not thunder.last_program(compiled).constant_because
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_interpolation_of_nothing_is_refused_at_all_sizes_as_by_the_kernel() -> None:
-    """PyTorch's decomposition for symbolic sizes, of which gradients come, does not refuse it."""
+def test_interpolation_of_an_empty_tensor_is_refused_as_by_the_kernel() -> None:
+    """PyTorch's decomposition for symbolic sizes, from which gradients are derived, does not refuse an empty tensor."""
 
     def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return y * 2, torch.nn.functional.interpolate(x.reshape(1, 1, x.shape[0], -1), scale_factor=2, mode="bilinear")
@@ -166,8 +166,8 @@ def test_interpolation_of_nothing_is_refused_at_all_sizes_as_by_the_kernel() -> 
             function(nothing, other)
 
 
-def test_a_backward_for_some_results_that_the_prologue_cannot_check_leaves_the_others_as_they_are() -> None:
-    """It is derived at its first use, where nothing more can be constrained; a call's sizes are not assumed either."""
+def test_backward_for_some_results_leaves_other_sizes_valid() -> None:
+    """It is derived at its first use, when nothing more can be constrained, and does not assume the sizes of a call."""
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         first, second = x * 1, x * 1
@@ -186,7 +186,7 @@ def test_a_backward_for_some_results_that_the_prologue_cannot_check_leaves_the_o
     assert str(thunder.last_traces(compiled)[0].inputs[0].shape) == "(s0, s1)"
 
 
-def test_a_block_diagonal_with_a_vector_of_nothing_has_eagers_gradients() -> None:
+def test_gradients_of_block_diag_with_an_empty_vector_match_eager() -> None:
     def program(x: torch.Tensor, n: int) -> torch.Tensor:
         return torch.block_diag(functional.pad(x * 1, (-1, n)), x @ x)
 

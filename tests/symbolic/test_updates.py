@@ -1,4 +1,4 @@
-"""Writes to tensors in compiled regions of symbolic sizes: one region for all sizes, with the results of eager."""
+"""Writes to tensors in compiled regions with symbolic sizes: one region for all sizes, with eager's results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def written_over(x: Tensor, y: Tensor) -> Tensor:
 
 
 def optimizer_step(x: Tensor, y: Tensor) -> None:
-    """Two parameters of one size each: what is done to one is brought into a row."""
+    """Update two parameters; the updates of each parameter are grouped."""
     torch._foreach_mul_([x, y], 0.5)
     torch._foreach_add_([x, y], [x.sin(), y.sin()])
 
@@ -40,7 +40,7 @@ def regions(compiled: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_one_region_writes_to_tensors_of_all_sizes(program: Callable[..., Any]) -> None:
+def test_all_sizes_share_one_region_that_writes(program: Callable[..., Any]) -> None:
     compiled = thunder.jit(program, executors=["inductor"], cache="symbolic values")
     for rows, columns in ((3, 4), (5, 8), (1, 1)):
         ours = torch.randn(rows, columns), torch.randn(rows, columns)
@@ -54,8 +54,8 @@ def test_one_region_writes_to_tensors_of_all_sizes(program: Callable[..., Any]) 
     assert not [bsym for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.executor == "torch"]
 
 
-def test_whether_each_element_has_a_place_of_its_own_is_told_for_all_sizes() -> None:
-    """A row that is read many times, and a sliding window, are not written to by regions; asking decides nothing."""
+def test_overlapping_elements_are_detected_for_all_sizes() -> None:
+    """Regions do not write to expanded rows and sliding windows; the check adds no guard."""
     compiled = thunder.jit(lambda x: (x.T, x[:, :1].expand(-1, 3), x.unfold(1, 3, 1)), cache="symbolic values")
     compiled(torch.randn(6, 8))
     trace = thunder.last_traces(compiled)[0]
@@ -66,7 +66,7 @@ def test_whether_each_element_has_a_place_of_its_own_is_told_for_all_sizes() -> 
     assert len(guards) == before
 
 
-def test_tensors_that_overlap_are_written_to_as_eager_does() -> None:
+def test_writes_to_overlapping_tensors_match_eager() -> None:
     compiled = thunder.jit(in_place, executors=["inductor"], cache="symbolic values")
     for rows, shift in ((4, 4), (4, 2), (6, 0), (5, 5), (6, 1)):
         ours, theirs = (torch.arange(60.0).reshape(20, 3) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What PyTorch's operators that take functions give, in Python: eager PyTorch compiles them, which takes its time."""
+"""Python versions of PyTorch's operators that take functions; eager PyTorch would compile them, which is slow."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def attended(query: Tensor, key: Tensor, value: Tensor, score: Callable[..., Ten
 
 
 def linearized(function: Callable[..., Any], *primals: Tensor) -> Any:
-    """The value and the derivative, whose own gradients reach the primals."""
+    """Return the value and the derivative, whose own gradients reach the primals."""
     return function(*primals), lambda *tangents: jvp(function, primals, tangents)[1]
 
 

@@ -1,4 +1,4 @@
-"""backward() inside a compiled program: gradients, hooks and graphs are what they are in eager."""
+"""backward() inside a compiled program: gradients, hooks and graphs match eager PyTorch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def grads(model: nn.Module) -> list[torch.Tensor | None]:
 
 
 def assert_same(step: Callable[..., Any], *args: Any, model: nn.Module | None = None, calls: int = 3) -> Any:
-    """Call the step some times, compiled and eager, on two copies of a model; the compiled function."""
+    """Call the step several times, compiled and eager, on two copies of a model; return the compiled function."""
     eager = small() if model is None else model
     ours = copy.deepcopy(eager)
     compiled = thunder.jit(step)
@@ -95,7 +95,7 @@ def penalized(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def shared_gradient(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Two leaves get one gradient; each must have its own."""
+    """Two leaves share one gradient expression, but each leaf must get a separate gradient tensor."""
     loss = (model[1].weight + model[1].bias).sum()
     loss.backward()
     model[1].weight.grad.mul_(2)
@@ -139,7 +139,7 @@ def accumulated(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
         shared_gradient, set_by_hand, clipped, checkpointed, accumulated,
     ],
 )  # fmt: skip
-def test_gradients_are_eagers(step: Callable[..., Any]) -> None:
+def test_gradients_match_eager(step: Callable[..., Any]) -> None:
     compiled = assert_same(step, X)
     assert thunder.cache_misses(compiled) <= 2
 
@@ -160,7 +160,7 @@ def test_lines_are_tagged_by_the_forward_line_and_recorded_by_no_autograd() -> N
     assert all(line.source is not None for line in backward)
 
 
-def test_a_loss_that_was_used_up_says_so() -> None:
+def test_second_backward_of_a_freed_graph_raises() -> None:
     loss = thunder.jit(whole)(small(), X)
     assert loss.requires_grad
     assert loss.grad_fn is not None
@@ -168,7 +168,7 @@ def test_a_loss_that_was_used_up_says_so() -> None:
         loss.backward()
 
 
-def test_what_keeps_its_graph_can_be_differentiated_outside() -> None:
+def test_loss_with_a_retained_graph_can_be_differentiated_outside() -> None:
     def step(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
         loss = model(x).square().sum()
         loss.backward(retain_graph=True)
@@ -236,7 +236,7 @@ def test_an_input_that_was_computed_outside_is_refused() -> None:
         (lambda model, x: [(y := model(x).square().sum()).backward(), y.backward()], "second time"),
     ],
 )
-def test_what_autograd_refuses_is_refused_alike(step: Callable[..., Any], message: str) -> None:
+def test_calls_that_autograd_refuses_raise_the_same_error(step: Callable[..., Any], message: str) -> None:
     with pytest.raises(RuntimeError, match=message):
         step(small(), X)
     with pytest.raises(RuntimeError, match=message):
@@ -255,7 +255,7 @@ def test_tracing_leaves_no_gradient_behind() -> None:
 
 
 class Doubled(torch.autograd.Function):
-    """A product whose derivative is the user's own: twice the right one."""
+    """A product with a custom derivative: twice the mathematical derivative."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -268,7 +268,7 @@ class Doubled(torch.autograd.Function):
         return 2 * gradient @ weight.t(), 2 * x.t() @ gradient
 
 
-def test_derivatives_of_the_users_own_are_used() -> None:
+def test_custom_derivatives_of_the_user_are_used() -> None:
     def step(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
         y = Doubled.apply(model[0](x), model[3].weight.t())
         Doubled.apply(y.relu(), model[3].weight).square().sum().backward()
@@ -369,7 +369,7 @@ def one_graph_left(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...
         in_two_stages, one_graph_left,
     ],
 )  # fmt: skip
-def test_states_and_random_numbers_are_eagers(step: Callable[..., Any]) -> None:
+def test_states_and_random_numbers_match_eager(step: Callable[..., Any]) -> None:
     ours, eager, compiled = stateful(), stateful(), thunder.jit(step)
     for seed in range(3):
         torch.manual_seed(seed)
@@ -392,8 +392,8 @@ def test_states_and_random_numbers_are_eagers(step: Callable[..., Any]) -> None:
         accumulated_by_name, accumulated_for_an_iterator,
     ],
 )  # fmt: skip
-def test_leaves_are_taken_and_refused_in_the_forms_that_this_pytorch_takes(step: Callable[..., Any]) -> None:
-    """A dict of them, say, is refused by PyTorch 2.11 and gives a dict in 2.13."""
+def test_forms_of_leaves_are_accepted_as_in_the_installed_pytorch(step: Callable[..., Any]) -> None:
+    """PyTorch 2.11, for example, refuses a dict of leaves; PyTorch 2.13 returns a dict of gradients."""
     ours, eager = small(), small()
     try:
         wanted = step(eager, X)
@@ -410,7 +410,7 @@ def test_leaves_are_taken_and_refused_in_the_forms_that_this_pytorch_takes(step:
 @pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_forward_hook"])
 def test_hooks_of_modules_are_called(kind: str) -> None:
     hooks: dict[str, Callable[..., Any]] = {
-        "register_full_backward_hook": lambda module, inputs, outputs: tuple(one * 2 for one in inputs),
+        "register_full_backward_hook": lambda module, inputs, outputs: tuple(value * 2 for value in inputs),
         "register_forward_hook": lambda module, inputs, output: output * 2,
     }
     ours, eager = small(), small()
@@ -422,7 +422,7 @@ def test_hooks_of_modules_are_called(kind: str) -> None:
         torch.testing.assert_close(grads(ours), grads(eager))
 
 
-def test_a_saved_tensor_that_was_written_to_is_noticed() -> None:
+def test_write_to_a_saved_tensor_is_detected() -> None:
     def step(model: nn.Module, x: torch.Tensor) -> None:
         hidden = model[0](x).relu()
         hidden[0] = 0

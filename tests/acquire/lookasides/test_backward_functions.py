@@ -1,4 +1,4 @@
-"""Functions of the program that autograd calls in a backward pass of the program are interpreted like the rest."""
+"""Functions of the program that autograd calls in a backward pass of the program are interpreted too."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from torch import Tensor, nn
 
 import thunder_core as thunder
 
-told: list[Any] = []
+records: list[Any] = []
 X = torch.tensor([1.0, 2.0, 3.0])
 
 
 def tell(*values: Any) -> None:
-    """Keep the texts of a hook's arguments."""
-    told.append(f"{values}")
+    """Record the arguments of a hook as text."""
+    records.append(f"{values}")
 
 
 class Node(torch.autograd.Function):
-    """Scales by another factor backward where the gradient is large, and tells of it."""
+    """A function that uses another factor in the backward if the gradient is large, and records its calls."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
-        """The tensor, scaled."""
+        """Return the scaled tensor."""
         ctx.factor = factor
         ctx.save_for_backward(x)
         return x * factor
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """The gradient, scaled by what was kept."""
-        told.append((f"{grad}", grad.shape, ctx.factor))
+        """Return the gradient, scaled by the saved factor."""
+        records.append((f"{grad}", grad.shape, ctx.factor))
         (x,) = ctx.saved_tensors
         return (grad * ctx.factor if x.sum() > 3 else grad * x), None
 
 
 class Kept(nn.Module):
-    """A module with a hook of its backward."""
+    """A module with a backward hook."""
 
     def __init__(self) -> None:
         super().__init__()
         self.register_full_backward_hook(lambda _, before, after: tell(before, after))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The tensor, tripled."""
+        """Return the tensor times three."""
         return x * 3
 
 
@@ -55,19 +55,19 @@ kept = Kept()
 
 
 def of_node(x: Tensor) -> Tensor:
-    """The gradient through a node of the program's own."""
+    """Return the gradient through an autograd node that the program defines."""
     (grad,) = torch.autograd.grad(Node.apply(x, 3.0).sum(), x)
     return grad
 
 
 def of_node_twice(x: Tensor) -> Tensor:
-    """The gradient of a gradient through it."""
+    """Return the gradient of a gradient through that node."""
     (grad,) = torch.autograd.grad((Node.apply(x, 3.0) ** 2).sum(), x, create_graph=True)
     return torch.autograd.grad(grad.sum(), x)[0]
 
 
 def hook_of_tensor(x: Tensor) -> Tensor:
-    """A hook of a tensor that the program makes."""
+    """Register a hook on a tensor that the program makes."""
     y = x * 2
     y.register_hook(tell)
     y.sum().backward()
@@ -75,7 +75,7 @@ def hook_of_tensor(x: Tensor) -> Tensor:
 
 
 def hook_of_node(x: Tensor) -> Tensor:
-    """Hooks of a node of autograd's."""
+    """Register hooks on an autograd node."""
     y = x * 2
     y.grad_fn.register_hook(tell)
     y.grad_fn.register_prehook(tell)
@@ -84,13 +84,13 @@ def hook_of_node(x: Tensor) -> Tensor:
 
 
 def hook_of_module(x: Tensor) -> Tensor:
-    """A hook of a module, around which PyTorch puts functions of its own."""
+    """Register a hook on a module; PyTorch wraps the hook in functions of its own."""
     kept(x * 2).sum().backward()
     return x.grad * 1
 
 
 def hook_of_several(x: Tensor) -> Tensor:
-    """A hook of several tensors."""
+    """Register a hook on several tensors."""
     y = x * 2
     z = y * 1
     torch.autograd.graph.register_multi_grad_hook([y, z], tell)
@@ -99,7 +99,7 @@ def hook_of_several(x: Tensor) -> Tensor:
 
 
 def hook_of_own_leaf(x: Tensor) -> Tensor:
-    """A hook behind the accumulation for a leaf that the program makes."""
+    """Register a hook that runs after the gradient of a leaf of the program is accumulated."""
     weight = torch.ones(2, requires_grad=True)
     weight.register_post_accumulate_grad_hook(lambda leaf: tell(leaf.grad))
     (weight * x).sum().backward()
@@ -110,12 +110,12 @@ FUNCTIONS = (of_node, of_node_twice, hook_of_tensor, hook_of_node, hook_of_modul
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_each_call_does_what_eager_does(function: Callable[[Tensor], Tensor]) -> None:
+def test_results_and_effects_of_each_call_match_eager(function: Callable[[Tensor], Tensor]) -> None:
     outcomes = []
     for called in (function, thunder.jit(function)):
-        told.clear()
+        records.clear()
         results = [called(torch.full((2,), value, requires_grad=True)) for value in (1.0, 2.0, 1.0, 2.0)]
-        outcomes.append((results, list(told)))
+        outcomes.append((results, list(records)))
     (expected, texts), (found, ours) = outcomes
     torch.testing.assert_close(found, expected)
     assert ours == texts
@@ -135,8 +135,8 @@ def with_partial(x: Tensor, factor: float) -> Tensor:
 
 
 @pytest.mark.parametrize("program", [with_argument, with_partial])
-def test_what_a_lasting_hook_closes_over_is_that_of_the_call(program: Callable[..., Tensor]) -> None:
-    """One hook is called by the passes behind all calls of a program."""
+def test_hook_that_outlives_the_call_reads_the_closure_of_its_call(program: Callable[..., Tensor]) -> None:
+    """The backward passes after all calls of a program call the same hook."""
     compiled = thunder.jit(program)
     for factor in (2.0, 3.0, 5.0):
         found, expected = (torch.full((3,), factor, requires_grad=True) for _ in range(2))
@@ -145,11 +145,11 @@ def test_what_a_lasting_hook_closes_over_is_that_of_the_call(program: Callable[.
         torch.testing.assert_close(found.grad, expected.grad)
 
 
-@pytest.mark.parametrize("held", [lambda d: lambda g: g * d, lambda d: partial(torch.mul, d)])
-def test_a_hook_that_reads_what_the_program_computes_is_called_outside(held: Callable[[Tensor], Any]) -> None:
+@pytest.mark.parametrize("make_hook", [lambda d: lambda g: g * d, lambda d: partial(torch.mul, d)])
+def test_hook_that_reads_a_result_of_the_program_is_called_by_the_backward(make_hook: Callable[[Tensor], Any]) -> None:
     def program(x: Tensor) -> Tensor:
         h = x * 2
-        h.register_hook(held(x.detach() * 3))
+        h.register_hook(make_hook(x.detach() * 3))
         return (h * h).sum()
 
     compiled = thunder.jit(program)

@@ -1,4 +1,4 @@
-"""Hooks that a program registers are called by backward passes behind it, with eager's arguments and effects."""
+"""Hooks that a program registers are called by later backward passes, with the arguments and effects of eager."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def eager(subject: Any) -> Any:
 
 
 def assert_same(run: Callable[[Compile], Any]) -> None:
-    """Compare what a run gives with `thunder.jit` and in eager PyTorch."""
+    """Compare the results of a run with `thunder.jit` and in eager PyTorch."""
     wanted, found = tree_leaves(run(eager)), tree_leaves(run(thunder.jit))
     assert wanted
     assert len(found) == len(wanted)
@@ -104,7 +104,7 @@ def before_node(model: nn.Sequential, log: Log) -> None:
 
 
 def per_sample(model: nn.Sequential, log: Log) -> None:
-    """Gradients for each sample, as Opacus computes them: a forward hook keeps what a backward hook reads."""
+    """Return per-sample gradients as Opacus does: a forward hook stores the values that a backward hook reads."""
 
     def keep(module: Any, args: Any, output: Any) -> None:
         module.activations.append(args[0].detach())
@@ -490,7 +490,7 @@ class KeepsGradients(nn.Module):
         self.gradients.append(copies(gradient))
 
 
-def test_handles_and_gradients_that_a_module_keeps_are_eagers() -> None:
+def test_handles_and_gradients_that_a_module_keeps_match_eager() -> None:
     def run(compile_: Compile) -> Any:
         model = KeepsGradients()
         called, met = compile_(model), []
@@ -505,8 +505,8 @@ def test_handles_and_gradients_that_a_module_keeps_are_eagers() -> None:
     assert_same(run)
 
 
-def test_a_node_that_a_program_keeps_is_that_of_autograds_graph() -> None:
-    """DistributedDataParallel keeps the nodes that accumulate gradients, since autograd does not."""
+def test_node_that_a_program_keeps_is_the_node_of_autograds_graph() -> None:
+    """DistributedDataParallel keeps the nodes that accumulate gradients, because autograd does not keep them."""
 
     def run(compile_: Compile) -> Any:
         torch.manual_seed(0)

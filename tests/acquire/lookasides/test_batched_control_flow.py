@@ -1,4 +1,4 @@
-"""`torch.cond`, `while_loop`, `scan` and `map` within `torch.vmap`, beside a loop over the elements of the batch."""
+"""`torch.cond`, `while_loop`, `scan` and `map` within `torch.vmap`, compared with a loop over the batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.func import grad
 import thunder_core as thunder
 from thunder_core.foundation.errors import OperationFailed
 
-# Eager PyTorch compiles what these operators are given.
+# Eager PyTorch compiles the functions that are passed to these operators.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
 X = torch.linspace(-2.0, 1.5, 24).view(4, 3, 2)
@@ -88,8 +88,8 @@ def looped_for_all(x: Tensor) -> Tensor:
 
 
 PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
-    one.__name__: one
-    for one in (
+    program.__name__: program
+    for program in (
         *(chosen, chosen_for_all, chosen_trees, chosen_again, by_one_element),
         *(summed, summed_backwards, mapped, branches_of_slices, looped, looped_for_all),
     )
@@ -101,7 +101,7 @@ def flat(results: Any) -> list[Tensor]:
 
 
 def one_by_one(program: Callable[[Tensor], Any], x: Tensor, dimension: int = 0) -> list[Tensor]:
-    """The results of a program for each element of a batch, in eager PyTorch, without `vmap`."""
+    """Return the results of a program for each element of a batch, in eager PyTorch, without `vmap`."""
     rows = [flat(program(row.contiguous())) for row in x.unbind(dimension)]
     return [torch.stack(column) for column in zip(*rows, strict=True)]
 
@@ -117,7 +117,7 @@ def test_one_program_serves_every_element(name: str, cache: Any) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_levels_within_levels(name: str) -> None:
+def test_nested_vmap_matches_a_nested_loop(name: str) -> None:
     program = PROGRAMS[name]
     x = torch.stack([X, -X, X.flip(0) * 1.5], 2)  # a batch of 3 along the third dimension of each element
     compiled = thunder.jit(lambda x: vmap(vmap(program), in_dims=2)(x))
@@ -125,8 +125,8 @@ def test_levels_within_levels(name: str) -> None:
     torch.testing.assert_close(flat(compiled(x)), [torch.stack(column) for column in zip(*expected, strict=True)])
 
 
-@pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - {"chosen_trees"}))  # eager differentiates no numbers
-def test_gradients(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - {"chosen_trees"}))  # eager does not differentiate numbers
+def test_gradients_of_batches_match_gradients_of_elements(name: str) -> None:
     program = PROGRAMS[name]
     compiled = thunder.jit(lambda x: vmap(program)(x))
     gradients = []
@@ -145,7 +145,7 @@ def test_batches_and_lengths_are_symbols() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_predicate_for_the_whole_batch_stays_a_branch_and_one_of_elements_selects() -> None:
+def test_unbatched_predicate_stays_a_branch_and_batched_predicate_selects() -> None:
     whole, each = (thunder.jit(lambda x, one=one: vmap(one)(x)) for one in (chosen_for_all, chosen))
     texts = [(compiled(X), str(thunder.last_traces(compiled)[0]))[1] for compiled in (whole, each)]
     assert [("control_flow.cond(" in text, "aten.where" in text) for text in texts] == [(True, False), (False, True)]
@@ -172,9 +172,9 @@ LOG: list[int] = []
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_has_no_meaning_for_a_batch_is_refused_at_its_line(name: str) -> None:
-    program, told = REFUSED[name]
-    with pytest.raises(OperationFailed, match=told) as caught:
+def test_operation_without_meaning_for_a_batch_is_refused_at_its_line(name: str) -> None:
+    program, message = REFUSED[name]
+    with pytest.raises(OperationFailed, match=message) as caught:
         thunder.jit(lambda x: vmap(program)(x * 1))(X)
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
@@ -189,7 +189,7 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_other_mistakes_are_told_in_pytorchs_words(name: str) -> None:
-    program, told = ERRORS[name]
-    with pytest.raises(Exception, match=told):
+def test_other_mistakes_raise_pytorchs_messages(name: str) -> None:
+    program, message = ERRORS[name]
+    with pytest.raises(Exception, match=message):
         thunder.jit(lambda x: vmap(program)(x))(X)

@@ -1,4 +1,4 @@
-"""torch.utils.checkpoint in a program: little is saved, the same numbers are drawn again, gradients are eager's."""
+"""torch.utils.checkpoint in a program: few tensors are saved, random numbers are repeated, gradients match eager."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def step(program, *arguments):
 
 @pytest.mark.parametrize("executors", EXECUTORS, ids="+".join)
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_gradients_and_random_numbers_are_those_of_eager_and_memory_is_not_more(reentrant, executors):
+def test_gradients_and_random_numbers_match_eager_with_no_more_memory(reentrant, executors):
     compiled, plain = (thunder.jit(layers, executors=executors) for _ in range(2))
     for found, expected in zip(step(compiled, reentrant), step(layers, reentrant), strict=True):
         torch.testing.assert_close(found, expected, **({} if executors == ("torch",) else CLOSE))
@@ -65,16 +65,16 @@ def test_gradients_and_random_numbers_are_those_of_eager_and_memory_is_not_more(
     assert thunder.examine_memory(compiled).saved < 0.5 * thunder.examine_memory(plain).saved
 
 
-def test_what_a_block_makes_is_made_again_and_not_saved():
+def test_tensors_of_a_block_are_recomputed_and_not_saved():
     compiled = thunder.jit(functools.partial(layers, reentrant=False))
     x, weights = given(count=1)
     compiled(x, weights).backward()
     backward = str(thunder.last_backward_traces(compiled)[-1])
-    assert backward.count("torch.set_rng_state(") == 4  # of two dropouts, there and back
+    assert backward.count("torch.set_rng_state(") == 4  # for two dropouts, in the forward and in the backward
     assert "silu(" in backward
     names = [proxy.name for proxy in last_program(compiled).derivative.saved]
     kept = [name for name in names if not name.startswith(("random_state", "x", "weights", "args"))]
-    assert len(kept) == 1  # what is squared at the end
+    assert len(kept) == 1  # the input of the final square
 
 
 def test_without_a_tensor_that_requires_grad_the_reentrant_variant_cuts_the_graph():
@@ -85,13 +85,13 @@ def test_without_a_tensor_that_requires_grad_the_reentrant_variant_cuts_the_grap
         return checkpoint(lambda x: functional.linear(x, weight), x, use_reentrant=True)
 
     x, weight = torch.ones(4, 64), torch.ones(64, requires_grad=True)
-    for one in (program, closed):
+    for item in (program, closed):
         with warnings.catch_warnings(action="ignore"):
-            expected = one(x, weight).requires_grad
-        assert thunder.jit(one)(x, weight).requires_grad is expected
+            expected = item(x, weight).requires_grad
+        assert thunder.jit(item)(x, weight).requires_grad is expected
 
 
-def test_blocks_within_blocks():
+def test_nested_blocks_match_eager():
     def inner(x):
         return checkpoint(torch.sin, x.exp(), use_reentrant=False).cos()
 
@@ -107,7 +107,7 @@ def test_blocks_within_blocks():
 
 
 def test_batch_norm_in_a_block_counts_once():
-    """Eager PyTorch updates running statistics a second time in the backward; here a line with an effect runs once."""
+    """Eager PyTorch updates running statistics again in the backward; a compiled program updates them once."""
     norm = torch.nn.BatchNorm1d(8)
     compiled = thunder.jit(lambda x: checkpoint(norm, x, use_reentrant=False).square().sum())
     x = torch.randn(16, 8, requires_grad=True)
@@ -116,7 +116,7 @@ def test_batch_norm_in_a_block_counts_once():
     assert int(norm.num_batches_tracked) == 1
 
 
-def test_in_sequence():
+def test_checkpoint_sequential_matches_eager():
     model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(4)))
     compiled = thunder.jit(lambda x: checkpoint_sequential(model, 2, x, use_reentrant=False).sum())
     x = torch.randn(4, 8, requires_grad=True)
@@ -130,7 +130,7 @@ SAVED_PRODUCTS = [torch.ops.aten.mm.default]
 
 
 def first_products(ctx, op, *args, **kwargs):
-    """A policy that looks at what it is given."""
+    """A policy that looks at the arguments of the operation."""
     wide = op in SAVED_PRODUCTS and args[1].shape[1] == 8 and ctx.op_output.dtype is torch.float32
     return CheckpointPolicy.MUST_SAVE if wide else CheckpointPolicy.PREFER_RECOMPUTE
 
@@ -150,7 +150,7 @@ POLICIES = {
 
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.filterwarnings("error")
-def test_what_a_selective_context_saves_is_not_made_again(name):
+def test_tensors_that_a_selective_context_saves_are_not_recomputed(name):
     policy, count = POLICIES[name]
     contexts = functools.partial(create_selective_checkpoint_contexts, policy)
 
@@ -160,9 +160,9 @@ def test_what_a_selective_context_saves_is_not_made_again(name):
     compiled = thunder.jit(program)
     x, weight = torch.linspace(0, 1, 32).view(4, 8), torch.linspace(-1, 1, 64).view(8, 8)
     gradients = []
-    for one in (compiled, program):
+    for run in (compiled, program):
         x, weight = (tensor.detach().clone().requires_grad_() for tensor in (x, weight))
-        gradients.append(torch.autograd.grad(one(x, weight), (x, weight)))
+        gradients.append(torch.autograd.grad(run(x, weight), (x, weight)))
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
     assert last_program(compiled).recorded == ""
     names = [proxy.name for proxy in last_program(compiled).derivative.saved]
@@ -171,7 +171,7 @@ def test_what_a_selective_context_saves_is_not_made_again(name):
     assert ("torch.Tensor.exp" in backward) is (name != "truth")
 
 
-def test_the_outer_one_of_nested_checkpoints_decides_what_is_saved():
+def test_outer_checkpoint_decides_which_tensors_are_saved():
     contexts = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.exp.default])
 
     def inner(x):
@@ -182,7 +182,7 @@ def test_the_outer_one_of_nested_checkpoints_decides_what_is_saved():
     assert [proxy.name for proxy in last_program(compiled).derivative.saved] == ["x"]
 
 
-def test_the_first_context_of_the_users_surrounds_the_function():
+def test_first_context_of_the_user_surrounds_the_function():
     scale = [1.0]
 
     @contextlib.contextmanager
@@ -201,9 +201,9 @@ def test_the_first_context_of_the_users_surrounds_the_function():
 
     compiled = thunder.jit(program)
     gradients = []
-    for one in (compiled, program):
+    for run in (compiled, program):
         x = torch.linspace(0, 1, 8, requires_grad=True)
-        gradients.append(torch.autograd.grad(one(x), x))
+        gradients.append(torch.autograd.grad(run(x), x))
     torch.testing.assert_close(*gradients)
     assert scale == [1.0]
     assert [proxy.name for proxy in last_program(compiled).derivative.saved] == ["x"]
@@ -228,7 +228,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_eager_refuses_is_refused_in_its_words(name):
+def test_options_that_eager_refuses_raise_its_message(name):
     options, kind = REFUSED[name]
     x = torch.ones(4, requires_grad=True)
     with pytest.raises(kind) as expected:
@@ -238,7 +238,7 @@ def test_what_eager_refuses_is_refused_in_its_words(name):
     assert str(caught.value) == str(expected.value)
 
 
-def test_saying_nothing_about_the_variant_warns_as_in_eager():
+def test_missing_variant_warns_as_in_eager():
     x = torch.ones(4, requires_grad=True)
     for program in (thunder.jit(lambda x: checkpoint(torch.sin, x)), lambda x: checkpoint(torch.sin, x)):
         with pytest.warns(UserWarning, match="use_reentrant"):

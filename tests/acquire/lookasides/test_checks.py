@@ -1,4 +1,4 @@
-"""Checks of values by PyTorch's functions: lines of the program, whose errors are eager's, texts included."""
+"""PyTorch's functions that check values become lines of the program, whose errors and messages match eager."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from thunder_core.foundation.errors import ThunderError
 
 
 def of_all(x: Tensor) -> Tensor:
-    """A check with a text of tensors."""
+    """Run a check whose message contains tensors."""
     n = x.sum()
     torch._check_tensor_all(x > 0, lambda: f"not positive: {n} in {x}, at most {x.max():.1f}")
     return x.log()
 
 
 def without_text(x: Tensor) -> Tensor:
-    """A check without a text."""
+    """Run a check without a message."""
     torch._check_tensor_all(x > 0)
     return x.log()
 
 
 def of_a_class(x: Tensor) -> Tensor:
-    """A check with an error of another class, and a text that was made before."""
+    """Run a check with another error class and a message that was made before."""
     text = f"not positive: {x}"
     torch._check_tensor_all_with(ValueError, x > 0, lambda: text)
     return x.log()
 
 
 def asserted(x: Tensor) -> Tensor:
-    """An assertion as a function."""
+    """Run an assertion that is a function call."""
     torch._assert((x > 0).all(), f"not positive: {x}")
     return x.log()
 
 
 def with_gradient(x: Tensor) -> Tensor:
-    """A check with the text of a tensor that autograd follows."""
+    """Run a check whose message contains a tensor that requires a gradient."""
     y = x.clone().requires_grad_() * 2
     torch._check_tensor_all(x > 0, lambda: f"not positive: {y}")
     return x.log()
@@ -48,7 +48,7 @@ def with_gradient(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("program", [of_all, without_text, of_a_class, asserted, with_gradient])
 @pytest.mark.parametrize("data_dependent", ["retrace", "error"])
-def test_one_program_serves_all_values_and_raises_eagers_error(
+def test_one_program_serves_all_values_and_raises_the_error_of_eager(
     program: Callable[[Tensor], Tensor], data_dependent: str
 ) -> None:
     compiled = thunder.jit(program, executors=("torch",), data_dependent=data_dependent)
@@ -64,12 +64,12 @@ def test_one_program_serves_all_values_and_raises_eagers_error(
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_check_that_fails_at_the_first_call_raises_eagers_error() -> None:
+def test_a_check_that_fails_at_the_first_call_raises_the_error_of_eager() -> None:
     with pytest.raises(ValueError, match=r"not positive: tensor\(\[-1.\]\)"):
         thunder.jit(of_a_class, data_dependent="error")(-torch.ones(1))
 
 
-def test_effects_before_a_check_are_eagers() -> None:
+def test_effects_before_a_check_match_eager() -> None:
     def program(x: Tensor, seen: list[str]) -> Tensor:
         seen.append(f"{x.sum():.0f}")
         torch._check_tensor_all(x > 0, lambda: f"not positive: {x}")
@@ -98,7 +98,7 @@ def test_a_check_under_autograd_is_no_part_of_the_graph() -> None:
 
 
 def caught(x: Tensor) -> str:
-    """A check whose error is caught."""
+    """Run a check whose error is caught."""
     try:
         torch._check_tensor_all(x > 0, lambda: f"not positive: {x}")
     except RuntimeError as error:
@@ -107,7 +107,7 @@ def caught(x: Tensor) -> str:
 
 
 def suppressed(x: Tensor) -> Tensor:
-    """A check whose error a context manager ends."""
+    """Run a check whose error is suppressed by a context manager."""
     with contextlib.suppress(AssertionError):
         torch._assert((x > 0).all(), "not positive")
         return x
@@ -115,7 +115,7 @@ def suppressed(x: Tensor) -> Tensor:
 
 
 def caught_above(x: Tensor) -> Tensor:
-    """A check whose error a caller catches, behind a `finally`."""
+    """Run a check whose error a caller catches, after a `finally`."""
 
     def inner() -> Tensor:
         try:
@@ -130,7 +130,7 @@ def caught_above(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("program", [caught, suppressed, caught_above])
-def test_an_error_that_the_program_catches_ends_nothing(program: Callable[[Tensor], Tensor]) -> None:
+def test_error_that_the_program_catches_does_not_end_the_call(program: Callable[[Tensor], Tensor]) -> None:
     compiled = thunder.jit(program, executors=("torch",))
     for sign in (1, -1, 1, -1):
         x = torch.tensor([1.0, 2.0]) * sign
@@ -157,7 +157,7 @@ def test_a_context_of_pytorch_and_a_finally_catch_nothing(context: Callable[[], 
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_message_that_raises_is_asked_for_where_the_check_fails_alone() -> None:
+def test_message_that_raises_is_computed_only_if_the_check_fails() -> None:
     def program(x: Tensor) -> Tensor:
         torch._check_tensor_all(x > 0, lambda: f"{1 / 0}")
         return x + 1

@@ -1,4 +1,4 @@
-"""Programs that ask whether they are being compiled: they hear what they hear in eager, wherever that can be traced."""
+"""Programs that check whether they are being compiled get eager's answer, if they can be traced with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ X = torch.tensor([1.0, -2.0, 3.0])
 
 
 def is_tracing() -> bool:
-    """A library's own question, some calls away from PyTorch's."""
+    """A library's own check, several calls away from PyTorch's function."""
     return torch.compiler.is_compiling()
 
 
@@ -28,7 +28,7 @@ def with_default_mask(x: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def with_shortcut(x: Tensor, mask: Tensor) -> Tensor:
-    """Masks of ones are left out, unless that needs values which nobody has."""
+    """Skip masks of ones, unless the check needs values that are not available."""
     if not is_tracing() and torch.all(mask == 1):
         return x
     return torch.where(mask == 1, x, -1.0)
@@ -39,20 +39,20 @@ def with_both(x: Tensor, mask: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("data_dependent", ["guard", "error"])
-def test_the_answer_is_eagers(data_dependent: Any) -> None:
+def test_the_answer_matches_eager(data_dependent: Any) -> None:
     compiled = thunder.jit(with_default_mask, data_dependent=data_dependent)
     assert torch.equal(compiled(X), with_default_mask(X))
 
 
-def test_shortcuts_are_eagers_too() -> None:
+def test_shortcuts_match_eager() -> None:
     compiled = thunder.jit(with_both)
     for mask in (torch.ones(3), torch.tensor([1.0, 0.0, 1.0]), torch.ones(3)):
         assert torch.equal(compiled(X, mask), with_both(X, mask))
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)
 
 
-def test_with_symbolic_sizes_values_are_gone_around_first() -> None:
-    """One program for all masks of all sizes: a guarded value would limit it."""
+def test_with_symbolic_sizes_branches_that_avoid_values_come_first() -> None:
+    """One program serves all masks of all sizes; a guard on a value would restrict the program."""
     compiled = thunder.jit(with_both, cache="symbolic values")
     for mask in (torch.tensor([1.0, 0.0, 1.0]), torch.ones(3), torch.ones(4)):
         x = torch.randn(len(mask))
@@ -60,7 +60,7 @@ def test_with_symbolic_sizes_values_are_gone_around_first() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_with_symbolic_sizes_values_are_guarded_where_nothing_leads_around_them() -> None:
+def test_with_symbolic_sizes_unavoidable_values_are_guarded() -> None:
     def signed(x: Tensor) -> Tensor:
         shortened = with_shortcut(x, x)
         return shortened if x.sum() > 0 else -shortened
@@ -68,18 +68,18 @@ def test_with_symbolic_sizes_values_are_guarded_where_nothing_leads_around_them(
     compiled = thunder.jit(signed, cache="symbolic values")
     for x in (torch.ones(3), torch.ones(5), torch.tensor([3.0, -1.0]), torch.tensor([-2.0, -3.0, 1.0])):
         assert torch.equal(compiled(x), signed(x))
-    assert thunder.cache_misses(compiled) == 3  # of ones, of another mask, and of a sum below zero
+    assert thunder.cache_misses(compiled) == 3  # a mask of ones, another mask, and a mask with a sum below zero
 
 
-def test_only_what_leads_around_a_value_is_told_otherwise() -> None:
-    """One program for all masks, and the other question has eager's answer all the same."""
+def test_only_the_check_that_avoids_a_value_gets_another_answer() -> None:
+    """One program serves all masks, and the other check still gets eager's answer."""
     compiled = thunder.jit(with_both, data_dependent="error")
     for mask in (torch.ones(3), torch.tensor([1.0, 0.0, 1.0])):
         assert torch.equal(compiled(X, mask), with_both(X, mask))
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_value_that_no_question_leads_around_is_refused() -> None:
+def test_value_that_no_check_avoids_is_refused() -> None:
     def program(x: Tensor) -> Tensor:
         y = with_default_mask(x)
         return y if y.sum() > 0 else x
@@ -88,7 +88,7 @@ def test_a_value_that_no_question_leads_around_is_refused() -> None:
         thunder.jit(program, data_dependent="error")(X)
 
 
-def test_a_refusal_that_the_program_swallows_is_gone_around_where_it_was() -> None:
+def test_value_whose_refusal_the_program_swallows_is_avoided() -> None:
     def program(x: Tensor, mask: Tensor) -> Tensor:
         try:
             y = with_shortcut(x, mask)
@@ -120,19 +120,19 @@ QUESTIONS: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_a_computed_tensor_tells_what_it_tells_in_eager(name: str) -> None:
+def test_attributes_of_a_computed_tensor_match_eager(name: str) -> None:
     ask = QUESTIONS[name]
     compiled = thunder.jit(lambda x: (x, ask(x), ask(x + 1)))
     for x in (X, X * 2, X):
         assert compiled(x)[1:] == (ask(x), ask(x + 1))
 
 
-def test_a_text_of_values_is_refused_where_values_are() -> None:
+def test_text_of_values_is_refused_if_values_are_refused() -> None:
     with pytest.raises(DataDependent, match="reads the value of a tensor"):
         thunder.jit(lambda x: {f"{x.sum():.2f}": x}, data_dependent="error")(X)
 
 
-def test_what_a_legacy_constructor_makes_twice_is_recorded_twice() -> None:
+def test_two_calls_of_a_legacy_constructor_are_recorded_twice() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         return tuple(x[: torch.IntTensor([size])[0]] for size in (2, 1, 2))
 

@@ -1,4 +1,4 @@
-"""`torch.cond`, `while_loop`, `scan` and `map` in compiled programs, beside eager PyTorch."""
+"""`torch.cond`, `while_loop`, `scan` and `map` in compiled programs, compared with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.passes.recipe import Transform
 from thunder_core.passes.transforms.autocast import Autocast
 from thunder_core.tracing.ir.trace import Trace
 
-# Eager PyTorch compiles what these operators are given.
+# Eager PyTorch compiles the functions that are passed to these operators.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
 X = torch.tensor([1.0, 2.0, 3.0])
@@ -106,7 +106,7 @@ def flat(results: Any) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda function: function.__name__)
 def test_one_program_serves_all_values(program: Callable[[Tensor], Any], cache: Any) -> None:
     compiled = thunder.jit(program, cache=cache)
     for x in (X, -X, X / 8):
@@ -114,8 +114,8 @@ def test_one_program_serves_all_values(program: Callable[[Tensor], Any], cache: 
     assert thunder.cache_misses(compiled) == 1
 
 
-@pytest.mark.parametrize("program", TRAINED, ids=lambda one: one.__name__)
-def test_gradients_are_eagers(program: Callable[[Tensor], Any]) -> None:
+@pytest.mark.parametrize("program", TRAINED, ids=lambda function: function.__name__)
+def test_gradients_match_eager(program: Callable[[Tensor], Any]) -> None:
     compiled = thunder.jit(program)
     leaves = [W, *LINEAR.parameters()]
     for values in (X, -X):
@@ -142,7 +142,7 @@ def test_a_trace_holds_the_functions_and_runs_them() -> None:
     torch.testing.assert_close(call.args[1](*(named[proxy.name] for proxy in call.args[3])), (X * W * 2,))
 
 
-def test_a_size_decides_by_a_constraint() -> None:
+def test_branch_on_a_size_is_decided_by_a_constraint() -> None:
     def program(x: Tensor) -> Tensor:
         result: Tensor = torch.cond(x.shape[0] > 4, lambda x: x * 2, lambda x: x - 1, (x,))
         return result
@@ -153,7 +153,7 @@ def test_a_size_decides_by_a_constraint() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_branches_of_other_shapes_or_numbers_are_told_apart_by_the_value() -> None:
+def test_branches_with_different_shapes_or_numbers_are_chosen_by_the_value() -> None:
     shapes = lambda x: torch.cond(x.sum() > 0, lambda x: x[:2] + 1, lambda x: x + 1, (x,))  # noqa: E731
     numbers = lambda x: torch.cond(x.sum() > 0, lambda x: 1, lambda x: 2, (x,)) * x  # noqa: E731
     for program, expected in ((shapes, (X[:2] + 1, 1 - X)), (numbers, (X, -2 * X))):
@@ -162,7 +162,7 @@ def test_branches_of_other_shapes_or_numbers_are_told_apart_by_the_value() -> No
         assert thunder.cache_misses(compiled) == 2
 
 
-def test_numbers_of_other_types_are_told_apart_by_the_value() -> None:
+def test_branches_with_different_number_types_are_chosen_by_the_value() -> None:
     program = lambda x: torch.cond(x.sum() > 0, lambda x: 1, lambda x: True, (x,))  # noqa: E731
     compiled = thunder.jit(program)
     assert (compiled(X), compiled(-X)) == (1, True)
@@ -226,14 +226,14 @@ def test_transforms_reach_into_the_functions() -> None:
 
 @dataclass(frozen=True)
 class Lengthen(Transform):
-    """Stands for a transform that returns something else, which no branch or loop does with its functions."""
+    """A transform that returns another number of results, which no branch or loop allows for its functions."""
 
     def __call__(self, trace: Trace) -> Trace:
         first = trace.output[0]
         return trace.having(trace.bound_symbols, made_by="lengthen", output=(*trace.output, first))
 
 
-def test_a_transform_that_changes_what_a_function_returns_is_refused() -> None:
+def test_transform_that_changes_the_results_of_a_function_is_refused() -> None:
     program = lambda x: torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x.T @ x, (x,))  # noqa: E731
     with pytest.raises(
         OperationFailed,
@@ -256,7 +256,7 @@ CAST: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.parametrize("name", CAST)
 def test_autocast_reaches_into_the_functions(name: str) -> None:
-    """Products are computed in bfloat16, and what a function takes and returns keeps its dtype."""
+    """Products are computed in bfloat16, and the inputs and outputs of the function keep their dtypes."""
     program = CAST[name]
     compiled = thunder.jit(program, transforms=[Autocast(torch.bfloat16)])
     for x in (SQUARE, -SQUARE, SQUARE + 1):
@@ -276,7 +276,7 @@ def test_gradients_go_through_functions_that_are_cast() -> None:
     assert thunder.last_backward_reason(compiled) == ""
 
 
-def test_random_numbers_are_drawn_in_their_place() -> None:
+def test_random_numbers_match_eager() -> None:
     def program(x: Tensor) -> Tensor:
         before = torch.rand(3)
         drawn: Tensor = torch.cond(x.sum() > 0, lambda x: x + torch.rand(3), lambda x: x * 2, (x,))
@@ -333,9 +333,9 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_function_may_not_do_is_refused_at_its_line(name: str) -> None:
-    program, told = REFUSED[name]
-    with pytest.raises((OperationFailed, DataDependent), match=told) as caught:
+def test_forbidden_effect_of_a_function_is_refused_at_its_line(name: str) -> None:
+    program, message = REFUSED[name]
+    with pytest.raises((OperationFailed, DataDependent), match=message) as caught:
         thunder.jit(program)(X.clone())
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
@@ -355,9 +355,9 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_other_mistakes_are_told_in_pytorchs_words(name: str) -> None:
-    program, told = ERRORS[name]
-    with pytest.raises(Exception, match=told):
+def test_other_mistakes_raise_pytorchs_messages(name: str) -> None:
+    program, message = ERRORS[name]
+    with pytest.raises(Exception, match=message):
         thunder.jit(program)(X)
 
 
@@ -377,11 +377,11 @@ REQUIRING: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", REQUIRING)
-def test_a_program_may_ask_whether_results_require_gradients(name: str) -> None:
-    """All that can do so as soon as one input does, as in eager PyTorch, and not those alone that depend on it."""
+def test_requires_grad_of_results_matches_eager(name: str) -> None:
+    """If one input requires a gradient, all results do, as in eager PyTorch, not only the dependent results."""
 
     def program(x: torch.Tensor, c: torch.Tensor) -> list[bool]:
-        return [one.requires_grad for one in REQUIRING[name](x, c)]
+        return [item.requires_grad for item in REQUIRING[name](x, c)]
 
     x, c = torch.ones(3, requires_grad=True), torch.ones(3)
     expected = program(x, c)

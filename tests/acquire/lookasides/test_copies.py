@@ -1,4 +1,4 @@
-"""Copies of tensors and modules that a program makes by Python's `copy` are eager's."""
+"""Copies of tensors and modules that a program makes with Python's `copy` match eager."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ PROGRAMS: tuple[Callable[[Tensor], Any], ...] = (
 
 
 def shown(value: Any) -> Any:
-    """All that can be told of a value."""
+    """Return everything that can be observed of a value."""
     if isinstance(value, Tensor):
         return type(value), value.tolist(), value.stride(), value.requires_grad, value.is_leaf
     if isinstance(value, dict):
@@ -79,13 +79,13 @@ def shown(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_they_are_eagers(program: Callable[[Tensor], Any]) -> None:
+def test_copies_match_eager(program: Callable[[Tensor], Any]) -> None:
     compiled = thunder.jit(program)
     for step in range(2):
         assert shown(compiled(torch.arange(4.0) + step)) == shown(program(torch.arange(4.0) + step))
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_what_autograd_made_is_not_copied() -> None:
+def test_copy_of_a_tensor_with_a_graph_raises_as_in_eager() -> None:
     with pytest.raises(RuntimeError, match="graph leaves"):
         thunder.jit(lambda x: copy.deepcopy(x * NET.weight.sum()))(torch.ones(2))

@@ -1,4 +1,4 @@
-"""Coroutines that only compute are run by `asyncio.run` as in eager; those that wait are refused with the line."""
+"""Coroutines that only compute are run by `asyncio.run` as in eager; coroutines that wait are refused with the line."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def raises(x: Tensor) -> Any:
     raise ValueError("of the user's")
 
 
-def test_one_that_computes_is_part_of_the_program() -> None:
+def test_coroutine_that_computes_is_part_of_the_program() -> None:
     compiled = thunder.jit(lambda x: asyncio.run(all_of_it(x)))
     for step in range(3):
         x = torch.ones(2) + step
@@ -71,7 +71,7 @@ def test_one_that_computes_is_part_of_the_program() -> None:
     assert CLOSED == ["closed"] * 12
 
 
-def test_what_it_raises_is_eagers() -> None:
+def test_error_of_a_coroutine_matches_eager() -> None:
     with pytest.raises(ValueError, match="of the user's"):
         thunder.jit(lambda x: asyncio.run(raises(x)))(torch.ones(2))
     with pytest.raises(ValueError, match="a coroutine was expected"):
@@ -100,7 +100,7 @@ async def gathers(x: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("waits", [sleeps, makes_a_task, gathers])
-def test_one_that_waits_is_refused_with_the_line(waits: Callable[[Tensor], Any]) -> None:
+def test_coroutine_that_waits_is_refused_with_the_line(waits: Callable[[Tensor], Any]) -> None:
     with pytest.raises(OperationFailed, match="event loop") as caught:
         thunder.jit(lambda x: asyncio.run(waits(x)))(torch.ones(2))
     where = caught.value.where

@@ -1,4 +1,4 @@
-"""Flex attention: results and gradients are eager PyTorch's, for all score functions, masks and lengths."""
+"""Flex attention: results and gradients match eager PyTorch for all score functions, masks and lengths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def causal(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
 
 
 def padded(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """No query of the first row is left without keys; of the second head, the first is."""
+    """Each query of the first row has at least one key; in the second head, the first query has none."""
     return (i >= j) & (j < LENGTHS[b]) & (i >= h)
 
 
@@ -70,14 +70,14 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
 
 
 def eager(program: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What the operator gives without Dynamo, which would take its time."""
+    """Return the result of the operator without Dynamo, which would be slow."""
     with monkeypatch.context() as patch:
         patch.setattr(library, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
         return program()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_results_are_eagers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_match_eager(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(PROGRAMS[name])
     expected = eager(PROGRAMS[name], monkeypatch)
     for _ in range(2):
@@ -88,7 +88,7 @@ def test_results_are_eagers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_autocast_casts_what_the_operator_is_given() -> None:
+def test_autocast_casts_the_arguments_of_the_operator() -> None:
     with warnings.catch_warnings(action="ignore"):
         expected = halves()
     result = thunder.jit(halves)()
@@ -96,8 +96,8 @@ def test_autocast_casts_what_the_operator_is_given() -> None:
     torch.testing.assert_close(result, expected, rtol=0, atol=0)
 
 
-def test_gradients_reach_what_the_score_function_closes_over() -> None:
-    """Eager PyTorch refuses on the CPU to differentiate for queries, keys and values."""
+def test_gradients_reach_the_closure_of_the_score_function() -> None:
+    """Eager PyTorch does not differentiate with respect to queries, keys and values on the CPU."""
     bias = BIAS.clone().requires_grad_()
 
     def program() -> Tensor:
@@ -112,7 +112,7 @@ def test_gradients_reach_what_the_score_function_closes_over() -> None:
         thunder.jit(flex_attention)(Q.clone().requires_grad_(), K, V)
 
 
-def test_the_functions_and_what_they_read_are_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_and_their_reads_are_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(PROGRAMS["closure"])
     results = []
     for slope in (0.5, 2.0):
@@ -142,7 +142,7 @@ def test_one_program_serves_all_lengths(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @torch.no_grad()
-def test_a_model_of_transformers_is_traced_without_what_it_compiles_for_eager() -> None:
+def test_model_of_transformers_is_traced_without_the_functions_it_compiles() -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -176,7 +176,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_are_eagers(name: str) -> None:
+def test_errors_match_eager(name: str) -> None:
     program, kind, message = ERRORS[name]
     with pytest.raises(kind, match=message):
         thunder.jit(program)()

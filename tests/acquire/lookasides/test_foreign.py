@@ -1,4 +1,4 @@
-"""PyTorch's own compilers, tracers, transforms and operators of functions in a program: traced through, or refused."""
+"""PyTorch's own compilers, tracers, transforms and higher-order operators are traced through or refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINEAR = nn.Linear(3, 3)
 STEP = [1.0]
 
 
-# ---- what torch.compile made ---------------------------------------------------------------------------------------
+# ---- functions that torch.compile returned --------------------------------------------------------------------------
 
 
 def stepped(x: Tensor) -> Tensor:
@@ -51,9 +51,9 @@ TRACED_THROUGH: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.filterwarnings("ignore:Pred is a Python constant")
 @pytest.mark.parametrize("name", TRACED_THROUGH)
-def test_it_is_traced_through(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_function_of_a_foreign_compiler_is_traced_through(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = TRACED_THROUGH[name]
-    monkeypatch.setattr(torch._dynamo.convert_frame, "compile_frame", None)  # Dynamo has no part in it
+    monkeypatch.setattr(torch._dynamo.convert_frame, "compile_frame", None)  # Dynamo does not take part
     compiled = thunder.jit(program)
     found = [compiled(X), compiled(X * 2)]
     assert thunder.cache_misses(compiled) == 1
@@ -66,7 +66,7 @@ def test_it_is_traced_through(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     torch.testing.assert_close(found, wanted)
 
 
-# ---- what runs functions past the tracer ---------------------------------------------------------------------------
+# ---- calls that run functions without the tracer --------------------------------------------------------------------
 
 
 def on_dual_numbers(x: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ def on_dual_numbers(x: Tensor) -> Tensor:
 
 
 class Chosen(torch.autograd.Function):
-    """An operation whose forward, which runs natively, calls a higher-order operator."""
+    """An operation whose forward runs natively and calls a higher-order operator."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_is_refused_with_the_line(name: str) -> None:
+def test_call_that_bypasses_the_tracer_is_refused_with_the_line(name: str) -> None:
     with pytest.raises(OperationFailed) as caught:
         thunder.jit(REFUSED[name])(X)
     assert caught.value.where is not None
@@ -106,7 +106,7 @@ def test_it_is_refused_with_the_line(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "instead"), [("functionalize", "the transform Functionalize"), ("forward_ad", "jvp")])
-def test_a_refusal_names_what_to_write_instead(name: str, instead: str) -> None:
+def test_refusal_names_the_replacement(name: str, instead: str) -> None:
     with pytest.raises(OperationFailed, match=instead):
         thunder.jit(REFUSED[name])(X)
 
@@ -135,7 +135,7 @@ def unfaked(x: Tensor) -> Tensor:
     return x * 2
 
 
-def test_an_operator_that_does_not_run_without_data_says_what_is_missing() -> None:
+def test_operator_without_a_fake_implementation_names_the_missing_part() -> None:
     with pytest.raises(OperationFailed, match=r"unfaked.* has no fake implementation") as caught:
         thunder.jit(lambda x: unfaked(x))(X)
     assert caught.value.where is not None

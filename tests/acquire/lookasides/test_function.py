@@ -1,4 +1,4 @@
-"""torch.autograd.Function in a program: its own backward is what counts, whatever its forward consists of."""
+"""torch.autograd.Function in a program: its own backward is used, whatever operations its forward contains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ X = torch.tensor([1.0, 2.0, 3.0])
 
 
 class DoubledInPlace(torch.autograd.Function):
-    """Writes to its argument; the gradient of its backward is not that of what it writes."""
+    """Writes to its argument; the gradient of its backward differs from the derivative of the written value."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -68,22 +68,20 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("program", [result_used, argument_used, view_of_what_was_written])
-def test_a_backward_of_the_users_own_is_used_where_memory_is_written_to(
-    program: Callable[[Tensor], Tensor], way: str
-) -> None:
+def test_custom_backward_is_used_for_a_function_that_writes(program: Callable[[Tensor], Tensor], way: str) -> None:
     found, wanted = X.clone().requires_grad_(), X.clone().requires_grad_()
     thunder.jit(program, **WAYS[way])(found).backward()
     program(wanted).backward()
     torch.testing.assert_close(found.grad, wanted.grad)
 
 
-def test_a_derivative_through_a_write_with_a_backward_of_its_own_is_refused() -> None:
+def test_derivative_through_a_write_with_a_custom_backward_is_refused() -> None:
     with pytest.raises(NotDifferentiable, match=r"DoubledInPlace.*writes to a tensor that needs a gradient"):
         thunder.grad(result_used)(X)
 
 
 class Local(Shown):
-    """A function that another one takes the place of."""
+    """A function that is replaced by another."""
 
 
 def shown(x: Tensor) -> Tensor:
@@ -127,16 +125,16 @@ factor = 2.0
 
 
 def nothing() -> None:
-    """Between two calls nothing happens."""
+    """Change nothing between two calls."""
 
 
 def rise() -> None:
-    """Between two calls a number becomes another one."""
+    """Change a number between two calls."""
     state.level += 1
 
 
 class ByState(torch.autograd.Function):
-    """Reads attributes, items, a global and a tensor, forward and backward."""
+    """Reads attributes, items, a global and a tensor, in the forward and in the backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, held: State) -> Tensor:
@@ -150,7 +148,7 @@ class ByState(torch.autograd.Function):
 
 
 class ReadInBackward(torch.autograd.Function):
-    """Reads a number in its backward alone."""
+    """Reads a number only in its backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -162,7 +160,7 @@ class ReadInBackward(torch.autograd.Function):
 
 
 class Counting(torch.autograd.Function):
-    """Writes forward."""
+    """Writes in its forward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -176,7 +174,7 @@ class Counting(torch.autograd.Function):
 
 
 class CountingBackward(torch.autograd.Function):
-    """Writes backward."""
+    """Writes in its backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -239,7 +237,7 @@ WRITING = [
 def calls(
     program: Callable[[Tensor], Tensor], *, requires_grad: bool, between: Callable[[], None] = nothing
 ) -> list[Any]:
-    """The results, the gradients and the state of four calls."""
+    """Return the results, the gradients and the state of four calls."""
     global factor
     factor = 2.0
     state.__init__()  # type: ignore[misc]
@@ -256,7 +254,7 @@ def calls(
 
 
 @pytest.mark.parametrize("program", WRITING)
-def test_a_forward_reads_what_the_program_has_written(program: Callable[[Tensor], Tensor]) -> None:
+def test_forward_reads_earlier_writes_of_the_program(program: Callable[[Tensor], Tensor]) -> None:
     assert calls(thunder.jit(program), requires_grad=False) == calls(program, requires_grad=False)
     with torch.no_grad():
         compiled = thunder.jit(program)
@@ -264,7 +262,7 @@ def test_a_forward_reads_what_the_program_has_written(program: Callable[[Tensor]
 
 
 @pytest.mark.parametrize("program", WRITING)
-def test_a_forward_that_would_read_what_was_there_before_is_refused(program: Callable[[Tensor], Tensor]) -> None:
+def test_forward_that_would_read_an_old_value_is_refused(program: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(CannotReplay, match=r"the forward of `ByState`.*program ha") as caught:
         calls(thunder.jit(program), requires_grad=True)
     assert caught.value.where is not None
@@ -275,26 +273,26 @@ def test_a_forward_that_would_read_what_was_there_before_is_refused(program: Cal
 @pytest.mark.parametrize(
     "program", [lambda x: ByState.apply(x, state), lambda x: ReadInBackward.apply(x)], ids=["forward", "backward"]
 )
-def test_what_it_reads_is_guarded(program: Callable[[Tensor], Tensor], requires_grad: bool) -> None:
+def test_reads_of_a_function_are_guarded(program: Callable[[Tensor], Tensor], requires_grad: bool) -> None:
     found = calls(thunder.jit(program), requires_grad=requires_grad, between=rise)
     assert found == calls(program, requires_grad=requires_grad, between=rise)
 
 
-def test_what_a_forward_writes_is_read_after_it() -> None:
+def test_value_that_a_forward_writes_is_read_after_it() -> None:
     def program(x: Tensor) -> Tensor:
         return Counting.apply(x) * state.count + state.scale
 
     assert calls(thunder.jit(program), requires_grad=False) == calls(program, requires_grad=False)
 
 
-def test_a_forward_that_writes_where_autograd_follows_is_refused_and_writes_nothing() -> None:
+def test_forward_that_writes_under_autograd_is_refused_and_writes_nothing() -> None:
     with pytest.raises(CannotReplay, match=r"the forward of `Counting`.* writes to "):
         calls(thunder.jit(lambda x: Counting.apply(x)), requires_grad=True)
     assert state.count == 0
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_backward_reads_what_the_program_has_left(way: str) -> None:
+def test_backward_reads_the_state_after_the_program(way: str) -> None:
     def before(x: Tensor) -> Tensor:
         state.level = state.level + 1
         return ReadInBackward.apply(x)
@@ -317,13 +315,13 @@ def test_a_backward_that_writes_writes_once_a_call() -> None:
     assert calls(thunder.jit(program), requires_grad=True) == calls(program, requires_grad=True)
 
 
-def test_a_backward_that_reads_nothing_of_the_outside_is_derived_ahead() -> None:
+def test_backward_without_outside_reads_is_derived_ahead() -> None:
     compiled = thunder.jit(lambda x: (Shown.apply(x * 1) * 2).sum())
     compiled(X.clone().requires_grad_()).backward()
     assert thunder.last_backward_reason(compiled) == ""
 
 
-def test_what_autograd_does_not_follow_is_the_operations_that_it_consists_of() -> None:
+def test_function_without_differentiable_inputs_is_its_operations() -> None:
     weight = torch.nn.Parameter(torch.ones(3))
 
     class Weighted(torch.autograd.Function):

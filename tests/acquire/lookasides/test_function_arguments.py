@@ -1,4 +1,4 @@
-"""Arguments of a torch.autograd.Function that autograd follows: of the classes that eager gives it, with its values."""
+"""Arguments of a torch.autograd.Function keep the classes and the values that they have in eager."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Row(tuple[Any, ...]):  # noqa: SLOT001
 
 
 class Triple(tuple[Any, ...]):  # noqa: SLOT001
-    """A tuple that is made of three arguments."""
+    """A tuple whose constructor takes three arguments."""
 
     def __new__(cls, one: Any, two: Any, three: Any) -> Triple:
         return tuple.__new__(cls, (one, two, three))
 
 
 class Column(list[Any]):
-    """A list of a class of its own."""
+    """A user-defined subclass of list."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ def labelled(*items: Any, **attributes: Any) -> Row:
     return row
 
 
-# The number that each class of arguments stands for; the first that fits.
+# The number for each class of arguments; the first matching class counts.
 FACTORS = (
     (torch.Size, lambda given: given.numel()),
     (Point, lambda given: given.h + 100 * given.w),
@@ -124,7 +124,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("cache", ["symbolic values", "default"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_arguments_are_what_they_are_in_eager(name: str, cache: str) -> None:
+def test_arguments_match_eager(name: str, cache: str) -> None:
     program = PROGRAMS[name]
     compiled = thunder.jit(program) if cache == "default" else thunder.jit(program, cache=cache)
     for shape in ((4, 3), (5, 3), (2, 6), (4, 3)):

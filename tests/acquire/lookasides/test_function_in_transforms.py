@@ -1,4 +1,4 @@
-"""A `torch.autograd.Function` inside transforms of torch.func: its own rules are taken, and its own backward."""
+"""A `torch.autograd.Function` inside transforms of torch.func: its own rules and its own backward are used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.func import grad, jacrev, jvp, vjp, vmap
 
 import thunder_core as thunder
 
-# PyTorch compiles its own decompositions when they are first needed.
+# PyTorch compiles its own decompositions at their first use.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 
 X = torch.tensor([0.5, 1.0, 2.0])
@@ -21,7 +21,7 @@ FACTOR = {"jvp": 50.0}
 
 
 class Sine(torch.autograd.Function):
-    """A function whose rule for batches PyTorch generates, with derivatives of its own that differ from its value's."""
+    """A function whose vmap rule PyTorch generates and whose derivatives differ from the derivative of its value."""
 
     generate_vmap_rule = True
 
@@ -43,7 +43,7 @@ class Sine(torch.autograd.Function):
 
 
 class Multiples(torch.autograd.Function):
-    """A function with a rule for batches of its own, which applies it once more."""
+    """A function with its own vmap rule, which applies the function again."""
 
     @staticmethod
     def forward(x: Tensor, number: float) -> tuple[Tensor, Tensor]:
@@ -64,7 +64,7 @@ class Multiples(torch.autograd.Function):
 
 
 class Old(torch.autograd.Function):
-    """A function without `setup_context`, which no transform can take."""
+    """A function without `setup_context`, which no transform accepts."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
 
 
 def used(run: Callable[[Tensor], Any], *, trains: bool) -> list[Any]:
-    """All that comes out of a program, the gradients too where it is trained."""
+    """Return all results of a program, and the gradients if it is trained."""
     x = X.clone().requires_grad_(trains)
     with torch.set_grad_enabled(trains):
         results = run(x)
@@ -99,7 +99,7 @@ def used(run: Callable[[Tensor], Any], *, trains: bool) -> list[Any]:
 
 @pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_it_is_eagers(name: str, trains: bool) -> None:
+def test_results_and_gradients_match_eager(name: str, trains: bool) -> None:
     compiled = thunder.jit(PROGRAMS[name])
     eager = used(PROGRAMS[name], trains=trains)
     for _ in range(2):
@@ -107,14 +107,14 @@ def test_it_is_eagers(name: str, trains: bool) -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_what_its_methods_read_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_of_its_methods_are_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(lambda x: jvp(Sine.apply, (x,), (x,)))
     torch.testing.assert_close(compiled(X)[1], X * 50)
     monkeypatch.setitem(FACTOR, "jvp", 2.0)
     torch.testing.assert_close(compiled(X)[1], X * 2)
 
 
-def test_one_that_takes_no_part_is_refused_as_pytorch_refuses_it() -> None:
+def test_function_without_setup_context_is_refused_as_in_pytorch() -> None:
     for run in (lambda x: grad(lambda y: Old.apply(y).sum())(x), lambda x: vmap(Old.apply)(x)):
         messages = []
         for program in (run, thunder.jit(run)):

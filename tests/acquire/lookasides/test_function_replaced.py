@@ -12,7 +12,7 @@ import thunder_core as thunder
 
 
 def fresh_function() -> type[torch.autograd.Function]:
-    """A function that doubles, with the gradient of a function that doubles."""
+    """Return a function that doubles, with the gradient of a function that doubles."""
 
     class Doubled(torch.autograd.Function):
         @staticmethod
@@ -75,7 +75,7 @@ def test_a_method_of_a_base_class_that_is_replaced_is_called():
     assert gradient_of(compiled)[1].tolist() == [7.0, 7.0]
 
 
-def test_a_method_that_hides_that_of_a_base_class_is_called():
+def test_new_method_that_overrides_a_base_class_method_is_called():
     class Derived(fresh_function()):
         pass
 

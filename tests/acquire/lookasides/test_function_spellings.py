@@ -1,4 +1,4 @@
-"""A `torch.autograd.Function` is applied by its own backward, in whatever way a program spells the call."""
+"""A `torch.autograd.Function` is applied with its own backward, however a program spells the call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FACTOR = {"forward": 2.0}
 
 
 class Scaled(torch.autograd.Function):
-    """Has a gradient that is not the derivative, reads a global, and takes a default and keywords."""
+    """A function whose gradient is not the derivative, which reads a global and takes a default and keywords."""
 
     @staticmethod
     def forward(x: Tensor, factor: float = 3.0, shift: Tensor | None = None) -> Tensor:
@@ -31,11 +31,11 @@ class Scaled(torch.autograd.Function):
 
 
 class Inherited(Scaled):
-    """Takes its methods from its base."""
+    """A function that inherits its methods."""
 
 
 class Counted(Scaled):
-    """Has an `apply` of its own, which calls that of its base."""
+    """A function with its own `apply`, which calls the `apply` of its base class."""
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +63,7 @@ SPELLINGS = {
 
 @pytest.mark.parametrize("requires_grad", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_each_spelling_is_eagers_and_reads_are_guarded(name, requires_grad, monkeypatch):
+def test_each_spelling_matches_eager_and_reads_are_guarded(name, requires_grad, monkeypatch):
     program = SPELLINGS[name]
     compiled = thunder.jit(program)
     for factor in (2.0, 5.0):
@@ -99,5 +99,5 @@ def test_forward_that_is_replaced_after_tracing_is_called(monkeypatch):
 
 
 def less_one(x: Tensor, factor: float = 3.0, shift: Tensor | None = None) -> Tensor:
-    """A forward that replaces that of a function."""
+    """Replace the forward of a function."""
     return x - 1

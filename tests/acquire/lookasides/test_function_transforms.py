@@ -1,4 +1,4 @@
-"""Transforms of torch.func inside a compiled program: results, gradients, guards and errors are eager PyTorch's."""
+"""Transforms of torch.func inside a compiled program: results, gradients, guards and errors match eager PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import thunder_core as thunder
 
-# PyTorch compiles its own decompositions when they are first needed.
+# PyTorch compiles its own decompositions at their first use.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 
 X = torch.tensor([0.5, 1.0, 2.0])
@@ -74,20 +74,20 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
 
 
 def used(run: Callable[[Tensor], Any], *, trains: bool) -> list[Any]:
-    """All that comes out of a program, the gradients too where it is trained."""
+    """Return all results of a program, and the gradients if it is trained."""
     x = X.clone().requires_grad_(trains)
     with torch.set_grad_enabled(trains):
         results = run(x)
     flat = [leaf for leaf in torch.utils._pytree.tree_leaves(results) if leaf.requires_grad]
     if not trains:
         return [results]
-    loss = sum((one * torch.arange(1.0, one.numel() + 1).view(one.shape)).sin().sum() for one in flat)
+    loss = sum((item * torch.arange(1.0, item.numel() + 1).view(item.shape)).sin().sum() for item in flat)
     return [results, *torch.autograd.grad(loss, (x, W), allow_unused=True)]
 
 
 @pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_results_and_gradients_are_eagers(name: str, trains: bool) -> None:
+def test_results_and_gradients_match_eager(name: str, trains: bool) -> None:
     compiled = thunder.jit(PROGRAMS[name])
     eager = used(PROGRAMS[name], trains=trains)
     for _ in range(2):
@@ -95,7 +95,7 @@ def test_results_and_gradients_are_eagers(name: str, trains: bool) -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_nothing_of_a_transform_is_left_in_the_trace() -> None:
+def test_trace_contains_no_line_of_a_transform() -> None:
     compiled = thunder.jit(lambda x: vmap(grad(lambda y: y.sin()))(x))
     compiled(X)
     trace = thunder.last_traces(compiled)[-1]
@@ -104,7 +104,7 @@ def test_nothing_of_a_transform_is_left_in_the_trace() -> None:
     assert "torch.ops.aten.cos.default" in names
 
 
-def test_what_a_hook_reads_is_guarded() -> None:
+def test_reads_of_a_hook_are_guarded() -> None:
     factor = [2.0]
 
     def hooked(x: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ RANDOM: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_random_numbers_are_eagers(name: str) -> None:
+def test_random_numbers_match_eager(name: str) -> None:
     def program(x: Tensor) -> Tensor:
         return vmap(grad(lambda y: (functional.dropout(y) + torch.rand(3)).prod()), **RANDOM[name])(torch.outer(x, x))
 
@@ -137,7 +137,7 @@ def test_random_numbers_are_eagers(name: str) -> None:
     torch.testing.assert_close(*found)
 
 
-def test_side_effects_are_those_of_one_run() -> None:
+def test_side_effects_happen_once() -> None:
     seen: list[int] = []
 
     def counted(x: Tensor) -> Tensor:
@@ -150,17 +150,17 @@ def test_side_effects_are_those_of_one_run() -> None:
     assert seen == [0, 1, 2, 3, 4, 5]
 
 
-def test_what_the_function_reads_is_guarded() -> None:
-    scale, held = [2.0], {"w": X}
+def test_reads_of_the_function_are_guarded() -> None:
+    scale, weights = [2.0], {"w": X}
 
     def program(x: Tensor) -> Tensor:
-        return grad(lambda y: (y**2 * held["w"] * scale[0]).sum())(x)
+        return grad(lambda y: (y**2 * weights["w"] * scale[0]).sum())(x)
 
     def more() -> None:
         scale[0] = 3.0
 
     def other() -> None:
-        held["w"] = X * 2
+        weights["w"] = X * 2
 
     compiled = thunder.jit(program)
     for change in (dict, more, other):
@@ -189,10 +189,10 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_are_pytorchs(name: str) -> None:
-    program, kind, told = ERRORS[name]
+def test_errors_match_pytorch(name: str) -> None:
+    program, kind, message = ERRORS[name]
     for run in (program, thunder.jit(program)):
-        with pytest.raises(kind, match=told):
+        with pytest.raises(kind, match=message):
             run(X)
     assert torch._C._functorch.peek_interpreter_stack() is None
     torch.testing.assert_close(thunder.jit(PROGRAMS["jvp"])(X), PROGRAMS["jvp"](X))

@@ -1,4 +1,4 @@
-"""Modules as functions of their parameters: gradients for each sample and ensembles are eager PyTorch's."""
+"""Modules as functions of their parameters: per-sample gradients and ensembles match eager PyTorch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ensemble_of_outer_state(x: Tensor) -> Any:
 
 
 def steps_of_inner_training(x: Tensor) -> Any:
-    """A step of gradient descent for each sample, and the loss behind it (model-agnostic meta-learning)."""
+    """Return one step of gradient descent per sample and the loss after it (model-agnostic meta-learning)."""
     parameters = dict(NETWORK.named_parameters())
 
     def outer(sample: Tensor, target: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ PROGRAMS = (per_sample, per_sample_of_constants, ensemble, ensemble_of_outer_sta
 
 
 def used(run: Callable[[Tensor], Any], *, trains: bool) -> list[Any]:
-    """All that comes out of a program, the gradients too where it is trained."""
+    """Return all results of a program, and the gradients if it is trained."""
     x = SCALE.clone().requires_grad_(trains)
     with torch.set_grad_enabled(trains):
         results = run(x)
@@ -79,7 +79,7 @@ def used(run: Callable[[Tensor], Any], *, trains: bool) -> list[Any]:
 
 @pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_it_is_eagers(program: Callable[[Tensor], Any], trains: bool) -> None:
+def test_results_and_gradients_match_eager(program: Callable[[Tensor], Any], trains: bool) -> None:
     compiled = thunder.jit(program)
     eager = used(program, trains=trains)
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_the_module_is_not_written_to_at_run_time() -> None:
 
 
 class PerSample(nn.Module):
-    """Gradients of a network for each sample."""
+    """Computes the gradients of a network for each sample."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class PerSample(nn.Module):
         return vmap(gradient, (None, 0))(dict(self.network.named_parameters()), x)["weight"]
 
 
-def test_an_artifact_holds_it(tmp_path: Path) -> None:
+def test_artifact_holds_the_functional_call(tmp_path: Path) -> None:
     module, again = PerSample(), PerSample()
     again.load_state_dict(module.state_dict())
     compiled = thunder.jit(module)

@@ -1,4 +1,4 @@
-"""Seeds and states of the random number generator: the compiled program draws, and leaves, what eager does."""
+"""Seeds and states of the random number generator: the numbers and the final state match eager."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo  # replaces torch.manual_seed by a wrapper, as whatever imports it does
+import torch._dynamo  # importing this module replaces torch.manual_seed by a wrapper
 from torch import Tensor
 
 import thunder_core as thunder
@@ -40,7 +40,7 @@ def returned(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("program", [seeded, kept, forked, returned])
-def test_numbers_and_the_state_behind_them_are_eagers(program: Callable[[Tensor], object]) -> None:
+def test_numbers_and_the_final_state_match_eager(program: Callable[[Tensor], object]) -> None:
     compiled = thunder.jit(program)
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
@@ -62,7 +62,7 @@ def test_tracing_alone_leaves_the_generator_as_it_is() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_seeding_with_a_number_that_nobody_knows() -> None:
+def test_seeding_with_a_data_dependent_number_matches_eager() -> None:
     def seeded(x: Tensor) -> Any:
         generator = torch.Generator()
         return torch.seed(), x + torch.rand(2), generator.seed(), torch.rand(2, generator=generator)

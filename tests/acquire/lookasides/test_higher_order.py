@@ -1,4 +1,4 @@
-"""The handlers of higher-order operators: PyTorch's entry functions are interpreted, and lead to the handler."""
+"""The handlers of higher-order operators: PyTorch's entry functions are interpreted and call the handler."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from thunder_core.frontend.acquire.lookasides.operators import higher_order
 X = torch.tensor([1.0, 2.0])
 
 
-def test_an_operator_with_a_handler_is_recorded_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler gets what the operator is called with, and can have the program's functions interpreted."""
+def test_operator_with_a_handler_is_recorded_by_the_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler receives the arguments of the operator, and can interpret the program's functions."""
     handlers: dict[str, higher_order.Handler] = {}
     monkeypatch.setattr(higher_order, "HANDLERS", handlers)
 
@@ -36,7 +36,7 @@ def test_an_operator_with_a_handler_is_recorded_by_it(monkeypatch: pytest.Monkey
     compiled = thunder.jit(program)
     torch.testing.assert_close((compiled(X), compiled(-X)), (X * 2, -X - 1))
     scale[0] = 3.0
-    torch.testing.assert_close(compiled(X), X * 3)  # what the handler has interpreted is guarded
+    torch.testing.assert_close(compiled(X), X * 3)  # reads of functions that the handler interprets are guarded
     assert thunder.cache_misses(compiled) == 2
 
 

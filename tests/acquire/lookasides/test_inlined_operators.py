@@ -1,4 +1,4 @@
-"""Higher-order operators that call what they are given: their functions are interpreted, and their lines stay."""
+"""Higher-order operators that only call their functions: the functions are interpreted and recorded inline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def scaled(x: Tensor) -> tuple[Tensor]:
 
 
 def cast(x: Tensor) -> Tensor:
-    """What `torch.export` makes of a region under autocast."""
+    """Return a region under autocast as `torch.export` records it."""
     wrap: Any = operators["wrap_with_autocast"]
     result: Tensor = wrap("cpu", torch.bfloat16, True, True, lambda y: (y @ y.t(),), x)[0]
     return result
@@ -58,7 +58,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", WITH_GRADIENTS)
-def test_results_and_gradients_are_eagers(name: str) -> None:
+def test_results_and_gradients_match_eager(name: str) -> None:
     outcomes = []
     for program in (WITH_GRADIENTS[name], compiled := thunder.jit(WITH_GRADIENTS[name])):
         x = X.clone().requires_grad_()
@@ -69,11 +69,11 @@ def test_results_and_gradients_are_eagers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_results_are_eagers(name: str) -> None:
+def test_results_match_eager(name: str) -> None:
     torch.testing.assert_close(thunder.jit(PROGRAMS[name])(X), PROGRAMS[name](X), rtol=0, atol=0)
 
 
-def test_what_the_function_reads_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_of_the_function_are_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(WITH_GRADIENTS["wrap"])
     for scale in (2.0, 3.0):
         monkeypatch.setitem(SCALE, "by", scale)
@@ -82,12 +82,12 @@ def test_what_the_function_reads_is_guarded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_graph_with_a_region_runs() -> None:
-    """Graphs call regions by operators, which eager PyTorch runs with fakes alone."""
+    """Graphs call regions by operators that eager PyTorch runs only on fake tensors."""
     region: Any = operators["invoke_subgraph"]
     torch.testing.assert_close(thunder.jit(lambda x: region(GRAPH, "region", x)[0])(X), X.sin() * 2)
 
 
-def test_printing_is_done_at_each_call(capsys: pytest.CaptureFixture[str]) -> None:
+def test_function_prints_at_each_call(capsys: pytest.CaptureFixture[str]) -> None:
     compiled = thunder.jit(lambda x: (operators["print"]("{} of {}", 3, 4), x * 2)[1])
     for _ in range(2):
         compiled(X)

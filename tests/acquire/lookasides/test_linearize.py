@@ -1,4 +1,4 @@
-"""torch.func.linearize inside a compiled program: the function runs once, and its derivative is that at the primals."""
+"""torch.func.linearize in a compiled program: the function runs once, and its derivative is taken at the primals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.func import jvp, linearize, vmap
 
 import thunder_core as thunder
 
-# PyTorch compiles its own decompositions when they are first needed, and folds constants of eager's own graph.
+# PyTorch compiles its own decompositions at their first use, and folds constants of its own graph.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`torch.jit.script` is deprecated:DeprecationWarning", "ignore:Attempted to insert a get_attr Node"
 )
@@ -30,15 +30,15 @@ def used_often(x: Tensor) -> Any:
     return output, derivative(x), derivative(x * 2), vmap(derivative)(torch.eye(3))
 
 
-def test_it_is_eagers() -> None:
+def test_linearize_matches_eager() -> None:
     compiled = thunder.jit(used_often)
     for x in (X, X * 3):
         torch.testing.assert_close(compiled(x), used_often(x))
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_its_gradients_are_those_of_jvp() -> None:
-    """Eager PyTorch's derivative takes the primals for constants, as `make_fx` does."""
+def test_gradients_of_linearize_match_jvp() -> None:
+    """Eager PyTorch's derivative treats the primals as constants, as `make_fx` does."""
 
     def linearized(x: Tensor) -> Tensor:
         return linearize(lambda y: (y * W).sin(), x)[1](x * 2).sum()
@@ -51,7 +51,7 @@ def test_its_gradients_are_those_of_jvp() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_the_function_runs_once_and_before_what_is_written_later() -> None:
+def test_function_runs_once_and_before_later_writes() -> None:
     calls: list[int] = []
 
     def counted(x: Tensor) -> Tensor:
@@ -76,8 +76,8 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_are_pytorchs(name: str) -> None:
-    program, told = ERRORS[name]
+def test_errors_match_pytorch(name: str) -> None:
+    program, message = ERRORS[name]
     for run in (program, thunder.jit(program)):
-        with pytest.raises(RuntimeError, match=told):
+        with pytest.raises(RuntimeError, match=message):
             run(X)

@@ -1,4 +1,4 @@
-"""Mistakes in calls of operators and transforms that take functions: each raises what eager PyTorch raises."""
+"""Mistakes in calls of operators and transforms that take functions: each raises the same error as eager PyTorch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LINEAR = nn.Linear(3, 3)
 
 
 class Text(torch.autograd.Function):
-    """A function that returns no tensor."""
+    """A function that does not return a tensor."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Any:
@@ -50,7 +50,7 @@ class Text(torch.autograd.Function):
 
 
 class Excessive(torch.autograd.Function):
-    """A function whose backward returns a gradient too many."""
+    """A function whose backward returns too many gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ MISTAKES: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_told_as_by_eager_pytorch_at_the_users_line(name: str) -> None:
+def test_mistakes_raise_the_error_of_eager_at_the_users_line(name: str) -> None:
     program = MISTAKES[name]
     with pytest.raises(Exception) as eagers:
         program(X.clone())
@@ -158,11 +158,11 @@ def test_mistakes_are_told_as_by_eager_pytorch_at_the_users_line(name: str) -> N
 
 
 def first_words(error: BaseException) -> str:
-    """The begin of an error's first line, which may have addresses at its end."""
+    """Return the beginning of an error's first line, because the end may contain addresses."""
     return str(error).partition("\n")[0][:40]
 
 
-def test_slices_of_other_lengths_are_told() -> None:
+def test_slices_of_different_lengths_are_reported() -> None:
     program = lambda x: scan(lambda c, y: (c + y[0], c * 1), Z, (x, x[:2]))  # noqa: E731
     for run in (program, thunder.jit(program)):
         with pytest.raises(IndexError, match=r"index 2 .*out of"):

@@ -1,4 +1,4 @@
-"""Operators and transforms that take functions, within themselves and one another, beside the same in Python.
+"""Operators and transforms that take functions, nested in one another, compared with the same programs in Python.
 
 Each program is trained, with symbolic sizes too, and as an artifact. The functions close over tensors and numbers.
 """
@@ -32,7 +32,7 @@ SCALE = {"by": 2.0}
 
 
 class Layer(nn.Module):
-    """A module that is a function of an operator, and has one for a method."""
+    """A module that is the function of an operator, and whose method is the function of another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ LAYER = Layer()
 
 
 class Doubled(torch.autograd.Function):
-    """The exponential, with a derivative of its own that is twice another."""
+    """The exponential, with a custom derivative that is twice as large."""
 
     generate_vmap_rule = True
 
@@ -89,7 +89,7 @@ def total(x: Tensor) -> Tensor:
 
 
 def twice(o: Operators, x: Tensor) -> Tensor:
-    """A loop of two turns, which no gradient goes through."""
+    """Run a loop of two turns, which no gradient passes."""
     with torch.no_grad():
         result: Tensor = o.while_loop(
             lambda i, y: i < 2, lambda i, y: (i + 1, y * V * SCALE["by"]), (COUNT * 1, x * 1)
@@ -142,7 +142,7 @@ def per_sample(o: Operators, x: Tensor) -> Any:
 
 
 def of_slices(transform: Callable[[Tensor], Any]) -> Callable[[Operators, Tensor], Any]:
-    """A program that has a transform within `map`, within a branch."""
+    """Apply a transform within `map`, within a branch."""
     return lambda o, x: o.cond(x.sum() > 0, lambda x: o.map(transform, x), lambda x: o.map(transform, x * 2), (x,))
 
 
@@ -236,7 +236,7 @@ PROGRAMS: dict[str, Callable[[Operators, Tensor], Any]] = {
 
 
 def trained(run: Callable[[Tensor], Any], values: Tensor) -> tuple[Any, list[Tensor]]:
-    """The results of a program, and gradients with a cotangent for each that may have one."""
+    """Return the results of a program, and the gradients for a cotangent of each differentiable result."""
     x = values.clone().requires_grad_()
     results = run(x)
     followed = [leaf for leaf in tree_leaves(results) if isinstance(leaf, Tensor) and leaf.requires_grad]
@@ -249,7 +249,7 @@ def trained(run: Callable[[Tensor], Any], values: Tensor) -> tuple[Any, list[Ten
 @pytest.mark.sample(50)
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_results_and_gradients_are_those_of_python(name: str, cache: Any) -> None:
+def test_results_and_gradients_match_python(name: str, cache: Any) -> None:
     program = PROGRAMS[name]
     compiled = thunder.jit(lambda x: program(PYTORCHS, x), cache=cache)
     for x in (X, -X) if cache == "constant values" else (X, LONGER):
@@ -258,7 +258,7 @@ def test_results_and_gradients_are_those_of_python(name: str, cache: Any) -> Non
 
 @pytest.mark.sample(18)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_artifacts_hold_them(name: str, tmp_path: Path) -> None:
+def test_artifacts_hold_nested_operators(name: str, tmp_path: Path) -> None:
     program = PROGRAMS[name]
     subject = lambda x: program(PYTORCHS, x)  # noqa: E731
     compiled = thunder.jit(subject)

@@ -1,4 +1,4 @@
-"""Models of transformers that collect hidden states: by one program, whether or not their hooks are installed."""
+"""Models of transformers that collect hidden states run with one program, whether or not their hooks are installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def assert_as_eager(compiled: Any, model: Any) -> None:
 
 
 @pytest.mark.parametrize("eager_first", [False, True])
-def test_the_first_call_and_those_behind_it_are_one_program(eager_first: bool) -> None:
+def test_first_call_and_later_calls_use_one_program(eager_first: bool) -> None:
     model = llama()
     if eager_first:
         model(**HIDDEN)

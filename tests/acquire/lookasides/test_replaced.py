@@ -1,4 +1,4 @@
-"""Lookasides of the user's: what is called in place of what the program calls."""
+"""The user's lookasides: functions that are called in place of the functions that the program calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def doubled(x: Tensor) -> Tensor:
 
 
 def tripled(x: Tensor) -> Tensor:
-    """Three times the tensor."""
+    """Return three times the tensor."""
     return x * 3
 
 
@@ -52,7 +52,7 @@ class Scaled:
 
 
 class Negated(Scaled):
-    """A class in the place of another."""
+    """A class that replaces another."""
 
     def of(self, x: Tensor) -> Tensor:
         return -x * self.factor
@@ -74,7 +74,7 @@ def generated_twice(x: Tensor) -> Iterator[Tensor]:
 
 SCALED = Scaled(3.0)
 
-# By name: what the program calls, what is called in its place, the program, and what that gives.
+# By name: the function, its replacement, the program, and the expected result.
 CASES: dict[str, tuple[Any, Any, Callable[[Tensor], Any], Any]] = {
     "a function": (doubled, tripled, lambda x: doubled(x) + 1, X * 3 + 1),
     "a function by keywords": (doubled, tripled, lambda x: doubled(x=x), X * 3),
@@ -104,10 +104,10 @@ def appended(x: Tensor) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_program_calls_is_replaced(name: str) -> None:
+def test_function_that_a_program_calls_is_replaced(name: str) -> None:
     function, replacement, program, expected = CASES[name]
     torch.testing.assert_close(thunder.jit(program, lookasides=[Lookaside(function, replacement)])(X), expected)
-    assert not matches(thunder.jit(program)(X), expected)  # it is held by the one that was compiled with it
+    assert not matches(thunder.jit(program)(X), expected)  # without the lookaside
 
 
 def matches(result: Any, expected: Any) -> bool:
@@ -122,7 +122,7 @@ def factorial(n: int, x: Tensor) -> Tensor:
     return x if n == 0 else n * factorial(n - 1, x)
 
 
-def test_a_replacement_calls_the_original_and_what_that_calls_is_replaced() -> None:
+def test_replacement_calls_the_original_whose_callees_are_replaced() -> None:
     calls: list[int] = []
 
     def counted(n: int, x: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ def test_a_replacement_calls_the_original_and_what_that_calls_is_replaced() -> N
     assert calls == [2, 1, 0]
 
 
-def test_what_a_replacement_reads_is_guarded() -> None:
+def test_reads_of_a_replacement_are_guarded() -> None:
     scale = [2.0]
     compiled = thunder.jit(lambda x: doubled(x), lookasides=[Lookaside(doubled, lambda x: x * scale[0])])
     torch.testing.assert_close(compiled(X), X * 2)
@@ -188,7 +188,7 @@ def test_a_pickle_keeps_lookasides() -> None:
     torch.testing.assert_close(pickle.loads(pickle.dumps(compiled))(X), X * 3)
 
 
-def test_lookasides_are_listed_with_what_is_called() -> None:
+def test_lookasides_are_listed_with_their_replacements() -> None:
     listed = thunder.lookasides(thunder.jit(program, lookasides=[Lookaside(doubled, tripled)]))
     assert (listed[0].function, listed[0].summary) == (f"{__name__}.doubled", "Three times the tensor.")
     assert listed[1:] == thunder.lookasides()
@@ -200,8 +200,8 @@ def raising(x: Tensor) -> Tensor:
     raise ValueError("of the replacement")
 
 
-def test_what_a_replacement_raises_is_raised_and_nothing_runs_in_eager() -> None:
-    """Eager PyTorch would do something else."""
+def test_error_of_a_replacement_is_raised_without_a_run_in_eager() -> None:
+    """Eager PyTorch would compute something else."""
     calls: list[int] = []
 
     def noted(x: Tensor) -> Tensor:
@@ -221,7 +221,7 @@ def test_lazy_parameters_are_refused() -> None:
         compiled(X)
 
 
-def test_what_cannot_be_one_is_refused() -> None:
+def test_invalid_lookaside_is_refused() -> None:
     with pytest.raises(WrongInputs, match="the replacement of a lookaside is 3, which cannot be called"):
         Lookaside(doubled, 3)  # type: ignore[arg-type]
     with pytest.raises(WrongInputs, match="the when of a lookaside is 3"):

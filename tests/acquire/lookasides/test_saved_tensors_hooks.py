@@ -1,4 +1,4 @@
-"""saved_tensors_hooks inside and around a compiled program: autograd packs what it saves as in eager PyTorch."""
+"""saved_tensors_hooks inside and around a compiled program: autograd packs saved tensors as in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def leaf(count: int = 3) -> Tensor:
 
 
 def assert_same(run: Callable[[Compile], Any]) -> None:
-    """Compare what a run gives with `thunder.jit` and in eager PyTorch."""
+    """Compare the results of a run with `thunder.jit` and in eager PyTorch."""
     wanted, found = tree_leaves(run(lambda subject: subject)), tree_leaves(run(thunder.jit))
     assert wanted
     assert len(found) == len(wanted)
@@ -37,7 +37,7 @@ def assert_same(run: Callable[[Compile], Any]) -> None:
 
 
 class Packing:
-    """Hooks that note what they pack, and change it."""
+    """Hooks that record and change the tensors that they pack."""
 
     def __init__(self, factor: float = 1.0) -> None:
         self.factor = factor
@@ -52,7 +52,7 @@ class Packing:
         return tensor
 
 
-def test_hooks_inside_of_a_program_pack_and_unpack_what_eager_saves() -> None:
+def test_hooks_inside_a_program_pack_and_unpack_the_tensors_that_eager_saves() -> None:
     def run(compile_: Compile) -> Any:
         packing, x, lengths = Packing(2.0), leaf(), []
 
@@ -73,7 +73,7 @@ def test_hooks_inside_of_a_program_pack_and_unpack_what_eager_saves() -> None:
     assert_same(run)
 
 
-def test_hooks_around_the_call_pack_and_unpack_what_eager_saves() -> None:
+def test_hooks_around_the_call_pack_and_unpack_the_tensors_that_eager_saves() -> None:
     def run(compile_: Compile) -> Any:
         packing, x, lengths = Packing(2.0), leaf(), []
 
@@ -114,7 +114,7 @@ def test_a_program_in_hooks_of_pytorchs_own_stays_one_node(around: Any) -> None:
     assert_same(run)
 
 
-def test_nested_hooks_are_those_of_the_innermost_block() -> None:
+def test_innermost_of_nested_hooks_packs() -> None:
     def run(compile_: Compile) -> Any:
         def program(x: Tensor) -> Tensor:
             with saved_tensors_hooks(lambda tensor: tensor * 2, unchanged):
@@ -183,7 +183,7 @@ def test_a_hook_may_decide_by_the_tensor_that_it_packs() -> None:
     assert_same(run)
 
 
-def test_save_on_cpu_gives_eagers_gradients() -> None:
+def test_save_on_cpu_gives_the_gradients_of_eager() -> None:
     def run(compile_: Compile) -> Any:
         torch.manual_seed(0)
         model, x = nn.Sequential(nn.Linear(3, 3), nn.Tanh()), leaf()
@@ -247,13 +247,13 @@ def differentiates_itself(x: Tensor) -> Any:
         (differentiates_itself, "also runs a backward"),
     ],
 )
-def test_what_a_trace_cannot_hold_is_refused_by_its_line(program: Any, message: str) -> None:
+def test_hook_that_a_trace_cannot_hold_is_refused_with_the_line(program: Any, message: str) -> None:
     with pytest.raises(OperationFailed, match=message) as caught:
         thunder.jit(program)(leaf())
     assert caught.value.where is not None
 
 
-def test_a_program_that_reads_what_a_hook_writes_is_refused() -> None:
+def test_program_that_reads_a_value_that_a_hook_writes_is_refused() -> None:
     log: list[Tensor] = []
 
     @thunder.jit

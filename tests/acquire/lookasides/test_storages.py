@@ -1,4 +1,4 @@
-"""Storages that a program makes of bytes have eager's class and device; as results they are refused by their name."""
+"""Storages that a program makes from bytes have eager's class and device; a storage as a result is refused by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_storages_of_bytes_answer_as_in_eager(name: str) -> None:
+def test_storages_of_bytes_match_eager(name: str) -> None:
     x = torch.ones(2)
     ours, eager = thunder.jit(ANSWERS[name])(x), ANSWERS[name](x)
     assert torch.equal(ours, eager) if isinstance(eager, torch.Tensor) else ours == eager

@@ -1,4 +1,4 @@
-"""Lookasides of functions whose modules are imported late: found by name, for the very function of that name."""
+"""Lookasides of functions whose modules are imported late are found by name, for exactly the function of that name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_late_lookaside_is_found_for_its_function_alone(module: str, name: str
     assert late_lookaside_of(function) is LATE_LOOKASIDES[module, name]
 
     def other() -> None:
-        """A function that says it is another one."""
+        """A function whose name is that of another function."""
 
     other.__module__, other.__name__ = module, name
     assert late_lookaside_of(other) is None

@@ -1,4 +1,4 @@
-"""Parameters and buffers that a program makes are what eager PyTorch makes, anew at each call."""
+"""Parameters and buffers that a program makes are new at each call and match eager PyTorch."""
 
 from __future__ import annotations
 
@@ -119,26 +119,26 @@ PROGRAMS: tuple[Callable[[Any, Tensor], Any], ...] = (
 
 
 def shown(value: Any) -> Any:
-    """All that can be told of a value."""
+    """Return everything that can be observed of a value."""
     if isinstance(value, Tensor):
         return type(value), value.dtype, value.tolist(), value.requires_grad, value.is_leaf, vars(value)
     return [shown(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def run(program: Callable[..., Any]) -> list[Any]:
-    """What three calls give, and leave in the module."""
-    net, told = Net(), []
+    """Return the results of three calls and the final state of the module."""
+    net, outcomes = Net(), []
     for step in range(3):
         torch.manual_seed(0)
         x = torch.arange(3.0) + step
-        told.append(shown(program(net, x)))
-        told.append(shown(x))
-        told += [(name, shown(tensor)) for name, tensor in (*net.named_parameters(), *net.named_buffers())]
-    return told
+        outcomes.append(shown(program(net, x)))
+        outcomes.append(shown(x))
+        outcomes += [(name, shown(tensor)) for name, tensor in (*net.named_parameters(), *net.named_buffers())]
+    return outcomes
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_they_are_what_eager_makes(program: Callable[..., Any]) -> None:
+def test_parameters_and_buffers_match_eager(program: Callable[..., Any]) -> None:
     assert run(thunder.jit(program)) == run(program)
 
 
@@ -152,7 +152,7 @@ def test_a_parameter_of_an_argument_shares_its_memory_at_each_call() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_leaf_that_is_made_beside_what_needs_a_gradient_gets_its_own() -> None:
+def test_leaf_made_by_a_program_with_gradients_gets_its_own_gradient() -> None:
     def program(weight: Tensor, x: Tensor) -> Any:
         made = x.detach().requires_grad_()
         return made, (made * weight).sum()
@@ -201,7 +201,7 @@ def test_a_lazy_module_that_a_function_calls_first_gets_its_shapes_as_in_eager()
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)
 
 
-def test_a_lazy_module_that_the_program_makes_is_made_at_each_call() -> None:
+def test_lazy_module_of_the_program_is_new_at_each_call() -> None:
     def program(x: Tensor) -> Any:
         module = nn.LazyLinear(3)
         return module(x), type(module), [*map(type, module.parameters())]
@@ -217,7 +217,7 @@ def test_a_lazy_module_that_the_program_makes_is_made_at_each_call() -> None:
         assert found[1:] == wanted[1:]
 
 
-def test_an_operation_on_a_parameter_without_shape_raises_what_eager_raises() -> None:
+def test_operation_on_a_parameter_without_shape_raises_as_in_eager() -> None:
     def program(x: Tensor) -> Tensor:
         return nn.UninitializedParameter() + x
 

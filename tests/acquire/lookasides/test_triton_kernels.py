@@ -1,4 +1,4 @@
-"""Triton kernels that a program launches: a line of the trace each; those within its operations are noted as such."""
+"""Each Triton kernel that a program launches is a line of the trace; kernels within operations are recorded too."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ SCALE = {"by": 2}
 
 @triton.jit
 def add_kernel(x, y, out, scale, size, BLOCK: tl.constexpr):
-    """Kernels name what they know at compile time in capitals."""
+    """Triton kernels name their compile-time constants in capitals."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < size
     places = y + offsets
@@ -36,7 +36,7 @@ def double_kernel(x, BLOCK: tl.constexpr):
     tl.store(x + offsets, tl.load(x + offsets) * 2)
 
 
-# Without a GPU there is no choosing between several.
+# Without a GPU, an autotuner cannot choose between several configurations.
 tuned_kernel = triton.autotune([triton.Config({"BLOCK": 16})], key=["size"])(add_kernel)
 sized_kernel = triton.heuristics({"BLOCK": lambda given: 2 * SCALE["by"]})(add_kernel)
 
@@ -48,7 +48,7 @@ def added(x: Tensor, y: Tensor, scale: int = 1) -> Tensor:
 
 
 def added_by_grid(kernel: Any, x: Tensor, y: Tensor, **numbers: int) -> Tensor:
-    """The grid asks for the numbers of the kernel's configuration."""
+    """The grid reads the numbers of the kernel's configuration."""
     out, size = torch.empty_like(x), x.numel()
     kernel[lambda meta: (triton.cdiv(size, meta["BLOCK"]),)](x, y, out, 1, size, **numbers)
     return out
@@ -72,7 +72,7 @@ operator_added.register_autograd(lambda ctx, gradient: (gradient, gradient * 1))
 
 
 class Added(torch.autograd.Function):
-    """Kernels in the forward and in the backward, as in libraries of kernels for training."""
+    """Kernels in the forward and in the backward, as in libraries of training kernels."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_results_are_eagers(name: str) -> None:
+def test_results_match_eager(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name])
     for x in (X, X + 1):
         torch.testing.assert_close(compiled(x), PROGRAMS[name](x), rtol=0, atol=0)
@@ -107,7 +107,7 @@ def test_results_are_eagers(name: str) -> None:
 @pytest.mark.parametrize(
     "program", [lambda x: Added.apply(x, x * 2), PROGRAMS["operator"]], ids=["function", "operator"]
 )
-def test_gradients_are_those_of_the_kernels(program: Callable[[Tensor], Tensor]) -> None:
+def test_gradients_come_from_the_kernels(program: Callable[[Tensor], Tensor]) -> None:
     gradients = []
     for run in (program, compiled := thunder.jit(program)):
         x = X.clone().requires_grad_()
@@ -116,16 +116,16 @@ def test_gradients_are_those_of_the_kernels(program: Callable[[Tensor], Tensor])
     assert thunder.last_backward_reason(compiled) == ""
 
 
-def test_a_launch_is_one_line_that_writes_what_the_kernel_may_write() -> None:
+def test_launch_is_one_line_that_writes_to_the_kernels_outputs() -> None:
     compiled = thunder.jit(added)
     compiled(X, X + 1)
-    (line,) = [one for one in thunder.last_traces(compiled)[0].bound_symbols if one.symbol.name.endswith(".launch")]
+    (line,) = [bsym for bsym in thunder.last_traces(compiled)[0].bound_symbols if bsym.symbol.name.endswith(".launch")]
     assert [proxy.name for proxy in line.inputs] == ["x", "y", *line.mutates]
     assert only_read(add_kernel) == {"x", "y"}
     assert "x" not in only_read(double_kernel)
 
 
-def test_the_grid_is_that_of_the_configuration_which_an_autotuner_chooses() -> None:
+def test_grid_is_computed_for_the_configuration_that_an_autotuner_chooses() -> None:
     configurations = [triton.Config({"BLOCK": 4}), triton.Config({"BLOCK": 16})]
     kernel = triton.autotune(configurations, key=["size"])(add_kernel)
     grids = grids_of(kernel, lambda meta: (triton.cdiv(meta["size"], meta["BLOCK"]),), (X, X, X, 1, 10), {}, called)
@@ -143,7 +143,7 @@ def test_an_input_is_written_to_as_in_eager() -> None:
     torch.testing.assert_close(x, X[:4] * 2)
 
 
-def test_what_the_launch_is_made_of_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_of_a_launch_are_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(lambda x: added(x, x, SCALE["by"]))
     for scale in (2, 5):
         monkeypatch.setitem(SCALE, "by", scale)
@@ -159,8 +159,8 @@ def test_an_artifact_keeps_the_launch(tmp_path: Path) -> None:
     assert thunder.cache_misses(loaded) == 0
 
 
-def test_every_length_has_a_program_of_its_own() -> None:
-    """Kernels are launched with numbers, so that sizes which they are given are constants."""
+def test_every_length_has_a_separate_program() -> None:
+    """Kernels are launched with integers, so sizes that are kernel arguments are constants."""
     compiled = thunder.jit(added, cache="symbolic values")
     for size in (3, 4, 9):
         x = X[:size]

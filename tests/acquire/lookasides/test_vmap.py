@@ -1,4 +1,4 @@
-"""torch.vmap inside a compiled program: results, gradients and guards are eager PyTorch's."""
+"""torch.vmap inside a compiled program: results, gradients and guards match eager PyTorch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def silently(x: Tensor) -> Tensor:
 
 
 def mask(x: Tensor) -> Tensor:
-    """The way in which transformers makes masks of functions of indices."""
+    """Make a mask from functions of indices as transformers does."""
 
     def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query >= key) & ALLOWED[batch, key]
@@ -67,17 +67,17 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
 
 
 def used(run: Callable[[Tensor], Any]) -> list[Tensor | None]:
-    """All that comes out of a program, the gradients too."""
+    """Return all results of a program and the gradients."""
     torch.manual_seed(0)
     x = X.clone().requires_grad_()
     results = run(x)
     results = [*results] if isinstance(results, tuple) else [results]
-    loss = sum((one * torch.arange(1.0, one.numel() + 1).view(one.shape)).sin().sum() for one in results)
+    loss = sum((result * torch.arange(1.0, result.numel() + 1).view(result.shape)).sin().sum() for result in results)
     return [*results, *torch.autograd.grad(loss, (x, W), allow_unused=True)]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_results_and_gradients_are_eagers(name: str) -> None:
+def test_results_and_gradients_match_eager(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name])
     eager = used(PROGRAMS[name])
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_a_program_may_differentiate_itself() -> None:
     torch.testing.assert_close(thunder.jit(step)(X), step(X))
 
 
-def test_what_the_function_and_its_arguments_read_is_guarded() -> None:
+def test_reads_of_the_function_and_its_arguments_are_guarded() -> None:
     scale, trees, dims = [2.0], {"a": X, "b": X + 1}, [0]
 
     def program() -> Tensor:
@@ -134,13 +134,13 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[ThunderError], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_trace_of_batches_cannot_say_is_refused(name: str) -> None:
-    program, kind, told = REFUSED[name]
-    with pytest.raises(kind, match=told):
+def test_operation_that_a_batched_trace_cannot_hold_is_refused(name: str) -> None:
+    program, kind, message = REFUSED[name]
+    with pytest.raises(kind, match=message):
         thunder.jit(program)(X)
 
 
-def test_an_error_of_vmap_is_eagers() -> None:
+def test_an_error_of_vmap_matches_eager() -> None:
     with pytest.raises(RuntimeError, match="data-dependent control flow"):
         thunder.jit(lambda x: torch.vmap(lambda y: y if y.sum() > 0 else -y)(x))(X)
     assert torch._C._functorch.peek_interpreter_stack() is None

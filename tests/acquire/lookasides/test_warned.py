@@ -1,4 +1,4 @@
-"""Warnings of compiled programs, beside those of eager Python, by the filters of each call."""
+"""Warnings of compiled programs, compared with eager Python, under the filters of each call."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ACTIONS = ("always", "default", "once", "module", "ignore", "error")
 
 
 def plain(x: Tensor) -> Tensor:
-    """Warns, of a class of its own choice by default."""
+    """Warn with a custom class by default."""
     warnings.warn("of a plain text", stacklevel=1)
     return x * 2
 
 
 def of_shapes(x: Tensor) -> Tensor:
-    """Warns of a shape, two frames up."""
+    """Warn about a shape, with a stack level of two."""
 
     def inner() -> None:
         warnings.warn(f"of {tuple(x.shape)}", DeprecationWarning, stacklevel=2)
@@ -32,13 +32,13 @@ def of_shapes(x: Tensor) -> Tensor:
 
 
 def of_values(x: Tensor) -> Tensor:
-    """Warns of what the tensor has inside."""
+    """Warn about the values of a tensor."""
     warnings.warn(f"the sum is {x.sum()}", RuntimeWarning, stacklevel=1)
     return x * 2
 
 
 def caught(x: Tensor) -> Tensor:
-    """Goes another way where the warning is an error."""
+    """Take another path if the warning is raised as an error."""
     try:
         warnings.warn("perhaps an error", stacklevel=1)
     except UserWarning:
@@ -47,15 +47,15 @@ def caught(x: Tensor) -> Tensor:
 
 
 def behind_a_write(x: Tensor) -> Tensor:
-    """Writes, warns and writes again: what the warning says is of the time between."""
+    """Write, warn and write again; the message shows the value between the two writes."""
     x.add_(1)
     warnings.warn(f"now {x.sum()}", stacklevel=1)
     x.add_(1)
     return x * 2
 
 
-def told(function: Callable[[Tensor], Tensor], actions: tuple[str, ...]) -> list[Any]:
-    """What calls under these filters gave, with the warnings that came of them."""
+def outcomes_of(function: Callable[[Tensor], Tensor], actions: tuple[str, ...]) -> list[Any]:
+    """Return the results of calls under these filters, and their warnings."""
     rows: list[Any] = []
     globals().pop("__warningregistry__", None)
     for place, action in enumerate(actions):
@@ -66,20 +66,20 @@ def told(function: Callable[[Tensor], Tensor], actions: tuple[str, ...]) -> list
                 rows.append(function(torch.full((3,), float(place))).tolist())
             except Warning as error:
                 rows.append(repr(error))
-            rows.append([(str(one.message), one.category, one.filename, one.lineno) for one in given])
+            rows.append([(str(value.message), value.category, value.filename, value.lineno) for value in given])
     return rows
 
 
 @pytest.mark.parametrize("function", [plain, of_shapes, of_values, caught, behind_a_write])
 @pytest.mark.parametrize("first", ACTIONS)
-def test_each_call_warns_as_eager_does(function: Callable[[Tensor], Tensor], first: str) -> None:
+def test_warnings_of_each_call_match_eager(function: Callable[[Tensor], Tensor], first: str) -> None:
     actions = (first, "always", "always", "error", "default", "ignore", "always")
-    assert told(thunder.jit(function), actions) == told(function, actions)
+    assert outcomes_of(thunder.jit(function), actions) == outcomes_of(function, actions)
 
 
 def test_a_changing_text_needs_no_other_program() -> None:
     compiled = thunder.jit(of_values)
-    told(compiled, ("always",) * 3)
+    outcomes_of(compiled, ("always",) * 3)
     assert thunder.cache_misses(compiled) == 1
 
 
@@ -108,7 +108,7 @@ def test_the_program_keeps_its_own_warnings() -> None:
     assert not outer
 
 
-def test_a_filter_by_a_text_with_values_is_asked_for_the_text() -> None:
+def test_filter_on_a_message_with_values_sees_the_message() -> None:
     compiled = thunder.jit(of_values)
     for total in (3.0, 6.0, 3.0):
         with warnings.catch_warnings(record=True) as given:
@@ -120,4 +120,4 @@ def test_a_filter_by_a_text_with_values_is_asked_for_the_text() -> None:
                     compiled(torch.full((3,), total / 3))
             else:
                 compiled(torch.full((3,), total / 3))
-                assert [str(one.message) for one in given] == [f"the sum is {total}"]
+                assert [str(value.message) for value in given] == [f"the sum is {total}"]

@@ -1,4 +1,4 @@
-"""`torch.while_loop` in compiled programs: what its condition and its body may return, beside eager PyTorch."""
+"""`torch.while_loop` in compiled programs: results that its condition and its body may return, compared with eager."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch._higher_order_ops import while_loop
 
 import thunder_core as thunder
 
-# Eager PyTorch compiles what the operator is given.
+# Eager PyTorch compiles the functions that are passed to the operator.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
 X = torch.tensor([1.0, 2.0, 3.0])
@@ -50,12 +50,12 @@ def dict_with_a_number(x: Tensor) -> Any:
 
 
 def never_doubled(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The result of a loop of no turn is a copy, which may be written to."""
+    """The result of a loop without turns is a copy, which may be written to."""
     result: Tensor = while_loop(none, double_and_count, (0, x))[1]
     return result.mul_(5), x * 1
 
 
-# Each with what eager PyTorch gives, which compiles for seconds.
+# Each with the result of eager PyTorch, which takes seconds to compile.
 RESULTS: dict[str, tuple[Callable[[Tensor], Any], Any]] = {
     "a list": (lambda x: while_loop(small, lambda x: [x * 2], (x,)), [X * 4]),
     "a tensor": (lambda x: while_loop(small, lambda x: x * 2, (x,)), X * 4),
@@ -76,12 +76,12 @@ RESULTS: dict[str, tuple[Callable[[Tensor], Any], Any]] = {
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
 @pytest.mark.parametrize("name", RESULTS)
-def test_results_are_those_of_eager(name: str, cache: Any) -> None:
+def test_results_match_eager(name: str, cache: Any) -> None:
     program, expected = RESULTS[name]
     torch.testing.assert_close(thunder.jit(program, cache=cache)(X.clone()), expected)
 
 
-def test_the_results_that_are_told_here_are_eagers() -> None:
+def test_results_listed_in_this_file_match_eager() -> None:
     program, expected = RESULTS["a dict with a number"]
     torch.testing.assert_close(program(X), expected)
 
@@ -112,16 +112,16 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_mistakes_are_told_in_pytorchs_words_at_the_users_line(name: str) -> None:
-    program, told = ERRORS[name]
-    with pytest.raises(RuntimeError, match=told) as caught:
+def test_mistakes_raise_pytorchs_messages_at_the_users_line(name: str) -> None:
+    program, message = ERRORS[name]
+    with pytest.raises(RuntimeError, match=message) as caught:
         thunder.jit(program)(X)
     frames = traceback.extract_tb(caught.value.__traceback__)
     assert any(frame.filename == __file__ and frame.name == "<lambda>" for frame in frames)
 
 
 @pytest.mark.parametrize("name", ["an integer tensor", "several elements", "a dtype", "a number for a tensor"])
-def test_mistakes_within_a_batch_are_told(name: str) -> None:
+def test_mistakes_within_a_batch_are_reported(name: str) -> None:
     program, _ = ERRORS[name]
     with pytest.raises(Exception, match=r"unsupported cond_fn|same metadata|while_loop|vmap"):
         thunder.jit(lambda x: vmap(program)(x))(X.repeat(2, 1))

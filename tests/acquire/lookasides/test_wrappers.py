@@ -1,4 +1,4 @@
-"""`functools.wraps` of PyTorch's operators in a program, and by transforms of operators."""
+"""`functools.wraps` applied to PyTorch's operators, in a program and in transforms of operators."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_operator_may_not_have_been_called_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    vars(torch.ops.aten.sin.default).pop("_namespace", None)  # which it keeps from its first call on
+    vars(torch.ops.aten.sin.default).pop("_namespace", None)  # the attribute that an operator has after its first call
     program = PROGRAMS[name]
     compiled = thunder.jit(program)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""`grad`, `value_and_grad`, `vjp` and `jvp` beside `torch.func`: the same values, structures and kinds of refusal."""
+"""`grad`, `value_and_grad`, `vjp` and `jvp` compared with `torch.func`: equal values, structures and errors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ TABLE: dict[str, tuple[Callable[..., torch.Tensor], torch.Tensor]] = {
     "written": (written, numbers(3, 4)),
     "attention": (attention, numbers(2, 3, 4)),
 }
-NO_SECOND = {"attention"}  # PyTorch has no derivative of the backward of its kernel for CPUs
+NO_SECOND = {"attention"}  # PyTorch has no derivative for the backward of its CPU kernel
 
 
 def scalar(function: Callable[..., Any]) -> Callable[..., torch.Tensor]:
@@ -82,20 +82,20 @@ def same(ours: Any, theirs: Any) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def torch_func_is_ready():
-    """What PyTorch loads for its own forward mode warns about itself."""
+    """Import the modules that PyTorch loads for its own forward mode, which cause warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.func.jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_gradients(name):
+def test_gradients_match_torch_func(name):
     function, x = TABLE[name]
     same(thunder.grad(scalar(function))(x), torch.func.grad(scalar(function))(x))
 
 
 @pytest.mark.parametrize("name", sorted(TABLE.keys() - NO_SECOND))
-def test_second_derivatives(name):
+def test_second_derivatives_match_torch_func(name):
     function, x = TABLE[name]
 
     def twice(grad: Any) -> Any:
@@ -105,14 +105,14 @@ def test_second_derivatives(name):
 
 
 @pytest.mark.parametrize("name", sorted(TABLE.keys() - NO_SECOND))
-def test_forward_mode(name):
+def test_forward_mode_matches_torch_func(name):
     function, x = TABLE[name]
     tangent = numbers(*x.shape, seed=1)
     same(thunder.jvp(function, (x,), (tangent,)), torch.func.jvp(function, (x,), (tangent,)))
 
 
 @pytest.mark.parametrize("name", sorted(TABLE.keys() - NO_SECOND))
-def test_forward_over_reverse(name):
+def test_forward_over_reverse_matches_torch_func(name):
     function, x = TABLE[name]
     tangent = numbers(*x.shape, seed=1)
     ours = thunder.jvp(thunder.grad(scalar(function)), (x,), (tangent,))
@@ -120,7 +120,7 @@ def test_forward_over_reverse(name):
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_pulling_back(name):
+def test_vjp_matches_torch_func(name):
     function, x = TABLE[name]
     output, pull = thunder.vjp(function, x)
     expected, pull_expected = torch.func.vjp(function, x)
@@ -131,7 +131,7 @@ def test_pulling_back(name):
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "convolution", "solve"])
-def test_they_are_what_differences_say(name):
+def test_derivatives_match_finite_differences(name):
     function, x = TABLE[name]
     direction, step = numbers(*x.shape, seed=1), 1e-6
     slope = (scalar(function)(x + step * direction) - scalar(function)(x - step * direction)) / (2 * step)
@@ -148,7 +148,7 @@ def test_forward_and_backward_are_one_program():
     assert "sum" not in names, "nobody asked for the value"
 
 
-def test_they_are_compiled_once():
+def test_derivatives_are_compiled_once():
     def cube(x: torch.Tensor) -> torch.Tensor:
         return (x**3).sum()
 
@@ -162,7 +162,7 @@ def test_they_are_compiled_once():
 
 @dataclass(frozen=True)
 class Scaled:
-    """Callables that compare equal and compute different results."""
+    """Callables that compare equal but compute different results."""
 
     name: str
     factor: float = field(default=1.0, compare=False)
@@ -190,7 +190,7 @@ def test_a_method_is_compiled_once_for_its_object():
     assert first is second
 
 
-def test_what_the_function_reads_is_guarded():
+def test_reads_of_the_function_are_guarded():
     factors = {"of": 2.0}
     gradient = thunder.grad(lambda x: (x * factors["of"]).sum())
     whole = thunder.jit(lambda x: gradient(x) + 1)
@@ -213,7 +213,7 @@ BATCH = (numbers(3, 4, seed=3), numbers(3, 2, seed=4))
 
 
 @pytest.mark.parametrize("argnums", [0, 1, -2, (0, 1), (1,)])
-def test_trees_and_places(argnums):
+def test_trees_and_argnums_match_torch_func(argnums):
     ours, ours_aux = thunder.grad(loss, argnums, has_aux=True)(PARAMETERS, BATCH, 2.0)
     theirs, theirs_aux = torch.func.grad(loss, argnums, has_aux=True)(PARAMETERS, BATCH, 2.0)
     same(ours, theirs)
@@ -221,7 +221,7 @@ def test_trees_and_places(argnums):
     assert type(ours) is type(theirs)
 
 
-def test_the_value_comes_first():
+def test_value_comes_before_the_gradient():
     (value, aux), gradient = thunder.value_and_grad(loss, has_aux=True)(PARAMETERS, BATCH, 2.0)
     expected, (expected_value, expected_aux) = torch.func.grad_and_value(loss, has_aux=True)(PARAMETERS, BATCH, 2.0)
     same([value, aux["hidden"], gradient], [expected_value, expected_aux["hidden"], expected])
@@ -229,7 +229,7 @@ def test_the_value_comes_first():
     same([value, gradient], [BATCH[0].square().sum(), 2 * BATCH[0]])
 
 
-def test_trees_through_vjp_and_jvp():
+def test_vjp_and_jvp_of_trees_match_torch_func():
     def function(parameters: Any, batch: Any) -> Any:
         value, aux = loss(parameters, batch, 2.0)
         return {"loss": value, "hidden": [aux["hidden"]]}, aux["hidden"].argmax(-1)
@@ -243,7 +243,7 @@ def test_trees_through_vjp_and_jvp():
     same(ours, torch.func.jvp(function, (PARAMETERS, BATCH), tangents, has_aux=True))
 
 
-def test_modules_by_functional_call():
+def test_gradients_of_functional_call_match_torch_func():
     parameters = {name: value.detach() for name, value in NET.named_parameters()}
     x, y = numbers(3, 4), numbers(3, 3, seed=1)
 
@@ -255,7 +255,7 @@ def test_modules_by_functional_call():
     assert NET[0].weight.grad is None
 
 
-def test_inside_a_compiled_program():
+def test_derivatives_inside_a_compiled_program_match_torch_func():
     def descend(parameters: Any, batch: Any) -> Any:
         (value, _), gradient = thunder.value_and_grad(loss, has_aux=True)(parameters, batch, 1.0)
         return value, {name: parameters[name] - 0.1 * gradient[name] for name in ("bias", "unused")}
@@ -267,7 +267,7 @@ def test_inside_a_compiled_program():
     same(updated["unused"], PARAMETERS["unused"])
 
 
-def test_vjp_and_jvp_inside_a_compiled_program():
+def test_vjp_and_jvp_inside_a_compiled_program_match_torch_func():
     def both(x: torch.Tensor, t: torch.Tensor) -> Any:
         output, pull = thunder.vjp(lambda y: (y.softmax(-1), y.sin()), x)
         first, second = pull((t, t)), pull((output[0], t))
@@ -281,14 +281,14 @@ def test_vjp_and_jvp_inside_a_compiled_program():
     same(thunder.jit(both)(x, t), expected(x, t))
 
 
-def test_only_what_goes_in_by_the_argument_is_differentiated():
+def test_only_the_argument_is_differentiated():
     x = numbers(3)
     same(thunder.grad(lambda y: (y * x).sum())(x), x)
     same(thunder.grad(lambda y: thunder.grad(lambda z: (y * z).sum())(y).sum())(x), torch.ones_like(x))
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
-def test_autograd_outside_is_no_matter(mode):
+def test_autograd_mode_outside_does_not_matter(mode):
     def within(x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             return thunder.grad(lambda y: switched(y).square().sum())(x)
@@ -303,7 +303,7 @@ def test_autograd_outside_is_no_matter(mode):
         assert not output.requires_grad
 
 
-def test_autograd_goes_on_behind_them():
+def test_autograd_differentiates_the_derivatives():
     def trained(grad: Any, vjp: Any) -> list[torch.Tensor]:
         x = numbers(3).requires_grad_(True)
         weight = numbers(3, seed=1).requires_grad_(True)
@@ -316,13 +316,13 @@ def test_autograd_goes_on_behind_them():
     same(trained(thunder.grad, thunder.vjp), trained(torch.func.grad, torch.func.vjp))
 
 
-def test_results_of_their_own_are_not_followed():
+def test_results_without_outside_gradients_do_not_require_grad():
     output, pull = thunder.vjp(torch.sin, numbers(3))
     gradient = pull(numbers(3))[0]
     assert (output.requires_grad, gradient.requires_grad) == (False, False)
 
 
-def test_random_numbers_are_drawn_once():
+def test_random_numbers_are_generated_once():
     function = lambda x: functional.dropout(x * x, 0.5).sum()  # noqa: E731
     x = numbers(8)
     for ours, theirs in ((thunder.grad, torch.func.grad), (thunder.value_and_grad, torch.func.grad_and_value)):
@@ -334,7 +334,7 @@ def test_random_numbers_are_drawn_once():
 
 
 @pytest.mark.parametrize("executors", [("inductor", "torch")])
-def test_both_halves_are_fused(executors):
+def test_forward_and_backward_are_fused(executors):
     function = lambda x: functional.silu(x).softmax(-1).square().sum()  # noqa: E731
     x = numbers(3, 4, dtype=torch.float32)
     gradient = thunder.grad(function, executors=executors)
@@ -345,7 +345,7 @@ def test_both_halves_are_fused(executors):
     assert "inductor" in [line.executor for line in thunder.last_traces(kept)[-1].bound_symbols]
 
 
-def test_complex_arguments():
+def test_gradients_of_complex_arguments_match_torch_func():
     function = lambda z: (z * z.conj()).real.sum() + z.abs().sum()  # noqa: E731
     z = torch.complex(numbers(3), numbers(3, seed=1))
     same(thunder.grad(function)(z), torch.func.grad(function)(z))
@@ -376,13 +376,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(name):
+def test_invalid_calls_are_refused(name):
     call, kind, message = REFUSED[name]
     with pytest.raises(kind, match=message):
         call()
 
 
-def test_the_refusal_names_the_line():
+def test_refusal_names_the_line():
     def writes(x: torch.Tensor) -> torch.Tensor:
         hidden = x * 2
         hidden[0] = x[1]
@@ -424,7 +424,7 @@ def test_derivatives_are_the_same_in_inference_mode(derivative: str, inside: boo
 
     expected = take(torch.func, x)
     with torch.inference_mode(not inside):
-        x = x if inside else x.clone()  # made in inference mode itself
+        x = x if inside else x.clone()  # created in inference mode
         found = thunder.jit(program)(x) if inside else take(thunder, x)
     for one, other in zip(leaves_of(found), leaves_of(expected), strict=True):
         torch.testing.assert_close(one.clone(), other)
