@@ -60,7 +60,7 @@ def test_labels_give_eagers_loss(name: str) -> None:
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_tuples_are_returned_when_asked(name: str) -> None:
+def test_tuples_are_returned_on_request(name: str) -> None:
     loaded = sample(name)
     compiled = thunder.jit(loaded.model)
     inputs = inputs_for(loaded)

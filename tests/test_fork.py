@@ -131,5 +131,5 @@ def test_a_kernel_uses_no_more_threads_than_it_was_compiled_for(told: list[str])
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_forked_child_can(told: list[str], task: str) -> None:
+def test_a_forked_child_completes_its_task(told: list[str], task: str) -> None:
     assert f"{task} 0" in told, told

@@ -246,7 +246,7 @@ def test_there_is_no_circle_of_imports() -> None:
     assert not [sorted(circle) for circle in circles()]
 
 
-def test_nobody_imports_the_plug_ins_by_their_own_names() -> None:
+def test_plug_ins_are_not_imported_by_their_own_names() -> None:
     """Recipes and executors are found by name, so that a missing backend breaks nothing."""
     plugged = ("thunder_executors", "thunder_recipes")
     direct = [
@@ -283,7 +283,7 @@ def test_the_ground_floors_need_no_torch(room: str) -> None:
     assert not [str(found) for found in inside if found.target.partition(".")[0] in heavy]
 
 
-def test_what_a_recipes_source_tells_needs_no_torch() -> None:
+def test_reading_a_recipe_from_its_source_needs_no_torch() -> None:
     inside = [
         found for found in all_imports() if found.source in NO_TORCH_MODULES and not (found.for_types or found.by_name)
     ]
@@ -300,7 +300,7 @@ def test_nothing_is_unpickled() -> None:
 
 
 @pytest.mark.parametrize("name", ["utils", "util", "common", "helpers", "misc", "base_utils"])
-def test_every_file_is_named_for_what_it_is(name: str) -> None:
+def test_files_have_no_vague_names(name: str) -> None:
     assert not [str(path) for path in MODULES.values() if path.stem == name]
 
 

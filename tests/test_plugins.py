@@ -36,7 +36,7 @@ def listed(name: str) -> plugins.Listed:
     return next(one for one in plugins.listing("executors") if one.name == name)
 
 
-def test_our_own_are_there() -> None:
+def test_our_own_plug_ins_are_listed() -> None:
     assert "torch" in plugins.names("executors")
     assert {"default", "hf-transformers", "hf-bert", "hf-llama", "hf-llama3", "hf-llama3-hopper"} <= set(
         plugins.names("recipes")
@@ -53,7 +53,7 @@ def test_each_module_that_is_listed_as_a_transform_defines_one() -> None:
         assert any(issubclass(one, Transform) for one in own), name
 
 
-def test_each_of_our_own_has_a_summary() -> None:
+def test_each_of_our_plug_ins_has_a_summary() -> None:
     assert all(one.summary for group in plugins.BUILTIN for one in plugins.listing(group))
 
 
@@ -82,7 +82,7 @@ def test_listing_runs_nothing(folder: Path) -> None:
     assert "foreign_plugins.explosive" not in sys.modules
 
 
-def test_what_is_missing_is_the_reason(folder: Path) -> None:
+def test_missing_imports_are_the_reason(folder: Path) -> None:
     (folder / "needy.py").write_text('"""Needs."""\nimport no_such_backend.kernels\nfrom also_missing import x\n')
     assert listed("needy").reason == "needs also_missing, no_such_backend, not installed here"
     with pytest.raises(EnvironmentLacks, match="needs also_missing, no_such_backend") as caught:
@@ -91,7 +91,7 @@ def test_what_is_missing_is_the_reason(folder: Path) -> None:
     assert "`thunder executors` lists" in str(caught.value.fix)
 
 
-def test_the_commands_that_a_message_names_are_there() -> None:
+def test_the_commands_that_a_message_names_exist() -> None:
     """What lists transforms or lookasides is none of them."""
     words = [command.split() for command in plugins.LISTED_BY.values()]
     assert all(first == "thunder" and name in plugins.names("commands") for first, name in words)
@@ -176,7 +176,7 @@ def test_listing_imports_no_torch() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONPATH": path})
 
 
-def test_what_packages_declare_is_read_once_until_one_is_installed(
+def test_entry_points_are_read_once_until_a_package_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = []

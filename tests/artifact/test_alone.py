@@ -30,7 +30,7 @@ def assert_comes_back_alone(loaded, folder):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family(family, tmp_path):
+def test_a_family_loads_without_its_checkpoint(family, tmp_path):
     assert_comes_back_alone(sample(family), tmp_path / "a")
 
 

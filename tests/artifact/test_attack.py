@@ -73,12 +73,12 @@ LOOKS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def test_there_are_enough():
+def test_attacks_are_numerous():
     assert len(ALL) >= 60
     assert sum(len(group) for _, group in groups()) >= DAMAGED
 
 
-def test_damaged_ones(sound, folder, mark):
+def test_damaged_artifacts_are_refused_and_run_no_code(sound, folder, mark):
     """Each is met by one of those who look."""
     kinds = {kind: group for kind, group in groups() if kind != "resealed"}
     flat = [(f"{kind}: {name}", damage) for kind, group in kinds.items() for name, damage in group.items()]
@@ -92,7 +92,7 @@ def test_damaged_ones(sound, folder, mark):
         restore(sound, folder)
 
 
-def test_resealed_ones(sound, folder, mark):
+def test_resealed_artifacts_are_refused_and_run_no_code(sound, folder, mark):
     """Each is met by who loads it, which refuses it, and by another who looks."""
     others = [look for look in LOOKS if look != "loaded"]
     for number, (name, attack) in enumerate(ALL.items()):

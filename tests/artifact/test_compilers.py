@@ -81,7 +81,7 @@ def test_every_option_is_kept(name, tmp_path):
         assert type(getattr(options_of(loaded), name)) is type(value)
 
 
-def test_options_have_no_defaults_so_none_can_be_forgotten_where_they_are_made():
+def test_compiler_options_have_no_defaults():
     missing = dataclasses.MISSING
     fields = dataclasses.fields(CompileOptions)
     assert all(field.default is missing and field.default_factory is missing for field in fields)
@@ -101,7 +101,7 @@ def test_a_compiler_is_nothing_but_what_is_kept():
     assert {field.name for field in dataclasses.fields(Compiler)} - how == {"dump"}  # where traces are written
 
 
-def test_lookasides_hold_for_what_is_traced_afresh(tmp_path):
+def test_lookasides_apply_when_new_inputs_are_traced(tmp_path):
     compiled = thunder.jit(torch.relu, lookasides=[Lookaside(torch.relu, double)])
     torch.testing.assert_close(compiled(-torch.ones(2)), -torch.full((2,), 2.0))
     loaded = reloaded(compiled, torch.relu, tmp_path)
@@ -110,7 +110,7 @@ def test_lookasides_hold_for_what_is_traced_afresh(tmp_path):
     assert thunder.cache_misses(loaded) == 1
 
 
-def test_what_lookasides_cannot_be_written_down_for_is_not_traced_afresh(tmp_path):
+def test_artifact_with_unsaved_lookasides_refuses_to_trace_new_inputs(tmp_path):
     compiled = thunder.jit(double, lookasides=[Lookaside(torch.relu, lambda x: x)])
     compiled(torch.ones(2))
     loaded = reloaded(compiled, double, tmp_path)
@@ -119,7 +119,7 @@ def test_what_lookasides_cannot_be_written_down_for_is_not_traced_afresh(tmp_pat
         loaded(torch.ones(3))
 
 
-def test_a_memory_budget_holds_for_what_is_traced_afresh(tmp_path):
+def test_memory_budget_applies_when_new_inputs_are_traced(tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(8, 8), torch.nn.GELU()] * 3)
 
@@ -132,7 +132,7 @@ def test_a_memory_budget_holds_for_what_is_traced_afresh(tmp_path):
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_sharp_edges_that_were_refused_are_refused_afresh(tmp_path):
+def test_sharp_edges_are_refused_when_new_inputs_are_traced(tmp_path):
     compiled = thunder.jit(clocked, sharp_edges="error")
     compiled(torch.ones(2), "none")
     loaded = reloaded(compiled, clocked, tmp_path)
@@ -160,7 +160,7 @@ def test_the_same_input_is_still_the_only_one(tmp_path):
         loaded(torch.ones(3))
 
 
-def test_values_are_asked_for_as_they_were(tmp_path):
+def test_data_dependent_error_applies_after_loading(tmp_path):
     compiled = thunder.jit(branching_or_not, data_dependent="error")
     compiled(torch.ones(2), False)
     loaded = reloaded(compiled, branching_or_not, tmp_path)
@@ -202,7 +202,7 @@ def test_an_executor_that_is_not_registered_here_is_named(tmp_path):
         loaded(torch.ones(3))
 
 
-def test_what_keeps_no_program_says_so_when_it_is_saved(tmp_path):
+def test_saving_without_caching_is_refused_with_the_reason(tmp_path):
     compiled = thunder.jit(double, cache="no caching")
     compiled(torch.ones(2))
     with pytest.raises(WrongInputs, match="no caching"):

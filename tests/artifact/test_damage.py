@@ -43,13 +43,13 @@ def mark(tmp_path, monkeypatch) -> Path:
     return tmp_path / "mark"
 
 
-def test_there_are_more_than_two_thousand():
+def test_damages_number_more_than_two_thousand():
     of_the_cache = len(list(damages_of_the_cache()))
     assert sum(map(len, ALL.values())) > 1500
     assert sum(map(len, ALL.values())) + of_the_cache > 2000
 
 
-def test_a_sound_one_runs_its_code(folder, mark):
+def test_undamaged_artifact_runs_its_code(folder, mark):
     """Without which the other tests would prove nothing."""
     model = Scaled(2.0)
     loaded = thunder.load(folder, model, strict=True, weights=True)
@@ -62,7 +62,7 @@ def test_a_sound_one_runs_its_code(folder, mark):
 
 
 @pytest.mark.parametrize("group", ALL)
-def test_it_is_refused_before_anything_of_it_runs(group, sound, folder, mark):
+def test_damaged_artifact_is_refused_before_its_code_runs(group, sound, folder, mark):
     model = Scaled(2.0)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for name, damage in ALL[group].items():
@@ -79,7 +79,7 @@ def test_it_is_refused_before_anything_of_it_runs(group, sound, folder, mark):
 
 
 @pytest.mark.parametrize("group", [group for group in ALL if "whole" in group or "any bit" in group])
-def test_it_is_refused_with_a_model_that_keeps_its_own_weights(group, sound, folder, mark):
+def test_damaged_artifact_is_refused_with_a_model_that_keeps_its_own_weights(group, sound, folder, mark):
     for name, damage in ALL[group].items():
         damage(folder)
         with pytest.raises(ArtifactError):
@@ -123,7 +123,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_another_machines_is_told_apart_from_damage(kind, kernels, tmp_path, mark):
+def test_artifact_of_another_machine_is_distinguished_from_damage(kind, kernels, tmp_path, mark):
     changes, needs, words = FOREIGN[kind]
     folder = artifact_of(2.0, kernels, tmp_path / "foreign.thunder", needs)
     mark.unlink()

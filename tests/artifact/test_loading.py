@@ -29,7 +29,7 @@ def test_a_loaded_module_computes_what_the_model_does_without_tracing(written, m
     assert thunder.cache_misses(loaded) == 0
 
 
-def test_it_is_a_module_that_shares_the_models_state(written, model, x):
+def test_loaded_module_shares_the_models_state(written, model, x):
     loaded = thunder.load(written, model)
     assert isinstance(loaded, torch.nn.Sequential)
     assert loaded.state_dict().keys() == model.state_dict().keys()
@@ -82,7 +82,7 @@ def test_values_are_guarded_and_writes_taken_back(tmp_path):
     assert (thunder.cache_misses(loaded), thunder.cache_hits(loaded)) == (1, 5)
 
 
-def test_its_traces_can_be_printed(written, model, x):
+def test_traces_of_a_loaded_module_can_be_printed(written, model, x):
     loaded = thunder.load(written, model)
     loaded(x)
     assert "torch.nn.functional.gelu(" in str(thunder.last_traces(loaded)[-1])
@@ -173,7 +173,7 @@ def test_nothing_to_save_before_the_first_call(model, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_was_loaded_is_not_saved_again(written, model, tmp_path):
+def test_saving_a_loaded_module_is_refused(written, model, tmp_path):
     with pytest.raises(WrongInputs, match="loaded from an artifact"):
         thunder.save(thunder.load(written, model), tmp_path / "a")
 
@@ -250,7 +250,7 @@ def test_a_class_of_an_argument_that_nothing_leads_to_is_named_when_saving(tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_script_defines_has_no_name_in_another_process(monkeypatch):
+def test_functions_of_a_script_have_no_import_path(monkeypatch):
     """A script that `multiprocessing` has started once more is called `__mp_main__`."""
     for name in ("__main__", "__mp_main__"):
         script = types.ModuleType(name)
@@ -269,7 +269,7 @@ def test_names_of_builtins_and_of_nothing_that_only_this_process_has(monkeypatch
     assert find_in_modules([held]) == {}
 
 
-def test_strict_tells_that_a_value_decided(tmp_path):
+def test_strict_names_the_value_that_decided(tmp_path):
     program = lambda x: torch.cond(x.sum() > 0, lambda x: x[:2] + 1, lambda x: x + 1, (x,))  # noqa: E731
     compiled = thunder.jit(program)
     compiled(torch.ones(3))
@@ -334,7 +334,7 @@ class Liar:
     __class__ = types.ModuleType
 
 
-def test_what_only_claims_to_be_a_module_is_passed_over(monkeypatch):
+def test_fake_modules_in_sys_modules_are_skipped(monkeypatch):
     monkeypatch.setitem(sys.modules, "a_liar", Liar())
     assert find_in_modules([object()]) == {}
 

@@ -50,13 +50,13 @@ def test_other_numbers_become_symbolic_at_the_first_that_differs(tmp_path: Path)
     assert misses(loaded, (5, 3.0), (5, 4.0), (5, 0.25)) == 1
 
 
-def test_what_was_symbolic_stays_so(tmp_path: Path) -> None:
+def test_symbolic_values_stay_symbolic_after_loading(tmp_path: Path) -> None:
     loaded = reloaded([(5, 2.0), (6, 2.0)], tmp_path)
     assert misses(loaded, (9, 2.0), (8, 2.0)) == 0
     assert misses(loaded, (8, 3.0), (9, 4.0), (70, 5.0)) == 1
 
 
-def test_numbers_that_no_file_can_hold_are_learned_anew(tmp_path: Path) -> None:
+def test_numbers_that_a_file_cannot_hold_are_observed_again(tmp_path: Path) -> None:
     loaded = reloaded([(5, float("inf"))], tmp_path)
     (program,) = open_artifact(tmp_path / "kept.thunder").manifest.programs
     assert program.observed and all(number == 5 or number == 2 for number in program.observed.values())

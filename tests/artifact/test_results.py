@@ -29,7 +29,7 @@ class Model(nn.Module):
         return y, made, constants, zip([y], [1], strict=True)
 
 
-def test_a_loaded_artifact_makes_them_anew(tmp_path: Path) -> None:
+def test_a_loaded_artifact_computes_new_results_at_each_call(tmp_path: Path) -> None:
     model, x = Model().eval(), torch.ones(2, 3)
     compiled: Any = thunder.jit(model, data_dependent="error")
     with torch.no_grad():

@@ -156,7 +156,7 @@ NO_KEYS = {
 
 
 @pytest.mark.parametrize("kind", NO_KEYS)
-def test_what_is_no_key(kind, tmp_path, artifact):
+def test_files_that_hold_no_key_are_refused(kind, tmp_path, artifact):
     (tmp_path / "key").write_bytes(NO_KEYS[kind])
     (tmp_path / "key").chmod(0o600)
     for read in (read_public_keys, read_private_key):
@@ -186,7 +186,7 @@ def test_signing_changes_no_other_file(artifact, key):
     assert (signer,) == read_public_keys(public_place(key))
 
 
-def test_what_is_signed_is_versioned_and_the_seal(artifact):
+def test_signed_message_is_a_version_and_the_digest(artifact):
     manifest = open_artifact(artifact).manifest
     assert message_of(manifest) == b"thunder artifact signature 1\0" + manifest.digest.encode()
     assert manifest.digest in (artifact / "manifest.json").read_text().splitlines()[-2]
@@ -208,14 +208,14 @@ def test_a_change_that_is_sealed_again_is_not_signed(signed, model):
         thunder.load(signed, model)
 
 
-def test_signing_anew_drops_what_holds_no_more(signed, key, tmp_path):
+def test_signing_again_drops_invalid_signatures(signed, key, tmp_path):
     reseal(signed, recipe="another")
     other = new_key_pair(tmp_path / "other")
     sign(signed, tmp_path / "other")
     assert signers_of(open_artifact(signed)) == (other,)
 
 
-def test_damage_is_damage_signed_or_not(signed, model):
+def test_damage_of_a_signed_artifact_is_reported_as_damage(signed, model):
     (path,) = signed.glob("traces/0/prologue-*.py")
     path.write_text(path.read_text() + "\n")
     with pytest.raises(ArtifactDamaged):
@@ -291,14 +291,14 @@ def silent(folder, model, **options):
         return thunder.load(folder, model, **options)
 
 
-def test_without_a_list_nothing_is_said(artifact, signed, model, x, config):
+def test_loading_without_a_list_of_keys_does_not_warn(artifact, signed, model, x, config):
     assert torch.equal(silent(signed, model)(x), model(x))
     (signed / "signature.json").unlink()
     assert torch.equal(silent(signed, model)(x), model(x))
     assert not config.exists()
 
 
-def test_with_a_list_strangers_are_told_of(signed, model, x, key, tmp_path):
+def test_loading_with_a_list_of_keys_warns_of_unknown_signers(signed, model, x, key, tmp_path):
     write_trusted([new_key_pair(tmp_path / "other")])
     with pytest.warns(
         UnsignedWarning, match=r"is signed by SHA256:.* \(calls itself mine\), which is not a trusted key"
@@ -311,14 +311,14 @@ def test_with_a_list_strangers_are_told_of(signed, model, x, key, tmp_path):
         thunder.load(signed, model, require_signature=True)
 
 
-def test_whom_the_user_trusts_is_loaded_without_a_word(signed, model, key, tmp_path):
+def test_artifact_signed_by_a_trusted_key_loads_without_a_warning(signed, model, key, tmp_path):
     other = new_key_pair(tmp_path / "other")
     write_trusted([other, *read_public_keys(public_place(key))])
     silent(signed, model)
     silent(signed, model, require_signature=True)
 
 
-def test_keys_that_are_named_stand_in_place_of_the_list(signed, model, key, tmp_path):
+def test_named_keys_replace_the_list_of_trusted_keys(signed, model, key, tmp_path):
     mine, other = str(public_place(key)), new_key_pair(tmp_path / "other")
     silent(signed, model, trusted_keys=[mine], require_signature=True)
     silent(signed, model, trusted_keys=mine, require_signature=True)
@@ -331,7 +331,7 @@ def test_keys_that_are_named_stand_in_place_of_the_list(signed, model, key, tmp_
         thunder.load(signed, model, trusted_keys=[tmp_path / "nowhere.pub"])
 
 
-def test_what_is_said_of_a_key_fakes_no_line(artifact, key):
+def test_comment_of_a_key_cannot_fake_a_line(artifact, key):
     sign_folder(
         artifact, open_artifact(artifact).manifest, read_private_key(key), "me\nsignature  SHA256:x, trusted\x1b[2J"
     )
@@ -430,7 +430,7 @@ def test_nothing_that_computes_is_imported_where_nothing_is_signed(artifact):
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_who_signed_is_told_by_the_users_own_comment(signed, key):
+def test_signer_is_named_by_the_comment_in_the_list_of_trusted_keys(signed, key):
     forged = json.loads((signed / "signature.json").read_text())
     forged["signatures"][0]["comment"] = "Alice (release)"
     (signed / "signature.json").write_text(json.dumps(forged))

@@ -32,7 +32,7 @@ def test_a_distribution_that_is_not_installed_requires_nothing() -> None:
     assert related(["no-such-distribution"]) == {"no-such-distribution"}
 
 
-def test_what_the_environment_says_is_kept_as_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_are_kept_as_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [one for one in os.environ if one.startswith(ENVIRONMENT_PREFIXES)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("TRANSFORMERS_CACHE", "/home/jane/secret")  # where files lie says nothing of a model

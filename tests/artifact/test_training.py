@@ -86,7 +86,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_it_is_what_eager_is(name, tmp_path):
+def test_loaded_training_program_equals_eager(name, tmp_path):
     loaded = thunder.load(kept(PROGRAMS[name], tmp_path / "a"), PROGRAMS[name], strict=True)
     for _ in range(2):
         assert_equal(used(loaded), used(PROGRAMS[name]))
@@ -149,14 +149,14 @@ def test_the_backward_is_compiled_when_it_is_saved_at_the_latest(tmp_path):
     assert_equal(used(thunder.load(folder, two, strict=True)), used(two))
 
 
-def test_what_is_inspected_after_loading(saved):
+def test_backward_traces_can_be_inspected_after_loading(saved):
     loaded = thunder.load(saved, two)
     used(loaded)
     assert "# of t" in str(thunder.last_backward_traces(loaded)[-1])
 
 
 @pytest.mark.parametrize("name", ["tail", "backward"])
-def test_what_a_file_of_a_trace_is_given(tmp_path, name):
+def test_plain_file_of_a_stage_reports_an_unknown_model(tmp_path, name):
     """By `thunder inspect-trace --plain`, for each stage."""
     folder = kept(views, tmp_path / "a")
     subject = subject_of(open_artifact(folder))
@@ -185,7 +185,7 @@ def of_the_second(program: Callable[..., Any]) -> list[torch.Tensor]:
     return [x.grad, y.grad]
 
 
-def test_each_backward_that_was_compiled_is_kept(tmp_path):
+def test_every_compiled_backward_is_saved(tmp_path):
     folder = kept(two, tmp_path / "a", lambda program: (used(program), of_the_second(program)))
     given = [stage.given for stage in open_artifact(folder).manifest.programs[0].stages if stage.runs and stage.given]
     assert given == [(True, True), (False, True)]
@@ -194,14 +194,14 @@ def test_each_backward_that_was_compiled_is_kept(tmp_path):
     assert_equal(of_the_second(loaded), of_the_second(two))
 
 
-def test_strict_refuses_one_that_was_not_kept_and_says_what_there_is(saved):
+def test_strict_refuses_a_backward_that_was_not_saved_and_lists_the_saved_ones(saved):
     loaded = thunder.load(saved, two, strict=True)
     with pytest.raises(NotDifferentiable, match=r"gradients of result 1 of 2; .* for: all its results") as refused:
         of_the_second(loaded)
     assert "save the artifact again after such a backward" in refused.value.fix
 
 
-def test_autograd_does_what_was_not_kept(saved):
+def test_autograd_computes_backwards_that_were_not_saved(saved):
     loaded = thunder.load(saved, two)
     assert_equal(of_the_second(loaded), of_the_second(two))
     out = loaded(leaf(0), leaf(1))[1].sum()
@@ -211,7 +211,7 @@ def test_autograd_does_what_was_not_kept(saved):
         out.backward()
 
 
-def test_a_program_that_writes_cannot_be_run_again_for_what_was_not_kept(tmp_path):
+def test_a_program_that_writes_cannot_be_run_again_for_a_backward_that_was_not_saved(tmp_path):
     def use(program: Callable[..., Any]) -> None:
         sum(result.sum() for result in program(leaf(0), leaf(1), torch.zeros(3))).backward()
 
@@ -226,7 +226,7 @@ def test_a_program_that_writes_cannot_be_run_again_for_what_was_not_kept(tmp_pat
 # ---- the manifest ---------------------------------------------------------------------------------------------
 
 
-def test_why_there_is_no_backward_is_kept(tmp_path):
+def test_reason_for_a_missing_backward_is_saved(tmp_path):
     folder = kept(recorded, tmp_path / "a")
     facts = open_artifact(folder).manifest.programs[0]
     assert facts.derivative is None

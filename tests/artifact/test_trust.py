@@ -210,7 +210,7 @@ def test_a_folder_that_claims_to_be_a_plug_in_is_none(artifact, model, mark, tmp
     assert not mark.exists()
 
 
-def test_what_a_users_settings_name_is_trusted(artifact, model, mark, tmp_path, monkeypatch, scipy_not_imported):
+def test_modules_on_the_users_pythonpath_are_trusted(artifact, model, mark, tmp_path, monkeypatch, scipy_not_imported):
     """`PYTHONPATH` leads to a checkout of a library."""
     folder = make_package(tmp_path / "checkout", "scipy")
     monkeypatch.syspath_prepend(folder)
@@ -244,7 +244,7 @@ def test_installed_packages_are_no_strays(name, monkeypatch):
 
 
 @pytest.mark.parametrize("trusted", [STRANGER, (STRANGER,), (f"{STRANGER}.inner", "math")])
-def test_the_user_may_trust_it(trusted, artifact, model, x, stranger, mark):
+def test_user_may_trust_a_module(trusted, artifact, model, x, stranger, mark):
     REFERENCES["a module inside"](artifact)
     loaded = thunder.load(artifact, model, trusted_modules=trusted, strict=True)
     assert mark.read_text() == "ran ran "
@@ -259,7 +259,7 @@ def test_trust_in_a_module_is_none_in_its_neighbours(artifact, model, stranger, 
     assert not mark.exists()
 
 
-def test_what_is_imported_already_may_be_referred_to(artifact, model, x, stranger, mark):
+def test_modules_that_are_already_imported_may_be_referenced(artifact, model, x, stranger, mark):
     __import__(STRANGER)
     mark.unlink()
     REFERENCES["a constant"](artifact)
@@ -268,13 +268,13 @@ def test_what_is_imported_already_may_be_referred_to(artifact, model, x, strange
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", ".x", "x."])
-def test_what_is_no_module_cannot_be_trusted(name, artifact, model):
+def test_invalid_module_names_cannot_be_trusted(name, artifact, model):
     with pytest.raises(BadOption, match="is not a module name"):
         thunder.load(artifact, model, trusted_modules=(name,))
 
 
 @pytest.mark.parametrize("text", ["", ":thing", ".x:thing", "no_such_module_anywhere:x", "torch:no_such", "torch:a..b"])
-def test_what_is_not_there_is_told_so(text, artifact, model):
+def test_missing_constants_are_reported(text, artifact, model):
     add_constant(artifact, constant(text))
     with pytest.raises(ArtifactForeign, match="cannot be found"):
         thunder.load(artifact, model)

@@ -88,7 +88,7 @@ def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:
         assert (tensor.stride(), tensor.requires_grad) == (theirs[name].stride(), theirs[name].requires_grad), name
 
 
-def test_a_model_without_data_gets_them_as_they_were(odd, tmp_path):
+def test_a_model_without_data_gets_the_saved_weights(odd, tmp_path):
     folder = saved(odd, tmp_path / "a")
     with torch.device("meta"):
         empty = Odd()
@@ -180,14 +180,14 @@ SPECIAL = {
 
 
 @pytest.mark.parametrize("kind", SPECIAL)
-def test_what_is_more_than_its_numbers_is_refused(kind):
+def test_weights_that_are_more_than_numbers_are_refused(kind):
     model = torch.nn.Module()
     model.register_buffer("odd", SPECIAL[kind].tensor)
     with pytest.raises(CannotReplay, match=f"the weight odd .*{SPECIAL[kind].told}"):
         kept_weights(model)
 
 
-def test_a_function_has_none(tmp_path):
+def test_a_function_has_no_weights(tmp_path):
     compiled = thunder.jit(torch.tanh)
     compiled(X)
     with pytest.raises(WrongInputs, match="a function has no weights"):
@@ -195,7 +195,7 @@ def test_a_function_has_none(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_written(odd, tmp_path, monkeypatch):
+def test_a_disk_that_is_too_small_is_reported_before_anything_is_written(odd, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))
     with pytest.raises(OutOfDisk, match="the weights need"):
@@ -267,7 +267,7 @@ def test_a_fresh_process_needs_nothing_but_the_artifact(alone):
     assert (done.returncode, done.stdout) == (0, "same sdpa\n"), done.stderr
 
 
-def test_no_weights_are_drawn_to_be_thrown_away(alone, monkeypatch):
+def test_weights_are_not_initialized_before_they_are_loaded(alone, monkeypatch):
     for name in ("normal_", "uniform_", "kaiming_uniform_", "trunc_normal_"):
         monkeypatch.setattr(torch.nn.init, name, lambda *_, **__: pytest.fail("drawn"))
     state = torch.random.get_rng_state()

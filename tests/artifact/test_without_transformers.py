@@ -149,7 +149,7 @@ refused(lambda: loaded.config)
     assert type(result) is BaseModelOutputWithPoolingAndCrossAttentions
 
 
-def test_a_cache_and_weights_that_are_elsewhere_need_the_library_which_is_said(artifacts):
+def test_a_cache_and_weights_that_are_elsewhere_need_the_library_and_the_error_says_so(artifacts):
     made = artifacts("llama", None), artifacts("bert", "dict", include_weights=False)
     run("for folder in sys.argv[1:]: refused(lambda: thunder.load(folder))", *made)
 

@@ -12,13 +12,13 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dynamic, "EXECUTORS", ("torch",))
 
 
-def test_one_program_is_compiled_for_all_lengths() -> None:
+def test_a_single_program_is_compiled_for_all_lengths() -> None:
     found = dynamic.compilation("thunder", 1, 3, 2)
     assert found["programs"] == 1
     assert found["seconds"] > 0
 
 
-def test_the_steady_state_is_that_of_one_program_beside_another() -> None:
+def test_the_steady_state_compares_a_static_and_a_symbolic_program() -> None:
     found = dynamic.steady(1, 3)
     assert found["programs"] == 1
     assert {"static", "symbolic", "ratio", "static prologue", "symbolic prologue", "prologue ratio"} <= found.keys()

@@ -55,7 +55,7 @@ def test_the_figures_are_those_of_the_times() -> None:
     assert BenchmarkReport.model_validate_json(report.model_dump_json()) == report
 
 
-def test_memory_is_counted_on_a_cpu_where_it_is_asked_for() -> None:
+def test_memory_is_counted_on_a_cpu_on_request() -> None:
     calls = {"none": lambda: None, "a mebibyte": lambda: torch.empty(1 << 18)}
     report = measure(calls, runs=2, warmup=1, device=CPU, memory=True)
     nothing, something = (candidate.peak_bytes for candidate in report.candidates)
@@ -63,7 +63,7 @@ def test_memory_is_counted_on_a_cpu_where_it_is_asked_for() -> None:
     assert 1 << 20 <= something < 1.01 * (1 << 20)
 
 
-def test_what_earlier_calls_left_behind_is_dropped_before_memory_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_of_earlier_calls_are_released_before_memory_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of training frees the gradients of the last one: what it takes must not look smaller by them."""
     asked: list[str] = []
     monkeypatch.setattr(measurement, "peak_of", lambda call, device, on_host: asked.append("count"))
@@ -101,7 +101,7 @@ def test_the_number_of_threads_is_put_back(one_thread: None) -> None:
         assert torch.get_num_threads() == 1
 
 
-def test_what_takes_half_as_long_is_twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_halved_time_is_a_speedup_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
 
     def takes(seconds: float) -> None:
@@ -135,7 +135,7 @@ def test_progress_counts_rounds() -> None:
     assert seen == [(number, 8) for number in range(1, 9)]
 
 
-def test_one_run_has_no_interval() -> None:
+def test_a_single_run_is_refused_because_it_has_no_interval() -> None:
     with pytest.raises(BadOption, match="--runs is 1"):
         measured([], runs=1)
 

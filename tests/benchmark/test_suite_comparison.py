@@ -19,7 +19,7 @@ def named(recipe: str, **sizes: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("second", "verdict"), [(2.6, "faster"), (0.65, "slower"), (1.3, "not distinguishable")])
-def test_what_is_told_of_the_second(second: float, verdict: str) -> None:
+def test_second_suite_is_faster_slower_or_not_distinguishable(second: float, verdict: str) -> None:
     (row,) = contrast_suites(
         suite(steady(1.3), configuration=named("a")), suite(steady(second), configuration=named("b"))
     )

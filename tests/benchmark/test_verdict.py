@@ -55,7 +55,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("case", SAID)
-def test_what_a_measurement_allows_to_be_said(case: str) -> None:
+def test_verdict_follows_from_the_measurement(case: str) -> None:
     speedup, rounds, candidate, verdict = SAID[case]
     assert verdict_of(speedup, rounds, QUIET, candidate) == verdict
     assert verdict_of(speedup, rounds, candidate, QUIET) == verdict
@@ -74,7 +74,7 @@ def test_the_verdict_is_in_the_data_and_in_words(ratio: float, verdict: str) -> 
     assert "too few" in in_words("not distinguishable", "eager", 5)
 
 
-def test_equal_candidates_are_seldom_told_apart() -> None:
+def test_equal_candidates_are_seldom_distinguished() -> None:
     """The interval holds the truth in about 95 of 100 measurements; with this seed in 96 of 100."""
     draw = random.Random(0)
     verdicts = [report_of(*([draw.gauss(1, 0.05) for _ in range(30)] for _ in "ab")) for _ in range(100)]
@@ -91,7 +91,7 @@ def test_percentiles_and_throughput_are_those_of_the_times() -> None:
     assert once.p99 == 1.0
 
 
-def test_what_is_computed_is_written_and_computed_anew_when_read() -> None:
+def test_computed_fields_are_written_and_computed_again_when_read() -> None:
     report = steady(1.3)
     data = report.model_dump()
     assert data["candidates"][0]["p99"] == report.first.p99
@@ -131,6 +131,6 @@ def test_a_gate_holds_where_the_speedup_is_shown(report: BenchmarkReport, least:
 
 
 @pytest.mark.parametrize(("least", "runs"), [(0.0, 30), (-1.0, 30), (math.nan, 30), (math.inf, 30), (1.1, 5)])
-def test_what_is_no_gate(least: float, runs: int) -> None:
+def test_impossible_gates_are_refused(least: float, runs: int) -> None:
     with pytest.raises(BadOption, match="--runs is 5" if runs == 5 else "--require-speedup is"):
         check_gate(least, runs)

@@ -39,7 +39,7 @@ def test_the_nearest_is_the_one_with_the_fewest_differences(store, build):
     assert differences(store.why(key_of("a"))) == ["torch: was 2.12.0, is 2.13.0"]
 
 
-def test_of_several_the_latest(store, build):
+def test_the_latest_of_several_near_entries_is_compared(store, build):
     store.get_or_build(key_of("a", torch="2.12.0"), build)
     store.get_or_build(key_of("a", torch="2.11.0"), build)
     assert differences(store.why(key_of("a"))) == ["torch: was 2.11.0, is 2.13.0"]

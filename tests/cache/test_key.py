@@ -16,7 +16,7 @@ FIELDS = st.dictionaries(SLY, SLY, max_size=4)
 
 
 @given(SLY, FIELDS, SLY, FIELDS)
-def test_two_keys_are_one_only_if_everything_is_the_same(executor, fields, other_executor, other_fields):
+def test_two_keys_are_equal_only_if_all_their_parts_are_equal(executor, fields, other_executor, other_fields):
     same = (executor, fields) == (other_executor, other_fields)
     one, other = Key(executor, fields), Key(other_executor, other_fields)
     assert (one.digest == other.digest) is same
@@ -24,7 +24,7 @@ def test_two_keys_are_one_only_if_everything_is_the_same(executor, fields, other
 
 
 @given(SLY, CUTS, CUTS)
-def test_nothing_can_be_pushed_over_a_border(text, first, second):
+def test_text_cannot_move_between_fields_without_changing_the_digest(text, first, second):
     def cut(low: int, high: int) -> Key:
         return Key(text[:low], {text[low:high]: text[high:]})
 
@@ -41,7 +41,7 @@ def test_the_order_of_the_fields_means_nothing(fields):
     assert len({Key("a", fields), Key("a", backwards)}) == 1
 
 
-def test_a_key_does_not_change_with_what_it_was_made_of():
+def test_changes_of_the_source_dict_do_not_change_a_key():
     fields = {"region": "a"}
     key = Key("inductor", fields)
     before = key.digest
@@ -64,7 +64,7 @@ def test_only_texts_are_fields(fields):
         Key("inductor", fields)
 
 
-def test_what_cannot_be_written_is_refused():
+def test_key_that_cannot_be_encoded_is_refused():
     with pytest.raises(ValueError, match="surrogates"):
         Key("inductor", {"region": "\ud800"})
 

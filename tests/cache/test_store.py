@@ -25,13 +25,13 @@ def everything_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.parent.name != "locks")
 
 
-def test_what_is_not_there_is_none_and_makes_nothing(store, key):
+def test_missing_entry_is_none_and_creates_nothing(store, key):
     assert store.get(key) is None
     assert store.entries() == []
     assert not store.folder.exists()
 
 
-def test_what_was_built_is_found_by_another_store(store, key, build):
+def test_built_entry_is_found_by_another_store(store, key, build):
     built = store.get_or_build(key, build, "layer 0")
     other = Store(store.folder)
     found = other.get(key)
@@ -59,7 +59,7 @@ def test_paths_are_a_private_copy(store, key, build):
     assert entry.files["kernel.so"].read_bytes() == FILES["kernel.so"]
 
 
-def test_machine_code_is_loaded_from_it(store, key):
+def test_machine_code_is_loaded_from_an_entry(store, key):
     """An extension of the standard library stands for a kernel."""
     shared = next(Path(sysconfig.get_path("stdlib"), "lib-dynload").glob("_bisect.*.so"))
     entry = store.get_or_build(key, Builder({"_bisect.so": shared.read_bytes()}))
@@ -113,7 +113,7 @@ def test_a_build_that_fails_leaves_nothing(store, key, error):
     store.get_or_build(key, Builder())
 
 
-def test_what_a_killed_build_left_goes_with_the_next(store, key, build):
+def test_leftovers_of_a_killed_build_are_removed_by_the_next_build(store, key, build):
     store.get_or_build(key_of("another"), build)
     left = store.folder / "building" / f"{key.digest}-12345678"
     left.mkdir()
@@ -199,7 +199,7 @@ def test_a_store_that_cannot_be_written_serves_all_the_same(tmp_path, key, build
         store.entries()
 
 
-def test_who_waits_too_long_builds_for_itself(store, key, build, caplog):
+def test_store_that_waits_too_long_builds_for_itself(store, key, build, caplog):
     hasty = Store(store.folder, patience=0.05)
 
     def slow(folder: Path) -> None:

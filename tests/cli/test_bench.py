@@ -179,7 +179,7 @@ class TestBaseline:
         assert data["error"]["code"] == "TH0501"
         assert data["error"]["rows"][0]["too_slow"] is True
 
-    def test_what_was_not_measured_then(self, thunder, model, measured, baseline):
+    def test_size_that_the_baseline_lacks_is_refused(self, thunder, model, measured, baseline):
         done = thunder("bench", model, "--seq", 6, "--baseline", baseline)
         assert done.status == 2
         assert "seq=6" in done.err
@@ -194,7 +194,7 @@ SAID = {5.0: "faster than eager", 10.0: "not distinguishable from eager", 20.0: 
 
 @pytest.mark.parametrize("milliseconds", SAID)
 @pytest.mark.parametrize("sizes", ["4", "4,8"])
-def test_the_verdict_is_the_first_that_is_said(thunder, model, measured, milliseconds, sizes):
+def test_the_verdict_is_printed_first(thunder, model, measured, milliseconds, sizes):
     measured(milliseconds)
     done = thunder("bench", model, "--seq", sizes, "--quiet")
     first = done.out.splitlines()[0]
@@ -265,7 +265,7 @@ class TestWhatWasMeasuredIsNotLost:
         done = thunder("bench", model, "--seq", 4, "--require-speedup", 4, *json_option)
         assert (done.status, done.json["error"]["code"]) == (5, "TH0502")
 
-    def test_both_gates_are_told(self, thunder, model, measured):
+    def test_both_failed_gates_are_reported(self, thunder, model, measured):
         measured(5.0)
         thunder("bench", model, "--seq", 4, "--out", "before.json")
         measured(8.0)
@@ -315,7 +315,7 @@ def test_two_artifacts_are_measured_in_turn(thunder, artifact, tmp_path):
     assert names == [f"A: {artifact.name}", f"B: {artifact.name}", "eager"]
 
 
-def test_what_cannot_be_compared(thunder, artifact, model, tmp_path):
+def test_results_that_cannot_be_compared_are_refused(thunder, artifact, model, tmp_path):
     for first, second in ((artifact, model), (artifact, tmp_path / "nowhere"), (artifact, __file__)):
         done = thunder("bench", first, second)
         assert (done.status, done.out) == (2, "")

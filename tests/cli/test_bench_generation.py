@@ -45,7 +45,7 @@ def suite(thunder, llama, uncompiled, here):
     return here / "result.json"
 
 
-def test_the_first_token_and_those_behind_it_are_told_for_each_batch(thunder, llama, uncompiled):
+def test_the_first_and_later_tokens_are_reported_for_each_batch(thunder, llama, uncompiled):
     done = thunder("bench", llama, *GENERATE, *LENGTHS, "--batch", "1,2")
     assert done.status == 0, done.err
     told = [line.split("  ")[1] for line in done.out.splitlines() if line.startswith("Speed")]
@@ -77,7 +77,7 @@ def test_the_result_as_data(thunder, llama, uncompiled):
     assert all(one.peak_bytes for report in found.reports for one in report.candidates)
 
 
-def test_tokens_that_are_not_eagers_are_told(thunder, llama, monkeypatch):
+def test_tokens_that_differ_from_eager_are_reported(thunder, llama, monkeypatch):
     def other(model):
         changed = saved_again(model)
         with torch.no_grad():
@@ -205,7 +205,7 @@ ARTIFACT = {
 
 
 @pytest.mark.parametrize("case", ARTIFACT)
-def test_what_an_artifact_does_not_serve_is_refused(thunder, artifact, here, case):
+def test_sizes_that_an_artifact_does_not_serve_are_refused(thunder, artifact, here, case):
     arguments, code, words = ARTIFACT[case]
     assert_refused(thunder("bench", artifact, *GENERATE, *arguments), here, 2, code, words)
 

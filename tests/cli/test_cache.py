@@ -188,7 +188,7 @@ def test_a_dry_run_lists_what_would_go(thunder, store):
     assert len(store.entries()) == 3
 
 
-def test_prune_wants_to_know_what(thunder, store):
+def test_prune_without_a_valid_limit_is_refused(thunder, store):
     done = thunder("cache", "prune")
     assert (done.status, done.out) == (2, "")
     assert "thunder cache clear" in done.err
@@ -215,7 +215,7 @@ def test_why_names_the_field(thunder, store):
     assert data["why"]["differences"] == [{"field": "compiler", "was": "g++ 12.2", "now": "g++ 13.1"}]
 
 
-def test_why_of_the_first(thunder, store):
+def test_why_of_the_first_entry(thunder, store):
     done = thunder("cache", "why", key_of("a", compiler="g++ 12.2").digest)
     assert "the cache had no entry for this region" in done.out
     damage(store)
@@ -223,14 +223,14 @@ def test_why_of_the_first(thunder, store):
     assert "because the entry was damaged: 'kernel.so' does not match its digest" in thunder("cache", "why").out
 
 
-def test_why_of_nothing(thunder, store):
+def test_why_of_an_unknown_entry_is_refused(thunder, store):
     done = thunder("cache", "why", "layer.0")
     assert (done.status, "TH0202" in done.err, "did you mean layers.0?" in done.err) == (2, True, True)
     store.clear()
     assert thunder("cache", "why").status == 2
 
 
-def test_why_of_a_beginning_that_several_share(thunder, store):
+def test_why_of_an_ambiguous_prefix_is_refused(thunder, store):
     for number in range(16):
         store.get_or_build(key_of(str(number)), Builder())
     digests = [record.digest for record in store.entries()]

@@ -58,7 +58,7 @@ def test_doctor_prints_a_line_for_each_check(thunder):
     assert done.err == ""
 
 
-def test_what_is_missing_is_an_error_only_when_strict(thunder, monkeypatch):
+def test_missing_dependency_is_an_error_only_when_strict(thunder, monkeypatch):
     monkeypatch.setattr(health, "EXAMINATIONS", [lambda: iter([Check("scipy", "missing", "no", "pip install scipy")])])
     assert thunder("doctor").status == 0
     done = thunder("doctor", "--strict")
@@ -67,7 +67,7 @@ def test_what_is_missing_is_an_error_only_when_strict(thunder, monkeypatch):
     assert "pip install scipy" in done.err
 
 
-def test_what_is_optional_is_no_error(thunder, monkeypatch):
+def test_missing_optional_dependency_is_no_error(thunder, monkeypatch):
     monkeypatch.setattr(health, "EXAMINATIONS", [lambda: iter([Check("gpu", "optional", "none", "buy one")])])
     done = thunder("doctor", "--strict")
     assert done.status == 0

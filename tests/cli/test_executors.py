@@ -34,7 +34,7 @@ def test_an_artifacts_executors(thunder, here):
     assert all(words in text for words in ("torch", "100%", "Refused", "inductor"))
 
 
-def test_what_has_no_report(thunder, here):
+def test_artifact_without_a_report_is_refused(thunder, here):
     compiled = thunder_library.jit(torch.nn.Linear(2, 2))
     compiled(torch.ones(1, 2))
     thunder_library.save(compiled, here / "saved")

@@ -88,7 +88,7 @@ def test_the_list_as_data(thunder, artifact):
     assert all(s["seconds"] >= 0 and s["lines"] > 0 for s in stages)
 
 
-def test_each_line_has_its_types_its_place_and_its_module(thunder, artifact):
+def test_each_line_shows_types_source_line_and_module(thunder, artifact):
     out = thunder("inspect-trace", artifact).out
     assert "# ---- model.layers.0.self_attn.q_proj ----" in out
     assert "llama/modeling_llama.py:" in out
@@ -109,7 +109,7 @@ def test_aten_is_what_pytorch_makes_of_it(thunder, artifact):
     assert "torch.nn.functional" not in out
 
 
-def test_grep_tells_numbers_and_places(thunder, artifact):
+def test_grep_prints_line_numbers_and_source_lines(thunder, artifact):
     matches = thunder("inspect-trace", artifact, "--grep", r"functional\.silu", "--json").json["matches"]
     assert [m["module"] for m in matches] == ["model.layers.0.mlp.act_fn", "model.layers.1.mlp.act_fn"]
     assert all(m["number"] > 0 and "activations.py:" in m["place"] for m in matches)
@@ -123,7 +123,7 @@ def test_grep_without_a_match(thunder, artifact):
     assert "no line of computation, stage" in result.err
 
 
-def test_what_matches_at_an_earlier_stage_is_told(thunder, artifact):
+def test_grep_names_the_earlier_stage_that_matches(thunder, artifact):
     dropped = thunder("inspect-trace", artifact, "--diff", "1", "2", "--plain").out
     (text,) = re.findall(r"^-    (t\d+) = ", dropped, re.MULTILINE)[:1]
     told = thunder("inspect-trace", artifact, "--grep", rf"^{text} = ", "--json")
@@ -228,7 +228,7 @@ def test_diff_of_two_stages(thunder, artifact):
         (["--trace", "middle"], "TH0201", "middle"),
     ],
 )
-def test_what_does_not_exist_is_an_error_of_usage(thunder, artifact, arguments, code, told):
+def test_missing_parts_and_conflicting_options_are_usage_errors(thunder, artifact, arguments, code, told):
     result = thunder("inspect-trace", artifact, *arguments, "--json")
     assert result.status == 2
     assert result.json["error"]["code"] == code
@@ -282,7 +282,7 @@ def test_the_plain_computation_can_be_imported_and_fed(thunder, artifact, here, 
 
 
 @pytest.mark.parametrize(("trace", "told"), [("prologue", "every guard holds"), ("epilogue", "CausalLMOutputWithPast")])
-def test_so_do_the_prologue_and_the_epilogue(thunder, artifact, here, trace, told):
+def test_the_plain_prologue_and_epilogue_run_by_themselves(thunder, artifact, here, trace, told):
     thunder("inspect-trace", artifact, "--trace", trace, "--output", f"{trace}.py")
     done = run_file(here / f"{trace}.py")
     assert done.returncode == 0, done.stderr
@@ -322,7 +322,7 @@ def test_a_model_is_traced_as_in_training_if_that_is_asked_for(thunder, loaded, 
 # ---- training -------------------------------------------------------------------------------------------------
 
 
-def test_each_line_of_a_backward_says_what_it_is_the_derivative_of(thunder, training):
+def test_each_line_of_a_backward_names_its_forward_operation(thunder, training):
     out = thunder("inspect-trace", training, "--trace", "backward").out
     assert "# ---- backward of model.layers.0.mlp.act_fn ----" in out
     assert re.search(r"# of t\d+ = torch\.nn\.functional\.silu\(t\d+", out)

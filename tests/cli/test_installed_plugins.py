@@ -62,7 +62,7 @@ def installed(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_they_make_an_artifact(thunder, here, llama, installed):
+def test_installed_plugins_contribute_to_an_artifact(thunder, here, llama, installed):
     added = 'SayHello(words="good morning")'
     options = ("--seq", "8", "--runs", "2", "--warmup", "0", "--quiet")
     done = thunder("optimize", llama, "--recipe", "plain", "--add-transform", added, "--out", "made", *options)

@@ -35,7 +35,7 @@ def test_a_nested_hush_is_undone_in_order():
 
 
 @pytest.mark.parametrize("command", ["optimize", "bench", "inspect-trace"])
-def test_that_the_hub_is_asked_is_said_before(thunder, monkeypatch, command):
+def test_lookup_on_the_hub_is_announced_before_it_happens(thunder, monkeypatch, command):
     def download(*_, **__):
         raise huggingface_hub.errors.LocalEntryNotFoundError("no network")
 

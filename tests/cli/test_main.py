@@ -27,7 +27,7 @@ raise SystemExit(status)
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["optimize", "--help"], ["--version"], ["explain"], ["recipes"], ["cache"]]
 )
-def test_what_needs_no_model_imports_no_torch(arguments):
+def test_commands_without_a_model_import_no_torch(arguments):
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(heavy=set(HEAVY)), *arguments], capture_output=True, text=True, check=False
     )
@@ -188,7 +188,7 @@ def test_completion_knows_recipes():
     assert done.stdout.split() == ["hf-llama3", "hf-llama3-hopper"]
 
 
-def test_what_nobody_foresaw_is_a_bug_of_ours(thunder, monkeypatch):
+def test_unexpected_exceptions_are_reported_as_bugs(thunder, monkeypatch):
     fail_with(monkeypatch, ZeroDivisionError("division by zero"))
     done = thunder("anything")
     assert done.status == 70
@@ -213,7 +213,7 @@ def test_ctrl_c_inside_a_command_exits_with_130(thunder, monkeypatch):
     assert thunder("explain").status == 130
 
 
-def test_no_color_is_respected(monkeypatch):
+def test_the_no_color_variable_is_respected(monkeypatch):
     command = [sys.executable, "-m", "thunder_cli.main", "explain", "TH0202"]
     environment = {"PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path), "FORCE_COLOR": "1", "TERM": "xterm-256color"}
     coloured = subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
@@ -222,7 +222,7 @@ def test_no_color_is_respected(monkeypatch):
     assert "31m" not in plain.stdout
 
 
-def test_a_reader_that_leaves_is_no_error():
+def test_a_closed_pipe_is_no_error():
     done = subprocess.run(
         f"{sys.executable} -m thunder_cli.main explain | head -n 1",
         shell=True,

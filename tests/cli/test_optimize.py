@@ -23,7 +23,7 @@ def damaged(tmp_path):
     return saved(tmp_path / "damaged")
 
 
-def test_the_main_job(thunder, here, llama):
+def test_optimize_writes_and_reports_an_artifact(thunder, here, llama):
     done = thunder("optimize", llama, "--recipe", "hf-llama", *QUICK)
     assert done.status == 0, done.err
     artifact = here / "small-llama-hf-llama.thunder"
@@ -94,7 +94,7 @@ def test_quiet_prints_the_artifacts_path_alone(thunder, here, llama):
     assert (done.status, done.out, done.err) == (0, f"{here / 'result'}\n", "")
 
 
-def test_not_validated_is_said(thunder, llama):
+def test_missing_validation_is_reported(thunder, llama):
     done = thunder("optimize", llama, "-r", "hf-llama", *QUICK, "--no-validate", "--no-benchmark")
     assert done.status == 0
     assert "not validated" in done.out
@@ -130,7 +130,7 @@ def test_a_target_is_in_the_plan(thunder, here, llama):
 
 
 @pytest.mark.usefixtures("without_kernels")
-def test_what_is_made_for_a_target_says_that_validation_is_pending(thunder, here, llama):
+def test_artifact_for_a_target_reports_that_validation_is_pending(thunder, here, llama):
     done = thunder("optimize", llama, "-r", "hf-llama", "--target", "sm_90", "--out", "result", *QUICK)
     assert done.status == 0, done.err
     assert "pending: run `thunder validate`" in done.out
@@ -312,7 +312,7 @@ def test_force_replaces_an_artifact(thunder, here, llama):
     ],
     ids=["disk", "memory", "interrupt"],
 )
-def test_what_befalls_the_writing(thunder, here, llama, monkeypatch, raised, status, code):
+def test_errors_while_writing_leave_nothing(thunder, here, llama, monkeypatch, raised, status, code):
     def fail(*_, **__):
         raise raised
 
@@ -334,7 +334,7 @@ def test_ctrl_c_at_any_stage(thunder, here, llama, monkeypatch, stage):
     assert_refused(done, here, 130, "TH1301", stage)
 
 
-def test_a_failed_validation_publishes_nothing_and_tells_what_it_measured(thunder, here, llama, monkeypatch):
+def test_a_failed_validation_publishes_nothing_and_reports_the_measurement(thunder, here, llama, monkeypatch):
     from thunder_core.passes.recipe import Recipe, Tolerance
 
     monkeypatch.setattr(Recipe, "tolerance", lambda self, dtype: Tolerance(times_eager=-1.0, floor=0.0))

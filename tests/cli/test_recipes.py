@@ -113,7 +113,7 @@ BAD_SUMS = {
 
 
 @pytest.mark.parametrize("given", BAD_SUMS)
-def test_what_cannot_be_added_is_refused(thunder, given):
+def test_recipes_that_cannot_be_added_are_refused(thunder, given):
     done = thunder("recipes", "explain", *given)
     code, words = BAD_SUMS[given]
     assert (done.status, done.out) == (2, "")
@@ -185,7 +185,7 @@ def test_a_file_names_one_recipe(thunder, here, name, words):
     assert (done.status, "TH0219" in done.err, words in done.err) == (2, True, True)
 
 
-def test_a_file_that_cannot_be_loaded_is_told(thunder, here):
+def test_a_file_that_cannot_be_loaded_is_reported(thunder, here):
     (here / "broken.py").write_text("import nothing_of_the_kind")
     done = thunder("recipes", "explain", "broken.py")
     assert (done.status, "TH0219" in done.err) == (2, True)

@@ -36,7 +36,7 @@ def texts(here):
     return write_lines(here / "texts.jsonl", *({"text": text} for text in TEXTS))
 
 
-def test_the_whole_way_on_texts(thunder, here, speaker, texts):
+def test_optimize_validates_and_evaluates_on_texts(thunder, here, speaker, texts):
     run = ("optimize", speaker, "-r", "hf-llama", "--input", texts, "--batch", 2, *ROUNDS)
     done = thunder(*run, "--eval", texts, "--out", "result")
     assert done.status == 0, done.err
@@ -103,7 +103,7 @@ def test_a_step_of_training_on_real_samples(thunder, here, speaker, texts):
     assert (refused.status, "--eval and --train exclude each other" in refused.err) == (2, True)
 
 
-def test_one_batch_is_validated_on_itself_and_that_is_said(thunder, here, speaker):
+def test_a_single_batch_is_validated_on_itself_with_a_note(thunder, here, speaker):
     write_lines(here / "one.jsonl", {"input_ids": [3, 4, 5, 6], "position_ids": [0, 1, 2, 3]})
     run = ("optimize", speaker, "-r", "hf-llama", "--input", "one.jsonl", "--no-benchmark", "--out", "result")
     done = thunder(*run)

@@ -73,7 +73,7 @@ def test_from_a_new_key_to_trust(thunder, artifact, here):
     assert thunder("verify", artifact, "--require-signature").status == 6
 
 
-def test_verify_says_what_it_compared(thunder, artifact):
+def test_verify_reports_the_compared_files(thunder, artifact):
     done = thunder("verify", artifact)
     assert (done.status, done.err) == (0, "")
     assert "all match the manifest" in done.out
@@ -104,7 +104,7 @@ def test_verify_refuses(thunder, artifact, here):
     assert "TH0601" in thunder("verify", here).err
 
 
-def test_what_optimize_signs_is_verified_until_it_is_changed(thunder, llama, here):
+def test_signature_of_optimize_holds_until_the_artifact_changes(thunder, llama, here):
     for name in ("mine", "other"):
         thunder("keys", "new", name)
     run = ("optimize", llama, "-r", "hf-transformers", "-o", "signed", *QUICK, "--no-validate", "--no-benchmark")
@@ -128,7 +128,7 @@ def test_what_optimize_signs_is_verified_until_it_is_changed(thunder, llama, her
     assert thunder("verify", "signed", "--json").json["signatures"] == []
 
 
-def test_what_is_for_artifacts_is_refused_for_models(thunder, llama):
+def test_options_for_artifacts_are_refused_for_models(thunder, llama):
     done = thunder("bench", llama, "--require-signature", "--trust-module", "mine")
     assert done.status == 2
     assert "--trust-module, --require-signature needs an artifact" in done.err

@@ -151,7 +151,7 @@ def run_all(commands: object, here: Path) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("command", REFUSED)
-def test_what_names_and_sizes_tell_is_refused_before_pytorch(refused, command):
+def test_wrong_names_and_sizes_are_refused_before_pytorch_is_imported(refused, command):
     status, code, words = REFUSED[command]
     told = refused[command]
     assert (told["status"], told["out"]) == (status, ""), told

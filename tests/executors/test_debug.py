@@ -57,7 +57,7 @@ def test_a_wrong_executor_is_found_and_named(operation, function, found, trainin
     assert wrong.value.where.lineno == program.__code__.co_firstlineno + expected
 
 
-def test_without_it_the_wrong_result_is_given():
+def test_without_the_debug_executor_the_wrong_result_is_returned():
     compiled = thunder.jit(program, executors=[implementing(*WRONG[0][:2])])
     assert not torch.allclose(compiled(*inputs())[0], program(*inputs())[0], rtol=1e-5)
 
@@ -101,7 +101,7 @@ def test_the_first_wrong_line_is_named():
         compiled(torch.ones(2))
 
 
-def test_what_draws_random_numbers_is_compared_with_the_same_draws():
+def test_random_operations_are_compared_with_the_same_random_numbers():
     same = implementing(F.dropout, lambda x, p=0.5, training=True, inplace=False: F.dropout(x, p, training))
     compiled = thunder.jit(lambda x: F.dropout(x, 0.4) + torch.rand(3), executors=[same, "debug"])
     x = torch.ones(4, 3)
@@ -117,7 +117,7 @@ def test_what_draws_random_numbers_is_compared_with_the_same_draws():
         thunder.jit(lambda x: F.dropout(x, 0.4), executors=[others, "debug"])(x)
 
 
-def test_what_writes_in_place_is_compared_with_copies():
+def test_in_place_operations_are_compared_on_copies():
     right = implementing(torch.Tensor.mul_, lambda x, y: x.copy_(x * y), writes=True)
     wrong = implementing(torch.Tensor.mul_, lambda x, y: x.copy_(x * y + 1), writes=True)
 
@@ -156,7 +156,7 @@ def test_an_executor_that_is_no_worse_than_eager_passes():
     assert thunder.checks(compiled)[0].compared == 1
 
 
-def test_what_cannot_be_compared_is_counted():
+def test_operations_that_cannot_be_compared_are_counted():
     same = implementing(torch.empty_like, torch.empty_like)
     compiled = thunder.jit(lambda x: torch.empty_like(x).fill_(1) + 1, executors=[same, "debug"])
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
@@ -166,7 +166,7 @@ def test_what_cannot_be_compared_is_counted():
 
 
 @pytest.mark.parametrize("addend", [1, 2])
-def test_it_checks_fused_regions(addend):
+def test_fused_regions_are_checked(addend):
     class Fusing(thunder.FusionExecutor):
         name, claims, symbolic_sizes = "fusing", "everything", True
 
@@ -198,7 +198,7 @@ def test_symbolic_sizes():
     assert [one.compared for one in thunder.checks(compiled)] == [3]
 
 
-def test_it_is_a_recipe_that_is_added_to_others():
+def test_debug_recipe_can_be_added_to_other_recipes():
     from thunder_recipes.debug import Debug
     from thunder_recipes.default import Default
 

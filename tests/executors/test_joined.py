@@ -61,7 +61,7 @@ def test_many_rows_and_training_are_left_to_others():
     assert not are_adjacent(weights_of(model))
 
 
-def test_one_program_serves_every_batch():
+def test_a_single_program_serves_every_batch():
     model = Attention()
     compiled = thunder.jit(model, executors=(JOINED, "torch"), symbolic={"x.size(0)": (1, 8)})
     with torch.no_grad():
@@ -84,7 +84,7 @@ def test_weights_that_change_are_seen():
         torch.testing.assert_close(compiled(x), model(x))
 
 
-def test_memory_that_somebody_else_holds_stays_where_it_is():
+def test_memory_with_other_references_stays_in_place():
     model, x = Attention(), torch.randn(1, 16)
     view, address = model.k.weight.detach().view(-1), model.k.weight.data_ptr()
     compiled = thunder.jit(model, executors=(JOINED, "torch"))

@@ -155,7 +155,7 @@ def test_arguments_by_name_are_read():
     assert claimed_in(compiled)
 
 
-def test_one_program_serves_every_number_of_rows():
+def test_a_single_program_serves_every_number_of_rows():
     layer = Layer()
     compiled = thunder.jit(layer, executors=EXECUTORS, symbolic={"x.size(0)": (1, 64), "x.size(1)": (1, 64)})
     with torch.no_grad():
@@ -417,7 +417,7 @@ def refused_by_kernel(compiled) -> list[tuple[str, int]]:
     return [(one.reason, one.count) for one in thunder.last_traces(compiled)[-1].refused if one.executor == KERNEL.name]
 
 
-def test_the_faster_one_is_chosen_and_its_times_are_kept(own_cache, monkeypatch):
+def test_the_faster_kernel_is_chosen_and_its_times_are_kept(own_cache, monkeypatch):
     titles = measured_as(monkeypatch, 1e-3, 2e-3)
     compiled = compiled_layers(Layer(48, 48), Layer(48, 48), Layer(48, 32, bias=False))
     assert titles == ["20 x 48 to 48, with bias", "20 x 48 to 32"]
@@ -465,7 +465,7 @@ def test_nothing_is_measured_where_tuning_is_off(own_cache, monkeypatch):
     assert refused_by_kernel(compiled) == []
 
 
-def test_what_the_budget_is_too_small_for_is_left_to_the_library(own_cache, monkeypatch):
+def test_layers_beyond_the_tuning_budget_are_left_to_the_library(own_cache, monkeypatch):
     titles = measured_as(monkeypatch, 1e-3, 2e-3)
     with tuning(1e-6):
         compiled = compiled_layers(Layer())

@@ -81,7 +81,7 @@ def test_for_a_gpu_elsewhere_the_backend_is_found_there():
 
 
 @pytest.mark.parametrize("function", list(sdpa.FUNCTIONS.values()), ids=lambda function: function.__name__)
-def test_each_function_is_pytorchs(function):
+def test_each_backend_function_computes_pytorchs_attention(function):
     torch.testing.assert_close(function(Q, Q, Q, is_causal=True), causal(Q, Q, Q))
 
 

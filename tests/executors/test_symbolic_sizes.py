@@ -31,7 +31,7 @@ TAKES = {
 
 
 @pytest.mark.parametrize("name", TAKES)
-def test_each_executor_states_what_it_takes(name: str) -> None:
+def test_each_executor_declares_whether_it_accepts_symbolic_sizes(name: str) -> None:
     if name == "triton" and not plugins.installed("triton"):
         pytest.skip("triton is not installed")
     assert find_executor(name).symbolic_sizes is TAKES[name]

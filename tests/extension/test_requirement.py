@@ -76,7 +76,7 @@ def test_a_compiler_that_is_not_there() -> None:
         (set(), None),
     ],
 )
-def test_one_of_the_instruction_sets_is_enough(
+def test_a_single_instruction_set_of_several_is_enough(
     monkeypatch: pytest.MonkeyPatch, found: set[str], missing: str | None
 ) -> None:
     monkeypatch.setattr("thunder_core.tracing.extension.requirement.instruction_sets", lambda: frozenset(found))

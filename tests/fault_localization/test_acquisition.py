@@ -71,7 +71,7 @@ def test_right_program_that_draws_random_numbers_has_no_fault(subject):
     assert not examined(subject, x=numbers()).faults
 
 
-def test_calls_are_recorded_with_what_they_return():
+def test_calls_are_recorded_with_their_results():
     x = numbers()
     with RecordCalls() as recorder:
         two_calls(x)
@@ -80,7 +80,7 @@ def test_calls_are_recorded_with_what_they_return():
 
 
 @pytest.mark.parametrize(("room", "runs"), [(0, 5), (200, 5), (300, 3), (10_000, 1)])
-def test_results_that_are_not_held_are_recorded_again(room, runs):
+def test_dropped_results_are_recorded_again(room, runs):
     x, recorders = numbers(), []  # 128 bytes
     with RecordCalls() as whole:
         two_calls(x)
@@ -149,7 +149,7 @@ def test_a_program_that_amplifies_rounding_is_right():
     assert not examined(amplifying, rounding_otherwise(), x=x).faults
 
 
-def test_each_wrong_line_is_named_where_rounding_is_amplified():
+def test_each_wrong_line_is_named_in_a_program_that_amplifies_rounding():
     program = program_of(amplifying, rounding_otherwise(), x=numbers())
     for number in range(len(list(changed(program.traces("computation")[0])))):
         wrong, what, name = acquired_wrongly(program, number)

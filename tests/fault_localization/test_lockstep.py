@@ -51,7 +51,7 @@ def noisy(x):
 
 
 @pytest.mark.parametrize("function", [chain, noisy])
-def test_trace_computes_what_it_computes(function):
+def test_trace_is_equal_to_itself(function):
     trace = traced(function)
     state = torch.get_rng_state()
     assert alike(trace, trace)

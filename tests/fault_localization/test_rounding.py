@@ -33,14 +33,14 @@ def test_another_order_of_additions_is_rounding(dtype):
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-4), (torch.bfloat16, 0.1), (torch.float16, 2e-2)])
-def test_a_relative_error_is_none(dtype, error):
+def test_a_relative_error_is_no_rounding(dtype, error):
     _, whole, exact = product(dtype)
     measured = rounding_difference(whole * (1 + error), whole, exact)
     assert measured.difference is not None
     assert measured.error > measured.allowed
 
 
-def test_one_element_counts():
+def test_a_single_wrong_element_is_reported():
     _, whole, exact = product(torch.float32)
     wrong = whole.clone()
     wrong[3, 5] += 1e-3

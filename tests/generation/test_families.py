@@ -19,7 +19,7 @@ LATER = {"mamba": 1 + len(SHAPES)}  # its prompt is a loop over tokens, which is
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma2"])
-def test_prompts_longer_than_the_window_need_two_programs_whatever_their_lengths(name: str) -> None:
+def test_prompts_longer_than_the_window_need_two_programs_for_all_lengths(name: str) -> None:
     model = model_of(name)
     compiled = thunder.compile(model, Uncompiled)
     for batch, length in ((2, 15), (2, 17), (1, 20)):  # what is kept of them is a slice, with strides of its own
@@ -29,7 +29,7 @@ def test_prompts_longer_than_the_window_need_two_programs_whatever_their_lengths
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma2"])
-def test_a_static_cache_with_a_sliding_window_needs_three_programs_whatever_the_batch(name: str) -> None:
+def test_a_static_cache_with_a_sliding_window_needs_three_programs_for_every_batch(name: str) -> None:
     model = model_of(name)
     compiled = thunder.compile(model, Uncompiled)
     for batch, length in SHAPES:  # the texts end beyond the window
@@ -57,7 +57,7 @@ def test_a_family_generates_eagers_tokens_by_few_programs(name: str) -> None:
 
 @pytest.mark.parametrize("batches", [(1, 8, 3), (8, 1, 2)])
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
-def test_one_token_prompts_add_a_program_and_padding_adds_two_whatever_the_batch(batches: tuple[int, ...]) -> None:
+def test_prompts_of_one_token_add_a_program_and_padding_adds_two_for_every_batch(batches: tuple[int, ...]) -> None:
     model = model_of("llama")
     compiled = thunder.compile(model, Uncompiled)
     programs = []

@@ -78,7 +78,7 @@ def test_families_of_other_builds_generate_in_other_modes(family: str, mode: str
     assert not differing(family, [mode])
 
 
-def test_a_compiled_model_has_all_that_generates() -> None:
+def test_a_compiled_model_has_the_attributes_for_generation() -> None:
     model = model_of("llama")
     compiled = thunder.compile(model, "hf-llama3")
     assert isinstance(compiled, transformers.GenerationMixin)

@@ -117,7 +117,7 @@ CHOICES: dict[str, tuple[dict[str, Any], type]] = {
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_what_a_call_says_of_its_cache_goes_before(name: str, pair: tuple[Any, Any]) -> None:
+def test_cache_options_of_a_call_take_precedence(name: str, pair: tuple[Any, Any]) -> None:
     options, kind = CHOICES[name]
     found = greedy(pair[1], prompt_of(2, 7), 3, return_dict_in_generate=True, **options)
     assert type(returned_cache(found)) is kind
@@ -156,7 +156,7 @@ def test_transformers_compiles_no_compiled_model(pair: tuple[Any, Any]) -> None:
     assert not hasattr(model, "_compiled_call"), "the model that was compiled would run this"
 
 
-def test_what_transformers_compiled_of_the_model_is_the_models_alone(pair: tuple[Any, Any]) -> None:
+def test_call_that_transformers_compiled_belongs_to_the_model_alone(pair: tuple[Any, Any]) -> None:
     model, compiled = pair
     calls: list[int] = []
     config = compiling_everywhere()

@@ -53,7 +53,7 @@ def test_files_with_the_mark_are_found(folder: Path) -> None:
     assert "tests/gpu/test_gpu.py" not in found
 
 
-def test_nothing_keeps_the_others_from_running(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failing_files_do_not_stop_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OUT", str(tmp_path / "out"))
     monkeypatch.setattr(sys, "argv", ["gpu", *map(str, gpu_files(folder)), "--test", "2"])
     assert main() == 1
@@ -116,13 +116,13 @@ def test_junit_counts_by_file(tmp_path: Path) -> None:
     assert (suites["a.py"]["tests"], suites["a.py"]["failures"], suites["b.py"]["errors"]) == ("2", "1", "1")
 
 
-def test_what_is_here_is_known_in_one_spelling(tmp_path: Path) -> None:
+def test_installed_packages_are_known_by_normalized_names(tmp_path: Path) -> None:
     (tmp_path / "Carried_Before.Now-1.0.dist-info").mkdir()
     assert {"pytest", "typing-extensions", "carried-before-now"} <= present(tmp_path)
     assert name_of(tmp_path / "Of_Another.World-1.0-py3-none-any.whl") not in present(tmp_path)
 
 
-def test_what_is_neither_here_nor_carried_is_said(tmp_path, monkeypatch, capsys) -> None:
+def test_packages_that_are_neither_installed_nor_carried_are_reported(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(wheels, "NAMES", ("pytest", "of-another-world"))
     wheels.install(tmp_path, tmp_path)
     assert "lacking here, and not in" in capsys.readouterr().out

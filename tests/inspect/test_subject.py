@@ -29,7 +29,7 @@ def test_stages_go_by_number_name_and_part_of_a_name(subject):
     assert by == [2, 2, 2, 2]
 
 
-def test_names_that_do_not_exist_are_told_with_those_that_do(subject):
+def test_unknown_names_are_refused_with_the_existing_names(subject):
     with pytest.raises(NoSuchTrace, match="no stage '9'") as missing:
         subject.stage("computation", "9")
     assert "0 trace, 1 share-common-expressions" in missing.value.fix
@@ -37,13 +37,13 @@ def test_names_that_do_not_exist_are_told_with_those_that_do(subject):
         subject.stage("computation", "a")
 
 
-def test_backward_says_why_there_is_none(subject):
+def test_missing_backward_is_refused_with_the_reason(subject):
     with pytest.raises(NoSuchTrace, match="has no compiled backward: autograd was off when") as missing:
         subject.stage("backward")
     assert missing.value.fix == "name one of: prologue, computation, epilogue"
 
 
-def test_what_each_step_changed_is_counted(subject):
+def test_changes_of_each_stage_are_counted(subject):
     drop = subject.stage("computation", "drop-dead-code").facts
     assert (drop.added, drop.removed) == (0, 2)
 

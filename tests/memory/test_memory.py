@@ -29,7 +29,7 @@ def train(compiled, ids):
 
 
 @pytest.mark.parametrize("executors", EXECUTORS, ids="+".join)
-def test_a_training_step_of_llama_takes_what_was_estimated(executors):
+def test_a_training_step_of_llama_takes_the_estimated_memory(executors):
     model, compiled, ids = llama(executors)
     model.train()
     train(compiled, ids)
@@ -43,7 +43,7 @@ def test_a_training_step_of_llama_takes_what_was_estimated(executors):
 
 
 @pytest.mark.parametrize("executors", EXECUTORS, ids="+".join)
-def test_inference_of_llama_takes_what_was_estimated(executors):
+def test_inference_of_llama_takes_the_estimated_memory(executors):
     model, compiled, ids = llama(executors)
     model.eval()
     with torch.no_grad():
@@ -53,7 +53,7 @@ def test_inference_of_llama_takes_what_was_estimated(executors):
 
 
 @pytest.mark.parametrize("executors", EXECUTORS, ids="+".join)
-def test_what_the_forward_saves_is_what_is_left_after_it(executors):
+def test_tensors_that_the_forward_saves_are_the_memory_left_after_it(executors):
     model, compiled, ids = llama(executors)
     model.train()
     train(compiled, ids)
@@ -91,6 +91,6 @@ def test_the_account_in_words():
     )
 
 
-def test_what_was_not_compiled_is_refused():
+def test_uncompiled_functions_are_refused():
     with pytest.raises(WrongInputs):
         thunder.examine_memory(torch.exp)

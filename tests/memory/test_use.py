@@ -26,12 +26,12 @@ def held(function, *inputs):
     return [line.held - use.outside for line in use.lines]
 
 
-def test_what_is_made_is_held_until_it_is_deleted():
+def test_results_hold_memory_until_they_are_deleted():
     chain = held(lambda x: torch.tanh(torch.exp(torch.sin(x))), torch.zeros(256))
     assert chain == [KIB, 2 * KIB, KIB, 2 * KIB, KIB]
 
 
-def test_views_hold_what_they_show():
+def test_views_hold_the_memory_of_their_base():
     assert held(lambda x: torch.sin(x).view(16, 16).t(), torch.zeros(256)) == [KIB] * 5
 
 

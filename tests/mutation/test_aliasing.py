@@ -36,7 +36,7 @@ def add_to_first(x: Tensor, y: Tensor) -> Tensor:
     return y * 2
 
 
-def test_writing_programs_are_traced_again_for_other_overlaps_and_tell_why() -> None:
+def test_writing_programs_are_traced_again_for_other_overlaps_with_the_reason() -> None:
     compiled = thunder.jit(add_to_first)
     for make in (two, disjoint, two):
         compiled(*make())
@@ -50,7 +50,7 @@ def test_writing_programs_are_traced_again_for_other_overlaps_and_tell_why() -> 
     assert thunder.last_traces(compiled)[0].aliases == (("x", "y"),)
 
 
-def test_programs_that_only_read_do_not_ask() -> None:
+def test_programs_that_only_read_have_no_overlap_guards() -> None:
     compiled = thunder.jit(lambda x, y: x * 2 + y)
     for make in (two, overlapping, disjoint):
         compiled(*make())
@@ -58,7 +58,7 @@ def test_programs_that_only_read_do_not_ask() -> None:
     assert "overlap_as" not in str(thunder.last_prologue_traces(compiled)[-1])
 
 
-def test_one_tensor_twice_is_not_two() -> None:
+def test_the_same_tensor_twice_is_another_program_than_two_tensors() -> None:
     compiled = thunder.jit(lambda x, y: (x + y, x is y))
     assert [compiled(*make())[1] for make in (two, same, two, same)] == [False, True, False, True]
     assert thunder.cache_misses(compiled) == 2

@@ -39,7 +39,9 @@ def twice(x: Tensor, layer: nn.Linear) -> Any:
 @pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")], ids="+".join)
 @pytest.mark.parametrize("with_gradients", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("program", [turned, of_another_dtype, of_an_argument, twice])
-def test_what_comes_after_new_data(program: Callable[..., Any], with_gradients: bool, executors: tuple[str, ...]):
+def test_programs_continue_as_in_eager_after_data_is_replaced(
+    program: Callable[..., Any], with_gradients: bool, executors: tuple[str, ...]
+):
     torch.manual_seed(0)
     eager = nn.Linear(3, 3)
     ours, compiled = copy.deepcopy(eager), thunder.jit(program, executors=executors)

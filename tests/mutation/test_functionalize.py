@@ -54,7 +54,7 @@ def without_autograd(found: Outcome) -> Outcome:
 
 @pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
 @pytest.mark.parametrize("name", sorted(set(PROGRAMS) - MENDED))
-def test_what_it_does_is_what_eager_does(name: str, grad: bool) -> None:
+def test_functionalized_program_equals_eager(name: str, grad: bool) -> None:
     function, make = PROGRAMS[name]
     with torch.set_grad_enabled(grad):
         compiled = thunder.jit(function, transforms=(Functionalize(),), executors=(Replays(), "torch"))
@@ -157,7 +157,7 @@ def test_memory_that_stays_does_not_keep_other_memory_from_it() -> None:
     assert [line.symbol.short_name for line in writes(thunder.last_traces(compiled)[-1])] == ["t_", "add_"]
 
 
-def test_with_inductor_too() -> None:
+def test_functionalized_program_with_inductor_equals_eager() -> None:
     def program(x: Tensor, mean: Tensor) -> Tensor:
         y = torch.zeros(4, 4)
         y[1:] = x[:-1] * 2
@@ -195,7 +195,7 @@ def copied_to_nothing(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("follows", [True, False])
 @pytest.mark.parametrize("function", [all_copied, all_set, copied_to_nothing], ids=lambda function: function.__name__)
-def test_what_is_written_over_as_a_whole_has_eagers_gradient(function: Callable[..., Any], follows: bool) -> None:
+def test_fully_overwritten_tensors_have_eagers_gradient(function: Callable[..., Any], follows: bool) -> None:
     """Autograd goes on to what was there: its gradient is zero, and not None."""
     told = []
     for called in (function, thunder.jit(function)):
@@ -247,7 +247,9 @@ def overwritten_by_what_needs_a_gradient(x: Tensor, y: Tensor) -> tuple[Tensor, 
         overwritten_by_what_needs_a_gradient,
     ],
 )
-def test_what_autograd_sees_is_the_same(program: Callable[..., tuple[Tensor, ...]], explicit: bool) -> None:
+def test_autograd_metadata_and_gradients_equal_eager(
+    program: Callable[..., tuple[Tensor, ...]], explicit: bool
+) -> None:
     def run(call: Callable[..., tuple[Tensor, ...]]) -> tuple[tuple[Tensor, ...], list[bool], tuple[Tensor, ...]]:
         x, y = torch.ones(3, requires_grad=True), torch.full((3,), 2.0)
         torch.manual_seed(0)

@@ -11,7 +11,7 @@ from tests.mutation.fuzz import WAYS, differences, program
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(0, 200, 20))
-def test_random_programs_do_what_eager_does(seed: int, way: str) -> None:
+def test_random_programs_equal_eager(seed: int, way: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch's own, of outputs that are resized
         for number in range(seed, seed + 20):

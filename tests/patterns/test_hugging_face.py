@@ -80,7 +80,7 @@ def test_found_in_training_with_the_same_gradients(name: str) -> None:
     assert claims(compiled) == (T5_IN_FLOAT32 if name == "t5" else FOUND[name])
 
 
-def test_the_head_joins_the_loss_where_nobody_reads_the_logits() -> None:
+def test_the_head_joins_the_loss_if_the_logits_are_unread() -> None:
     loaded = sample("llama", "bfloat16")
     inputs = inputs_for(loaded, labels=True)
     compiled = thunder.jit(lambda **inputs: loaded.model(**inputs).loss, executors=[everything(), "torch"])

@@ -39,7 +39,7 @@ def test_the_result_is_eagers_and_the_state_is_shared():
 
 
 @pytest.mark.parametrize("recipe", ["hf-llama", HFLlama, HFLlama()], ids=["name", "class", "instance"])
-def test_a_recipe_is_asked_whether_it_takes_the_model(recipe):
+def test_a_recipe_checks_whether_it_accepts_the_model(recipe):
     with pytest.raises(RecipeMismatch):
         thunder_core.compile(Net(), recipe)
 
@@ -94,13 +94,13 @@ def test_an_executor_may_be_an_object(recipe):
 
 
 @pytest.mark.parametrize("recipe", [[], ["default", 3], None, 3, Net, Plugin("mine"), by_hand()])
-def test_what_is_no_recipe_is_refused(recipe):
+def test_objects_that_are_no_recipes_are_refused(recipe):
     with pytest.raises(BadRecipe, match="is not a recipe") as caught:
         thunder_core.compile(Net(), recipe)
     assert "Default() + plugin" in caught.value.fix
 
 
-def test_what_is_no_executor_is_refused():
+def test_objects_that_are_no_executors_are_refused():
     with pytest.raises(WrongInputs, match="is a single executor, not a list"):
         thunder_core.jit(Net(), executors="torch")
     with pytest.raises(WrongInputs, match="is not an executor"):

@@ -25,20 +25,20 @@ def test_a_family_has_its_recipe(model_type: str, name: str) -> None:
     assert choice.reasons[0] == f"{name} is made for {model_type}"
 
 
-def test_what_the_machine_lacks_is_left_out_and_told() -> None:
+def test_recipes_that_the_machine_lacks_are_left_out_with_the_reason() -> None:
     choice = choose_recipe("llama", torch.device("cpu"))
     assert any(reason.startswith("hf-llama3-hopper is left out: ") for reason in choice.reasons)
     assert choose_recipe("llama", target="sm_90").names == ("hf-llama3-hopper",)
     assert choose_recipe("llama", target="sm_80").names == ("hf-llama",)
 
 
-def test_others_have_the_recipe_that_takes_all() -> None:
+def test_families_without_a_recipe_get_the_general_one() -> None:
     assert choose_recipe("mamba").names == ("hf-transformers",)
     assert choose_recipe(None).names == ("default",)
     assert choose_recipe("llama", torch.device("cpu"), generates=True).names == ("hf-llama", "hf-generate")
 
 
-def test_it_is_one_of_several() -> None:
+def test_automatic_choice_combines_with_named_recipes() -> None:
     choice = choose_recipe("bert")
     assert asks_for_choice(["auto", "max-memory-saving"])
     assert asks_for_choice("auto+max-memory-saving")

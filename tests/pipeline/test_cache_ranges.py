@@ -88,7 +88,7 @@ def test_an_artifact_generates_in_a_fresh_process_without_a_compiler(artifact: P
     assert done.stdout == "served\n", done.stderr
 
 
-def test_few_programs_serve_it_and_the_manifest_has_ranges_and_sizes(artifact: Path) -> None:
+def test_few_programs_serve_the_range_and_the_manifest_has_ranges_and_sizes(artifact: Path) -> None:
     manifest = open_artifact(artifact).manifest
     assert manifest.dynamic == LENGTHS
     assert manifest.drawn == {"batch": 1, "seq": 1, "cache": 24, "seed": 0}
@@ -113,7 +113,7 @@ def test_an_artifact_is_validated_and_measured_behind_caches(artifact: Path) -> 
     assert measured == ["1 x 1 and cache 24", "1 x 1 and cache 0", "1 x 1 and cache 1"]
 
 
-def test_one_token_is_traced_behind_a_cache_of_the_usual_length(tmp_path: Path) -> None:
+def test_a_single_token_is_traced_with_a_cache_of_the_default_length(tmp_path: Path) -> None:
     assert plan(quick(tmp_path / "a", seq=None, cache=5)).size == InputSize(1, 1, cache=5)
     ranged = plan(quick(tmp_path / "a", seq=None, dynamic={"cache": (1, 200)}))
     assert ranged.size == InputSize(1, 1, cache=128)

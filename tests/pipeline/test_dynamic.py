@@ -101,7 +101,7 @@ def call(model: Any, batch: int, length: int) -> Any:
         return model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
 
 
-def test_calls_beyond_the_range_are_told(artifact: Path) -> None:
+def test_calls_beyond_the_range_are_reported(artifact: Path) -> None:
     strict = load(artifact, strict=True)
     with pytest.raises(WrongInputs, match=r"which serves seq 2 to 48, batch 1 to 3, accepts these inputs: .* is 49"):
         call(strict, 1, 49)
@@ -114,7 +114,7 @@ def test_calls_beyond_the_range_are_told(artifact: Path) -> None:
         assert call(loaded, 1, 49).shape[1] == 49
 
 
-def test_few_programs_serve_it_and_the_manifest_has_the_ranges(artifact: Path) -> None:
+def test_few_programs_serve_the_range_and_the_manifest_has_the_ranges(artifact: Path) -> None:
     manifest = open_artifact(artifact).manifest
     assert manifest.dynamic == LENGTHS
     assert len(manifest.programs) <= 2
@@ -136,7 +136,7 @@ def test_every_point_is_validated_and_measured(report: Report) -> None:
     assert report.dynamic == LENGTHS
 
 
-def test_constraints_are_reported_as_python_with_who_needed_them(report: Report) -> None:
+def test_constraints_are_reported_as_python_with_their_source(report: Report) -> None:
     conditions = {one.condition for one in report.constraints}
     assert "2 <= s1 <= 48" in conditions
     assert any("modeling_llama.py" in one.needed or "masking_utils.py" in one.needed for one in report.constraints)

@@ -71,7 +71,7 @@ class WithAnother(Recipe):
 
 
 @pytest.mark.parametrize("recipe", [ByTheMachine, Unfusable])
-def test_what_is_given_up_degrades(out, recipe):
+def test_refused_operations_degrade_the_recipe(out, recipe):
     report = optimize(quick(out, recipe, benchmark=False)).report
     (lost,) = report.degraded
     assert lost.part == "fused kernels"
@@ -79,13 +79,13 @@ def test_what_is_given_up_degrades(out, recipe):
     assert lost.reason == f"refusing gave up {operations} operations: {HIDDEN}"
 
 
-def test_what_is_given_up_is_an_error_where_that_is_wanted(out):
+def test_refused_operations_are_an_error_if_strict(out):
     with pytest.raises(EnvironmentLacks, match=HIDDEN):
         optimize(quick(out, Unfusable, benchmark=False, strict=True))
     assert list(out.parent.iterdir()) == []
 
 
-def test_what_is_fused_is_not_degraded(out):
+def test_fused_operations_do_not_degrade_the_recipe(out):
     assert optimize(quick(out, Partly, benchmark=False, strict=True)).report.degraded == ()
 
 

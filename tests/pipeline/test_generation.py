@@ -105,7 +105,7 @@ OUTSIDE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_what_is_outside_of_the_lengths_is_refused_with_what_to_do(name: str, pair: tuple[Any, Any]) -> None:
+def test_calls_outside_of_the_lengths_are_refused_with_advice(name: str, pair: tuple[Any, Any]) -> None:
     said = "generates for batches of 1 to 3 prompts of 1 to 9 tokens, and 7 new tokens"
     with pytest.raises(WrongInputs, match=said) as refused:
         continued(pair[0], **OUTSIDE[name])
@@ -134,7 +134,7 @@ def test_the_report_has_tokens_and_divergences_of_each_step(artifact: Path) -> N
         assert "Validation of generation" in text and "63 of 63 greedy tokens agree with eager" in text
 
 
-def test_the_terminal_tells_of_tokens_and_of_the_speed(artifact: Path) -> None:
+def test_the_terminal_shows_tokens_and_speed(artifact: Path) -> None:
     report = read_report(open_artifact(artifact))
     assert report is not None
     console = Console(width=110, file=io.StringIO())
@@ -181,7 +181,7 @@ print("served")
 """
 
 
-def test_it_generates_in_a_fresh_process_without_a_compiler(artifact: Path, tmp_path: Path) -> None:
+def test_artifact_generates_in_a_fresh_process_without_a_compiler(artifact: Path, tmp_path: Path) -> None:
     kept = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PATH": "/bin"}
     places = {"THUNDER_CACHE_DIR": str(tmp_path / "cache"), "CXX": "/bin/false", "CC": "/bin/false"}
     done = run_python("-c", GENERATES, artifact, cwd=Path.cwd(), env={**kept, **places, "PYTHONPATH": python_path()})
@@ -212,7 +212,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_is_refused_by_the_plan(name: str, tmp_path: Path) -> None:
+def test_impossible_requests_are_refused_by_the_plan(name: str, tmp_path: Path) -> None:
     changes, error, told = REFUSED[name]
     with pytest.raises(error, match=told):
         plan(request_of(tmp_path / "a", **changes))
@@ -225,7 +225,7 @@ def test_lengths_are_for_generation(tmp_path: Path) -> None:
             plan(quick(tmp_path / "a", **{name: 4}))
 
 
-def test_a_plan_tells_of_the_lengths(tmp_path: Path) -> None:
+def test_a_plan_shows_the_lengths(tmp_path: Path) -> None:
     made = plan(request_of(tmp_path / "a", batch=None))
     assert ("generation", "batches of 1 to 8 prompts of 1 to 9 tokens, and 7 new tokens, seed 0") in made.rows()
     assert made.as_data()["prompt_length"] == 9
@@ -267,7 +267,7 @@ def test_a_recipe_with_a_generate_of_its_own_keeps_it(tmp_path: Path) -> None:
         assert type(continued(generating, 1, 4, return_dict_in_generate=True).past_key_values) is StaticCache
 
 
-def test_a_generate_that_cannot_be_written_down_is_refused(tmp_path: Path) -> None:
+def test_a_generate_method_that_cannot_be_saved_is_refused(tmp_path: Path) -> None:
     @dataclass(frozen=True)
     class Local(GenerateWithStaticCache):
         """A transform that no other process can import."""

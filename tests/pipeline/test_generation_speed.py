@@ -67,12 +67,12 @@ def test_the_first_token_and_the_others_are_timed_apart() -> None:
     assert suite.measured == (found, first, following, first)
 
 
-def test_one_new_token_has_no_other_behind_it() -> None:
+def test_a_single_new_token_has_no_time_for_later_tokens() -> None:
     found = measured({"eager": Slow(0.001, 0)}, new_tokens=1)
     assert (found.parts, found.next_token, found.tokens_per_second(found.first)) == ((found.first_token,), None, None)
 
 
-def test_tokens_that_differ_are_told() -> None:
+def test_tokens_that_differ_are_reported() -> None:
     found = measured({"eager": Slow(0, 0), "same": Slow(0, 0), "other": Slow(0, 0, change=2)})
     assert [found.difference(one) for one in found.candidates[:2]] == ["", ""]
     assert found.difference(found.candidates[2]) == "12.5% of its tokens differ from eager's, starting at token 3"

@@ -69,7 +69,7 @@ def test_a_recipe_that_allows_an_error_is_believed(out):
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_the_report_tells_what_was_compared(out, train):
+def test_the_report_shows_the_internal_check(out, train):
     report = optimize(quick(out, "default", train=train)).report
     inside = report.inside
     assert inside is not None

@@ -58,7 +58,7 @@ def test_weights_are_counted_as_the_files_hold_them_and_are_mapped(checkpoint):
     assert not planned(checkpoint).is_mapped
 
 
-def test_each_stage_of_a_large_model_has_its_peak(tmp_path):
+def test_each_stage_of_a_large_model_has_a_peak(tmp_path):
     memory = planned(config_folder(tmp_path, SIZES["1.1"]))
     stages = dict(memory.stages)
     assert memory.weights == pytest.approx(4.18 * GIB, rel=0.01)
@@ -115,7 +115,7 @@ def model_of(folder: Path, dtype: str | None) -> ModelRequest:
     return ModelRequest(str(folder), device="cpu", random_weights=True, dtype=dtype)
 
 
-def test_model_that_does_not_fit_is_refused_with_what_would(tmp_path, monkeypatch):
+def test_model_that_does_not_fit_is_refused_with_fitting_alternatives(tmp_path, monkeypatch):
     folder = config_folder(tmp_path, SIZES["1.1"])
     monkeypatch.setattr(memory_plan, "free_memory", lambda device: int(3.5 * GIB))
     request = Request(model=ModelRequest(str(folder), device="cpu", random_weights=True))

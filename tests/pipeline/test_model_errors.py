@@ -26,7 +26,7 @@ def failing() -> None:
     raise ValueError("these images are too small")
 
 
-def test_model_without_training_is_refused_by_its_own_words(tmp_path) -> None:
+def test_model_without_training_is_refused_with_its_own_message(tmp_path) -> None:
     sample = ModelRequest(sample=SampleModel("DPTForDepthEstimation", DPT), device="cpu")
     with pytest.raises(ModelRaises) as caught:
         optimize(Request("default", sample, out=tmp_path / "out", train=True))

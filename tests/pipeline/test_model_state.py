@@ -60,7 +60,7 @@ def test_nothing_of_the_call_is_found_later(fails: bool) -> None:
     assert model(torch.ones(3)).tolist() == [4, 8, 12]
 
 
-def test_what_was_kept_before_is_still_there() -> None:
+def test_values_cached_before_the_call_are_restored() -> None:
     keeping = Keeping()
     keeping(torch.ones(2))
     expected, table = keeping(torch.ones(2)), keeping.table

@@ -58,7 +58,7 @@ def test_everything_from_model_to_artifact(out):
     assert Report.model_validate_json((out / "report.json").read_text()) == report
 
 
-def test_the_artifact_gives_what_the_model_gives(out):
+def test_the_artifact_gives_the_results_of_the_model(out):
     optimize(quick(out, validate=False, benchmark=False))
     manifest = json.loads((out / "manifest.json").read_text())
     loaded = rebuild_model(manifest["source"])
@@ -69,7 +69,7 @@ def test_the_artifact_gives_what_the_model_gives(out):
     torch.testing.assert_close(given.logits, expected.logits)
 
 
-def test_what_is_not_wanted_is_not_done_and_said_so(out):
+def test_disabled_stages_are_skipped_and_reported(out):
     watcher = Watcher()
     report = optimize(quick(out, validate=False, benchmark=False), watcher).report
     assert {"validate", "benchmark"}.isdisjoint(watcher.begun)
@@ -81,7 +81,7 @@ def test_what_is_not_wanted_is_not_done_and_said_so(out):
 @pytest.mark.parametrize(
     ("raised", "told"), [(KeyboardInterrupt, Interrupted), (MemoryError, OutOfMemory)], ids=["interrupt", "memory"]
 )
-def test_what_befalls_a_stage_leaves_nothing(out, stage, raised, told):
+def test_error_in_a_stage_leaves_nothing(out, stage, raised, told):
     with pytest.raises(told, match=stage):
         optimize(quick(out, inputs=1), Watcher(stage, raised))
     assert list(out.parent.iterdir()) == []
@@ -106,7 +106,7 @@ def test_the_old_artifact_survives_an_interrupt(out, stage):
     ],
     ids=["disk", "interrupt", "memory"],
 )
-def test_what_befalls_the_writing_leaves_nothing(out, monkeypatch, raised, told, code):
+def test_error_while_writing_leaves_nothing(out, monkeypatch, raised, told, code):
     def fail(*_, **__):
         raise raised
 

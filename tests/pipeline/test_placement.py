@@ -90,20 +90,20 @@ def placement(request: Request) -> tuple[str, str]:
         (Elsewhere, {"device": "cuda"}, ("cuda", "float32")),
     ],
 )
-def test_where_there_is_a_gpu(monkeypatch, out, recipe, model, expected):
+def test_device_and_dtype_on_a_machine_with_a_gpu(monkeypatch, out, recipe, model, expected):
     with_gpu(monkeypatch, (9, 0))
     assert placement(asked(out, recipe, **model)) == expected
 
 
 @pytest.mark.parametrize("recipe", [HOPPER, "default", "hf-llama", Graphical])
-def test_where_there_is_none(monkeypatch, out, recipe):
+def test_device_and_dtype_on_a_machine_without_a_gpu(monkeypatch, out, recipe):
     with_gpu(monkeypatch)
     assert placement(asked(out, recipe)) == ("cpu", "float32")
     with pytest.raises(DeviceNotAvailable):
         plan(asked(out, recipe, device="cuda"))
 
 
-def test_the_plan_of_hopper_is_whole_there(monkeypatch, out):
+def test_the_plan_of_hopper_is_whole_on_hopper(monkeypatch, out):
     with_gpu(monkeypatch, (9, 0))
     planned = plan(replace(asked(out), strict=True))
     assert planned.prepared.degraded == ()
@@ -122,7 +122,7 @@ def test_a_model_on_the_cpu_of_such_a_machine_degrades_it(monkeypatch, out):
 
 
 @pytest.mark.parametrize("gpus", [(), ((9, 0),)])
-def test_a_model_that_is_compiled_in_memory_stays_where_it_is_and_that_is_said(monkeypatch, gpus):
+def test_a_model_that_is_compiled_in_memory_stays_on_its_device_with_a_note(monkeypatch, gpus):
     with_gpu(monkeypatch, *gpus)
     model = torch.nn.Linear(2, 2)
     model.config = SimpleNamespace(model_type="llama")
@@ -139,7 +139,7 @@ def test_the_gpu_that_counts_is_the_models(monkeypatch, out):
     }
 
 
-def test_an_older_gpu_is_used_and_said(monkeypatch, out):
+def test_an_older_gpu_is_used_and_reported(monkeypatch, out):
     with_gpu(monkeypatch, (8, 0))
     planned = plan(asked(out))
     assert (planned.device, planned.prepared.dtype_name) == ("cuda", "bfloat16")
@@ -154,7 +154,7 @@ def test_a_transform_for_gpus_is_left_out_on_the_cpu(monkeypatch, out):
     assert plan(asked(out, Elsewhere, device="cuda")).prepared.transforms[0].name == "test_placement"
 
 
-def test_who_wants_a_gpu_needs_one(monkeypatch, out):
+def test_missing_gpu_degrades_a_recipe_and_is_an_error_if_strict(monkeypatch, out):
     with_gpu(monkeypatch)
     assert [part.part for part in plan(asked(out, Graphical)).prepared.degraded] == ["the GPU"]
     with pytest.raises(EnvironmentLacks):

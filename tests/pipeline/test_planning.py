@@ -72,7 +72,7 @@ def test_without_a_model_the_recipes_own_sample_is_planned(out):
     assert planned.as_data()["model"] == planned.prepared.recipe.sample
 
 
-def test_inputs_are_told_in_what_the_model_reads(out):
+def test_inputs_are_described_in_the_units_of_the_model(out):
     assert matters(plan(quick(out, sample="vit", batch=2)))["inputs"] == "batch 2, 32 x 32 pixels, seed 0"
     assert matters(plan(quick(out, sample="t5")))["inputs"] == "batch 1, sequence 8, seed 0"
 
@@ -83,7 +83,7 @@ def test_the_usual_length_gives_way_to_the_models_own(out):
         plan(quick(out, seq=257, sample="llama"))
 
 
-def test_what_is_lacking_degrades_and_is_left_out(out):
+def test_missing_parts_degrade_the_recipe_and_are_left_out(out):
     planned = plan(quick(out, Wanting))
     assert planned.prepared.transforms == ()
     assert [(part.reason, part.fix) for part in planned.prepared.degraded] == [(ABSENT.missing(), ABSENT.fix)]
@@ -112,7 +112,7 @@ def test_what_is_lacking_degrades_and_is_left_out(out):
         ({"model": ModelRequest(seed=-1)}, BadOption),
     ],
 )
-def test_what_is_wrong_is_found(out, change, error):
+def test_wrong_requests_are_refused(out, change, error):
     with pytest.raises(error):
         plan(replace(quick(out), **change))
     assert list(out.parent.iterdir()) == []
@@ -135,7 +135,7 @@ class TestRecipes:
         with pytest.raises(BadOption, match="instance"):
             find_recipe(HFLlama(), {"speed": 1})
 
-    def test_what_lies_in_no_artifact_is_refused_early(self, out):
+    def test_programs_that_cannot_be_saved_are_refused_early(self, out):
         class Otherwise(HFLlama):
             compiler = "thunderfx"
 
@@ -175,7 +175,7 @@ class TestDestination:
     def test_a_models_name_as_a_files(self, name, text):
         assert file_stem(name) == text
 
-    def test_what_exists_is_kept(self, tmp_path):
+    def test_existing_files_and_folders_are_kept(self, tmp_path):
         (tmp_path / "old").mkdir()
         (tmp_path / "old" / "notes").touch()
         for force in (False, True):

@@ -142,7 +142,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_is_refused_and_nothing_is_written(name: str, out: Path) -> None:
+def test_impossible_requests_are_refused_and_nothing_is_written(name: str, out: Path) -> None:
     changes, error, told = REFUSED[name]
     with pytest.raises(error) as caught:
         optimize(small(out, **{"recipe": GROUPS, **changes}))
@@ -153,7 +153,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(name: str, out: Path) 
 
 
 @pytest.mark.parametrize("recipe", ["int8-dynamic", "bf16"])
-def test_a_processor_without_the_instructions_is_told_or_refused(
+def test_a_processor_without_the_instructions_is_reported_or_refused(
     recipe: str, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("thunder_core.tracing.extension.requirement.instruction_sets", lambda: frozenset(["avx2"]))

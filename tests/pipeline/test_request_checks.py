@@ -107,7 +107,7 @@ def test_bad_weights_in_the_cache_are_refused_at_once(cache, monkeypatch, case, 
         require_model(MODEL)
 
 
-def test_a_quantized_model_is_told_so_and_not_that_it_is_not_whole(cache):
+def test_a_quantized_model_is_reported_as_quantized_and_not_as_incomplete(cache):
     put(cache, {"config.json": b'{"quantization_config": {"quant_method": "gptq"}}'})
     with pytest.raises(BadModelFolder, match=r"quantized weights \(gptq\)"):
         require_model(MODEL)

@@ -80,7 +80,7 @@ def test_the_artifact_holds_the_kernels_that_the_model_needs(folder: Path, targe
         assert cubin.executor == "triton"
 
 
-def test_it_says_that_validation_is_pending(hopper: Artifact) -> None:
+def test_artifact_for_a_target_is_pending_validation(hopper: Artifact) -> None:
     report = json.loads((hopper.folder / "report.json").read_text())
     assert hopper.manifest.validation == report["validation_state"] == "pending"
     assert report["validation"] is report["benchmark"] is None
@@ -213,7 +213,7 @@ def test_an_older_gpu_degrades_the_recipe_for_hopper(out: Path) -> None:
     plan(quick(out, RECIPE, target="sm_100", strict=True))
 
 
-def test_a_need_is_asked_of_the_target_alone() -> None:
+def test_requirements_are_checked_for_the_target_alone() -> None:
     assert [name for name in TARGETS if Cuda((9, 0)).missing_for(name) is None] == [
         *("sm_90", "sm_100", "sm_103", "sm_120", "sm_121")
     ]
@@ -262,7 +262,7 @@ def test_a_program_for_elsewhere_is_kept_and_does_not_run() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.slow
-def test_on_the_gpu_it_loads_and_gives_what_eager_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_the_gpu_the_artifact_loads_and_equals_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made for the GPU that is here, as if it were not; then loaded, launched as it is, and compared with eager."""
     import triton.runtime.jit
 

@@ -46,7 +46,7 @@ def artifact(folder, tmp_path_factory) -> Path:
     return optimize(Request(model=model, input=data, inputs=1, benchmark=False, out=out, without=without)).artifact
 
 
-def test_what_a_tokenizer_returns_is_served_as_it_is_and_without_what_the_model_defaults(folder, artifact):
+def test_tokenizer_output_is_served_with_and_without_defaulted_keys(folder, artifact):
     read, eager = BertTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
     given = dict(read("w10 w11 w12", return_tensors="pt"))
     assert "token_type_ids" in given
@@ -63,12 +63,12 @@ def test_a_key_that_no_program_takes_is_named(artifact, folder):
         thunder.load(artifact, strict=True)(**given, position_ids=torch.arange(5)[None])
 
 
-def test_it_is_validated_on_drawn_inputs_and_on_texts(artifact, folder):
+def test_artifact_is_validated_on_random_inputs_and_on_texts(artifact, folder):
     assert validate_artifact(artifact, inputs=1).validation.passed
     assert validate_artifact(artifact, inputs=1, input=folder / "texts.jsonl").validation.passed
 
 
-def test_the_report_tells_of_the_programs(artifact):
+def test_the_report_lists_the_programs(artifact):
     told = json.loads((artifact / "report.json").read_text())["model"]["notes"]
     assert "2 programs serve calls with and without token_type_ids" in told
 
@@ -100,7 +100,7 @@ def test_an_artifact_of_random_inputs_takes_what_the_tokenizer_returns(folder, d
     assert thunder.cache_misses(loaded) == 0
 
 
-def test_both_programs_of_random_inputs_are_validated(drawn, folder):
+def test_programs_with_and_without_token_types_are_both_validated(drawn, folder):
     report = json.loads((drawn / "report.json").read_text())
     assert "2 programs serve calls with and without token_type_ids" in report["model"]["notes"]
     assert report["validation"]["inputs"] == 2

@@ -76,7 +76,7 @@ def test_frozen_parameters_have_no_gradients_and_frozen_models_no_training():
         assert not model.training
 
 
-def test_what_is_loaded_is_in_the_mode_that_it_was_made_for(out):
+def test_loaded_model_is_in_the_mode_of_its_artifact(out):
     optimize(quick(out, Plain(), "llama", train=True, benchmark=False, validate=False, include_weights=True))
     assert open_artifact(out).manifest.train
     assert json.loads((out / "report.json").read_text())["train"]

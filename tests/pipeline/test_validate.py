@@ -54,7 +54,7 @@ def test_an_artifact_that_another_has_replaced_meanwhile_is_kept(out, tmp_path, 
     assert open_artifact(out).manifest == expected
 
 
-def test_a_signature_that_was_made_meanwhile_is_told_to_be_dropped(out, monkeypatch):
+def test_a_dropped_signature_that_was_made_meanwhile_is_reported(out, monkeypatch):
     optimize(quick(out, validate=False, benchmark=False))
     (out / "user").symlink_to("nowhere")  # which somebody keeps there
     write_validation = validate.write_validation

@@ -56,7 +56,7 @@ def test_a_quantized_model_is_near_the_float_one(scheme: str, rows: tuple[int, .
 
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.DegradedWarning")  # fp8 without a GPU
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_compiled_one_is_saved_and_loaded(scheme: str, tmp_path: Path) -> None:
+def test_a_compiled_quantized_model_is_saved_and_loaded(scheme: str, tmp_path: Path) -> None:
     model, x = small_model(), torch.randn(3, 64)
     compiled = thunder.compile(model, ["default", scheme])
     with torch.no_grad():
@@ -181,7 +181,7 @@ def test_a_model_without_values_gets_the_structure_alone() -> None:
         (QuantizationSettings("int8-dynamic", skip=("*",)), "skips all layers"),
     ],
 )
-def test_what_does_not_fit_is_refused(settings: QuantizationSettings, message: str) -> None:
+def test_settings_that_do_not_fit_are_refused(settings: QuantizationSettings, message: str) -> None:
     with pytest.raises(BadQuantization, match=message):
         quantized_model(small_model(), settings)
 

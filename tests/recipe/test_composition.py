@@ -117,7 +117,7 @@ def test_two_instances_stand_together_where_their_modules_differ() -> None:
         order_transforms([Pack("a"), Pack("a", bits=4)])
 
 
-def test_what_provides_a_word_is_called_by_it() -> None:
+def test_transform_is_ordered_by_the_trait_that_it_provides() -> None:
     assert order_transforms([Inspect(), Pack()]) == (Pack(), Inspect())
 
 
@@ -228,7 +228,7 @@ def test_options_find_the_recipe_that_has_them() -> None:
     assert "did you mean alone.height" in unknown.value.fix
 
 
-def test_what_a_plugin_lists_comes_before_what_recipes_list() -> None:
+def test_executors_of_a_plugin_precede_executors_of_recipes() -> None:
     first, second = OperatorExecutor("zeta"), OperatorExecutor("zweit")
     recipe = find_recipe("default", {}) + Plugin("x", executors=(first, second))
     assert recipe.all_executors() == (first, second, "sdpa", "inductor", "torch")

@@ -51,7 +51,7 @@ def steps(recipe: Recipe) -> list[str]:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
-def test_what_several_parts_leave_out_adds_up_in_every_order(order: tuple[int, ...]) -> None:
+def test_left_out_parts_add_up_in_every_order(order: tuple[int, ...]) -> None:
     parts = (
         Default,
         Careful,
@@ -65,7 +65,7 @@ def test_what_several_parts_leave_out_adds_up_in_every_order(order: tuple[int, .
     assert recipe.all_executors() == ("packed-linear", "inductor", "torch")
 
 
-def test_it_is_a_part_of_its_own_for_each_name() -> None:
+def test_each_left_out_name_is_a_separate_part() -> None:
     both = Default().with_(without=["sdpa", "cse"])
     assert both.name == "default + without=cse + without=sdpa"
     assert both.name == Default().with_(without=["cse"]).with_(without=["sdpa", "cse"]).name
@@ -105,7 +105,7 @@ REFUSED: Mapping[str, tuple[type[ThunderError], str, str]] = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_cannot_be_left_out_is_refused_by_compile_and_jit_alike(text: str) -> None:
+def test_parts_that_cannot_be_left_out_are_refused_by_compile_and_jit_alike(text: str) -> None:
     kind, what, fix = REFUSED[text]
     calls: tuple[Call, ...] = (
         lambda: thunder.compile(net(), "default", without=(text,)),

@@ -200,7 +200,7 @@ def test_tolerances_grow_with_rounding() -> None:
     assert recipe.tolerance(torch.float8_e4m3fn) == TOLERANCES[torch.float32], "unknown dtypes get the strict one"
 
 
-def test_what_is_missing_is_listed_with_its_part() -> None:
+def test_missing_requirements_are_listed_with_their_part() -> None:
     recipe = Careful() + Plugin(
         "more", transforms=(Quantize(),), requirements=(Package("another_backend", extra="triton"),)
     )
@@ -211,7 +211,7 @@ def test_what_is_missing_is_listed_with_its_part() -> None:
     assert Careful().degraded() == ()
 
 
-def test_a_sum_keeps_what_a_recipe_was_given_when_it_was_made() -> None:
+def test_a_sum_keeps_the_state_of_its_recipes() -> None:
     class Stateful(Recipe):
         def __init__(self, width: int) -> None:
             super().__init__()
@@ -272,14 +272,14 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("name", UNREAD)
-def test_what_a_recipe_declares_and_nobody_reads_is_refused(name: str) -> None:
+def test_unknown_attributes_of_a_recipe_are_refused(name: str) -> None:
     with pytest.raises(BadRecipe, match=name):
         type("Mine", (Recipe,), {name: UNREAD[name]})
     with pytest.raises(BadRecipe, match=name):  # what is mixed in is declared, too
         type("Mine", (type("Mixin", (), {name: UNREAD[name]}), Recipe), {})
 
 
-def test_the_nearest_name_that_is_read_is_told() -> None:
+def test_the_nearest_known_name_is_suggested() -> None:
     with pytest.raises(BadRecipe) as caught:
         type("Mine", (Recipe,), {"setup_transform": lambda self: ()})
     assert "did you mean setup_transforms" in caught.value.fix
@@ -298,7 +298,7 @@ def test_attributes_of_its_own_are_left_to_a_recipe() -> None:
 
 
 @pytest.mark.parametrize("name", ["setup_compiler", "setup_needs"])
-def test_what_a_plugin_declares_and_nobody_calls_is_refused(name: str) -> None:
+def test_unknown_methods_of_a_plugin_are_refused(name: str) -> None:
     with pytest.raises(BadRecipe, match=name):
         type("Mine", (Plugin,), {name: lambda self: ()})
 
@@ -335,13 +335,13 @@ def test_a_plugin_is_made_of_tuples(given: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("found", [None, Shard(), (Shard,), ("shard",), "shard", Shard])
-def test_what_a_method_returns_is_looked_at(found: object) -> None:
+def test_return_values_of_recipe_methods_are_checked(found: object) -> None:
     kind = type("Mine", (Recipe,), {"setup_transforms": lambda self: found})
     with pytest.raises(BadRecipe, match="Mine: setup_transforms"):
         kind().all_transforms()
 
 
-def test_a_class_in_the_place_of_an_instance_is_told() -> None:
+def test_a_class_instead_of_an_instance_is_reported() -> None:
     with pytest.raises(BadRecipe) as caught:
         Plugin("more", transforms=(Shard,))
     assert caught.value.fix == "write Shard()"

@@ -151,7 +151,7 @@ def write(folder: Path) -> None:
         (folder / f"{name}.py").write_text(source)
 
 
-def test_what_the_source_refuses_the_recipe_refuses_in_the_same_words(folder: Path) -> None:
+def test_options_are_refused_from_the_source_as_by_the_recipe(folder: Path) -> None:
     write(folder)
     asked = [(name, given) for name in ("careful", "derived", "inheriting") for given in GIVEN]
     told = [refusal(refuse_options, *one) for one in asked]
@@ -162,7 +162,7 @@ def test_what_the_source_refuses_the_recipe_refuses_in_the_same_words(folder: Pa
 
 
 @pytest.mark.parametrize("body", NAMES_ALONE)
-def test_names_are_told_where_values_are_not(folder: Path, body: str) -> None:
+def test_option_names_are_read_even_if_values_are_not(folder: Path, body: str) -> None:
     (folder / "careful.py").write_text(
         f"{HEAD}class Careful(Recipe):\n    class Options(RecipeOptions):\n        {NAMES_ALONE[body]}\n"
     )
@@ -177,26 +177,26 @@ def test_names_are_told_where_values_are_not(folder: Path, body: str) -> None:
 
 
 @pytest.mark.parametrize("source", UNTOLD)
-def test_what_is_not_told_is_left_to_importing(folder: Path, source: str) -> None:
+def test_unreadable_recipes_are_left_to_importing(folder: Path, source: str) -> None:
     (folder / "careful.py").write_text(UNTOLD[source])
     assert declared_recipe("careful") is None
     refuse_options("careful", {"unheard_of": 1})
 
 
-def test_a_recipe_that_is_imported_is_asked_itself(folder: Path) -> None:
+def test_options_of_an_imported_recipe_are_read_from_the_class(folder: Path) -> None:
     write(folder)
     plugins.load("recipes", "careful").Careful.Options = plugins.load("recipes", "derived").Derived.Options
     refuse_options("careful", {"nothing": 1})
 
 
-def test_the_recipe_of_the_readme_is_told(folder: Path) -> None:
+def test_the_recipe_of_the_readme_is_read_from_its_source(folder: Path) -> None:
     (folder / "careful_llama.py").write_text(blocks("recipes/README.md", "python")[0])
     with pytest.raises(BadOption, match="recipe careful-llama does not accept error_factor='-1'"):
         refuse_options("careful-llama", {"error_factor": "-1"})
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_each_recipe_of_ours_is_told(name: str) -> None:
+def test_each_recipe_of_ours_is_read_from_its_source(name: str) -> None:
     declared = declared_recipe(name)
     assert declared is not None
     recipe = find_recipe(name, {})

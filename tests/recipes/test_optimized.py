@@ -53,7 +53,7 @@ def test_a_recipe_passes_on_its_sample(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("family", HFMoe.families)
-def test_one_program_serves_every_routing(
+def test_a_single_program_serves_every_routing(
     family: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     torch.manual_seed(0)

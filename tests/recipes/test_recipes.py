@@ -48,7 +48,7 @@ def tiny(family: str) -> PreTrainedModel:
     return AutoModel.from_config(AutoConfig.for_model(family, **TINY_OF.get(family, TINY))).eval()
 
 
-def test_these_are_the_recipes() -> None:
+def test_documented_recipes_exist() -> None:
     assert set(NAMES) <= set(plugins.names("recipes"))
 
 
@@ -58,7 +58,7 @@ def test_file_and_class_have_one_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", plugins.names("recipes"))
-def test_what_it_names_exists(name: str) -> None:
+def test_names_in_a_recipe_exist(name: str) -> None:
     this = recipe(name)
     assert set(this.setup_executors()) <= set(plugins.names("executors"))
     this.composition.require_whole()
@@ -71,7 +71,7 @@ def test_what_it_names_exists(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", plugins.names("recipes"))
-def test_the_sample_is_one_that_it_takes(name: str) -> None:
+def test_recipe_accepts_its_sample(name: str) -> None:
     this = recipe(name)
     family = CONFIG_MAPPING[this.families[0]] if this.families else None
     architecture = SAMPLES[this.sample].architecture
@@ -91,7 +91,7 @@ def test_hf_transformers_takes_every_model_of_the_library() -> None:
 
 
 @pytest.mark.parametrize("name", ["hf-llama", "hf-llama3", "hf-llama3-hopper"])
-def test_a_llama_recipe_refuses_bert_and_says_what_takes_it(name: str) -> None:
+def test_a_llama_recipe_refuses_bert_and_names_the_recipe_that_accepts_it(name: str) -> None:
     recipe(name).validate(tiny("llama"))
     with pytest.raises(RecipeMismatch, match=f"{name} is for .*llama.*; this model is bert") as caught:
         recipe(name).validate(tiny("bert"))
@@ -104,7 +104,7 @@ def test_hf_bert_refuses_llama() -> None:
 
 
 @pytest.mark.parametrize("name", ["hf-bert", "hf-llama"])
-def test_each_family_of_a_recipe_compiles_to_what_eager_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_family_of_a_recipe_equals_eager(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With Inductor's kernels where `tests/test_families.py` does not compile the family by them."""
     assert recipe(name).families
     for family in recipe(name).families:
@@ -133,7 +133,7 @@ def test_hopper_is_whole_on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     assert recipe("hf-llama3-hopper").degraded() == ()
 
 
-def test_recipes_know_whom_they_are_for() -> None:
+def test_recipes_are_found_by_family() -> None:
     assert recipes_for("llama") == ("hf-llama", "hf-llama3", "hf-llama3-hopper")
     assert recipes_for("bert") == ("hf-bert",)
 
@@ -177,7 +177,7 @@ class Dynamic(Recipe):
     symbolic: ClassVar[tuple[str, ...]] = ("rows",)
 
 
-def test_a_recipe_says_what_is_symbolic_where_nobody_does() -> None:
+def test_a_recipe_sets_the_default_symbolic_dimensions() -> None:
     fast = thunder.compile(torch.nn.Linear(2, 2), Dynamic)
     for rows in (3, 1, 9):
         fast(torch.ones(rows, 2))

@@ -17,7 +17,7 @@ def generating(bare: Report) -> Report:
     return bare.model_copy(update={"generation_benchmarks": (generation(1), generation(8))})
 
 
-def test_both_pages_tell_of_each_size(generating: Report) -> None:
+def test_both_pages_show_each_size(generating: Report) -> None:
     page, text = render_html(generating), render_markdown(generating)
     for told in (page, text):
         assert all(told.count(f"{batch} x 32 + 24 tokens") for batch in (1, 8))
@@ -38,7 +38,7 @@ def test_the_speed_of_generation_is_the_headline_where_no_call_was_measured(gene
     assert headlines_of(both)[1] == headlines_of(full)[1]
 
 
-def test_equal_tokens_are_said_to_be_equal(bare: Report) -> None:
+def test_equal_tokens_are_reported_as_equal(bare: Report) -> None:
     measured = generation()
     same = tuple(text.model_copy(update={"equal": 1.0, "differs_at": None}) for text in measured.texts)
     report = bare.model_copy(update={"generation_benchmarks": (measured.model_copy(update={"texts": same}),)})

@@ -69,9 +69,7 @@ def test_inputs_are_called_untraced_only_where_they_are(full: Report, untraced: 
         (2.0, 0.9, "Unstable", "warning"),
     ],
 )
-def test_a_speed_is_never_told_better_than_it_is(
-    full: Report, ratio: float, noise: float, figure: str, mood: str
-) -> None:
+def test_a_speed_is_never_rounded_up(full: Report, ratio: float, noise: float, figure: str, mood: str) -> None:
     report = full.model_copy(update={"benchmark": steady(ratio, noise=noise)})
     headline = headlines_of(report)[1]
     assert (headline.figure[:4], headline.mood) == (figure[:4], mood)
@@ -117,14 +115,14 @@ def test_every_part_is_on_both_pages(full: Report) -> None:
     assert page.count("<svg") == 6
 
 
-def test_what_is_missing_leaves_no_empty_part(bare: Report) -> None:
+def test_missing_parts_leave_no_empty_section(bare: Report) -> None:
     page, text = render_html(bare), render_markdown(bare)
     assert "<svg" not in page
     assert re.findall(r"<h2>(.*?)</h2>", page) == ["Recipe", "Environment"]
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == ["Model and recipe", "Environment"]
 
 
-def test_backwards_are_counted_and_what_has_none_says_why(full: Report) -> None:
+def test_backwards_are_counted_and_missing_ones_have_a_reason(full: Report) -> None:
     share = full.executors[0].model_copy(update={"backward": 77, "backward_share": 0.5})
     report = full.model_copy(update={"executors": (share, *full.executors[1:]), "recorded": "autograd was off"})
     for told in ("77 in the backward, 50%", "operations of the backward", "time of the backward"):
@@ -193,7 +191,7 @@ def test_a_validation_that_is_pending_and_weights_that_are_included_are_said(bar
     assert "MiB" not in render_html(bare)
 
 
-def test_what_executors_did_not_run_is_told_with_the_reason(full: Report, bare: Report) -> None:
+def test_operations_that_executors_did_not_run_are_listed_with_the_reason(full: Report, bare: Report) -> None:
     markdown, html = render_markdown(full), render_html(full)
     assert "| nvfuser | not available | no CUDA GPU |" in markdown
     assert "| inductor | 7 | a result has \\| strides &lt; |" in markdown

@@ -98,7 +98,9 @@ def outcome(program: Callable[..., Any], x: Tensor) -> Any:
 
 @pytest.mark.parametrize("executors", EXECUTORS, ids="-".join)
 @pytest.mark.parametrize(("program", "inputs"), [pytest.param(*one, id=name) for name, *one in CASES])
-def test_as_in_eager(program: Callable[..., Any], inputs: tuple[Callable[[], Tensor], ...], executors: Any) -> None:
+def test_conjugate_views_equal_eager(
+    program: Callable[..., Any], inputs: tuple[Callable[[], Tensor], ...], executors: Any
+) -> None:
     compiled = thunder.jit(program, executors=executors)
     for make in (*inputs, *inputs):
         assert outcome(compiled, make()) == outcome(program, make())

@@ -91,7 +91,7 @@ CASES[by_config] = CASES[by_config][:2] + [(torch.ones(2), Config(scale=scale)) 
 
 
 @pytest.mark.parametrize("function", CASES, ids=lambda function: function.__name__)
-def test_each_call_is_eagers_and_finds_its_program(function: Callable[..., Any], refused: list[str]) -> None:
+def test_each_call_equals_eager_and_finds_its_program(function: Callable[..., Any], refused: list[str]) -> None:
     compiled = thunder.jit(function)
     calls = CASES[function]
     shuffled = random.Random(0)
@@ -108,7 +108,7 @@ def test_each_call_is_eagers_and_finds_its_program(function: Callable[..., Any],
     assert thunder.cache_misses(compiled) == misses
 
 
-def test_sixty_programs_are_asked_like_one(refused: list[str]) -> None:
+def test_sixty_programs_are_dispatched_without_refused_guards(refused: list[str]) -> None:
     compiled = thunder.jit(by_number)
     x = torch.ones(2)
     for number in (*range(60), *range(60)):
@@ -120,7 +120,7 @@ def test_sixty_programs_are_asked_like_one(refused: list[str]) -> None:
     assert not refused
 
 
-def test_programs_for_strides_alone_are_asked_like_one(refused: list[str]) -> None:
+def test_programs_that_differ_in_strides_are_dispatched_without_refused_guards(refused: list[str]) -> None:
     """They have one key, until a second program takes calls of it."""
     fast = thunder.jit(lambda x: x * 2)
     calls = [torch.empty_strided((2, 3), (row, 1)).fill_(row) for row in range(3, 23)]
@@ -161,7 +161,7 @@ def test_reasons_are_those_of_all_programs_the_last_used_first() -> None:
     assert told == ["args[1]: had s0 == 2", "args[1]: was 1, is 9", "args[1]: had s0 == 3"]
 
 
-def test_what_a_path_raises_leads_nowhere() -> None:
+def test_path_that_raises_selects_no_program() -> None:
     class Moody:
         mood: Any = 1
 
@@ -183,7 +183,7 @@ def test_what_a_path_raises_leads_nowhere() -> None:
         compiled(x, moody, 1)
 
 
-def test_a_wrong_guess_is_refused_and_the_others_are_asked() -> None:
+def test_a_wrong_guess_is_refused_and_other_programs_are_checked() -> None:
     flags = Config(a=0, b=0)
 
     def program(x: Tensor, config: Config) -> Tensor:

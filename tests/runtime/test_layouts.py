@@ -64,7 +64,7 @@ def test_programs_run_as_before_when_the_watch_ends() -> None:
     assert watch.mismatches == []
 
 
-def test_what_matters_of_strides() -> None:
+def test_differing_strides_and_metadata_are_noticed() -> None:
     proxy = tensor_proxy("x", torch.empty(1, 8, 4, 4))
     assert not differs(torch.empty(1, 8, 4, 4), proxy)
     assert not differs(torch.empty_strided((1, 8, 4, 4), (7, 16, 4, 1)), proxy)
@@ -102,7 +102,7 @@ def test_symbolic_sizes_are_held_against_those_of_the_call_and_nothing_is_decide
     assert "f32[s0, s1]" in str(trace), "a symbol has become a constant"
 
 
-def test_a_symbolic_size_that_is_not_what_was_derived_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_symbolic_size_that_differs_from_the_derived_one_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(lambda x: torch.ops.aten.add(x, 1) * 2, cache="symbolic values")
     compiled(torch.ones(2, 3))
     watch = LayoutWatch()

@@ -61,7 +61,7 @@ def test_results_do_not_outlive_their_user_where_no_backward_is_run(program: Cal
     assert alive(compiled, lambda results: results[-1].sum().backward()) == []
 
 
-def test_a_write_to_what_a_saved_view_looks_at_is_noticed() -> None:
+def test_a_write_to_the_memory_of_a_saved_view_is_noticed() -> None:
     compiled = thunder.jit(with_a_view_saved)
     y, total = compiled(torch.randn(3, 3, requires_grad=True))
     with torch.no_grad():

@@ -47,7 +47,7 @@ def pair() -> tuple[Any, Net]:
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
 
-def test_it_has_the_modules_class_state_and_methods(pair: tuple[Any, Net]) -> None:
+def test_compiled_module_has_class_state_and_methods_of_the_module(pair: tuple[Any, Net]) -> None:
     compiled, net = pair
     assert isinstance(compiled, Net)
     assert type(compiled).__name__ == "Net"
@@ -58,7 +58,7 @@ def test_it_has_the_modules_class_state_and_methods(pair: tuple[Any, Net]) -> No
     assert repr(compiled) == repr(net)
 
 
-def test_what_is_done_to_one_is_done_to_both(pair: tuple[Any, Net]) -> None:
+def test_changes_of_the_module_and_of_the_compiled_module_are_shared(pair: tuple[Any, Net]) -> None:
     compiled, net = pair
     compiled.scale = 5.0
     assert net.scale == 5.0
@@ -136,7 +136,7 @@ def saved(module: nn.Module) -> Any:
 
 
 @pytest.mark.parametrize("way", [lambda module: pickle.loads(pickle.dumps(module)), saved], ids=["pickle", "torch"])
-def test_what_was_pickled_is_compiled_as_before_when_it_is_called(pair: tuple[Any, Net], way: Any) -> None:
+def test_pickled_module_is_compiled_with_the_same_settings(pair: tuple[Any, Net], way: Any) -> None:
     _, net = pair
     compiled = thunder.jit(net, cache="same input", max_programs=3, executors=["sdpa", "torch"])
     again = way(compiled)

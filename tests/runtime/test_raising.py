@@ -196,7 +196,7 @@ def outcome(program: Callable[[Box, Tensor], Tensor], capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_what_a_program_raises_and_did_before_is_eagers(program, capsys):
+def test_errors_and_earlier_effects_of_a_program_equal_eager(program, capsys):
     compiled = thunder.jit(program)
     wanted = outcome(program, capsys)
     assert [outcome(compiled, capsys) for _ in range(3)] == [wanted] * 3
@@ -245,7 +245,7 @@ def test_calls_that_raise_and_calls_that_do_not_in_turn_come_to_be_compiled():
     assert thunder.cache_misses(compiled) == misses
 
 
-def test_a_call_that_a_sharp_edge_had_made_in_eager_is_told_of():
+def test_a_call_that_a_sharp_edge_runs_in_eager_is_reported():
     def program(x: Tensor, times: list[float]) -> Tensor:
         times.append(-time.perf_counter() + time.perf_counter())  # a span, which is noted
         if len(times) == 1 and vars(x * 2):  # a tensor without data has attributes
@@ -354,7 +354,7 @@ def test_an_error_that_eager_does_not_have_is_refused():
     assert seen == ["run"]
 
 
-def test_sharp_edges_are_told_where_the_program_raises():
+def test_sharp_edges_are_reported_if_the_program_raises():
     def program() -> None:
         raise ValueError(time.perf_counter() - time.perf_counter())
 
@@ -392,7 +392,7 @@ def test_effects_before_an_operation_that_fails_when_it_runs(warm):
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_what_was_written_to_is_not_written_to_twice():
+def test_writes_before_an_error_are_not_repeated():
     compiled, box, x = thunder.jit(failing_behind_a_write), Box(), torch.ones(3)
     with pytest.raises(IndexError, match="index 7 is out of bounds") as caught:
         compiled(box, x, torch.tensor([7]))
@@ -402,7 +402,7 @@ def test_what_was_written_to_is_not_written_to_twice():
     assert caught.value.__notes__ == [f"  at: {__file__}:{line}, in failing_behind_a_write"]
 
 
-def test_thunders_own_errors_tell_the_users_line_once() -> None:
+def test_thunders_own_errors_show_the_source_line_once() -> None:
     approximate = thunder.OperatorExecutor("approximate")
     approximate.implements(torch.tanh)(lambda x: x)
 

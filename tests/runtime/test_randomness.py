@@ -29,7 +29,7 @@ class TwoDevices:
         return [int(state) for state in self.states.values()]
 
 
-def test_all_devices_go_on_from_a_state_and_are_then_where_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generators_of_all_devices_start_from_a_state_and_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = TwoDevices(monkeypatch)
     given = torch.Generator().manual_seed(3)
     state = RandomState.now([given, "no generator"])
@@ -43,7 +43,7 @@ def test_all_devices_go_on_from_a_state_and_are_then_where_they_were(monkeypatch
     assert devices.numbers == [10, 20]
 
 
-def test_cuda_is_not_set_up_to_ask_for_its_generators(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_not_initialized_to_read_its_generators(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = TwoDevices(monkeypatch)
     devices.used = False
     assert RandomState.now().cuda == {}

@@ -37,7 +37,7 @@ def told(function: Any, *calls: tuple[Any, ...]) -> list[str]:
     return found
 
 
-def test_the_third_time_is_told_and_only_that() -> None:
+def test_only_the_third_retrace_warns() -> None:
     compiled = thunder.jit(scaled)
     x = torch.ones(2)
     (message,) = told(compiled, *((x, number) for number in range(1, 9)))
@@ -57,7 +57,7 @@ def test_other_reasons_are_counted_apart() -> None:
     assert "args[0]: was f32[2], is i32[2]" in message
 
 
-def test_the_number_that_decides_is_named_with_its_line_and_what_to_write() -> None:
+def test_the_number_that_decides_is_named_with_its_line_and_a_fix() -> None:
     def padded(tokens: torch.Tensor, *, width: int = 8) -> torch.Tensor:
         for size in (2, 4, 6, 8, 10, 12):
             if tokens.shape[0] <= size:
@@ -74,26 +74,26 @@ def test_the_number_that_decides_is_named_with_its_line_and_what_to_write() -> N
     assert "max_programs" in dropped
 
 
-def test_what_does_not_retrace_is_not_told_of() -> None:
+def test_calls_without_a_retrace_do_not_warn() -> None:
     compiled = thunder.jit(lambda x: x * 2)
     assert told(compiled, *[(torch.ones(size),) for size in (1, 2) * 4]) == []
     with torch.no_grad():
         assert told(compiled, *[(torch.ones(size),) for size in (1, 2) * 4]) == []
 
 
-def test_values_of_tensors_are_told_of_by_their_line() -> None:
+def test_retraces_for_tensor_values_name_the_line() -> None:
     compiled = thunder.jit(lambda x: torch.zeros(int(x)))  # of a floating-point number: no prologue computes it
     (message,) = told(compiled, *((torch.tensor(float(size)),) for size in range(6)))
     assert "a value that the program reads from a tensor (" in message and "torch.where" in message
 
 
-def test_a_module_is_told_of_by_its_class() -> None:
+def test_retraces_of_a_module_name_its_class() -> None:
     compiled = thunder.jit(Told(2, 2).eval())
     (message,) = told(compiled, *((torch.ones(size, 2),) for size in range(1, 6)))
     assert message.startswith("4: Told was traced again 3 times")
 
 
-def test_a_counter_is_not_told_of() -> None:
+def test_retraces_for_a_counter_do_not_warn() -> None:
     class Counter(nn.Module):
         calls = 0
 
@@ -105,7 +105,7 @@ def test_a_counter_is_not_told_of() -> None:
 
 
 @pytest.mark.filterwarnings("always::thunder_core.foundation.errors.RecompileWarning")
-def test_the_limit_of_programs_is_an_option_and_reaching_it_is_told() -> None:
+def test_the_limit_of_programs_is_an_option_and_reaching_it_warns() -> None:
     compiled = thunder.jit(scaled, max_programs=2)
     x = torch.ones(2)
     for number in (1, 2, 1):
@@ -141,6 +141,6 @@ def test_every_way_to_compile_takes_the_limit() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2.0, True, "3", None])
-def test_what_is_no_limit_is_refused(limit: Any) -> None:
+def test_invalid_limits_are_refused(limit: Any) -> None:
     with pytest.raises(BadOption, match="max_programs"):
         thunder.jit(scaled, max_programs=limit)

@@ -47,7 +47,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("cache", ["no caching", "constant values"])
-def test_what_tracing_writes_is_seen_by_no_other_trace(cache: str) -> None:
+def test_writes_while_tracing_are_invisible_to_other_traces(cache: str) -> None:
     counter = Counter()
 
     def counted(x: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def test_what_tracing_writes_is_seen_by_no_other_trace(cache: str) -> None:
     assert counter.n == 4 or (cache == "constant values" and counter.n in (2, 3)), "calls of one program may meet"
 
 
-def test_one_program_is_compiled_for_calls_of_one_kind() -> None:
+def test_concurrent_calls_of_one_kind_compile_one_program() -> None:
     compiled = thunder.jit(lambda x: (x * 3).sin() + 1)
     x = torch.ones(3)
     results = at_once(*[lambda: compiled(x)] * 6)
@@ -202,7 +202,7 @@ def transformed(x: Tensor, factor: float) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-def test_eight_threads_that_trace_at_once_give_what_one_gives() -> None:
+def test_eight_threads_that_trace_at_once_give_the_results_of_one() -> None:
     x = torch.linspace(-1, 1, 6).view(2, 3)
     factors = [float(number + 1) for number in range(8)]
     programs = [thunder.jit(transformed) for _ in factors]

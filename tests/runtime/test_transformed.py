@@ -47,7 +47,7 @@ TRANSFORMS: dict[str, Callable[[Callable[..., Any]], Any]] = {
 
 @pytest.mark.parametrize("known", [False, True], ids=["not called before", "called before"])
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_it_is_eagers(name: str, known: bool) -> None:
+def test_compiled_function_under_a_transform_equals_eager(name: str, known: bool) -> None:
     compiled = thunder.jit(scaled)
     if known:
         compiled(X)
@@ -80,7 +80,7 @@ def test_a_batch_is_compiled_once() -> None:
     assert (batched.misses, batched.hits) == (1, 2)
 
 
-def test_one_without_tensors_is_the_same_for_each_element() -> None:
+def test_function_without_tensors_is_the_same_for_each_element() -> None:
     compiled = thunder.jit(lambda: W * 2)
     torch.testing.assert_close(vmap(lambda x: x + compiled())(ROWS), ROWS + W * 2)
     torch.testing.assert_close(grad(lambda x: (x * compiled()).sum())(X), W * 2)
@@ -146,7 +146,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_computed_once_more_is_refused_with_the_line(name: str) -> None:
+def test_function_that_cannot_be_recomputed_is_refused_with_the_line(name: str) -> None:
     run, kind, told = REFUSED[name]
     with pytest.raises(kind, match=told) as caught:
         run()

@@ -28,14 +28,14 @@ def write(folder: Path, text: str) -> None:
         (new / "file").write_text(text)
 
 
-def test_the_new_one_takes_the_place_of_the_old(tmp_path: Path) -> None:
+def test_the_new_folder_replaces_the_old(tmp_path: Path) -> None:
     for text in ("old", "new"):
         write(tmp_path / "made" / "a", text)
         assert content(tmp_path) == {"made/a/file": text}
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broken"), OSError(errno.EIO, "no")])
-def test_the_old_one_stays_where_the_writing_ends_early(tmp_path: Path, error: BaseException) -> None:
+def test_the_old_folder_stays_if_the_writing_ends_early(tmp_path: Path, error: BaseException) -> None:
     write(tmp_path / "a", "old")
     with pytest.raises(type(error)), replaced_folder(tmp_path / "a", nothing) as new:
         (new / "file").write_text("half")
@@ -43,7 +43,7 @@ def test_the_old_one_stays_where_the_writing_ends_early(tmp_path: Path, error: B
     assert content(tmp_path) == {"a/file": "old"}
 
 
-def test_the_old_one_stays_where_it_may_not_be_replaced_at_the_end(tmp_path: Path) -> None:
+def test_the_old_folder_stays_if_it_may_not_be_replaced_at_the_end(tmp_path: Path) -> None:
     write(tmp_path / "a", "old")
 
     def refuse(_: Path) -> None:
@@ -56,7 +56,7 @@ def test_the_old_one_stays_where_it_may_not_be_replaced_at_the_end(tmp_path: Pat
 
 
 @pytest.mark.parametrize("exchanges", [True, False])
-def test_what_somebody_put_into_the_old_one_at_the_last_moment_is_kept(
+def test_files_added_to_the_old_folder_at_the_last_moment_are_kept(
     tmp_path: Path, exchanges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is looked at once more when it has been moved away: nobody finds it by its name then."""
@@ -78,7 +78,7 @@ def test_what_somebody_put_into_the_old_one_at_the_last_moment_is_kept(
 
 
 @pytest.mark.parametrize("exchanges", [True, False])
-def test_the_old_one_is_not_taken_for_left_behind_while_it_may_still_come_back(
+def test_the_old_folder_is_not_removed_while_it_may_be_restored(
     tmp_path: Path, exchanges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "a", "old")
@@ -112,13 +112,13 @@ def left_behind(folder: Path, kind: str, text: str, process: int = 1) -> Path:
 
 
 @pytest.mark.parametrize("process", [1, os.getpid(), 1 << 40], ids=["first", "own", "none"])
-def test_what_nobody_holds_is_left_behind_whoever_has_its_process_number_now(tmp_path: Path, process: int) -> None:
+def test_unlocked_folders_are_removed_whatever_their_process_number(tmp_path: Path, process: int) -> None:
     left_behind(tmp_path / "a", "new", "half", process)
     write(tmp_path / "a", "new")
     assert content(tmp_path) == {"a/file": "new"}
 
 
-def test_what_another_process_writes_is_not_touched(tmp_path: Path) -> None:
+def test_folder_that_another_process_writes_is_not_touched(tmp_path: Path) -> None:
     """It holds a lock, until it ends in whatever way; its number, which may be of another container, says nothing."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -183,7 +183,7 @@ def test_where_nothing_can_be_locked_nothing_is_cleaned_up(tmp_path: Path, monke
     assert sorted(content(tmp_path).values()) == ["half", "new"]
 
 
-def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+def test_target_of_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
     write(tmp_path / "place" / "a", "old")
     (tmp_path / "link").symlink_to(tmp_path / "place" / "a")
     write(tmp_path / "link", "new")
@@ -219,7 +219,7 @@ def test_a_link_is_removed_and_not_followed(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_told_with_what_follows_and_other_errors_pass() -> None:
+def test_a_full_disk_is_reported_with_advice_and_other_errors_pass() -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with (
         pytest.raises(OutOfDisk, match="the disk is full: nothing was kept") as caught,

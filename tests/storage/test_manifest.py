@@ -45,7 +45,7 @@ def small(folder: Path) -> Small:
     return Small(name="it", files=files_of(folder)).sealed()
 
 
-def test_a_cache_entrys_manifest_is_written_as_ever() -> None:
+def test_the_manifest_of_a_cache_entry_keeps_its_format() -> None:
     manifest = EntryManifest(
         schema_version=2,
         executor="inductor",

@@ -108,7 +108,7 @@ def test_autocast_around_is_switched_off_for_the_program() -> None:
         assert torch.get_autocast_dtype("cpu") is torch.bfloat16
 
 
-def test_what_autocast_refuses_is_refused() -> None:
+def test_binary_cross_entropy_equals_eager_under_autocast() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return functional.binary_cross_entropy(x.sigmoid(), torch.ones(2, 4))
 
@@ -174,7 +174,7 @@ def doubling(name: str) -> Any:
 
 @pytest.mark.parametrize("name", ["autocast_scale", "inference_mode", "requires_grad_", "detach_"])
 @pytest.mark.parametrize("way", ["plain", "transform", "context"])
-def test_effects_are_known_by_what_is_called_and_not_by_its_name(name: str, way: str) -> None:
+def test_effects_are_known_by_the_called_function_and_not_by_its_name(name: str, way: str) -> None:
     function = doubling(name)
 
     def program(x: torch.Tensor) -> torch.Tensor:

@@ -90,7 +90,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_can_be_told_apart_stays_apart(name: str) -> None:
+def test_distinguishable_expressions_stay_separate(name: str) -> None:
     x = torch.tensor([1.0, -2.0], requires_grad=True)
     theirs = PROGRAMS[name](x)
     ours = thunder.jit(PROGRAMS[name])(x)

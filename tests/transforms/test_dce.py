@@ -85,7 +85,7 @@ def test_errors_of_unread_results_are_raised(name: str) -> None:
 
 @pytest.mark.parametrize("options", [{"executors": ["inductor", "torch"]}, {"transforms": [Autocast()]}, {}])
 @pytest.mark.parametrize("requires_grad", [True, False])
-def test_checks_stay_whoever_runs_the_rest(options: dict[str, Any], requires_grad: bool) -> None:
+def test_checks_stay_with_every_executor(options: dict[str, Any], requires_grad: bool) -> None:
     def program(x: Tensor) -> Tensor:
         y = (x * 2 + 1).relu()
         y[x.long() - 1]
@@ -135,7 +135,7 @@ def test_metadata_is_checked_by_lists_too() -> None:
         thunder.jit(program)(torch.ones(2))
 
 
-def test_what_cannot_fail_is_dropped() -> None:
+def test_unread_operations_that_cannot_fail_are_dropped() -> None:
     def program(x: Tensor) -> Tensor:
         (x.exp() @ x)[0:1:1] if x.dim() > 1 else x.exp()
         x / (x - 1)

@@ -91,7 +91,7 @@ def test_progress_counts_every_run(model: Small) -> None:
     assert seen == [(number, 9) for number in range(1, 10)]
 
 
-def test_what_is_wrong_fails_with_its_numbers(model: Small) -> None:
+def test_wrong_output_fails_with_its_measurements(model: Small) -> None:
     wrong = changed(model, lambda out: {**out, "y": out["y"] * 1.01})
     with pytest.raises(OutOfTolerance) as caught:
         check(wrong, model)
@@ -142,7 +142,7 @@ class Opaque(torch.nn.Module):
         return {"y": x * 2, "more": iter(())}
 
 
-def test_what_cannot_be_looked_into_is_noted() -> None:
+def test_opaque_outputs_are_noted() -> None:
     report = check(Opaque(), Opaque())
     assert report.notes == (
         "`more`: only its type was compared, because the contents of a tuple_iterator cannot be compared",
@@ -198,7 +198,7 @@ class Particular(torch.nn.Module):
         return x * self.weight
 
 
-def test_whatever_says_that_a_precision_cannot_be_had_a_lower_one_is_taken() -> None:
+def test_a_lower_precision_is_used_whichever_error_refuses_the_higher_one() -> None:
     model = Particular()
     report = check(model, model)
     assert (report.reference_dtype, len(report.notes)) == ("float32", 1)

@@ -37,7 +37,7 @@ def check(model: torch.nn.Module, optimized: object = None, **options: object) -
 @pytest.mark.parametrize(
     ("weight", "told"), [(math.nan, "NaN: all 2"), (math.inf, "infinite: all 2"), (-math.inf, "infinite: all 2")]
 )
-def test_what_is_not_finite_in_eager_is_a_finding(train: bool, weight: float, told: str) -> None:
+def test_non_finite_eager_outputs_are_refused(train: bool, weight: float, told: str) -> None:
     with pytest.raises(
         NotFinite, match=rf"`loss`, and \d more is infinite .* in eager PyTorch itself \({told}"
     ) as caught:
@@ -48,7 +48,7 @@ def test_what_is_not_finite_in_eager_is_a_finding(train: bool, weight: float, to
     assert caught.value.report.outputs[0].remark == told
 
 
-def test_it_may_be_accepted_and_is_said() -> None:
+def test_non_finite_eager_outputs_may_be_accepted_with_a_note() -> None:
     report = check(Masked(2.0, mask=-math.inf), allow_non_finite=True)
     assert report.passed
     assert {output.name: output.remark for output in report.outputs if output.remark} == {"mask": "infinite: 3 of 6"}
@@ -59,7 +59,7 @@ def test_it_may_be_accepted_and_is_said() -> None:
         check(Masked(2.0, mask=-math.inf))
 
 
-def test_where_it_is_accepted_it_must_be_at_the_same_places_and_all_else_near() -> None:
+def test_accepted_non_finite_values_must_be_at_the_same_places_and_other_values_near() -> None:
     model = Masked(2.0, mask=math.nan)
     for change in (lambda out: out | {"mask": torch.zeros(3)}, lambda out: out | {"y": out["y"] * 1.01}):
         with pytest.raises(OutOfTolerance):
@@ -89,7 +89,7 @@ def test_eager_and_the_reference_are_both_looked_at() -> None:
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
-def test_agreement_on_nothing_but_zeros_is_a_finding(train: bool) -> None:
+def test_agreement_on_zeros_alone_is_refused(train: bool) -> None:
     with pytest.raises(AllZero, match="gradient" if train else "output") as caught:
         check(Masked(0.0), train=train)
     assert (caught.value.code, caught.value.status) == ("TH0405", 4)
@@ -98,7 +98,7 @@ def test_agreement_on_nothing_but_zeros_is_a_finding(train: bool) -> None:
     assert any("all zeros in eager PyTorch on every input: `loss` (all zeros), `y`" in note for note in report.notes)
 
 
-def test_some_outputs_of_zeros_are_said_and_pass() -> None:
+def test_some_outputs_of_zeros_are_noted_and_pass() -> None:
     report = check(Masked(2.0))
     assert (report.passed, report.vacuous) == (True, False)
     assert report.notes == ("all zeros in eager PyTorch on every input: `mask` (all zeros)",)

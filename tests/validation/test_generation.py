@@ -40,7 +40,7 @@ def changed(model: Any, by: float) -> Any:
     return other
 
 
-def test_a_model_is_as_itself(model: Any) -> None:
+def test_a_model_equals_itself(model: Any) -> None:
     report = validated(model, model)
     assert report.passed and report.exact
     assert [(one.size, one.tokens, one.equal, one.first_difference) for one in report.prompts] == [
@@ -87,7 +87,7 @@ def test_distributions_that_diverge_are_out_of_tolerance_though_no_token_differs
     assert no.value.report.equal == no.value.report.tokens
 
 
-def test_what_is_not_finite_or_zero_in_eager_says_nothing(model: Any) -> None:
+def test_non_finite_or_zero_eager_logits_are_refused(model: Any) -> None:
     with torch.no_grad():
         model.lm_head.weight.fill_(0.0)
     with pytest.raises(AllZero):

@@ -62,7 +62,7 @@ def test_loss_outputs_and_gradients_are_compared_and_no_mark_is_left(net: Net) -
     assert (net.query.weight.grad == 7.0).all()
 
 
-def test_a_gradient_that_is_nothing_but_rounding_is_held_against_the_largest(net: Net) -> None:
+def test_a_gradient_of_rounding_alone_is_compared_with_the_largest(net: Net) -> None:
     report = check(net, net, count=1)
     by_name = {output.name: output for output in report.outputs}
     key = by_name["key.bias.grad"]
@@ -148,7 +148,7 @@ class MoreNoise(Noise):
         return ((self.weight * torch.rand(count, 64)).sum() + x.sum(),)
 
 
-def test_a_reference_that_draws_other_numbers_has_no_say() -> None:
+def test_a_reference_that_draws_other_numbers_is_ignored() -> None:
     report = check(noise := MoreNoise(), noise)
     assert report.reference_dtype == "float32"  # in which eager runs too
     assert report.notes[0] == "the random numbers differ in float64, so the reference is float32"
@@ -165,7 +165,7 @@ def test_only_what_changes_a_generator_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("value", [torch.inf, torch.nan])
-def test_what_is_not_finite_in_eager_cannot_be_compared(net: Net, value: float) -> None:
+def test_non_finite_eager_gradients_cannot_be_compared(net: Net, value: float) -> None:
     with torch.no_grad():
         net.value.weight[0, 0] = value
     with pytest.raises(NotFinite, match="in eager PyTorch itself") as caught:
@@ -183,7 +183,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_what_is_no_loss(kind: str) -> None:
+def test_outputs_without_a_loss_are_refused(kind: str) -> None:
     with pytest.raises(NoLoss):
         loss_of(LOSSES[kind])
 

@@ -96,7 +96,7 @@ def test_objects_without_tensors_are_known_by_their_type_alone() -> None:
         ({"a": (ONE, None)}, {"a": (ONE, 3)}, "`a.1` is None in the optimized model and 3 in eager"),
     ],
 )
-def test_what_does_not_match_is_named(optimized: object, eager: object, message: str) -> None:
+def test_structures_that_do_not_match_are_named(optimized: object, eager: object, message: str) -> None:
     with pytest.raises(NotComparable) as caught:
         require_same_structure(leaves_of(optimized), leaves_of(eager))
     assert message in str(caught.value)
@@ -126,5 +126,5 @@ def test_arrays_and_sets_are_compared() -> None:
             require_same_structure(leaves_of([ours]), leaves_of([eager]))
 
 
-def test_what_cannot_be_looked_into_is_told() -> None:
+def test_opaque_containers_are_listed() -> None:
     assert leaves_of({"a": iter(()), "b": {ONE}, "c": Slotted(1)}).opaque == {"a": "tuple_iterator", "b": "set"}

@@ -67,7 +67,7 @@ def test_cosine_is_that_of_the_means_over_tokens_that_are_no_padding() -> None:
     assert over_batches("cosine", Leaves({"pooler_output": LOGITS[:, 0]}), ours, None)[1] == pytest.approx(expected)
 
 
-def test_what_cannot_be_measured() -> None:
+def test_metrics_that_cannot_be_measured_are_refused() -> None:
     logits = Leaves({"logits": LOGITS})
     cases = {
         "`labels` in the file are": ("accuracy", logits, None),

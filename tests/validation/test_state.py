@@ -54,7 +54,7 @@ CHANGED = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked", 
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_each_state_that_a_call_changes_is_a_quantity_of_its_own(model: Stateful, train: bool) -> None:
+def test_each_state_that_a_call_changes_is_compared_separately(model: Stateful, train: bool) -> None:
     report = check(model, model, train=train)
     states = {output.name.removesuffix(" after the call"): output for output in report.outputs if output.is_state}
     assert states.keys() == CHANGED | {"log.1"}  # of the second input, at which the first call's is there already

@@ -59,12 +59,12 @@ def test_the_floor_is_relative_to_the_largest_magnitude(floor: float, smallest: 
     assert smallest_times_eager(distance, floor) == pytest.approx(smallest)
 
 
-def test_what_eager_has_exactly_can_be_reached_by_no_multiple() -> None:
+def test_exact_eager_results_have_no_sufficient_multiple() -> None:
     distance = Distance(errors(1e-9, 0.0), errors(0.0, 0.0), 0.0, 1.0, True)
     assert math.isinf(smallest_times_eager(distance, 1e-6))
 
 
-def test_the_worst_input_decides_and_speaks() -> None:
+def test_the_worst_input_decides_and_is_reported() -> None:
     output = judge("y", [measurement(errors(x, 1e-4)) for x in (3e-3, 8e-3, 1e-4)], Tolerance(floor=0.0))
     assert output.optimized.maximum == 8e-3
     assert output.smallest_tolerance == pytest.approx(8.0)
@@ -96,7 +96,7 @@ def test_the_figures_are_those_of_one_input() -> None:
         ({"top1": 0.97}, "top-1 agreement is 97.00%, and 99.00% is required"),
     ],
 )
-def test_language_models_are_judged_by_what_they_say(language: dict[str, float], words: str) -> None:
+def test_language_models_are_judged_by_their_next_tokens(language: dict[str, float], words: str) -> None:
     fine = measurement(EAGER, language=LANGUAGE)
     assert judge("logits", [fine], Tolerance()).passed
     output = judge("logits", [fine, measurement(EAGER, language=LANGUAGE.model_copy(update=language))], Tolerance())

@@ -42,7 +42,7 @@ def test_names_are_found_in_imports_and_attributes(source, names):
     assert all(any(name.startswith(one) for name in names) for one in found)
 
 
-def test_a_name_that_is_missing_is_told_where():
+def test_a_missing_name_is_reported_with_its_place():
     assert first_missing("torch._C._no_such_name.more") == "torch._C._no_such_name"
     assert first_missing("torch._no_such_module.name") == "torch._no_such_module"
     assert first_missing("torch.Tensor._version") == ""

@@ -99,7 +99,7 @@ def fast():
     return executor
 
 
-def test_each_call_gives_what_eager_gives(cuda, fast):
+def test_each_call_equals_eager(cuda, fast):
     model = Model()
     compiled = thunder.jit(model, executors=(fast, OnCpu(), "torch"))
     with torch.no_grad():
@@ -172,7 +172,7 @@ def test_expanded_and_overlapping_inputs_are_copied_once(cuda):
     assert sorted(buffer.memory.numel() for buffer in recording.buffers.values()) == [4, 8]
 
 
-def test_each_set_of_symbolic_sizes_has_a_graph_of_its_own(cuda):
+def test_each_set_of_symbolic_sizes_has_a_separate_graph(cuda):
     model = Model()
     compiled = thunder.jit(model, executors=(OnCpu(), "torch"), cache="symbolic values")
     with torch.no_grad():
@@ -191,7 +191,7 @@ def test_views_alone_are_no_graph(cuda):
     assert graphs_in(compiled) == []
 
 
-def test_what_costs_more_to_copy_than_its_launches_take_is_no_graph(cuda):
+def test_region_with_copies_costlier_than_launches_is_no_graph(cuda):
     compiled = thunder.jit(lambda x: x.exp() + 1, executors=(OnCpu(), "torch"))
     compiled(torch.randn(2, 1 << 22))
     assert graphs_in(compiled) == []
@@ -225,7 +225,7 @@ def test_a_result_outlives_the_next_call(cuda):
         torch.testing.assert_close(result, ((x + number) * 2 + 1).tanh())
 
 
-def test_what_cannot_be_recorded_runs_as_it_is(cuda):
+def test_region_that_cannot_be_recorded_runs_without_a_graph(cuda):
     cuda.error = "operation not permitted when stream is capturing\nmore"
     compiled = thunder.jit(lambda x: x.exp() + 1, executors=(OnCpu(), "torch"))
     x = torch.randn(3)
@@ -269,7 +269,7 @@ def grown(x, cache):
     return cache.keys.sum(0) * y, cache.keys[1:]
 
 
-def test_what_objects_hold_is_written_in_its_place_by_one_graph(cuda):
+def test_tensors_of_objects_are_written_in_place_by_a_single_graph(cuda):
     compiled = thunder.jit(grown, executors=(OnCpu(), "torch"))
     ours, theirs = Held(), Held()
     xs = [torch.randn(1, 3) for _ in range(4)]
@@ -289,7 +289,7 @@ def test_what_objects_hold_is_written_in_its_place_by_one_graph(cuda):
     assert (cuda.records, cuda.replays) == (1, 3)
 
 
-def test_each_cache_has_a_graph_of_its_own_and_few_are_kept(cuda):
+def test_each_cache_has_a_separate_graph_and_few_graphs_are_kept(cuda):
     compiled = thunder.jit(grown, executors=(OnCpu(), "torch"))
     x, caches = torch.randn(1, 3), [Held() for _ in range(graph.GRAPHS + 2)]
     for ours in (*caches, *caches[:2]):
@@ -392,7 +392,7 @@ def test_lines_on_the_cpu_are_not_wrapped():
     assert graphs_in(compiled) == []
 
 
-def test_a_program_for_a_gpu_that_is_not_here_is_wrapped_around_what_waits():
+def test_a_program_for_an_absent_gpu_is_wrapped_except_copies_to_the_cpu():
     def function(x):
         y = (x.exp() + 1).sin()
         return (y * 2).cos(), x.cpu() + 1
@@ -427,7 +427,7 @@ def test_a_token_for_a_gpu_that_is_not_here_is_one_graph_that_writes_to_the_cach
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_what_objects_hold_is_written_in_its_place():
+def test_on_a_gpu_tensors_of_objects_are_written_in_place():
     compiled = thunder.jit(grown, executors=(EXECUTOR, "torch"))
     ours, theirs = Held(), Held()
     for held in (ours, theirs):
@@ -442,7 +442,7 @@ def test_on_a_gpu_what_objects_hold_is_written_in_its_place():
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_each_call_gives_what_eager_gives():
+def test_on_a_gpu_each_call_equals_eager():
     model = Model().cuda()
     compiled = thunder.jit(model, executors=(EXECUTOR, "torch"))
     inputs = [torch.randn(2, 4, device="cuda") for _ in range(6)]

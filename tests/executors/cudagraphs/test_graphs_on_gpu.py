@@ -47,7 +47,7 @@ def test_a_second_model_is_recorded_after_the_first_one_has_died():
         torch.cuda.empty_cache()
 
 
-def test_two_streams_that_replay_at_once_give_what_one_does():
+def test_two_streams_that_replay_at_once_give_the_results_of_one_stream():
     model = Deep().cuda()
     compiled = thunder.jit(model, executors=EXECUTORS)
     xs = [torch.randn(256, 512, device="cuda") for _ in range(8)]
@@ -145,7 +145,7 @@ def test_a_model_on_a_second_gpu_is_recorded_there():
             torch.testing.assert_close(compiled(x), model(x))
 
 
-def test_dropout_draws_what_eager_draws_and_differentiates_twice():
+def test_dropout_draws_the_numbers_of_eager_and_differentiates_twice():
     def function(x):
         y = nn.functional.dropout(x * 2 + 1, 0.5).tanh()
         return torch.autograd.grad(y.square().sum(), x, create_graph=True)[0].sin().sum()

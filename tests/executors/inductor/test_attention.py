@@ -43,7 +43,7 @@ def test_rows_that_see_nothing_have_no_gradient():
     assert not gradients[0][:, :, 3].any()
 
 
-def test_it_runs_in_a_region():
+def test_attention_runs_in_a_region():
     def attend(x: torch.Tensor) -> torch.Tensor:
         heads = x.view(1, 16, 4, 8).transpose(1, 2)
         out = functional.scaled_dot_product_attention(heads.sin(), heads.cos(), heads, is_causal=True)

@@ -82,7 +82,7 @@ def without_dynamo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.nn.attention.flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
-def test_a_refused_attention_is_told_with_its_reason() -> None:
+def test_a_refused_attention_is_reported_with_its_reason() -> None:
     regions, trace = offered(layers, QUERY, KEY, VALUE)
     assert len(regions) == 1  # both calls are equal
     assert {one.reason for one in trace.refused} == {"not here"}
@@ -98,14 +98,14 @@ def in_place(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return flex_attention(query, key, value, score, MASK, enable_gqa=True).mul_(2)
 
 
-def test_what_computes_more_than_the_result_is_left_as_it_is() -> None:
+def test_functions_with_more_results_than_flex_attention_are_not_fused() -> None:
     regions, trace = offered(entangled, QUERY, KEY, VALUE)
     assert not regions and any("more results of flex attention" in one.reason for one in trace.refused)
     regions, _ = offered(in_place, QUERY, KEY, VALUE)
     assert len(regions) == 1
 
 
-def test_functions_that_do_more_are_left_as_they_are() -> None:
+def test_functions_that_do_more_are_not_fused() -> None:
     seen: list[int] = []
 
     def noting(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

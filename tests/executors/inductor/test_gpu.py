@@ -119,7 +119,7 @@ NAMES = [name for name in PROGRAMS if name != "nothing"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_regions_compute_what_pytorch_does(name, interpreted):
+def test_regions_compute_the_results_of_pytorch(name, interpreted):
     region = regions_of(*PROGRAMS[name])[0][1].region
     given = [torch.empty(proxy.shape) if 0 in proxy.shape else drawn(proxy) for proxy in region.inputs]
     expected, found = evaluate_region(region, tuple(given)), interpreted(there(region))([*given])
@@ -132,7 +132,7 @@ def test_regions_compute_what_pytorch_does(name, interpreted):
 
 
 @pytest.mark.parametrize("name", ["moved", "half", "in place and new", "from nothing", "turned"])
-def test_regions_write_what_pytorch_does(name, interpreted):
+def test_regions_write_the_values_of_pytorch(name, interpreted):
     for _, stretch in regions_of(UPDATES[name], *two_drawn(name)):
         region = stretch.region
         ours, expected = ([drawn(proxy).abs_().add_(1) for proxy in region.inputs] for _ in range(2))
@@ -147,7 +147,7 @@ def test_regions_write_what_pytorch_does(name, interpreted):
         assert writes
 
 
-def test_what_lies_where_vectors_cannot_be_loaded_is_written_to_nevertheless(monkeypatch):
+def test_misaligned_tensors_are_written_to(monkeypatch):
     def region(args):
         copies.append(args[1].data_ptr() != odd.data_ptr())
         args.pop().add_(args.pop())
@@ -207,7 +207,7 @@ def test_the_interpreter_compiles_nothing():
     assert found == Refusal("Triton's interpreter is on, so nothing can be compiled", lasting=True)
 
 
-def test_what_is_known_of_this_machine_is_asked_anew():
+def test_cached_facts_about_this_machine_are_restored_after_compiling_for_a_target():
     """PyTorch remembers whether there is a GPU that Triton compiles for."""
     known = torch.utils._triton.has_triton()
     region = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
@@ -239,7 +239,7 @@ def test_another_gpu_is_refused_by_name(monkeypatch):
         launch.kernels_of(library)
 
 
-def test_what_lies_askew_is_copied():
+def test_misaligned_tensors_are_copied():
     whole = torch.arange(64.0).reshape(4, 16)
     askew = whole[:, 1:9:2]
     found = launch.aligned(askew)
@@ -251,7 +251,7 @@ def test_what_lies_askew_is_copied():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NAMES)
-def test_on_a_gpu_regions_compute_what_pytorch_does(name):
+def test_on_a_gpu_regions_compute_the_results_of_pytorch(name):
     function, *args = PROGRAMS[name]
     args = [tensor.cuda() for tensor in args]
     compiled = thunder.jit(function, executors=("inductor", "torch"))

@@ -174,7 +174,7 @@ def test_results_are_pytorchs_own(name, built, cheap):
     assert shared(found, args) == shared(expected, args)
 
 
-def test_what_inductor_cannot_keep_is_refused():
+def test_output_of_inductor_that_cannot_be_saved_is_refused():
     with pytest.raises(Unsupported, match=r"calls os\.system"):
         printed("def call(args):\n    os.system('true')\n    return ()\n", (), Region((), ()))
     with pytest.raises(Unsupported, match="holds a Import"):
@@ -198,7 +198,7 @@ def drawn(name):
     return (torch.rand(20, 12).add_(1).t() if name == "turned" else x), y
 
 
-def test_updates_write_what_pytorch_does():
+def test_updates_write_the_values_of_pytorch():
     def every(*pairs):
         return [update(*pair) for update, pair in zip(UPDATES.values(), pairs, strict=True)]
 
@@ -270,7 +270,7 @@ def test_a_compiler_without_room_is_asked_once_for_all_regions(tmp_path):
     assert (tmp_path / "asked").read_text() == "asked\n"
 
 
-def test_where_no_file_can_be_written_the_regions_are_left_to_others(tmp_path, monkeypatch):
+def test_regions_are_left_to_other_executors_if_no_file_can_be_written(tmp_path, monkeypatch):
     regions = [regions_of(lambda x: x.exp() * 7, X)[0][1].region]
 
     def full(self, content):
@@ -372,7 +372,7 @@ def test_a_region_keeps_its_machine_code(built):
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_only_what_lies_in_the_region_is_remembered(error, lasting):
+def test_refusals_are_remembered_only_if_the_region_is_the_cause(error, lasting):
     assert refusal_for(error).lasting is lasting
 
 

@@ -40,7 +40,7 @@ def compiler_that(tmp_path: Path, rule: str) -> tuple[Path, Path]:
     return path, log
 
 
-def test_it_is_inductors_choice_and_nothing_is_compiled_for_it(tmp_path):
+def test_vector_extension_is_the_choice_of_inductor_and_needs_no_compilation(tmp_path):
     expected = str(pick_vec_isa())
     forget()
     path, log = compiler_that(tmp_path, "")

@@ -141,7 +141,7 @@ def test_a_code_becomes_an_error(code: int) -> None:
     assert caught.value.fix
 
 
-def test_the_causes_are_told_apart() -> None:
+def test_the_causes_of_driver_errors_are_distinguished() -> None:
     assert [CAUSES[code][0] for code in (2, 100, 200, 209)] == [
         OutOfMemory,
         DeviceNotAvailable,
@@ -161,7 +161,7 @@ def test_arguments_that_do_not_fit_never_reach_the_driver(one_gpu: None) -> None
     assert not notes.launched
 
 
-def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driving, "LIBRARY", "libcuda_that_is_not_there.so")
     driving.driver.cache_clear()
     with pytest.raises(DeviceNotAvailable, match="the CUDA driver cannot be loaded"):
@@ -169,7 +169,7 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert example()[0].specialization not in KEPT
 
 
-def test_what_is_kept_is_launched(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_machine_code_is_launched(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     launch, cubin = example()
     notes = Notes()
     notes.types = launch.specialization.types

@@ -30,7 +30,7 @@ def claimed(function: Callable[..., torch.Tensor], *args: object) -> list[str]:
     return [line.symbol.short_name for line in lines if line.executor == "triton"]
 
 
-def test_what_pytorch_names_is_claimed() -> None:
+def test_norm_and_loss_of_pytorch_are_claimed() -> None:
     def loss(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(functional.rms_norm(x, (5,), weight, 1e-5), LABELS, reduction="sum")
 
@@ -49,11 +49,13 @@ def test_what_pytorch_names_is_claimed() -> None:
         lambda x: functional.cross_entropy(x.T[None], LABELS[None]),
     ],
 )
-def test_what_our_kernels_cannot_do_is_left(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_calls_that_our_kernels_cannot_compute_are_not_claimed(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
     assert claimed(function, draw(3, 5)) == []
 
 
-def test_gradients_flow_through_what_is_claimed() -> None:
+def test_gradients_flow_through_claimed_operations() -> None:
     def squares(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return functional.rms_norm(x, (5,), weight, 1e-5).square().sum()
 

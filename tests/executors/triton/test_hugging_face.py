@@ -56,7 +56,7 @@ def gradients(called: Any, model: torch.nn.Module, inputs: dict[str, torch.Tenso
 
 
 @pytest.mark.parametrize(("name", "dtype"), CLAIMED)
-def test_every_layer_is_claimed_and_gives_what_eager_gives(name: str, dtype: str) -> None:
+def test_every_layer_is_claimed_and_equals_eager(name: str, dtype: str) -> None:
     loaded = sample(name, dtype)
     inputs = inputs_for(loaded, **SIZES)
     compiled = compiled_with_triton(loaded.model)
@@ -88,7 +88,7 @@ def test_a_model_is_trained_with_eagers_gradients() -> None:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_one_program_with_our_kernels_serves_all_lengths(training: bool) -> None:
+def test_a_single_program_with_our_kernels_serves_all_lengths(training: bool) -> None:
     """No kernel decides by the sizes that it is launched for, so that no constraint is the executor's."""
     loaded = sample("llama")
     compiled = thunder.jit(loaded.model, executors=["triton"], cache="symbolic values")
@@ -104,7 +104,7 @@ def test_one_program_with_our_kernels_serves_all_lengths(training: bool) -> None
     assert not [str(one) for one in thunder.last_program(compiled).constraints if "triton" in str(one)]
 
 
-def test_the_head_joins_the_loss_where_nobody_reads_the_logits() -> None:
+def test_the_head_joins_the_loss_if_the_logits_are_unread() -> None:
     loaded = sample("llama", "bfloat16")
     inputs = inputs_for(loaded, **SIZES, labels=True)
     compiled = compiled_with_triton(lambda **inputs: loaded.model(**inputs).loss)
@@ -138,7 +138,7 @@ def test_geglu_and_the_loss_of_rows_are_claimed() -> None:
     assert claimed(compiled) == {"geglu": 1, "loss": 1}
 
 
-def test_what_the_kernels_cannot_read_is_left() -> None:
+def test_float64_inputs_are_not_claimed() -> None:
     def program(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         return functional.silu(gate) * up
 

@@ -34,7 +34,7 @@ EXPECTED = Specialization(
 )
 
 
-def test_what_a_kernel_is_compiled_for() -> None:
+def test_specialization_and_grid_of_a_launch() -> None:
     x = draw(3, 32, dtype=torch.bfloat16)
     (launch,) = rms_norm.launches(x, None, 1e-6)
     assert launch.specialization == EXPECTED
@@ -89,7 +89,7 @@ def test_the_cpu_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_each_operation_is_one_of_pytorchs(name: str) -> None:
+def test_each_operation_is_a_valid_operator_of_pytorch(name: str) -> None:
     """Its schema holds, and its fake outputs have the metadata of the real ones."""
     for arguments in EXAMPLES[name](drawn(torch.float32, "cpu")):
         small = tuple(

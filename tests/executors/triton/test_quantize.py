@@ -25,7 +25,7 @@ def test_values_and_scales(shape: tuple[int, ...], target: torch.dtype, dtype: t
 
 
 @pytest.mark.parametrize(("target", "step"), [(torch.int8, 0.5 / 127), (torch.float8_e4m3fn, 1 / 16)], ids=str)
-def test_what_comes_back_is_near(target: torch.dtype, step: float) -> None:
+def test_dequantized_values_are_near_the_originals(target: torch.dtype, step: float) -> None:
     x = draw(6, 300)
     values, scales = quantize_rows(x, target)
     error = (values.float() * scales - x).abs()
@@ -53,7 +53,7 @@ def test_rows_that_lie_apart_and_none(target: torch.dtype) -> None:
         assert torch.equal(scales, factors)
 
 
-def test_what_it_cannot_take_is_refused() -> None:
+def test_unsupported_dtypes_are_refused() -> None:
     with pytest.raises(KernelRefuses, match="uint8"):
         quantize_rows(draw(2, 3), torch.uint8)
     with pytest.raises(KernelRefuses, match="int64"):

@@ -48,7 +48,7 @@ def test_the_gradient_is_the_opposite_rotation() -> None:
         assert_close(one, other)
 
 
-def test_each_sequence_may_have_its_own_angles() -> None:
+def test_each_sequence_may_have_separate_angles() -> None:
     q, k = draw(2, 3, 4, 6), draw(2, 3, 1, 6, seed=1)
     cos, sin = draw(2, 3, 6, seed=2), draw(2, 3, 6, seed=3)
     assert_forward(rotary, q, k, cos, sin, 2)
@@ -86,7 +86,7 @@ def test_empty(shape: tuple[int, ...]) -> None:
     assert [one.shape for one in rotary(q, q, cos, sin)] == [shape, shape]
 
 
-def test_what_it_cannot_take_is_refused() -> None:
+def test_unsupported_inputs_are_refused() -> None:
     cos, sin = tables(1, 3, 4, torch.float32)
     with pytest.raises(KernelRefuses, match="even width"):
         rotary(draw(1, 2, 3, 5), draw(1, 2, 3, 5), draw(1, 3, 5), draw(1, 3, 5))

@@ -61,7 +61,7 @@ def library_output() -> LibraryOutput:
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_it_is_read_as_the_librarys(read) -> None:
+def test_plain_output_reads_as_the_output_of_the_library(read) -> None:
     assert repr(read(plain_output(library_output()))) == repr(read(library_output()))
 
 
