@@ -1,4 +1,4 @@
-"""What is traced behind an artifact is compiled as the artifact was: by every option, transform and executor."""
+"""New inputs of a loaded artifact are compiled like the artifact: with the same options, transforms and executors."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from thunder_core.workflow.artifact.format.compilers import compiler_facts, comp
 from thunder_core.workflow.artifact.format.manifest import CompilerFacts
 from thunder_core.workflow.artifact.trust.trust import trust_in
 
-# Of each option, values that `jit` does not take by itself. An option that is added needs some here, and a higher
-# SCHEMA_VERSION: manifests that were written before do not have it.
+# For each option, values that are not the defaults of `jit`. A new option needs values here and a higher
+# SCHEMA_VERSION, because earlier manifests do not have it.
 OTHERS: dict[str, tuple[Any, ...]] = {
     "cache": ("same input",),
     "sharp_edges": ("warn", "error"),
@@ -66,7 +66,7 @@ def reloaded(compiled: Any, subject: Any, folder: Path) -> Any:
 
 
 def options_of(compiled: Any) -> CompileOptions:
-    """The options by which a loaded function compiles what it has no program for."""
+    """The options with which a loaded function compiles new programs."""
     return compiler_of(specializations_of(compiled).compiler.facts, trust_in(None)).options
 
 
@@ -90,7 +90,7 @@ def test_compiler_options_have_no_defaults():
 
 
 def test_a_compiler_is_nothing_but_what_is_kept():
-    """All that makes a compiler, but the device that it traces for, comes back from its facts."""
+    """Every field of a compiler, except the device that it traces for, is restored from the saved facts."""
     compiled = thunder.jit(
         double, transforms=[Autocast(torch.bfloat16)], executors=["sdpa", "torch"], lookasides=LOOKASIDES
     )
@@ -98,7 +98,7 @@ def test_a_compiler_is_nothing_but_what_is_kept():
     assert compiler_of(compiler_facts(compiler), trust_in(None)) == compiler
     how = {field.name for field in dataclasses.fields(Compiler) if field.compare}
     assert how == {"transforms", "executors", "options", "device", "lookasides"}
-    assert {field.name for field in dataclasses.fields(Compiler)} - how == {"dump"}  # where traces are written
+    assert {field.name for field in dataclasses.fields(Compiler)} - how == {"dump"}  # the folder for traces
 
 
 def test_lookasides_apply_when_new_inputs_are_traced(tmp_path):

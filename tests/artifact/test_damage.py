@@ -1,4 +1,4 @@
-"""Damage: whatever is done to an artifact's bytes, it is refused before anything of it runs, and at once."""
+"""Damage: an artifact with any changed bytes is refused at once, before any of its code runs."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from thunder_core.workflow.artifact import open_artifact
 from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION
 
 ALL = dict(groups())
-MOST_SECONDS = 0.5  # of CPU time, on a machine that does other things besides
+MOST_SECONDS = 0.5  # CPU seconds, on a machine that also does other work
 
 
 @pytest.fixture(scope="module")
 def neighbour(kernels, tmp_path_factory) -> Path:
-    """Another one, of a model with another constant; some bytes more in its kernel."""
+    """An artifact of a model with another constant and a longer kernel."""
     return artifact_of(3.0, kernels + b"\0", tmp_path_factory.mktemp("sound") / "neighbour.thunder")
 
 
 @pytest.fixture
 def folder(sound, neighbour, tmp_path) -> Path:
-    """A copy that a test may damage, beside the other artifact."""
+    """A copy that a test may damage, next to the other artifact."""
     shutil.copytree(neighbour, tmp_path / "neighbour.thunder")
     return Path(shutil.copytree(sound, tmp_path / "copy.thunder"))
 
 
 @pytest.fixture
 def mark(tmp_path, monkeypatch) -> Path:
-    """The file that is there as soon as code of an artifact has run."""
+    """The file that exists as soon as code of an artifact has run."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "mark"))
     return tmp_path / "mark"
 
@@ -50,10 +50,10 @@ def test_damages_number_more_than_two_thousand():
 
 
 def test_undamaged_artifact_runs_its_code(folder, mark):
-    """Without which the other tests would prove nothing."""
+    """Without this check the other tests would prove nothing."""
     model = Scaled(2.0)
     loaded = thunder.load(folder, model, strict=True, weights=True)
-    assert not mark.exists()  # nothing runs before it is called
+    assert not mark.exists()  # nothing runs before the first call
     with torch.no_grad():
         torch.testing.assert_close(loaded(X), model(X))
     assert mark.read_text().split() in (["region"], ["library", "region"])
@@ -106,7 +106,7 @@ def test_an_unknown_key_under_a_sound_digest(folder):
 
 
 def test_a_key_twice_under_a_sound_digest(folder):
-    """Of which readers take different ones."""
+    """JSON readers choose different ones of two equal keys."""
     text = (folder / "manifest.json").read_text().partition(',\n "digest"')[0]
     text = text.replace('"recipe"', '"recipe": "mine",\n "recipe"', 1)
     digest = digest_of(f"{text}\n}}\n".encode())

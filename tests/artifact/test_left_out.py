@@ -1,4 +1,4 @@
-"""What was left out stays left out in an artifact, of what it holds and of what it traces anew."""
+"""Left-out parts stay left out in the programs of an artifact and in the programs that it traces later."""
 
 from __future__ import annotations
 

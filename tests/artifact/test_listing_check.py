@@ -1,4 +1,4 @@
-"""What people are shown of an artifact is what runs: lines that say something else are refused."""
+"""The listing of an artifact matches the code that runs: listings with other lines are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def stages(folder, trace="computation"):
 
 
 def rewrite(folder, name, text):
-    """Another content of a file, with its digest in a manifest that is sealed anew."""
+    """Replace the content of a file, and update its digest in the manifest."""
     (folder / name).write_text(text)
     facts = FileFacts(size=len(text.encode()), digest=digest_of(text.encode()))
     reseal(folder, files={**manifest_of(folder).files, name: facts})

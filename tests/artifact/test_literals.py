@@ -1,4 +1,4 @@
-"""Values as text, and back, without running anything."""
+"""Values are written as text and read back without running code."""
 
 from __future__ import annotations
 

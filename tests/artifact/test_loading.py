@@ -1,4 +1,4 @@
-"""What was saved comes back: in this process and in a fresh one, with every kind of constant."""
+"""Saved programs are loaded in this process and in a fresh one, with every kind of constant."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_where_the_artifact_has_gone_a_pickled_module_is_compiled_by_its_recipe_
 
 
 class Counting(torch.nn.Module):
-    """Writes to a buffer, and then asks for its value."""
+    """A module that writes to a buffer and then reads its value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -251,7 +251,7 @@ def test_a_class_of_an_argument_that_nothing_leads_to_is_named_when_saving(tmp_p
 
 
 def test_functions_of_a_script_have_no_import_path(monkeypatch):
-    """A script that `multiprocessing` has started once more is called `__mp_main__`."""
+    """`multiprocessing` runs the script again under the name `__mp_main__`."""
     for name in ("__main__", "__mp_main__"):
         script = types.ModuleType(name)
         exec("def own(): pass", vars(script))
@@ -328,7 +328,7 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 class Liar:
-    """Says that it is a module, as libraries of cffi do, and has no namespace."""
+    """An object that claims to be a module, like libraries of cffi, but has no namespace."""
 
     __slots__ = ()
     __class__ = types.ModuleType

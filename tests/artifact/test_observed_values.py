@@ -1,4 +1,4 @@
-"""A loaded artifact knows the numbers that its programs were traced with, so that others become symbolic."""
+"""A loaded artifact knows the numbers that its programs were traced with, so that other numbers become symbolic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pooled(x: torch.Tensor, settings: Settings) -> torch.Tensor:
 
 
 def reloaded(calls: list[tuple[int, float]], folder: Path) -> Any:
-    """The function from an artifact that holds programs for these lengths and numbers."""
+    """Save a function with programs for these lengths and numbers, and load it."""
     compiled = thunder.jit(pooled)
     for length, scale in calls:
         compiled(torch.randn(2, length), Settings(scale))
@@ -31,7 +31,7 @@ def reloaded(calls: list[tuple[int, float]], folder: Path) -> Any:
 
 
 def misses(function: Any, *calls: tuple[int, float]) -> int:
-    """The programs that calls needed, each of which gave what eager PyTorch does."""
+    """Count the programs that the calls compile. The result of each call equals eager."""
     before = thunder.cache_misses(function)
     for length, scale in calls:
         x = torch.randn(2, length)

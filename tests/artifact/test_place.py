@@ -1,4 +1,4 @@
-"""The folder is there whole or not at all."""
+"""An artifact's folder is complete or absent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OPTIONS = {
 
 
 def write(folder: Path, text: str = "new", *, force: bool = False) -> None:
-    """Write the smallest artifact that there is, whose recipe is the text."""
+    """Write a minimal artifact whose recipe is the text."""
     with whole_folder(folder, force=force) as new:
         (new / "manifest.json").write_bytes(manifest(text))
 
@@ -84,7 +84,7 @@ def test_force_replaces_an_artifact_as_a_whole(tmp_path):
     listed = {"traces/0.py": FileFacts(size=9, digest="0" * 64), "gone.py": FileFacts(size=9, digest="0" * 64)}
     (tmp_path / "a" / "manifest.json").write_bytes(manifest("old", files=listed))
     (tmp_path / "a" / "traces").mkdir()
-    (tmp_path / "a" / "traces" / "0.py").write_text("damaged")  # it is the artifact's own, in whatever state
+    (tmp_path / "a" / "traces" / "0.py").write_text("damaged")  # the file belongs to the artifact, whatever its content
     write(tmp_path / "a", force=True)
     assert names(tmp_path / "a") == ["manifest.json"]
     assert names(tmp_path) == ["a"]
@@ -174,7 +174,8 @@ def test_old_artifact_is_put_back_when_the_new_one_cannot_replace_it(tmp_path, m
             raise OSError(errno.EIO, "no")
         return rename(self, target)
 
-    monkeypatch.setattr(storage_folder, "exchange_names", lambda one, other: False)  # as where the system cannot
+    # Like a system that cannot exchange names.
+    monkeypatch.setattr(storage_folder, "exchange_names", lambda first, second: False)
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OutputNotWritable):
         write(tmp_path / "a", force=True)

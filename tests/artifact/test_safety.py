@@ -1,4 +1,4 @@
-"""Nothing that runs code from data is anywhere in the tree."""
+"""The source tree has no code that runs code from data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def offences(tree: ast.Module) -> Iterator[str]:
 
 
 def refuses_pickles(call: ast.Call) -> bool:
-    """Whether a call says in so many words that nothing is unpickled, as numpy's reader of arrays can be told."""
+    """Whether a call explicitly disables unpickling, like the argument of numpy's array reader."""
     told = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
     return ast.unparse(call.func) in ("np.load", "numpy.load") and told.get("allow_pickle") == "False"
 
@@ -59,4 +59,4 @@ def test_eval_is_nowhere_and_exec_runs_printed_source_alone():
     ]
     assert found == [
         ("thunder_core/tracing/ir/source_lines.py", "exec")
-    ]  # what was printed, or verified where it was kept
+    ]  # printed source, or source that was verified when it was read

@@ -1,4 +1,4 @@
-"""Signatures: who vouches for an artifact, told without loading it, and refused where it does not hold."""
+"""Signatures of artifacts: signers are listed without loading the artifact, and invalid signatures are refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from thunder_core.workflow.artifact.trust.public_keys import parse_line, trusted
 
 @pytest.fixture(autouse=True)
 def config(tmp_path, monkeypatch) -> Path:
-    """The folder of a user's list of trusted keys, which is not there yet."""
+    """The folder for the user's list of trusted keys, which does not exist yet."""
     monkeypatch.setenv("THUNDER_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.delenv("THUNDER_KEY_PASSPHRASE", raising=False)
     return tmp_path / "config"
@@ -53,7 +53,7 @@ def config(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def key(tmp_path) -> Path:
-    """A private key, with the public one beside it."""
+    """A private key with its public key."""
     new_key_pair(tmp_path / "mine", "me")
     return tmp_path / "mine"
 
@@ -84,7 +84,7 @@ def test_no_file_is_written_over(key):
     with pytest.raises(OutputExists):
         new_key_pair(key)
     key.unlink()
-    with pytest.raises(OutputExists):  # of the public one: the private one would be lost
+    with pytest.raises(OutputExists):  # refused for the public file, because the private key would be lost
         new_key_pair(key)
     assert not key.exists()
     assert content
@@ -103,7 +103,7 @@ def test_openssh_reads_ours_and_its_keys_sign(artifact, key, tmp_path):
 
 
 def test_a_fingerprint_is_that_of_openssh():
-    """Of the key in the examples of RFC 8410 (section 10.1)."""
+    """The key is from the examples of RFC 8410 (section 10.1)."""
     raw = bytes.fromhex("19bf44096984cdfe8541bac167dc3b96c85086aa30b6b6cb0c5c38ad703166e1")
     key = public_keys.PublicKey(raw, "example")
     assert parse_line(key.line) == key
@@ -195,13 +195,13 @@ def test_signed_message_is_a_version_and_the_digest(artifact):
 def test_several_sign_one_artifact(signed, key, tmp_path):
     other = new_key_pair(tmp_path / "other")
     sign(signed, tmp_path / "other")
-    sign(signed, key)  # once more, in place of the first
+    sign(signed, key)  # sign again with the same key, which replaces the first signature
     assert signers_of(open_artifact(signed)) == (other, *read_public_keys(public_place(key)))
 
 
 def test_a_change_that_is_sealed_again_is_not_signed(signed, model):
     reseal(signed, recipe="another")
-    opened = open_artifact(signed)  # by its digests it is sound
+    opened = open_artifact(signed)  # the digests alone are valid
     with pytest.raises(BadSignature, match="the signature or the manifest has been changed"):
         signers_of(opened)
     with pytest.raises(BadSignature):
@@ -223,7 +223,7 @@ def test_damage_of_a_signed_artifact_is_reported_as_damage(signed, model):
 
 
 def of_another(folder: Path) -> None:
-    """A signature by the same key, of another context or another artifact."""
+    """A signature by the same key for another context or another artifact."""
     content = json.loads((folder / "signature.json").read_text())
     one = base64.b64decode(content["signatures"][0]["signature"])
     content["signatures"][0]["signature"] = base64.b64encode(bytes([one[0] ^ 1]) + one[1:]).decode()
@@ -358,7 +358,7 @@ def test_the_list_is_a_file_for_people(key, config):
 def test_a_list_is_text_in_one_encoding_wherever_it_is_written(key, monkeypatch):
     write_text = Path.write_text
 
-    def latin(self, text, encoding="latin-1"):  # as where the locale says so
+    def latin(self, text, encoding="latin-1"):  # as if the locale had this encoding
         return write_text(self, text, encoding=encoding)
 
     monkeypatch.setattr(Path, "write_text", latin)
@@ -434,7 +434,7 @@ def test_signer_is_named_by_the_comment_in_the_list_of_trusted_keys(signed, key)
     forged = json.loads((signed / "signature.json").read_text())
     forged["signatures"][0]["comment"] = "Alice (release)"
     (signed / "signature.json").write_text(json.dumps(forged))
-    trusted = iter(read_public_keys(public_place(key)))  # which can be gone through once
+    trusted = iter(read_public_keys(public_place(key)))  # an iterator, which can be read once
     consent = Consent(trusted_keys=(one.line for one in trusted))
     for _ in range(2):
         (signer,) = require_authentic(open_artifact(signed), consent)

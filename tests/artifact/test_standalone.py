@@ -35,7 +35,7 @@ def test_a_distribution_that_is_not_installed_requires_nothing() -> None:
 def test_environment_variables_are_kept_as_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [one for one in os.environ if one.startswith(ENVIRONMENT_PREFIXES)]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("TRANSFORMERS_CACHE", "/home/jane/secret")  # where files lie says nothing of a model
+    monkeypatch.setenv("TRANSFORMERS_CACHE", "/home/jane/secret")  # the location of files has no influence on a model
     assert variables_here() == {}
     found = []
     for value in ("/home/jane/1", "/home/jane/0"):

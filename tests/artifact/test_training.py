@@ -1,4 +1,4 @@
-"""Artifacts of programs with backwards of their own: what they do in autograd's graph is what eager does."""
+"""Artifacts of programs with compiled backwards behave like eager in autograd's graph."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def random(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
 
 
 def recorded(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
-    """What cannot be differentiated ahead; with equal bounds the noise is no noise."""
+    """A program that cannot be differentiated ahead of time. Its noise has equal bounds, and so is constant."""
     return (torch.nn.functional.rrelu(x * y, 0.25, 0.25, training=True, inplace=True),)
 
 
@@ -59,7 +59,7 @@ PROGRAMS = {program.__name__: program for program in (two, views, random, record
 
 
 def used(program: Callable[..., Any], **options: Any) -> list[torch.Tensor]:
-    """The results of a program and its gradients, with hooks, in a graph with more than the program."""
+    """The results of a program and its gradients, with hooks, in a graph with other operations."""
     x, y = leaf(0), leaf(1)
     torch.manual_seed(2)
     results = program(x * 1.5, y.cos(), **options)
@@ -81,7 +81,7 @@ def kept(program: Callable[..., Any], folder: Path, use: Callable[..., Any] = us
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program of two results, of which all were differentiated."""
+    """An artifact of a program with two results, which was differentiated for both."""
     return kept(two, tmp_path_factory.mktemp("saved") / "two.thunder")
 
 
@@ -157,7 +157,7 @@ def test_backward_traces_can_be_inspected_after_loading(saved):
 
 @pytest.mark.parametrize("name", ["tail", "backward"])
 def test_plain_file_of_a_stage_reports_an_unknown_model(tmp_path, name):
-    """By `thunder inspect-trace --plain`, for each stage."""
+    """The file is that of `thunder inspect-trace --plain`, for each stage."""
     folder = kept(views, tmp_path / "a")
     subject = subject_of(open_artifact(folder))
     stages = subject.traces[name]
@@ -241,7 +241,7 @@ WRONG = {"body": 99, "count": 1, "results": [0], "strides": [[1]]}
 
 @pytest.mark.parametrize("key", WRONG)
 def test_facts_that_do_not_fit_each_other_are_damage(saved, tmp_path, key):
-    """Under a sound digest: somebody wrote them with care."""
+    """The manifest has a valid digest: its content was changed deliberately."""
     content = json.loads((saved / "manifest.json").read_text())
     del content["digest"]
     content["programs"][0]["derivative"][key] = WRONG[key]
@@ -254,7 +254,7 @@ def test_facts_that_do_not_fit_each_other_are_damage(saved, tmp_path, key):
 
 
 def test_a_manifest_holds_the_layouts_of_gradients_as_strides_or_ranks():
-    """A negative number is the rank of a dimension in memory, from the fastest on."""
+    """A negative number is the rank of a dimension in memory, counted from the fastest dimension."""
     layouts = (Strides((1, 3)), DimensionOrder((2, 0, 1)), Strides(()))
     signature = AutogradSignature(3, (0, 1, 2), layouts, (0,), writes=True, tail_inputs=(1,), downstream=((), (0,), ()))
     stored = StoredAutogradSignature.of(signature, body=2)

@@ -1,4 +1,4 @@
-"""What loading may run: nothing of the artifact, and no module of anybody whom its user does not trust."""
+"""Loading runs no code of the artifact, and imports no module that the user does not trust."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ MARKS = f"import os\n{WRITES}"
 
 @pytest.fixture
 def mark(tmp_path, monkeypatch) -> Path:
-    """The file that is there as soon as code has run that should not."""
+    """The file that exists as soon as untrusted code has run."""
     monkeypatch.setenv("THUNDER_TEST_MARK", str(tmp_path / "mark"))
     return tmp_path / "mark"
 
 
 @pytest.fixture
 def stranger(tmp_path, monkeypatch, mark) -> str:
-    """A package on the path, of which every module leaves the mark when it is imported."""
+    """A package on the path of which every module writes the mark when it is imported."""
     package = tmp_path / "path" / STRANGER
     package.mkdir(parents=True)
     for name in ("__init__", "inner"):
@@ -51,7 +51,7 @@ def stranger(tmp_path, monkeypatch, mark) -> str:
 
 
 def change_stage(folder: Path, trace: str, **changes: object) -> None:
-    """Another last stage of a trace of the program 0."""
+    """Replace the last stage of a trace of program 0."""
     programs = manifest_of(folder).programs
     stages = [
         stage.model_copy(update=changes) if stage.trace == trace and stage.runs else stage
@@ -163,7 +163,7 @@ def test_a_module_that_ends_the_process_is_an_error_of_the_artifact(artifact, mo
 
 
 def make_package(folder: Path, name: str) -> Path:
-    """A package in a folder that leaves the mark when it is imported."""
+    """A package in a folder that writes the mark when it is imported."""
     (folder / name).mkdir(parents=True)
     (folder / name / "__init__.py").write_text(f"{MARKS}def thing(**given):\n    return None\n")
     return folder
@@ -171,7 +171,7 @@ def make_package(folder: Path, name: str) -> Path:
 
 @pytest.fixture
 def scipy_not_imported(monkeypatch):
-    """The library is known by its name, and nothing of it has been imported."""
+    """Remove scipy from the imported modules; the name of the library is known."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "scipy"]:
         monkeypatch.delitem(sys.modules, name)
 
@@ -179,7 +179,7 @@ def scipy_not_imported(monkeypatch):
 def test_a_folder_that_is_called_like_a_library_is_none(
     artifact, model, x, mark, tmp_path, monkeypatch, scipy_not_imported
 ):
-    """Python's path leads to the current folder first where it is run with `-m` or `-c`."""
+    """Python's path begins with the current folder if Python runs with `-m` or `-c`."""
     monkeypatch.chdir(make_package(tmp_path / "downloads", "scipy"))
     monkeypatch.syspath_prepend("")
     importlib.invalidate_caches()
@@ -211,7 +211,7 @@ def test_a_folder_that_claims_to_be_a_plug_in_is_none(artifact, model, mark, tmp
 
 
 def test_modules_on_the_users_pythonpath_are_trusted(artifact, model, mark, tmp_path, monkeypatch, scipy_not_imported):
-    """`PYTHONPATH` leads to a checkout of a library."""
+    """`PYTHONPATH` contains a checkout of a library."""
     folder = make_package(tmp_path / "checkout", "scipy")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", str(folder))
@@ -223,7 +223,7 @@ def test_modules_on_the_users_pythonpath_are_trusted(artifact, model, mark, tmp_
 def test_a_library_that_was_installed_in_place_is_trusted(
     artifact, model, mark, tmp_path, monkeypatch, scipy_not_imported
 ):
-    """`pip install -e` leaves a record beside the packages that are installed."""
+    """`pip install -e` leaves a record next to the installed packages."""
     folder = make_package(tmp_path / "sources", "scipy")
     facts = tmp_path / "site" / "scipy-1.dist-info"
     facts.mkdir(parents=True)
@@ -300,7 +300,7 @@ def test_the_code_of_one_model_is_not_that_of_another(monkeypatch):
 
 
 def test_no_code_runs_on_a_way():
-    """Which could lead over getters and methods of the model."""
+    """Attribute paths could run getters and methods of the model."""
 
     class Trap:
         @property
@@ -393,7 +393,7 @@ def test_code_that_a_model_brings_runs_with_its_users_consent_alone(tmp_path, ma
     assert mark.exists()
     with torch.no_grad():
         assert torch.equal(again(input_ids=tokens).logits, expected)
-    assert thunder.load(artifact, loaded.model) is not None  # who brings the model along has run its code
+    assert thunder.load(artifact, loaded.model) is not None  # a caller that passes the model has already run its code
 
 
 def test_a_module_in_memory_imports_nothing_more_by_its_own_getattr(monkeypatch, mark, stranger):

@@ -1,4 +1,4 @@
-"""Weights in an artifact: tied, shared and strided as they were, verified as they are read, enough to build a model."""
+"""Weights in an artifact stay tied, shared and strided, are verified when read, and suffice to build a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from thunder_core.workflow.models.loading import depth
 
 
 class Odd(torch.nn.Module):
-    """Everything that a weight can be: tied, a part of another's memory, strided, a scalar, empty, not persistent."""
+    """A model with tied, partly shared, strided, scalar, empty and non-persistent weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ def test_a_disk_that_is_too_small_is_reported_before_anything_is_written(odd, tm
 
 
 def test_weights_that_change_while_they_are_read_are_refused(odd, tmp_path, monkeypatch):
-    """Compared is what was read, not what lay there before."""
+    """The bytes that were read are verified, not the earlier content of the file."""
     folder = saved(odd, tmp_path / "a")
     opened = open_artifact
 
@@ -252,7 +252,7 @@ def llama() -> LlamaForCausalLM:
 
 @pytest.fixture(scope="module")
 def alone(llama, tmp_path_factory) -> Path:
-    """An artifact with weights, and the logits that it should give."""
+    """An artifact with weights, and the logits that it should return."""
     compiled = thunder.jit(llama)
     ids = torch.arange(12).reshape(1, 12)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A baseline is held against speed-ups, and only against what is comparable."""
+"""Speed-ups are compared with a baseline, and only with a comparable one."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_another_schema_is_refused(tmp_path: Path, change: object, message: str)
 
 
 def with_seconds(data: dict[str, Any], seconds: Callable[[list[float]], list[float]]) -> dict[str, Any]:
-    """The same suite, with other times of its last candidate."""
+    """The same suite with other times of its last candidate."""
     candidate = data["reports"][0]["candidates"][-1]
     candidate["seconds"] = seconds(candidate["seconds"])
     return data

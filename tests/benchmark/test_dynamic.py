@@ -1,4 +1,4 @@
-"""The benchmark of symbolic sizes runs, and gives the figures that its table is made of."""
+"""The benchmark of symbolic sizes runs and returns the figures of its table."""
 
 from __future__ import annotations
 

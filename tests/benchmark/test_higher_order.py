@@ -1,4 +1,4 @@
-"""The benchmark of operators of functions: who takes a program is measured, and who refuses it is named."""
+"""The benchmark of higher-order operators measures each compiler that accepts a program and names each that refuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks import higher_order
 
 @pytest.fixture(autouse=True)
 def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run in eager PyTorch what would be compiled by Inductor."""
+    """Run programs that Inductor would compile in eager PyTorch."""
 
     def compiled(program: Any, who: str) -> Any:
         import thunder_core

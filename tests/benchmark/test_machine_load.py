@@ -1,4 +1,4 @@
-"""The load of other processes while something is measured."""
+"""The load of other processes during a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Candidates are called in turn, in the promised numbers, and the figures are those of the raw times."""
+"""Candidates are called in turn, as often as requested, and the figures are computed from the raw times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def measured(calls: list[str], **options: object) -> BenchmarkReport:
-    """Three candidates that note that they were called."""
+    """Measure three candidates that record their calls."""
     candidates: dict[str, Callable[[], object]] = {name: lambda name=name: calls.append(name) for name in "abc"}
     return measure(candidates, **{"runs": 6, "warmup": 2, "device": CPU, **options})
 
@@ -64,7 +64,7 @@ def test_memory_is_counted_on_a_cpu_on_request() -> None:
 
 
 def test_leftovers_of_earlier_calls_are_released_before_memory_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of training frees the gradients of the last one: what it takes must not look smaller by them."""
+    """A training step frees the gradients of the previous step, which must not reduce its measured memory."""
     asked: list[str] = []
     monkeypatch.setattr(measurement, "peak_of", lambda call, device, on_host: asked.append("count"))
     measured([], release=lambda: asked.append("release"))
@@ -72,7 +72,7 @@ def test_leftovers_of_earlier_calls_are_released_before_memory_is_counted(monkey
 
 
 class FakeGpu:
-    """A CUDA device that is not the current one, as far as a timer asks for it."""
+    """A CUDA device that is not the current one, as far as a timer uses it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[object] = []
@@ -141,7 +141,7 @@ def test_a_single_run_is_refused_because_it_has_no_interval() -> None:
 
 
 def test_the_interval_is_of_pairs() -> None:
-    """A disturbance that hits both calls of a round leaves their ratio alone; unpaired drawing would not see that."""
+    """A disturbance of both calls of a round does not change their ratio. Unpaired resampling would miss that."""
     load = [1.0, 5.0, 2.0, 9.0, 3.0, 7.0, 4.0, 8.0, 6.0]
     found = speedup([2 * x for x in load], load)
     assert (found.low, found.value, found.high) == pytest.approx((2.0, 2.0, 2.0))

@@ -1,4 +1,4 @@
-"""Two results are compared by their speed-ups, with the rounds of each drawn apart."""
+"""Two results are compared by their speed-ups. The rounds of each result are resampled separately."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, con
 
 
 def suite(*reports: BenchmarkReport, **changes: object) -> BenchmarkSuite:
-    """These measurements, with what is changed in each."""
+    """A suite of measurements, each with the given changes."""
     return BenchmarkSuite(thunder="0.1.0", reports=tuple(one.model_copy(update=changes) for one in reports))
 
 
@@ -30,7 +30,7 @@ def test_second_suite_is_faster_slower_or_not_distinguishable(second: float, ver
 
 
 def test_the_interval_is_about_that_of_two_independent_measurements() -> None:
-    """Its width is that of both intervals together: the root of the sum of squares, for small ones."""
+    """For small intervals, its width is the root of the sum of the squares of both widths."""
     first, second = steady(1.3), steady(1.3, rounds=40)
     (row,) = contrast_suites(suite(first), suite(second))
     widths = [

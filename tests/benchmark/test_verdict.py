@@ -1,4 +1,4 @@
-"""A speed is told as what the rounds allow, and a gate holds only where it is shown."""
+"""A speed-up is reported only as far as the rounds show it, and a gate passes only if its speed-up is shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.workflow.benchmark.verdict import in_words, verdict_of
 
 
 def report_of(eager: list[float], ours: list[float]) -> BenchmarkReport:
-    """A measurement of eager and of ours."""
+    """A measurement of eager and of the optimized model."""
     described = describe_candidate("eager", eager, eager, None), describe_candidate("thunder", ours, eager, 1 << 20)
     return BenchmarkReport(
         machine="m",
@@ -28,7 +28,7 @@ def report_of(eager: list[float], ours: list[float]) -> BenchmarkReport:
 
 
 def steady(ratio: float, rounds: int = 30, noise: float = 0.02) -> BenchmarkReport:
-    """Ours is `ratio` times as fast, and each time is off by so much of itself."""
+    """A report in which the optimized model is `ratio` times as fast, with noise relative to each time."""
     draw = random.Random(3)
     eager, ours = ([scale * abs(1 + noise * draw.gauss(0, 1)) for _ in range(rounds)] for scale in (1.0, 1.0 / ratio))
     return report_of(eager, ours)
@@ -75,7 +75,7 @@ def test_the_verdict_is_in_the_data_and_in_words(ratio: float, verdict: str) -> 
 
 
 def test_equal_candidates_are_seldom_distinguished() -> None:
-    """The interval holds the truth in about 95 of 100 measurements; with this seed in 96 of 100."""
+    """The interval contains the true ratio in about 95 of 100 measurements, and with this seed in 96."""
     draw = random.Random(0)
     verdicts = [report_of(*([draw.gauss(1, 0.05) for _ in range(30)] for _ in "ab")) for _ in range(100)]
     assert sum(report.verdicts["thunder"] == "not distinguishable" for report in verdicts) >= 90
@@ -99,7 +99,7 @@ def test_computed_fields_are_written_and_computed_again_when_read() -> None:
     assert BenchmarkReport.model_validate(data) == report
     assert BenchmarkReport.model_validate(data).verdicts == {"thunder": "faster"}
     without = {key: value for key, value in data.items() if key not in {"verdicts", "throughput"}}
-    assert BenchmarkReport.model_validate(without) == report  # as earlier versions wrote it
+    assert BenchmarkReport.model_validate(without) == report  # earlier versions wrote no computed fields
 
 
 def suite_of(*reports: BenchmarkReport) -> BenchmarkSuite:
@@ -110,7 +110,7 @@ def suite_of(*reports: BenchmarkReport) -> BenchmarkSuite:
     ("report", "least", "holds"),
     [
         (steady(1.3), 1.1, True),
-        (steady(1.3), 1.299, False),  # the median alone shows it
+        (steady(1.3), 1.299, False),  # the median passes, but the interval does not
         (steady(1.05), 1.1, False),
         (steady(0.9), 0.8, True),
         (steady(1.3, rounds=5), 1.1, False),

@@ -1,4 +1,4 @@
-"""Damage: whatever is done to an entry, it is noticed before anything of it is used, dropped, and built again."""
+"""Damage: a damaged entry is noticed before use, dropped, and built again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an entry was built: the field in which it differs from the nearest that was there."""
+"""The reason why an entry was built: the field in which it differs from the nearest existing entry."""
 
 from __future__ import annotations
 

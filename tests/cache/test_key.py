@@ -1,4 +1,4 @@
-"""Keys: the same for the same fields, and for nothing else."""
+"""Keys are equal if their fields are equal, and only then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from thunder_core.backend.cache import Key
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
-# Texts that imitate what separates the parts.
+# Texts that imitate the separators of a key.
 SLY = st.text('",:{}[]\\=/ab\x00\n', max_size=6) | TEXT
 CUTS = st.tuples(st.integers(0, 6), st.integers(0, 6))
 FIELDS = st.dictionaries(SLY, SLY, max_size=4)
@@ -51,7 +51,7 @@ def test_changes_of_the_source_dict_do_not_change_a_key():
 
 
 def test_the_digest_stays_what_it_is():
-    """A change here makes every entry of every user unreachable: raise SCHEMA_VERSION with it."""
+    """A change of this digest makes every entry of every user unreachable: raise SCHEMA_VERSION with it."""
     assert Key("inductor", {"region": "a", "compiler": "ü"}).canonical() == (
         '["thunder.kernel",2,"inductor",{"compiler":"ü","region":"a"}]'
     )

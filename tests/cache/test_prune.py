@@ -1,4 +1,4 @@
-"""What goes first, and what stays."""
+"""The entries that pruning removes and the entries that it keeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE = 10_000
 
 @pytest.fixture
 def aged(store):
-    """Entries `0` to `4`, used as many days ago; each of some more than 10,000 bytes."""
+    """Entries `0` to `4`, each of slightly more than 10,000 bytes and last used as many days ago as its name says."""
     for days in (3, 0, 4, 1, 2):
         store.get_or_build(key_of(str(days)), Builder({"kernel.so": os.urandom(SIZE)}), str(days))
         used = time.time() - days * DAY
@@ -65,7 +65,7 @@ def test_entries_are_removed_by_age(aged):
 
 
 def test_a_large_entry_makes_no_room_for_older_entries(store):
-    """What is left are the latest used, not those that happen to fit."""
+    """The latest used entries are kept, not those that happen to fit."""
     for region, size in (("old", 10), ("large", 50_000), ("new", 10)):
         store.get_or_build(key_of(region), Builder({"kernel.so": bytes(size)}), region)
     assert labels(store.prune(max_bytes=20_000).kept) == ["new"]
@@ -94,7 +94,7 @@ def test_clear_removes_all_and_what_was_left_behind(aged):
 
 
 def test_foreign_files_in_the_cache_folder_stay(aged):
-    """A folder that was named by mistake may have folders of these names."""
+    """A folder that was named by mistake may contain folders with the names of the cache."""
     others = [aged.folder / "entries" / "diary.md", aged.folder / "building" / "plan", aged.folder / "locks" / "door"]
     for path in others:
         path.write_text("mine")

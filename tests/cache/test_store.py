@@ -1,4 +1,4 @@
-"""The store: what is built once is found again, and what fails leaves nothing."""
+"""The store: a built entry is found again, and a failed build leaves nothing."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_paths_are_a_private_copy(store, key, build):
     assert {name: path.read_bytes() for name, path in paths.items()} == FILES
     assert store.folder not in entry.folder.parents
     assert stat.S_IMODE(entry.folder.stat().st_mode) == 0o700
-    store.clear()  # whatever happens to the store, what was verified stays
+    store.clear()  # the verified contents stay, whatever happens to the store
     assert entry.files["kernel.so"].read_bytes() == FILES["kernel.so"]
 
 
 def test_machine_code_is_loaded_from_an_entry(store, key):
-    """An extension of the standard library stands for a kernel."""
+    """An extension of the standard library is the kernel."""
     shared = next(Path(sysconfig.get_path("stdlib"), "lib-dynload").glob("_bisect.*.so"))
     entry = store.get_or_build(key, Builder({"_bisect.so": shared.read_bytes()}))
     store.clear()
@@ -73,7 +73,7 @@ def test_machine_code_is_loaded_from_an_entry(store, key):
 
 
 def test_every_entry_has_a_path_of_its_own(store, key, build):
-    """Loaders take a path that they have seen for the library that they have loaded."""
+    """Loaders return a library that is already loaded for a path that they have seen."""
     first = store.get_or_build(key, build)
     second = store.get(key)
     assert first.files["kernel.so"] != second.files["kernel.so"]

@@ -1,4 +1,4 @@
-"""Sizes and ages as people write them."""
+"""Sizes and ages in human-readable form."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Eager(Recipe):
 
 @pytest.fixture
 def uncompiled(monkeypatch):
-    """What is measured as thunder is another object of the eager model: nothing is compiled."""
+    """Measure another object of the eager model as thunder, so that nothing is compiled."""
     monkeypatch.setattr(
         generation_bench,
         "open_model",
@@ -64,7 +64,7 @@ def test_the_first_and_later_tokens_are_reported_for_each_batch(thunder, llama, 
 
 
 def test_the_result_as_data(thunder, llama, uncompiled):
-    """Batches of 1 and 8, unless others are named; and as many tokens as the model has positions for."""
+    """By default the batches are 1 and 8, and the number of tokens is the number of positions of the model."""
     done = thunder("bench", llama, "--task", "Generate", "--runs", 2, "--warmup", 0, "--new-tokens", 3, "--json")
     assert done.status == 0, done.err
     found = BenchmarkSuite.model_validate(json.loads(done.out))
@@ -174,7 +174,7 @@ def test_samples_are_no_prompts(thunder, here, llama, tmp_path):
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory, llama):
-    """An artifact that was made for generation, of the executor torch alone."""
+    """An artifact for generation that uses the executor torch alone."""
     out = tmp_path_factory.mktemp("artifacts") / "generates"
     made = {"prompt_length": 3, "new_tokens": 4, "batch": 1, "validate": False, "benchmark": False}
     return optimize(Request(Eager, model=ModelRequest(str(llama), task="generate"), out=out, **made)).artifact
@@ -225,7 +225,7 @@ def test_a_model_that_generates_nothing_is_refused(thunder, here, tmp_path):
 
 
 class TestContenders:
-    """The contenders are other objects than the model, which stays as it is."""
+    """The contenders are other objects than the model, which stays unchanged."""
 
     @pytest.fixture
     def model(self):

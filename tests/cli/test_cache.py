@@ -1,4 +1,4 @@
-"""`thunder cache`: what is kept, whether it is sound, what goes, and why something was built."""
+"""`thunder cache`: list, verify, prune and explain entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks for continuous integration: JUnit files, GitHub's annotations and step summaries, and the key for kernels."""
+"""Checks for continuous integration: JUnit files, GitHub annotations and step summaries, and the key for kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`thunder debug`: the first wrong line, what reproduces it, and the exit statuses."""
+"""`thunder debug`: the first wrong line, the script that reproduces it, and the exit statuses."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class WrongTransform(Recipe):
 
 @pytest.fixture
 def recipes(here):
-    """A file of recipes that are wrong."""
+    """A file with wrong recipes."""
     file = here / "wrong.py"
     file.write_text(RECIPES)
     return file
 
 
 def reproduced(folder):
-    """The exit status of a script that reproduces a fault, and what it prints."""
+    """Run a script that reproduces a fault; return its exit status and output."""
     script = [sys.executable, "-W", "ignore", str(folder / "reproduce.py")]
     done = subprocess.run(script, capture_output=True, text=True, check=False, env=os.environ.copy())
     assert done.stderr == ""

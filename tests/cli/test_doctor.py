@@ -1,4 +1,4 @@
-"""`thunder doctor` and `thunder executors`: what is here, and what to do about what is not."""
+"""`thunder doctor` and `thunder executors`: installed parts, missing parts, and how to install them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 
 
 def swapped(function):
-    """A claim of `silu` with another function in its place."""
+    """An executor that claims `silu` and runs another function."""
 
     def claim(bsym):
         if bsym.symbol.name != "torch.nn.functional.silu":
@@ -30,7 +30,7 @@ def swapped(function):
 
 @pytest.fixture
 def small_trials(monkeypatch):
-    """Executors are tried on a few elements: here Triton's kernels run in its interpreter."""
+    """Try executors on a few elements: here Triton's kernels run in its interpreter."""
     monkeypatch.setattr(executor_trial, "SIZES", (1, 1, 4, 16))
 
 
@@ -137,7 +137,7 @@ def test_a_compiler_that_compiles_nothing_is_noticed(thunder, monkeypatch, compi
 
 
 def promising(claim):
-    """An executor that says that it can run everywhere, and claims a line so."""
+    """An executor that claims to run everywhere and claims a line."""
 
     class Promising(Executor):
         name = "promising"

@@ -9,7 +9,7 @@ import typer
 
 from thunder_cli.app import build_app
 
-# A phrase that made readers read a sentence again, or a word of our own where PyTorch's users have a term.
+# Phrases that are hard to read, or words of our own for which PyTorch's users have a term.
 BANNED = re.compile(
     r"\b(acquire[sd]?|beside|told|tells|is drawn|drawn|go on with|look after|so long|in whatever order|lies? in no|"
     r"without a word|that there are|of which|by which|no more|stands? for|which there|in place of|who (may|can|runs?)|"

@@ -1,4 +1,4 @@
-"""`thunder inspect-trace`: from an artifact and from a model."""
+"""`thunder inspect-trace` of an artifact and of a model."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def loaded() -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def artifact(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For inference."""
+    """An artifact for inference."""
     return artifact_of(loaded, tmp_path_factory.mktemp("artifacts") / "llama.thunder", grad=False)
 
 
 @pytest.fixture(scope="module")
 def training(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a backward for all results, and one for the first alone."""
+    """An artifact for training, with a backward for all results and one for the first result alone."""
     return artifact_of(loaded, tmp_path_factory.mktemp("artifacts") / "training.thunder", grad=True)
 
 
 @pytest.fixture(scope="module")
 def fused(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For training, with regions."""
+    """An artifact for training, with regions."""
     folder = tmp_path_factory.mktemp("artifacts") / "fused.thunder"
     return artifact_of(loaded, folder, grad=True, executors=("inductor", "torch"))
 

@@ -1,4 +1,4 @@
-"""A recipe and a transform of a package that is installed apart from Thunder, by their entry points."""
+"""A recipe and a transform of a separately installed package are found by their entry points."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Plain(Recipe):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A distribution with a recipe and a transform, as pip unpacks one."""
+    """A distribution with a recipe and a transform, in the layout of pip."""
     site = tmp_path / "site"
     for name, source in (("polite_passes", TRANSFORM), ("polite_recipes", RECIPE)):
         (site / name).mkdir(parents=True)

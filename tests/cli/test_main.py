@@ -1,4 +1,4 @@
-"""The entry point: messages, exit statuses, speed, and what is on which stream."""
+"""The entry point: messages, exit statuses, speed, and the stream of each output."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_help_takes_under_half_a_second():
     def once():
         before = os.times()
         subprocess.run([sys.executable, "-m", "thunder_cli.main", "--help"], capture_output=True, check=True)
-        after = os.times()  # of the processor: other work on the machine must not count
+        after = os.times()  # CPU time, because other work on the machine must not count
         return after.children_user + after.children_system - before.children_user - before.children_system
 
     assert min(once() for _ in range(5)) < 0.5

@@ -1,4 +1,4 @@
-"""`thunder optimize`: what it prints where, and each bad input: message, code, status, and nothing left behind."""
+"""`thunder optimize`: its output, and each bad input: message, code, status, and no leftover files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_executors.nvfuser import lacking
 
 @pytest.fixture
 def damaged(tmp_path):
-    """A small Llama of one's own, to damage."""
+    """A separate small Llama that a test may damage."""
     return saved(tmp_path / "damaged")
 
 
@@ -183,7 +183,7 @@ def test_a_lack_degrades_and_strict_makes_it_an_error(thunder, here, monkeypatch
     done = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "result", *few)
     assert done.status == 0, done.err
     lacks_more = len(list(lacking())) > 1
-    assert (done.err + done.out).count("no CUDA GPU") == 1 + lacks_more  # once for all, and beside what nvFuser lacks
+    assert (done.err + done.out).count("no CUDA GPU") == 1 + lacks_more  # once for all, and once for nvFuser
     assert "degraded" in done.out
     assert json.loads((here / "result" / "report.json").read_text())["degraded"]
     strict = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "other", "--strict")
@@ -348,7 +348,7 @@ def test_a_failed_validation_publishes_nothing_and_reports_the_measurement(thund
 
 @pytest.fixture
 def takes(monkeypatch):
-    """Sets what is measured: eager takes 10 ms, and thunder this many."""
+    """Set the measured times: eager takes 10 ms, and thunder takes the given time."""
 
     def set_to(milliseconds):
         from thunder_core.workflow.pipeline import call_optimization
@@ -384,7 +384,7 @@ def test_an_artifact_without_the_speedup_that_is_required_is_not_written(thunder
 
 
 def spoil(folder, value):
-    """Put a value into all of a layer's weights."""
+    """Fill all weights of a layer with a value."""
     weights = load_file(folder / "model.safetensors")
     weights["model.layers.1.mlp.down_proj.weight"].fill_(value)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

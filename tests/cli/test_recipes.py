@@ -1,4 +1,4 @@
-"""`thunder recipes`: the list, one of them, and the completion of their names."""
+"""`thunder recipes`: the list, a single recipe, and the completion of names."""
 
 from __future__ import annotations
 

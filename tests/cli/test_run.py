@@ -1,4 +1,4 @@
-"""`thunder run`: tokens and text beside eager `generate`, from stdin too, what is refused, and Ctrl-C."""
+"""`thunder run`: tokens and text compared with eager `generate`, prompts on stdin, refusals, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Eager(Recipe):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A small Llama with a tokenizer in its folder, and an artifact of it that goes on with texts."""
+    """A small Llama with a tokenizer in its folder, and an artifact of the Llama that generates text."""
     folder = tmp_path_factory.mktemp("made")
     saved(folder / "model")
     words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(512)}, unk_token="w0"))

@@ -1,4 +1,4 @@
-"""Settings from a file and from the command line: one set of names, checked in one place."""
+"""Settings from a file and from the command line have the same names and are checked in one place."""
 
 from __future__ import annotations
 

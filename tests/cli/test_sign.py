@@ -1,4 +1,4 @@
-"""`thunder keys`, `thunder sign` and `thunder verify`, and what other commands ask of signatures."""
+"""`thunder keys`, `thunder sign` and `thunder verify`, and the signature options of other commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def written(tmp_path_factory) -> Path:
 
 
 def test_a_key_is_forgotten_by_the_name_that_is_its_file_s_too(thunder, here):
-    """The comment of a new key is the name of its private file, which holds no public key."""
+    """The comment of a new key is the name of its private file, which contains no public key."""
     made = thunder("keys", "new", "alice", "--json").json
     thunder("keys", "trust", "alice.pub")
     assert thunder("keys", "forget", "alice").status == 0
@@ -65,7 +65,7 @@ def test_from_a_new_key_to_trust(thunder, artifact, here):
     assert "1 trusted in" in thunder("keys", "trust", "team.pub").out
     trusted = thunder("verify", artifact, "--require-signature")
     assert trusted.status == 0
-    assert "(the team), trusted" in trusted.out  # as the user calls the key, whatever the artifact says
+    assert "(the team), trusted" in trusted.out  # the user's name of the key, whatever name the artifact gives
     assert thunder("keys", "list", "--json").json["keys"][0]["comment"] == "the team"
     assert thunder("keys", "forget", "the tean").status == 2
     assert thunder("keys", "forget", made["fingerprint"]).status == 0

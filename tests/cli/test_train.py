@@ -1,4 +1,4 @@
-"""`--train`: steps of training, optimized, validated, measured, inspected and trained by in another process."""
+"""`--train`: training steps are optimized, validated, measured, inspected, and run by another process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARAMETERS = 21  # of the small Llama
 
 @pytest.fixture(scope="module")
 def made(llama, tmp_path_factory):
-    """The artifact of a step of training."""
+    """The artifact of a training step."""
     from thunder_cli.main import main
 
     out = tmp_path_factory.mktemp("made") / "step"
@@ -57,7 +57,7 @@ def test_the_report_shows_forward_and_backward(made):
     assert report["train"] is True
     names = [output["name"] for output in report["validation"]["outputs"]]
     assert names[:2] == ["loss", "logits"]
-    assert len(names) == 2 + PARAMETERS  # no keys and values for later tokens
+    assert len(names) == 2 + PARAMETERS  # without keys and values for later tokens
     assert sum(name.endswith(".grad") for name in names) == PARAMETERS
     assert report["validation"]["passed"] is True
     assert report["benchmark"]["configuration"]["call"] == "training step"

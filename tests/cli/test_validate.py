@@ -1,4 +1,4 @@
-"""`thunder validate`: what it prints, what it writes, and what it refuses; artifacts with and without their weights."""
+"""`thunder validate`: its output, its files and its refusals; artifacts with and without weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bytes_of(folder):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Two artifacts of a small Llama: one that was validated and holds the weights, one that is neither."""
+    """Two artifacts of a small Llama: one is validated and contains the weights, the other is not and does not."""
     from thunder_cli.main import main
 
     folder = tmp_path_factory.mktemp("made")

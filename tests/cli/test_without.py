@@ -1,4 +1,4 @@
-"""`--without`: parts that are left out, in the plan, the report, the manifest and the explanation."""
+"""`--without`: left-out parts in the plan, the report, the manifest and the explanation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages are linked: from the first page, from the site's list, and their links lead to what is there."""
+"""Every page is linked from the first page and from the site's list, and every link has an existing target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of a report: one in light, one in dark, by a browser that may not be here."""
+"""The light and the dark picture of a report, made by a browser that may not be installed."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from thunder_core.foundation.errors import WrongResult
 
 
 def implementing(operation, function, **options):
-    """An executor called `wrong` that runs one operation by a function."""
+    """An executor called `wrong` that runs one operation with the given function."""
     executor = OperatorExecutor("wrong")
     executor.implements(operation, **options)(function)
     return executor

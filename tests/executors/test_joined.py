@@ -1,4 +1,4 @@
-"""Products of one row with several weights: one product, whatever the weights are and whoever holds their memory."""
+"""Products of one row with several weights become one product, whatever the weights and the users of their memory."""
 
 from __future__ import annotations
 

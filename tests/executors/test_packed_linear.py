@@ -1,4 +1,4 @@
-"""Linear layers on the CPU by the kernel: the values of PyTorch, whatever the shapes are and whoever writes to them."""
+"""Linear layers on the CPU run the kernel: its values are PyTorch's for all shapes and after writes to the weights."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def in_double(x, weight, bias=None):
 
 
 def assert_product(function, x, weight, bias=None) -> None:
-    """The kernel computes a product, at most twice as far from the product in float64 as PyTorch, and some ulps."""
+    """Check that a product is at most twice as far from float64 as PyTorch's product, plus some ulps."""
     compiled = thunder.jit(function, executors=EXECUTORS)
     with torch.no_grad():
         found, eager, exact = compiled(x, weight, bias), function(x, weight, bias), in_double(x, weight, bias)
@@ -243,7 +243,7 @@ def test_a_weight_that_the_program_writes_to_counts_from_then_on():
 def test_training_step_has_the_gradients_of_pytorch():
     model, x = nn.Sequential(Layer(), nn.Tanh(), Layer(33, 5)), torch.randn(20, 48, requires_grad=True)
     compiled = thunder.jit(model, executors=EXECUTORS)
-    for _ in range(2):  # the second step reads the weights that the first one wrote
+    for _ in range(2):  # the second step reads the weights that the first step wrote
         tensors = [x, *model.parameters()]
         found = torch.autograd.grad(compiled(x).square().sum(), tensors)
         expected = torch.autograd.grad(model(x).square().sum(), tensors)
@@ -386,7 +386,7 @@ def test_the_executor_is_missing_where_the_processor_lacks_avx2(monkeypatch):
 
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
-    """A cache without measurements, which has the compiled kernel."""
+    """A cache that contains the compiled kernel and no measurements."""
     content = library()
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("THUNDER_TUNE", "10s")
@@ -395,7 +395,7 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def measured_as(monkeypatch, kernel: float, other: float) -> list[str]:
-    """Have measurements give these seconds; the products that are measured."""
+    """Make measurements return these seconds, and return the list of measured products."""
     titles: list[str] = []
 
     def measure(product, _function):
@@ -498,7 +498,7 @@ def test_measured_kernel_is_that_of_a_real_measurement(own_cache):
     assert "torch.nn.functional.linear" in told[0]
 
 
-# The vectors of AVX-512 in a processor that lacks them: what the compiler makes of vectors of 16 numbers.
+# AVX-512 vectors on a processor without AVX-512: the code that the compiler makes of vectors of 16 numbers.
 WIDE = """
 typedef float Vector __attribute__((vector_size(64)));
 constexpr int WIDTH = 16, TILE_ROWS = 14;

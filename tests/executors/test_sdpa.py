@@ -1,4 +1,4 @@
-"""Attention: the backend that takes the inputs by PyTorch's own rules is named on the line, and runs it."""
+"""Attention: the line names the backend that accepts the inputs by PyTorch's own rules, and runs it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def line_of(function, *args):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A machine with a GPU: the backends that take any inputs, and what each was asked."""
+    """A machine with a GPU: the backends that accept any inputs, and the checks of each."""
     taking, asked = {SDPBackend.MATH}, []
 
     def rule(backend):

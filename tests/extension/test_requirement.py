@@ -1,4 +1,4 @@
-"""Requirements say what is missing and what would help."""
+"""Requirements name missing parts and a fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of transforms comes from their traits alone, and conflicts name both parties."""
+"""The order of transforms follows from their traits alone, and conflicts name both parties."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 class Silent(Transform):
-    """Leaves a trace as it is."""
+    """A transform that leaves a trace unchanged."""
 
     def __call__(self, trace: Trace) -> Trace:
         return trace

@@ -1,4 +1,7 @@
-"""CUDA graphs: what is recorded gives what eager gives, call after call; on the CPU by a stand-in for the recording."""
+"""CUDA graphs: a recorded graph returns the results of eager at each call.
+
+On the CPU a stand-in replaces the recording.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ from thunder_executors.cudagraphs import EXECUTOR, CudaGraphs, graph
 
 
 class StandIn:
-    """Records by calling: a replay calls again, and writes the results to where the first ones are.
+    """A stand-in that records a function: a replay calls the function and writes to the memory of the first results.
 
-    What the function wrote while it was recorded is taken back, since a graph that is recorded runs nothing, and what a
-    replay writes is nothing that autograd sees.
+    Writes during the recording are undone, because recording runs nothing. Autograd does not see the writes of a
+    replay.
     """
 
     def __init__(self):
@@ -254,7 +257,7 @@ def test_effects_stay_where_they_are(cuda):
 
 
 class Held:
-    """Keys of a cache, and how many there are."""
+    """The keys of a cache and their number."""
 
     def __init__(self, room=4):
         self.keys = torch.zeros(room, 3)
@@ -414,7 +417,7 @@ def test_a_token_for_a_gpu_that_is_not_here_is_one_graph_that_writes_to_the_cach
     with torch.no_grad():
         model(prompt_of(1, 7), **{name: cache})
         for layer in cache.layers:
-            layer.device = torch.device("cuda")  # which it has for itself, beside its tensors
+            layer.device = torch.device("cuda")  # a separate attribute that does not follow the tensors
         given |= {"input_ids": prompt_of(1, 1), "attention_mask": torch.ones(1, 1, 1, 32, dtype=torch.bool)}
         program, _ = trace_for(thunder.jit(model, executors=(EXECUTOR, "torch")), torch.device("cuda"), (), given)
     (line,) = program.last("computation").bound_symbols
@@ -481,7 +484,7 @@ def test_on_a_gpu_each_stream_has_its_graph():
 
 
 class Pair(torch.nn.Module):
-    """Views of inputs with other dtypes, whose elements have other sizes, beside something that is computed."""
+    """Views of inputs with dtypes of other sizes, and a computed tensor."""
 
     def forward(self, x, z):
         return x[2:].view(torch.int16)[3:], x.view(torch.int64), torch.view_as_real(z)[1:], z.imag, x * 2 + 1

@@ -1,4 +1,4 @@
-"""CUDA graphs on a GPU under stress: streams, lifetimes, fresh inputs, odd layouts, writes, and backward."""
+"""CUDA graphs on a GPU under stress: streams, lifetimes, new inputs, unusual layouts, writes, and backward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXECUTORS = (EXECUTOR, "torch")
 
 
 class Deep(nn.Module):
-    """Products and activations, large enough for work on two streams to overlap."""
+    """Products and activations that are large enough for work on two streams to overlap."""
 
     def __init__(self, width: int = 512, seed: int = 0):
         super().__init__()

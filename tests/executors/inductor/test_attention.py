@@ -1,4 +1,4 @@
-"""The backward of attention as products of matrices: the gradients of PyTorch's own kernel, and in regions."""
+"""The backward of attention as matrix products: its gradients are those of PyTorch's own kernel, also in regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Flex attention on the CPU: one kernel for scores, functions, mask, softmax and product, equal ones compiled once."""
+"""Flex attention on the CPU: one kernel for scores, functions, mask, softmax and product.
+
+Equal ones are compiled once.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
 
 
 def late(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Queries at the begin of the second row have no keys."""
+    """A mask with which queries at the beginning of the second row have no keys."""
     return (i >= j) & (i >= b * 3)
 
 
@@ -57,18 +60,18 @@ def test_attention_is_one_kernel_which_an_artifact_keeps(tmp_path: Path) -> None
 
 
 class Counting(Inductor):
-    """Refuses every region, and notes what it was given."""
+    """A compiler that records and refuses every region."""
 
     given: list[Region] = []  # noqa: RUF012 - of the class
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
-        """Refuse all."""
+        """Refuse all regions."""
         self.given.extend(regions)
         return [Refusal("not here") for _ in regions]
 
 
 def offered(program: Callable[..., Any], *args: Any, **options: Any) -> tuple[list[Region], Any]:
-    """The flex attentions that the executor was given, and the trace that came of it."""
+    """The flex attentions that the executor received, and the resulting trace."""
     Counting.given.clear()
     compiled = thunder.jit(program, executors=(Counting(), "torch"), **options)
     torch.testing.assert_close(compiled(*args), program(*args), rtol=0, atol=0)
@@ -78,7 +81,7 @@ def offered(program: Callable[..., Any], *args: Any, **options: Any) -> tuple[li
 
 @pytest.fixture(autouse=True)
 def without_dynamo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eager PyTorch calls the operator as it is."""
+    """Run the operator in eager PyTorch without Dynamo."""
     monkeypatch.setattr("torch.nn.attention.flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
@@ -94,7 +97,7 @@ def entangled(query: Tensor, key: Tensor, value: Tensor) -> Any:
 
 
 def in_place(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """What is done to the result afterwards is not the kernel's."""
+    """A write to the result afterwards is not a part of the kernel."""
     return flex_attention(query, key, value, score, MASK, enable_gqa=True).mul_(2)
 
 

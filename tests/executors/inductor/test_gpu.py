@@ -1,4 +1,4 @@
-"""Inductor's regions on CUDA, without one: what is written computes what PyTorch does, and compiles to cubins."""
+"""Inductor's CUDA regions without a GPU: the generated code computes the results of PyTorch and compiles to cubins."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def there(region):
 
 
 class Functions:
-    """Functions of CUDA's library, by those that Triton's interpreter has."""
+    """Functions of CUDA's library, implemented by functions of Triton's interpreter."""
 
     def __getattr__(self, name):
         return getattr(triton.language.math, name)
@@ -67,7 +67,7 @@ class Functions:
 
 
 class Interpreted:
-    """A kernel, run by Triton's interpreter on the CPU with the first of its settings."""
+    """A kernel that Triton's interpreter runs on the CPU with the first of its configurations."""
 
     def __init__(self, kernel, numbers):
         setting = kernel.configs[0]
@@ -83,7 +83,7 @@ class Interpreted:
 
 @pytest.fixture
 def interpreted(monkeypatch, tmp_path):
-    """What gives a function that runs a region's text on the CPU."""
+    """Return a function that runs a region's text on the CPU."""
     kernels = {}
 
     def compiled(name, source, numbers, target):
@@ -187,7 +187,7 @@ print(len(lines), len(codes), len(kernels) > 1, set(names))
 
 
 def test_regions_are_compiled_for_a_gpu_that_is_not_here(tmp_path):
-    """In a process of its own: the interpreter, which the tests have switched on, compiles nothing."""
+    """A separate process compiles, because the interpreter, which the tests have enabled, compiles nothing."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "executors", ROOT / "recipes")))
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
@@ -208,7 +208,7 @@ def test_the_interpreter_compiles_nothing():
 
 
 def test_cached_facts_about_this_machine_are_restored_after_compiling_for_a_target():
-    """PyTorch remembers whether there is a GPU that Triton compiles for."""
+    """PyTorch caches whether there is a GPU that Triton compiles for."""
     known = torch.utils._triton.has_triton()
     region = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
     for target, count in (("sm_90", 132), ("sm_80", 108)):

@@ -1,4 +1,4 @@
-"""Inductor's regions: each program's results, strides and shared memory are PyTorch's own; all in one build."""
+"""Inductor's regions: each program's results, strides and shared memory are PyTorch's own; all are built at once."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ PROGRAMS = {
 
 
 def regions_of(function, *args):
-    """The regions of a program as the executor would get them, each with the tensors that it is called with."""
+    """The regions of a program as the executor receives them, each with its input tensors."""
     compiled = thunder.jit(function, executors=("torch",))
     with torch.no_grad():
         compiled(*args)
@@ -138,14 +138,14 @@ def regions_of(function, *args):
 
 @pytest.fixture(scope="module")
 def built():
-    """Every program's first region, compiled together."""
+    """The first region of every program, compiled together."""
     found = {name: regions_of(*program)[0][1].region for name, program in PROGRAMS.items()}
     return dict(zip(found, zip(found.values(), build(list(found.values())), strict=True), strict=True))
 
 
 @pytest.fixture
 def cheap(monkeypatch, built):
-    """A compiler that knows the regions that have been built already, for whole programs."""
+    """A compiler that knows the regions that were built before, for whole programs."""
     known = {region.digest: Fused(result.function, empties=True) for region, result in built.values()}
     monkeypatch.setattr(type(EXECUTOR), "compile", lambda self, regions: [known[one.digest] for one in regions])
 
@@ -234,7 +234,7 @@ def test_numbers_that_change_are_given_to_regions():
 
 
 def test_results_laid_out_otherwise_are_refused():
-    """Inductor would give the last one without its gaps: a program that asks for strides could tell."""
+    """Inductor would return the last result without its gaps, which a program could see in the strides."""
     (_, one), *_ = regions_of(views, X.t())
     (result,) = build([one.region])
     assert isinstance(result, Refusal)
@@ -263,7 +263,7 @@ def test_a_compiler_without_room_is_asked_once_for_all_regions(tmp_path):
     script.write_text(f'{VERSION}echo asked >> {tmp_path}/asked\necho "No space left on device" >&2\nexit 1\n')
     script.chmod(0o755)
     regions = [regions_of(function, X)[0][1].region for function in (lambda x: x.exp() * 6, lambda x: x.sin() * 6)]
-    vector_extension()  # which asks the compiler for its flags, once in a process
+    vector_extension()  # reads the flags from the compiler, once in a process
     with config.patch({"cpp.cxx": (None, str(script))}):
         results = build(regions)
     assert all("No space left on device" in result.reason and not result.lasting for result in results)
@@ -304,13 +304,13 @@ def test_ctrl_c_ends_the_compiler_and_all_that_it_has_started(tmp_path):
     thread.join()
     group = int(started.read_text())
     with pytest.raises(ProcessLookupError):
-        for _ in range(100):  # who is killed is there until the system has taken notice
+        for _ in range(100):  # a killed process exists until the system has removed it
             os.killpg(group, 0)
             time.sleep(0.02)
 
 
 def test_an_artifact_runs_without_a_compiler(tmp_path):
-    """What is kept is machine code: neither a compiler nor Inductor is needed to run it in another process."""
+    """Machine code is saved: another process needs neither a compiler nor Inductor to run it."""
     script = textwrap.dedent(
         """
         import sys, torch, thunder_core as thunder

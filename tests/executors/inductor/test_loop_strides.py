@@ -1,4 +1,4 @@
-"""Strides of indices in loops are those that Inductor finds by SymPy's general rules."""
+"""Strides of loop indices equal those that Inductor finds by SymPy's general rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Inductor computes has the sizes that were traced, where its lowerings decide by symbolic sizes."""
+"""Results of Inductor have the traced sizes, even if its lowerings depend on symbolic sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_executors.inductor import lowered_sizes
 
 
 def pooled(x: Tensor) -> Tensor:
-    """Average windows the last of which reaches beyond the end for some sizes, and would begin in the padding."""
+    """Average pooling whose last window extends beyond the end for some sizes, and would begin in the padding."""
     return functional.avg_pool1d(x.reshape(1, 1, -1), 3, ceil_mode=True, padding=1)
 
 

@@ -1,4 +1,4 @@
-"""Headers that were compiled before change nothing about what is compiled, and are used."""
+"""Precompiled headers are used and change no result of the compilation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def result_of(library, path):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_precompiled_headers_are_compiled_once_used_and_change_no_result(tmp_path, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(precompiled, "HEADER", HEADER)  # those of all kernels take ten seconds
+    monkeypatch.setattr(precompiled, "HEADER", HEADER)  # the headers of all kernels take ten seconds
     with compilers() as started:
         expected = result_of(compiled(PLAIN, started), tmp_path / "plain.so")
         monkeypatch.setenv(VARIABLE, str(tmp_path / "headers"))
@@ -81,7 +81,7 @@ extern "C" void kernel(const float* x, float* y) {
 @pytest.mark.skipif(_get_cpp_std_cflag() == ["std=c++17"], reason="the kernel needs C++20, as Inductor takes it")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_kernels_that_need_a_newer_standard_are_compiled_with_that_of_inductor(tmp_path, monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)  # nobody else compiles by that standard
+    monkeypatch.delenv(VARIABLE, raising=False)  # no other test compiles with that standard
     with compilers() as started:
         library = compiled({"kernel_0": CppKernel(("const float*", "float*"), OTHER_STANDARD)}, started)
     expected = 2 * torch.tensor([-1.5, 0.1, 2.7, 30.0])

@@ -1,4 +1,4 @@
-"""Kernels that are linked against an empty library find in PyTorch's what they call, and are recorded as needing it."""
+"""Kernels linked with an empty library find their functions in PyTorch's libraries, and name them as dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of layouts in Inductor's wrapper are read in the spelling of each version of PyTorch."""
+"""Layout checks in Inductor's wrapper are recognized in the spelling of each version of PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that eager PyTorch refuses are refused in regions of Inductor, with eager's error at the user's line."""
+"""Values that eager PyTorch refuses are refused in regions of Inductor, with eager's error at the source line."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ OF_DIVISORS = {
 
 
 def continued(program: Any) -> Any:
-    """The program with two operations behind it, so that a region of it is worth a kernel."""
+    """The program followed by two operations, so that its region is worth a kernel."""
 
     def run(*args: Any) -> Any:
         result = program(*args)

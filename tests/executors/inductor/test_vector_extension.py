@@ -18,7 +18,7 @@ CLASSES = (cpu_vec_isa.VecAMX, cpu_vec_isa.VecAVX512VNNI, cpu_vec_isa.VecAVX512)
 
 @pytest.fixture(autouse=True)
 def nothing_known() -> Iterator[None]:
-    """Forget what the process knows of the CPU, before and after."""
+    """Forget the cached facts about the CPU, before and after."""
     forget()
     yield
     forget()
@@ -33,7 +33,7 @@ def forget() -> None:
 
 
 def compiler_that(tmp_path: Path, rule: str) -> tuple[Path, Path]:
-    """A compiler that notes how it is called, and then obeys a rule of the shell; and where it notes that."""
+    """A compiler that logs its arguments and then runs a shell command, and the path of the log."""
     path, log = tmp_path / "compiler", tmp_path / "calls"
     path.write_text(f'#!/bin/sh\necho "$*" >> {log}\n{rule}\nexec {shutil.which("g++")} "$@"\n')
     path.chmod(0o755)

@@ -1,4 +1,4 @@
-"""A stand-in for `nvfuser_direct` that computes with PyTorch: strict where nvFuser is, and wide where nvFuser is."""
+"""A stand-in for `nvfuser_direct` that computes with PyTorch: as strict and as wide as nvFuser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DataType = types.SimpleNamespace(**DTYPES)
 
 
 class Value:
-    """What a definition names: a function of the inputs."""
+    """A value that a definition names: a function of the inputs."""
 
     def __init__(self, of: Callable[[dict[int, torch.Tensor]], Any]) -> None:
         self.of = of
@@ -42,7 +42,7 @@ def wide(value: Any) -> Any:
 
 
 def elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., Value]:
-    """Operands are of one shape, and short floats become float32 and stay it."""
+    """Apply an element-wise function: operands have one shape, and short floats become float32 and stay float32."""
 
     def apply(*operands: Any) -> torch.Tensor:
         assert len({one.shape for one in operands if isinstance(one, torch.Tensor)}) == 1, operands
@@ -112,7 +112,7 @@ ops = types.SimpleNamespace(
 
 
 class FusionDefinition:
-    """Keeps what is defined; `execute` computes it, with results as nvFuser allocates them: dense."""
+    """A definition that `execute` computes. Results are dense, as nvFuser allocates them."""
 
     made: ClassVar[list[FusionDefinition]] = []
 
@@ -149,5 +149,5 @@ def module() -> types.ModuleType:
 
 
 def forget() -> None:
-    """Let what imported the stand-in be imported anew."""
+    """Forget the modules that imported the stand-in, so that they are imported again."""
     sys.modules.pop("thunder_executors.nvfuser.library", None)

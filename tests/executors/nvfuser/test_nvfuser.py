@@ -1,4 +1,4 @@
-"""nvFuser's definitions: what is written computes what PyTorch computes, and what cannot be written is refused."""
+"""nvFuser's definitions compute PyTorch's results, and operations without a definition are refused."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def shared(results, args):
 
 
 def assert_alike(found, expected, args):
-    """The same numbers, in the same layout, sharing memory in the same way."""
+    """Check for the same numbers in the same layout with the same shared memory."""
     found, expected = [x if isinstance(x, tuple) else (x,) for x in (found, expected)]
     for one, other in zip(found, expected, strict=True):
         rough = {"rtol": 2**-6, "atol": 2**-6} if args[0].dtype in (torch.float16, torch.bfloat16) else {}

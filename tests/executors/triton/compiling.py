@@ -31,7 +31,7 @@ def launches(dtype: torch.dtype, device: str) -> Iterator[tuple[str, Launch]]:
 
 
 def as_triton_sees(launch: Launch, target: str) -> dict[str, Any]:
-    """What Triton would compile for a launch by itself: types, what is divisible by 16, and constants."""
+    """The types, divisibility by 16, and constants for which Triton itself would compile a launch."""
     backend = make_backend(GPUTarget("cuda", capability_of(target), 32))
     bind = create_function_from_signature(launch.kernel.signature, launch.kernel.params, backend)
     _, found, _ = bind(**launch.arguments, **launch.constants)

@@ -1,4 +1,4 @@
-"""Every kernel in every dtype compiles for a GPU that is not there, for exactly what it is launched with."""
+"""Every kernel in every dtype compiles for an absent GPU, for exactly the arguments of its launches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not INTERPRETED, reason="the GPU's own tests com
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A process without the interpreter, which compiles nothing."""
+    """A process without the interpreter, which would compile nothing."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "executors", ROOT / "recipes")))
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=ROOT)
@@ -38,7 +38,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything compiled, once for all workers."""
+    """The folder of all compiled kernels, shared by the workers."""
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cubins"
     with FileLock(f"{shared}.lock"):
@@ -79,7 +79,7 @@ def test_kernels_are_compiled_for_the_specializations_of_triton(rows: list[dict[
 
 @pytest.mark.slow
 def test_compiled_specializations_are_those_of_launches(cubins: list[Cubin]) -> None:
-    """The specializations of real tensors, in this process, are those of the fake tensors that were compiled for."""
+    """The specializations of real tensors in this process equal those of the fake tensors that were compiled for."""
     compiled = {cubin.specialization for cubin in cubins}
     for dtype in DTYPES:
         for name, examples in EXAMPLES.items():

@@ -1,4 +1,4 @@
-"""Launching kept machine code: what reaches the driver, on a driver that only takes notes; and on a GPU."""
+"""Launches of kept machine code: the calls of the driver, with a driver that only records them, and on a GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ READERS: dict[str, Callable[[int], Any]] = {
 
 
 class Notes:
-    """CUDA's driver as it is called: every function notes its name and arguments, and answers with a code."""
+    """CUDA's driver: every function records its name and arguments, and returns a status code."""
 
     def __init__(self, **codes: int) -> None:
         self.codes, self.calls, self.launched, self.context = codes, [], [], 7
@@ -67,7 +67,7 @@ class Notes:
         return 0
 
     def cuLaunchKernel(self, function: Any, *rest: Any) -> int:
-        """The arguments are read while they are alive, as the driver does."""
+        """Read the arguments while they are alive, like the driver."""
         *sizes, stream, addresses, extra = rest
         kinds = [kind for _, kind in self.types] + ["*", "*"]
         values = [

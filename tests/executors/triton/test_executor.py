@@ -1,4 +1,4 @@
-"""The executor: what it claims by itself, and what is said where Triton is missing."""
+"""The executor: the operations that it claims, and the message if Triton is missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LABELS = torch.tensor([2, -100, 0])
 
 
 def claimed(function: Callable[..., torch.Tensor], *args: object) -> list[str]:
-    """What our kernels run of a function, whose result is checked."""
+    """The operations of a function that our kernels run. The result is checked."""
     compiled = thunder.jit(function, executors=["triton", "torch"])
     assert_close(compiled(*args), function(*args))
     lines = thunder.last_traces(compiled)[-1].bound_symbols

@@ -1,4 +1,4 @@
-"""Rows more than 2^31 elements apart: offsets are 64 bits wide. (The pages between them are never touched.)"""
+"""Rows more than 2^31 elements apart: offsets are 64 bits wide. (The pages between the rows are never accessed.)"""
 
 from __future__ import annotations
 

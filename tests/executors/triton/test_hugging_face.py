@@ -1,4 +1,4 @@
-"""What models of transformers write is claimed in every layer, runs on our kernels, and gives what eager gives."""
+"""Operations of transformers' models are claimed in every layer, run on our kernels, and equal eager."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GEMMA = {"norm_of_gemma": 5, "add_norm_of_gemma": 4, "turn": 2, "geglu_tanh": 2}
 CLAIMED: dict[tuple[str, str], dict[str, int]] = {
     ("llama", "float32"): DECODER,
     ("llama", "bfloat16"): DECODER,
-    ("qwen3", "float32"): {**DECODER, "norm": 5},  # of queries and keys too
+    ("qwen3", "float32"): {**DECODER, "norm": 5},  # also of queries and keys
     ("gemma2", "float32"): GEMMA,
     # The sum is rounded to bfloat16 before it is normalized in float32.
     ("gemma2", "bfloat16"): {
@@ -89,7 +89,7 @@ def test_a_model_is_trained_with_eagers_gradients() -> None:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_a_single_program_with_our_kernels_serves_all_lengths(training: bool) -> None:
-    """No kernel decides by the sizes that it is launched for, so that no constraint is the executor's."""
+    """No kernel depends on its launch sizes, so the executor adds no constraint."""
     loaded = sample("llama")
     compiled = thunder.jit(loaded.model, executors=["triton"], cache="symbolic values")
     for batch, seq in ((2, 3), (1, 5)):

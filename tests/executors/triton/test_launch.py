@@ -1,4 +1,4 @@
-"""A launch as data: what it says of itself, and who takes it."""
+"""A launch as data: its description, and the launchers that run it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_cpu_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_each_operation_is_a_valid_operator_of_pytorch(name: str) -> None:
-    """Its schema holds, and its fake outputs have the metadata of the real ones."""
+    """Each operation has a valid schema, and its fake outputs have the metadata of the real outputs."""
     for arguments in EXAMPLES[name](drawn(torch.float32, "cpu")):
         small = tuple(
             value[:3] if name == "rms_norm" and torch.is_tensor(value) and value.ndim > 1 else value

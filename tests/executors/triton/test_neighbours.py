@@ -1,4 +1,4 @@
-"""A kernel reads what it was given and not what lies around it."""
+"""A kernel reads its arguments and not the memory around them."""
 
 from __future__ import annotations
 

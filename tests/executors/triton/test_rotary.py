@@ -18,7 +18,7 @@ def tables(batches: int, positions: int, width: int, dtype: torch.dtype) -> tupl
 
 
 def heads(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """(batch, heads, positions, width), as a projection gives it: positions before heads in memory."""
+    """A (batch, heads, positions, width) tensor as a projection returns it: positions before heads in memory."""
     batches, count, positions, width = shape
     return draw(batches, positions, count, width, dtype=dtype, seed=seed).transpose(1, 2)
 
