@@ -1,4 +1,4 @@
-"""Derivatives beside those of autograd."""
+"""Derivatives compared with those of autograd."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_core.workflow.fault_localization import backward, backward_lockstep
 
 @pytest.fixture(params=["whole", "in lockstep"])
 def held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gradients of a small program are all held, those of a large one are compared one by one."""
+    """Keep all gradients of a small program, and compare the gradients of a large program one by one."""
     if request.param == "in lockstep":
         for module in (lockstep, backward):
             monkeypatch.setattr(module, "LARGE_VALUES", 0)
@@ -26,7 +26,7 @@ def held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Derivatives that are registered are forgotten behind the test."""
+    """Remove the registered derivatives after the test."""
     monkeypatch.setattr(rules, "_rules", dict(rules._rules))
     before = set(rules.OWN_DERIVATIVES)
     yield
@@ -65,13 +65,13 @@ def test_a_right_backward_of_a_kernel(held):
 
 
 def shared(x: torch.Tensor) -> torch.Tensor:
-    """A tensor that is read three times, parts of one, and a product with itself."""
+    """A tensor that is read three times, parts of a tensor, and a product with itself."""
     first, second = (x @ x.t()).tanh().chunk(2)
     return (silu(x) * x).sum() + (first * second).sum() + x.exp().mean()
 
 
 def dropped(x: torch.Tensor) -> torch.Tensor:
-    """Dropout, whose backward reads the mask that was drawn."""
+    """Dropout, whose backward reads the random mask."""
     return torch.nn.functional.dropout(torch.tanh(x * 2), 0.5).sum()
 
 

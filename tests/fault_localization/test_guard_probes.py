@@ -1,4 +1,4 @@
-"""Prologues without one of their guards."""
+"""Prologues with one guard removed."""
 
 from __future__ import annotations
 

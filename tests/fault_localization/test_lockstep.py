@@ -1,4 +1,4 @@
-"""Traces in lockstep are the same where each shared name and each output has the same bits, and only there."""
+"""Traces in lockstep are equal if and only if each shared name and each output has the same bits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def traced(function) -> Trace:
 
 
 def with_operation(trace: Trace, old: str, new) -> Trace:
-    """The trace with another operation in the place of one."""
+    """The trace with one operation replaced."""
     bsyms = (
         replace(bsym, symbol=Symbol(new.__name__, new)) if bsym.symbol.short_name == old else bsym
         for bsym in trace.bound_symbols
@@ -35,7 +35,7 @@ def with_operation(trace: Trace, old: str, new) -> Trace:
 
 
 def alike(one: Trace, other: Trace) -> bool:
-    """Whether two traces of one tensor compute the same."""
+    """Whether two traces of one tensor compute the same results."""
     inputs = {one.inputs[0].name: X}
     return compute_the_same(one, other, inputs, RandomStates.now(inputs))
 

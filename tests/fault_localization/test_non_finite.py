@@ -13,7 +13,7 @@ from thunder_core.workflow.fault_localization.trace_examination import without_f
 
 
 def lines(function, x):
-    """The non-finite lines of a function, by their kinds."""
+    """The non-finite lines of a function by their type."""
     trace = program_of(function, x=x).traces("computation")[0]
     found = non_finite_lines(trace, inputs_by_name(trace, (x,)), RandomStates.now({}), "eager PyTorch")
     return {one.kind: one for one in found}

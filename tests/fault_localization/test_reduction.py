@@ -1,4 +1,4 @@
-"""The shortest run of operations by which an executor is wrong."""
+"""The shortest run of operations in which an executor is wrong."""
 
 from __future__ import annotations
 

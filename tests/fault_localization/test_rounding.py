@@ -1,4 +1,4 @@
-"""What rounding explains, and what it does not."""
+"""Differences that rounding explains, and differences that it does not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def product(dtype: torch.dtype):
-    """A product of matrices in a dtype, as a whole and in two halves, and the function in float64."""
+    """A matrix product in a dtype, computed at once and in two halves, and the function in float64."""
     left, right = numbers(32, 64).to(dtype), numbers(64, 32, seed=1).to(dtype)
 
     def exact(perturbed: bool = False) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Prompts of changing lengths, padded or not, in batches of changing sizes, trace and keep nothing after the second."""
+"""Prompts of changing lengths, paddings and batch sizes trace and keep nothing after the second prompt."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from tests.generation.modes import padded
 from thunder_core.passes.transforms.static_cache import GenerateWithStaticCache
 
 PROMPTS = 20
-SETTLED = 2  # prompts, after which nothing is traced and nothing more is kept
-TOLERATED = 8  # objects of one class: less than one a prompt
-CACHES = ("ReferenceType", "builtin_function_or_method")  # of abstract classes, which grow by classes in eager too
+SETTLED = 2  # prompts, after which nothing is traced and no more objects are kept
+TOLERATED = 8  # objects of one class: less than one per prompt
+# Caches of abstract classes, which grow with the number of classes in eager too.
+CACHES = ("ReferenceType", "builtin_function_or_method")
 
 
 class UncompiledStatic(Uncompiled):
-    """The static cache, by the executor torch, which compiles no kernels."""
+    """The static cache with the executor torch, which compiles no kernels."""
 
     def setup_transforms(self) -> Any:
         return (*super().setup_transforms(), GenerateWithStaticCache())
 
 
 def sizes() -> list[tuple[int, int]]:
-    """Batches of 1 to 8 prompts of 2 to 24 tokens; the first two are of several."""
+    """Batches of 1 to 8 prompts of 2 to 24 tokens. The first two batches have several prompts."""
     return [(1 + (count + 1) * 3 % 8, 2 + count * 7 % 23) for count in range(PROMPTS)]
 
 
 def continued(model: Any, count: int, batch: int, length: int) -> torch.Tensor:
-    """What follows prompts, of which those with an odd number are padded at their left."""
+    """The continuations of prompts. Prompts with an odd number are padded on the left."""
     texts: torch.Tensor = (
         padded(model, batch, length, max_new_tokens=5) if count % 2 else greedy(model, prompt_of(batch, length), 5)
     )
@@ -41,11 +42,11 @@ def continued(model: Any, count: int, batch: int, length: int) -> torch.Tensor:
 
 
 def held() -> tuple[Counter[str], int]:
-    """The objects that Python's collector knows, by their classes, and the bytes of all tensors' storages."""
+    """The objects that Python's collector knows, counted by class, and the bytes of all tensors' storages."""
     gc.collect()
     tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor) and one.layout is torch.strided]
     storages = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in tensors}
-    # Counted behind that, since a storage that was asked for is an object of Python's from then on.
+    # Objects are counted before storages, because reading a storage creates a Python object that stays.
     return Counter(type(one).__qualname__ for one in gc.get_objects()), sum(storages.values())
 
 

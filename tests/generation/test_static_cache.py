@@ -1,4 +1,4 @@
-"""Generation into a static cache: eager PyTorch's tokens, by few programs, and no token copies what is cached."""
+"""Generation with a static cache: eager PyTorch's tokens, with few programs, and no token copies the cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEYS = 2 * ROOM * 8 * 4  # bytes of the keys of one layer and row: two heads of 
 
 
 class Uncompiled(HFGenerate):
-    """The recipe by the executor torch, which compiles no kernels."""
+    """The recipe with the executor torch, which compiles no kernels."""
 
     executors = ("torch",)
 
@@ -42,7 +42,7 @@ def pair() -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def programs(pair: tuple[Any, Any]) -> tuple[Trace, Trace]:
-    """What a prompt and a token behind it run, and a cache with much room."""
+    """The programs that a prompt and a later token run, with a large cache."""
     compiled = thunder.compile(pair[0], Uncompiled)
     greedy(compiled, prompt_of(2, 7), 2, max_cache_len=ROOM)
     token, prompt = (one.last("computation") for one in specializations_of(compiled).programs)
@@ -50,12 +50,12 @@ def programs(pair: tuple[Any, Any]) -> tuple[Trace, Trace]:
 
 
 def sizes_of(proxy: TensorProxy) -> tuple[int, ...]:
-    """The sizes of a tensor in the call that was traced."""
+    """The sizes of a tensor in the traced call."""
     return tuple(map(hint_of, proxy.shape))
 
 
 def tensors_of(trace: Trace) -> list[TensorProxy]:
-    """The tensors that the bound symbols of a trace make, those inside of them included."""
+    """The output tensors of the bound symbols of a trace, including nested ones."""
     parts = (*trace.bound_symbols, *(part for bsym in trace.bound_symbols for part in bsym.operations))
     return [proxy for one in parts for proxy in one.defines if isinstance(proxy, TensorProxy)]
 
@@ -141,7 +141,7 @@ def test_tokens_that_are_guessed_ahead_have_a_cache_that_can_be_cropped(pair: tu
 
 
 def compiling_everywhere(fullgraph: bool = False) -> CompileConfig:
-    """The config by which transformers compiles on the CPU as it does on GPUs."""
+    """The config with which transformers compiles on the CPU as on GPUs."""
     config = CompileConfig(fullgraph=fullgraph)
     config._compile_all_devices = True
     return config

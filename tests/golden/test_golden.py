@@ -38,7 +38,7 @@ class TraceText(SingleFileSnapshotExtension):
 
 @pytest.fixture(scope="module")
 def texts() -> dict[str, str]:
-    """The texts of all programs, of a process of its own: what else a process has imported shows in guards."""
+    """The texts of all programs from a separate process, because guards depend on the imported modules."""
     done = run_python("-m", "tests.golden", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""The runner of GPU tests: what it finds, what it installs, and that nothing keeps the other tests from running."""
+"""The runner of GPU tests: the files that it finds, the wheels that it installs, and its handling of failing files."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_installing_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyP
     code = f"import sys; sys.path.append({str(site)!r}); import {name}; assert {name}.VALUE == 3"
     subprocess.run([sys.executable, "-c", code], check=True)
     monkeypatch.setattr(subprocess, "run", None)
-    wheels.install(carried, site)  # it is there
+    wheels.install(carried, site)  # the package is installed
 
 
 def test_everything_that_the_project_needs_is_carried_or_named_by_what_such_machines_have() -> None:

@@ -1,4 +1,4 @@
-"""Choosing traces and stages; parts of them; and their differences."""
+"""Selection of traces and stages, their parts, and their differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of a program beside what PyTorch's allocator was asked for."""
+"""The memory of a program compared with the allocations of PyTorch's allocator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def llama(executors: tuple[str, ...]):
 def train(compiled, ids):
     for parameter in compiled.parameters():
         parameter.grad = None
-    results = compiled(input_ids=ids, labels=ids)  # held meanwhile, as the account says
+    results = compiled(input_ids=ids, labels=ids)  # still alive here, as the account says
     results.loss.backward()
 
 

@@ -1,4 +1,4 @@
-"""Memory told from a trace: what is made, shared, freed, and there for the time of a line only."""
+"""Memory computed from a trace: allocated, shared, freed, and temporary within a line."""
 
 from __future__ import annotations
 

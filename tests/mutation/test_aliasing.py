@@ -1,4 +1,4 @@
-"""Arguments that share memory: a program that was traced for one way of sharing notices another."""
+"""Arguments that share memory: a program traced for one layout of shared memory notices another."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ STRANDED = (used, written_later, other_elements, of_another_view)
 
 @pytest.mark.parametrize("function", STRANDED, ids=lambda function: function.__name__)
 def test_views_of_a_tensor_whose_shape_is_changed_in_place(function: Callable[..., Any]) -> None:
-    """Autograd finds them again in what the tensor became."""
+    """Autograd finds these views in the resized tensor."""
     told = []
     for called in (function, thunder.jit(function)):
         x = numbers(3, 3).requires_grad_()

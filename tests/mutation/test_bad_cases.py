@@ -1,4 +1,4 @@
-"""What PyTorch refuses is refused with its own words, and the user's line is told."""
+"""Operations that PyTorch refuses are refused with PyTorch's message and the source line."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ WHILE_TRACING: dict[str, tuple[Callable[..., Any], Make]] = {
 
 @dataclass
 class Refusal:
-    """The class of an error, its message, and the traceback as it is printed."""
+    """The class of an error, its message, and the printed traceback."""
 
     kind: type
     message: str

@@ -1,4 +1,4 @@
-"""Tensors that are given other data: what comes after has the new shape, layout and dtype, in fused regions too."""
+"""Tensors whose data is replaced: later operations use the new shape, layout and dtype, also in fused regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functionalization: nothing is written on the way, and nobody can tell the difference."""
+"""Functionalization: the computation writes to nothing, and its results are indistinguishable."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from thunder_core.passes.transforms.functionalize import Functionalize
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
-# What PyTorch refuses to differentiate since a saved tensor was written to: functional, it is not written to.
+# PyTorch does not differentiate these because a saved tensor was written to. The functional form has no such write.
 MENDED = {"saved_write", "activations of leaf", "activations of inner"}
-# Programs whose writes stay where they are: sizes and strides are changed in place, autograd does not see the writes,
+# Programs whose writes stay: they change sizes and strides in place, autograd does not see the writes,
 # tensors overlap, or PyTorch has no functional form.
 STAY = {
     "set_item_none", "metadata_in_place", "input_metadata_in_place", "resizes", "resizes_input", "inference",
@@ -33,7 +33,7 @@ def writes(trace: Trace) -> list[BoundSymbol]:
 
 
 def is_final(trace: Trace, line: BoundSymbol) -> bool:
-    """Whether a line copies into what came from outside, and nobody reads that later but to look at it again."""
+    """Whether a line copies into an external tensor that is read later only by views."""
     return line.symbol.name == "torch.ops.aten.copy_.default" and line.args[0].name in {
         *(proxy.name for proxy in trace.inputs),
         *trace.constants,
@@ -41,7 +41,7 @@ def is_final(trace: Trace, line: BoundSymbol) -> bool:
 
 
 def without_autograd(found: Outcome) -> Outcome:
-    """An outcome without what functionalization may change: how often a tensor is written to, and what views are of."""
+    """An outcome without the facts that functionalization may change: versions of tensors and bases of views."""
     facts: dict[str, Any] = {}
     for key, fact in found.facts.items():
         if isinstance(fact, dict):
@@ -196,7 +196,7 @@ def copied_to_nothing(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("follows", [True, False])
 @pytest.mark.parametrize("function", [all_copied, all_set, copied_to_nothing], ids=lambda function: function.__name__)
 def test_fully_overwritten_tensors_have_eagers_gradient(function: Callable[..., Any], follows: bool) -> None:
-    """Autograd goes on to what was there: its gradient is zero, and not None."""
+    """Autograd includes the overwritten tensor: its gradient is zero, and not None."""
     told = []
     for called in (function, thunder.jit(function)):
         x, y = torch.ones(2, 3, requires_grad=True), torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
@@ -283,7 +283,7 @@ def test_two_results_in_the_same_memory_are_as_many_objects_as_in_eager(alias: C
 def test_writes_through_windows_leave_what_none_covers(
     window: tuple[int, int, int], transforms: tuple[Functionalize, ...], requires_grad: bool
 ) -> None:
-    """PyTorch's functionalization makes a tensor anew of the windows of `unfold` that were written to, and of zeros."""
+    """PyTorch's functionalization builds a tensor of the written windows of `unfold` and of zeros."""
 
     def program(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y = x * 1
@@ -304,7 +304,7 @@ def test_writes_through_windows_leave_what_none_covers(
 
 @pytest.mark.parametrize("transforms", [(), (Functionalize(),)], ids=["plain", "functionalized"])
 def test_complex_numbers_that_are_set_to_zero_have_gradients_of_zero(transforms: tuple[Functionalize, ...]) -> None:
-    """PyTorch has the derivative of `zero_` for complex numbers, and not that of its out-of-place form."""
+    """PyTorch has the derivative of `zero_` for complex numbers, but not that of its out-of-place form."""
 
     def program(x: Tensor) -> Tensor:
         y = x * 2

@@ -1,4 +1,4 @@
-"""Programs that write to tensors: results, arguments, gradients, errors and who shares memory are eager's."""
+"""Programs that write to tensors: results, arguments, gradients, errors and shared memory are eager's."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_the_version_of_an_input_is_refused_after_a_write_to_its_alias() -> None
 
 
 def test_the_gradient_of_a_write_through_a_strided_view_is_right() -> None:
-    """PyTorch's derivative of the operation that does not write is not."""
+    """PyTorch's derivative of the out-of-place operation is wrong here."""
 
     def written(x: Tensor) -> Tensor:
         y = x * 1

@@ -1,4 +1,4 @@
-"""Random programs draw eager's numbers, bit by bit, and leave the generators as eager leaves them."""
+"""Random programs draw eager's numbers, bit by bit, and leave the generators in eager's state."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def in_place(x: Tensor) -> Any:
 
 
 def equal_draws(x: Tensor) -> Any:
-    """The same line twice, which must not be one."""
+    """Two equal lines, which must not become one."""
     return torch.rand(3), torch.rand(3), x + torch.rand(4), functional.dropout(x), functional.dropout(x)
 
 
 def dropped_draws(x: Tensor) -> Any:
-    """Nobody reads the numbers, but the next ones come after them."""
+    """The random numbers are unread, but later numbers depend on them."""
     torch.rand(3)
     functional.dropout(x)
     return torch.rand(3)

@@ -1,4 +1,4 @@
-"""What is left out, as users write it: names, and modules by the end of their path."""
+"""Left-out parts in the spelling of users: names, and modules by the end of their path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An option is stated once: the command line, a settings file, the checks of a request and the docs follow from it."""
+"""An option is defined once: the command line, settings files, checks and docs follow from the definition."""
 
 from __future__ import annotations
 

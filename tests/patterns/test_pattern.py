@@ -1,4 +1,4 @@
-"""Patterns: what they find however it is written, what they may not take, and what is no pattern."""
+"""Patterns: the spellings that they match, the lines that they must not claim, and invalid patterns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X, Y, Z = example(2, 3, 8), example(2, 3, 8, seed=1), example(8, seed=2)
 
 
 def claimed(pattern: Function, program: Function, *args: Any, by: Function | None = None, **options: Any) -> list[str]:
-    """The names of the lines that a pattern's executor runs; the result must be eager's, to the bit."""
+    """The names of the lines that a pattern's executor runs. The result must equal eager's to the bit."""
     executor = OperatorExecutor("mine")
     executor.replaces(pattern, **options)(by or pattern)
     compiled = thunder.jit(program, executors=[executor, "torch"])
