@@ -1,6 +1,6 @@
 """Examine ten families in three dtypes under the recipes that quantize, with ranges of sizes and in generation.
 
-Whatever `thunder debug` finds is printed, and the exit status is the number of combinations with a wrong line or an
+The findings of `thunder debug` are printed, and the exit status is the number of combinations with a wrong line or an
 error that is not a refusal.
 
 Usage: python -m tests.examined [FAMILY ...] [--dtypes float32,bfloat16,float16] [--only plain,dynamic,generate]

@@ -1,7 +1,7 @@
-"""Run the tests that are marked `gpu`, each file in a process of its own, and write a JUnit file.
+"""Run the tests that are marked `gpu`, each file in a separate process, and write a JUnit file.
 
-`python -m tests.gpu [FILE ...]`: neither a warning, nor a file that cannot be collected, nor a test that hangs or
-takes its process down keeps the others from running. The results go to the folder `$OUT`, or to `build/gpu-report`.
+`python -m tests.gpu [FILE ...]`: a warning, a file that cannot be collected, or a test that hangs or crashes its
+process does not stop the other tests. The results are written to the folder `$OUT`, or to `build/gpu-report`.
 """
 
 from __future__ import annotations

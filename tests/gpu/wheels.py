@@ -1,7 +1,7 @@
-"""Wheels for a machine with a GPU and no network: collected here, carried there, and installed beside its own Python.
+"""Wheels for a machine with a GPU and no network: collected here, copied there, and installed next to its Python.
 
-`python -m tests.gpu.wheels collect` needs a network, `python -m tests.gpu.wheels install` does not. What the other
-machine has already stays as it is there: only distributions that it lacks are installed, into a folder of their own.
+`python -m tests.gpu.wheels collect` needs a network, `python -m tests.gpu.wheels install` does not. Packages that the
+other machine has stay unchanged: only missing distributions are installed, into a separate folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`compile`: a model that is in memory, by a recipe's name, class or instance."""
+"""`compile`: compile a model in memory by a recipe's name, class or instance."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_unknown_recipe_suggests_the_nearest():
 
 
 def by_hand():
-    """An executor that is an object of this process alone: its relu is a sine, so that what ran is seen."""
+    """An executor that exists only in this process. Its relu is a sine, so that its use is visible in the result."""
     own = OperatorExecutor("by_hand")
 
     @own.implements(torch.Tensor.relu)

@@ -1,4 +1,4 @@
-"""`--recipe auto`: what is chosen for a model and a machine, and what is said of it."""
+"""`--recipe auto`: the recipe that is chosen for a model and a machine, and the printed reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of the length of a cache: one artifact goes on with texts of all lengths, token by token."""
+"""Ranges of the length of a cache: one artifact continues texts of all lengths, token by token."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ LENGTHS = {"cache": (0, 24), "batch": (1, 2), "seq": (1, 12)}
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small Llama that reads a prompt, and goes on token by token.
+    """A small Llama that reads a prompt and continues it token by token.
 
-    Kernels for all sizes are in `test_dynamic.py`, and those of calls with caches on `docs/generation.md`.
+    Kernels for all sizes are tested in `test_dynamic.py`, and kernels of calls with caches on `docs/generation.md`.
     """
     folder = tmp_path_factory.mktemp("cached") / "small.thunder"
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
@@ -92,7 +92,7 @@ def test_few_programs_serve_the_range_and_the_manifest_has_ranges_and_sizes(arti
     manifest = open_artifact(artifact).manifest
     assert manifest.dynamic == LENGTHS
     assert manifest.drawn == {"batch": 1, "seq": 1, "cache": 24, "seed": 0}
-    assert manifest.example == ()  # a cache is drawn anew
+    assert manifest.example == ()  # the cache is created again from random values
     assert len(manifest.programs) <= 4
     named = {one.name: (one.lower, one.upper) for one in manifest.compiler.options.symbolic}
     assert (1, 24) in {named.get(f"{cache}.layers[*].keys.size(-2)") for cache in (CACHE, EARLIER_CACHE)}

@@ -1,4 +1,4 @@
-"""The optimization of single calls of models that are not the same after their first one."""
+"""Optimization of single calls of models whose calls change after the first one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from thunder_core.workflow.pipeline import Request, optimize
 
 
 def note_first_call(module: Any, args: Any) -> None:
-    """Set an attribute, and only where it is missing."""
+    """Set an attribute if it is missing."""
     if not hasattr(module, "was_called"):
         module.was_called = True
 
 
 @dataclass(frozen=True)
 class NoteFirstCall(Transform):
-    """Give the model a hook that sets an attribute in the first call."""
+    """Add a hook to the model that sets an attribute in the first call."""
 
     def __call__(self, trace: Trace) -> Trace:
         return trace

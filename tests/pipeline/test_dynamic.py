@@ -1,4 +1,4 @@
-"""Ranges of sizes in a run: one artifact serves all of them, and is validated and measured at several points."""
+"""Ranges of sizes in an optimization: one artifact serves all sizes, validated and measured at several points."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LENGTHS = {"seq": (2, 48), "batch": (1, 3)}
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small Llama that serves lengths and batches."""
+    """A small Llama for ranges of lengths and batches."""
     folder = tmp_path_factory.mktemp("dynamic") / "small.thunder"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -91,7 +91,7 @@ def test_an_artifact_serves_the_range_in_a_fresh_process_without_a_compiler(arti
 
 
 def python_path() -> str:
-    """Where this process has the packages of Thunder from."""
+    """The folders of Thunder's packages in this process."""
     return ":".join(str(Path(one.__file__).parent.parent) for one in (thunder_core, thunder_executors, thunder_recipes))
 
 
@@ -239,7 +239,7 @@ def test_the_size_that_is_traced_is_brought_into_the_range(tmp_path: Path) -> No
 
 
 class Renaming(Default):
-    """A recipe with another name for the sequence, and one for the batch that lacks an input."""
+    """A recipe with another name for the sequence, and a name for the batch that does not cover one input."""
 
     dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "batch": ("input_ids.size(0)",),
@@ -255,7 +255,7 @@ def test_an_input_that_the_recipe_does_not_name_is_refused(tmp_path: Path) -> No
 
 
 class Sizing(Default):
-    """A recipe of which a transform is for a few sizes alone."""
+    """A recipe with a transform for a few sizes alone."""
 
     def loosest_tolerance(self, dtype: torch.dtype) -> Tolerance:
         return Tolerance(times_eager=0.0, floor=0.0, kl=-1.0)
@@ -269,7 +269,7 @@ def test_a_point_that_is_out_of_tolerance_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_kernels")
 def test_a_range_that_needs_many_programs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that formats the length is another program for each."""
+    """A model that formats the length needs another program for each length."""
     forward = modeling_llama.LlamaModel.forward
 
     def told(self: Any, input_ids: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -283,13 +283,13 @@ def test_a_range_that_needs_many_programs_is_refused(tmp_path: Path, monkeypatch
 
 
 class Fixed(OperatorExecutor):
-    """An executor that takes constant sizes alone."""
+    """An executor that accepts constant sizes alone."""
 
     symbolic_sizes = False
 
 
 class Constant(Default):
-    """A recipe with an executor that takes no symbols."""
+    """A recipe with an executor that accepts no symbols."""
 
     executors = (Fixed("fixed"), "inductor", "torch")
 

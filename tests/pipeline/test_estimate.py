@@ -1,4 +1,4 @@
-"""What a call takes is known before anything of it is allocated, and what does not fit is refused then."""
+"""The memory of a call is estimated before any allocation, and inputs that do not fit are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recipe with the `debug` executor: executors are compared once, and the artifact is the program without it."""
+"""A recipe with the `debug` executor: executors are compared once, and the artifact contains the program without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executors of a recipe: which are to be had, and what is lost where none of them fuses."""
+"""Executors of a recipe: availability, and the losses if none of them fuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HIDDEN = "no compiler in this test"
 
 
 class Refusing(FusionExecutor):
-    """Is offered everything, and compiles nothing."""
+    """An executor that is offered everything and compiles nothing."""
 
     name = "refusing"
     claims = "regions"
@@ -32,7 +32,7 @@ class Refusing(FusionExecutor):
 
 
 class Absent(Refusing):
-    """Is not to be had on any device."""
+    """An executor that is available on no device."""
 
     name = "absent"
 
@@ -41,31 +41,31 @@ class Absent(Refusing):
 
 
 class ByTheMachine(Recipe):
-    """All is refused for the machine's sake, beside an executor that takes all."""
+    """A recipe in which one executor refuses everything because of the machine, and another accepts everything."""
 
     executors = (Refusing(lasting=False), "inductor", "torch")
 
 
 class Unfusable(Recipe):
-    """All is refused for what it is."""
+    """A recipe in which every operation is refused because of its type."""
 
     executors = (Refusing(lasting=True), "torch")
 
 
 class Partly(Recipe):
-    """What one refuses for what it is, another takes."""
+    """A recipe in which one executor refuses operations that another accepts."""
 
     executors = ("inductor", "torch")
 
 
 class Without(Recipe):
-    """The one executor that fuses is not to be had."""
+    """A recipe whose only fusing executor is not available."""
 
     executors = (Absent(lasting=True), "torch")
 
 
 class WithAnother(Recipe):
-    """One of two executors that fuse is not to be had."""
+    """A recipe with two fusing executors, of which one is not available."""
 
     executors = (Absent(lasting=True), "inductor", "torch")
 

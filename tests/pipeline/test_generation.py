@@ -1,4 +1,4 @@
-"""`--task generate`: the programs that `generate` calls, validated by tokens, kept in artifacts that generate."""
+"""`--task generate`: the programs that `generate` calls are validated by tokens and saved in artifacts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def request_of(out: Path | None, sample: str = "llama", recipe: object = Uncompi
 
 
 def continued(model: Any, batch: int, length: int, new: int = 7, padding: int = 0, **options: Any) -> torch.Tensor:
-    """Tokens behind prompts, of which each but the first begins with so many of padding."""
+    """The continuations of prompts. Each prompt except the first begins with a number of padding tokens."""
     ids = torch.arange(3, 3 + batch * length).reshape(batch, length)
     mask = torch.ones_like(ids)
     ids[1:, :padding] = mask[1:, :padding] = 0
@@ -63,7 +63,7 @@ def continued(model: Any, batch: int, length: int, new: int = 7, padding: int = 
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small Llama that generates, with its weights."""
+    """The artifact of a small Llama that generates, with weights."""
     folder = tmp_path_factory.mktemp("generating") / "small.thunder"
     optimize(request_of(folder, include_weights=True))
     return folder
@@ -71,7 +71,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(artifact: Path) -> tuple[Any, Any]:
-    """The artifact, which traces nothing, and the eager model."""
+    """The loaded artifact, which traces nothing, and the eager model."""
     return thunder.load(artifact, strict=True), thunder.load(artifact)._thunder.subject
 
 
@@ -118,7 +118,8 @@ def test_few_programs_serve_all_lengths_and_the_manifest_has_these(artifact: Pat
     assert manifest.generation.lengths == GenerationLengths(9, 7, 3)
     assert (manifest.example, manifest.drawn, manifest.dynamic) == ((), {}, {})
     assert manifest.validation == "validated"
-    assert len(manifest.programs) <= 6  # prompts alone and together, of one token, padded; later tokens, padded or not
+    # Prompts of a single text and of several, of one token, padded; later tokens, padded or not.
+    assert len(manifest.programs) <= 6
 
 
 def test_the_report_has_tokens_and_divergences_of_each_step(artifact: Path) -> None:
@@ -252,7 +253,7 @@ def test_a_model_that_needs_a_program_for_each_length_is_refused(
 
 
 class StaticCacheUncompiled(HFGenerate):
-    """The static cache, by the executor that compiles no kernels."""
+    """The static cache, with the executor that compiles no kernels."""
 
     executors = ("torch",)
 
@@ -273,7 +274,7 @@ def test_a_generate_method_that_cannot_be_saved_is_refused(tmp_path: Path) -> No
         """A transform that no other process can import."""
 
     class LocalRecipe(Uncompiled):
-        """A recipe with it."""
+        """A recipe with the local transform."""
 
         def setup_transforms(self) -> tuple[Transform, ...]:
             return (Local(),)

@@ -1,4 +1,4 @@
-"""`generate` is measured token by token, contenders in turn, and tokens that differ are told."""
+"""`generate` is measured token by token with the contenders in turn, and differing tokens are reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 class Slow:
-    """Gives tokens as `generate` does: the first after so many seconds, each other after as many more."""
+    """A model that yields tokens like `generate`: the first after some seconds, later tokens at another interval."""
 
     def __init__(self, first: float, others: float, change: int | None = None, fewer: int = 0) -> None:
         self.first, self.others, self.change, self.fewer = first, others, change, fewer
@@ -87,7 +87,7 @@ def test_fewer_tokens_than_were_asked_for_are_refused() -> None:
 
 
 def test_models_and_compiled_ones_generate_to_the_last_token() -> None:
-    """Sampling, and tokens that end a text, are a model's own settings: they are not for a measurement."""
+    """Sampling and tokens that end a text are settings of the model that a measurement ignores."""
     model = model_of("llama")
     model.generation_config.update(do_sample=True, temperature=0.7, eos_token_id=list(range(3, 64)))
     found = measured({"eager": model, "thunder": thunder.compile(model, Uncompiled)}, memory=True)

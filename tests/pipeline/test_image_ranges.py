@@ -1,4 +1,4 @@
-"""Ranges of the height and the width of images: one artifact for all of them, where the model takes more than one."""
+"""Ranges of the height and width of images: one artifact for all sizes, if the model accepts several."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESNET = SampleModel(
 
 
 def of_resnet(out: Path, **changes: Any) -> Request:
-    """A quick request for a small convolution model, whose config names no size."""
+    """A quick request for a small convolution model whose config has no image size."""
     settings = {"runs": 2, "warmup": 0, "inputs": 1, "validate": True, "benchmark": False}
     return Request(recipe=Eager, model=ModelRequest(sample=RESNET), out=out, **{**settings, **changes})
 

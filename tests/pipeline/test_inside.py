@@ -1,4 +1,4 @@
-"""The look inside a program as a part of validation."""
+"""The internal check as a part of validation."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def cos_a_little_wrong(x):
 
 
 class Hidden(Recipe):
-    """A recipe whose executor is wrong by so little that the outputs of a model that hardly attends hide it."""
+    """A recipe whose executor has an error too small to show in the outputs of a model with little attention."""
 
     executors = (hidden, "torch")
 
 
 class Loose(Hidden):
-    """A recipe that allows such an error."""
+    """A recipe that allows this error."""
 
     def tolerance(self, dtype):
         return Tolerance(times_eager=2.0, floor=1e-3, kl=1e-5)

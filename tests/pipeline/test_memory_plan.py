@@ -1,4 +1,4 @@
-"""The memory of each stage is planned from the config, and what does not fit is refused before anything is loaded."""
+"""The memory of each stage is planned from the config, and models that do not fit are refused before loading."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config_folder(folder: Path, size: Size, dtype: str = "float32") -> Path:
-    """The config alone of a model of a size."""
+    """A folder with the config of a model of a size, without weights."""
     config_of(size, dtype).save_pretrained(folder)
     return folder
 
 
 def planned(folder: Path, **options: object) -> memory_plan.MemoryPlan:
-    """The memory that is planned for a model on the CPU."""
+    """The planned memory of a model on the CPU."""
     random_weights = options.pop("random_weights", True)
     model = ModelRequest(str(folder), device="cpu", random_weights=random_weights, dtype=options.pop("dtype", None))
     memory = plan(Request(model=model, **options)).memory
@@ -111,7 +111,7 @@ def test_narrow_dtype_without_instructions_has_its_cost_in_the_plan(tmp_path, mo
 
 
 def model_of(folder: Path, dtype: str | None) -> ModelRequest:
-    """The request for a model with random weights, of a dtype."""
+    """The request for a model with random weights of a dtype."""
     return ModelRequest(str(folder), device="cpu", random_weights=True, dtype=dtype)
 
 

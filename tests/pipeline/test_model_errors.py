@@ -1,4 +1,4 @@
-"""An error that the model raises in eager PyTorch too is the model's, and any other passes as it is."""
+"""Errors that the model also raises in eager PyTorch are the model's. Other errors pass unchanged."""
 
 from __future__ import annotations
 

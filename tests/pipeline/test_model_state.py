@@ -1,4 +1,4 @@
-"""A call on tensors without data leaves none of these behind in a model or in the caches of its functions."""
+"""A call on tensors without data leaves no such tensors in a model or in the caches of its functions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from thunder_core.workflow.pipeline.session.model_state import caches_kept
 
 @functools.lru_cache
 def names() -> str:
-    """What no call of the model asks for."""
+    """A cached function that no call of the model uses."""
     return "kept"
 
 
 class Keeping(torch.nn.Module):
-    """A model that keeps tensors in every place where models do."""
+    """A model that keeps tensors in every place that models use."""
 
     tables: Any
 

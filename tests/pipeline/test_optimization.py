@@ -1,4 +1,4 @@
-"""The whole way: every stage in its order, timed; and whatever befalls a stage leaves nothing behind."""
+"""The whole optimization: every stage in order, timed. An error in any stage leaves no files."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_other_errors_pass_unchanged(out, monkeypatch):
 
 
 class Spoil(Transform):
-    """Leave out a line's meaning: the last addition becomes a subtraction."""
+    """A transform that makes the last addition a subtraction."""
 
     def __call__(self, trace):
         from dataclasses import replace
@@ -227,7 +227,7 @@ def test_a_step_of_training_is_not_measured_with_the_gradients_of_the_last_one(o
 
 
 def test_two_runs_at_once_take_two_names(out, monkeypatch):
-    """The name that was free when the first began is taken by the second before the first is done."""
+    """The second run takes the name that was free when the first run began, before the first run is done."""
     monkeypatch.chdir(out.parent)
     first = planning.plan(quick(None, validate=False, benchmark=False))
     first.destination.mkdir()
@@ -237,7 +237,7 @@ def test_two_runs_at_once_take_two_names(out, monkeypatch):
     def taking(plan, *rest):
         if not taken:
             taken.append(plan.destination)
-            plan.destination.mkdir()  # at the very last moment
+            plan.destination.mkdir()  # at the last moment
         return write(plan, *rest)
 
     monkeypatch.setattr(optimization, "_write", taking)

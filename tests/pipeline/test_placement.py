@@ -1,4 +1,4 @@
-"""Where and in which dtype a model runs whose user says neither: by its recipe, or on the best device that there is."""
+"""Device and dtype of a model for which the user names neither: those of its recipe, or the best available."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOPPER = "hf-llama3-hopper"
 
 
 class OnTheGpu(Transform):
-    """Stands for a transform that is for GPUs alone."""
+    """A transform for GPUs alone."""
 
     requirements = (Cuda(),)
 
@@ -36,7 +36,7 @@ class OnTheGpu(Transform):
 
 
 class Elsewhere(Recipe):
-    """A recipe that wants the CPU, and another dtype."""
+    """A recipe that wants the CPU and another dtype."""
 
     device = "cpu"
     dtype = "float64"
@@ -46,13 +46,13 @@ class Elsewhere(Recipe):
 
 
 class Graphical(Recipe):
-    """A recipe that wants a GPU, and states no need of one."""
+    """A recipe that wants a GPU and declares no requirement of a GPU."""
 
     device = "cuda"
 
 
 def with_gpu(monkeypatch: pytest.MonkeyPatch, *capabilities: tuple[int, int]) -> None:
-    """Let PyTorch see GPUs of these compute capabilities."""
+    """Make PyTorch see GPUs of these compute capabilities."""
     number = {None: 0}
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(capabilities))

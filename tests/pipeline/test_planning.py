@@ -1,4 +1,4 @@
-"""Plans: everything that can be found wrong is found before anything heavy, and nothing is written."""
+"""Plans: every error that a plan can find is found before heavy work, and nothing is written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ABSENT = Package("a_package_that_nobody_has", extra="rare")
 
 
 class Rare(Transform):
-    """Needs what nobody has."""
+    """A transform that needs a package that does not exist."""
 
     requirements = (ABSENT,)
 
@@ -41,7 +41,7 @@ class Rare(Transform):
 
 
 class Wanting(Recipe):
-    """A recipe of which this machine lacks a part."""
+    """A recipe with a part that this machine lacks."""
 
     executors = ("of-another-world", "torch")
 

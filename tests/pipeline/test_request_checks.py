@@ -1,4 +1,4 @@
-"""Checks of a hub model by what the local cache holds of it: config and weights, laid out as the hub's client does."""
+"""Checks of a hub model against the local cache: config and weights, in the layout of the hub's client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def put(cache: Path, files: Mapping[str, bytes], absent: tuple[str, ...] = ()) -> None:
-    """Lay files of a model into the cache: blobs, links to them, and what the hub is known not to have."""
+    """Add files of a model to the cache: blobs, links to them, and files that the hub is known not to have."""
     model = cache / "models--acme--tiny"
     for folder in ("refs", "blobs", f"snapshots/{COMMIT}", f".no_exist/{COMMIT}"):
         (model / folder).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Optimizing for a GPU that is not there: what is compiled, what the artifact says, and who may load it."""
+"""Optimization for an absent GPU: the compiled kernels, the artifact's report, and the machines that may load it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(not plugins.installed("triton"), reason="needs T
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "hf-llama3-hopper"
 
-# The interpreter, which the tests have switched on, compiles nothing: so this runs in a process of its own.
+# Runs in a separate process, because the interpreter, which the tests have enabled, compiles nothing.
 PROGRAM = """
 import sys
 from dataclasses import replace
@@ -117,7 +117,7 @@ def test_another_gpu_is_refused_by_name(hopper: Artifact, monkeypatch: pytest.Mo
     with pytest.raises(ArtifactForeign, match=r"machine code for sm_90, but the GPU Somebody's GPU is sm_86") as caught:
         require_architecture(hopper.manifest)
     assert "--target sm_86" in caught.value.fix
-    second = torch.device("cuda", 1)  # the one of the programs decides, whichever is the current one
+    second = torch.device("cuda", 1)  # the device of the programs decides, not the current device
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0) if device == second else (8, 6))
     (program, *rest) = hopper.manifest.programs
     there = program.model_copy(update={"devices": ("cuda:1",)})
@@ -132,7 +132,7 @@ def test_another_gpu_is_refused_by_name(hopper: Artifact, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Any, Any]]:
-    """What is launched in place of Triton's own, on a driver that is not there."""
+    """The kept kernels, launched with a stand-in for the driver."""
     launch = pytest.importorskip("thunder_executors.triton.launch")
     driving = pytest.importorskip("thunder_executors.triton.driver")
     monkeypatch.setattr(driving, "driver", lambda: driving.Driver(None))
@@ -146,7 +146,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Any, Any]]:
 def test_the_model_launches_what_was_kept_and_nothing_else(
     hopper: Artifact, kept: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The specializations of real tensors, here, are those that were compiled from tensors without data."""
+    """The specializations of real tensors here equal those that were compiled from tensors without data."""
     loaded = sample("llama", "bfloat16")
     inputs = inputs_for(loaded, batch=1, seq=8)
     compiled = thunder.jit(loaded.model, executors=["triton"])
@@ -263,7 +263,7 @@ def test_a_program_for_elsewhere_is_kept_and_does_not_run() -> None:
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_on_the_gpu_the_artifact_loads_and_equals_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made for the GPU that is here, as if it were not; then loaded, launched as it is, and compared with eager."""
+    """The artifact is made for this machine's GPU as if it were absent, then loaded, run and compared with eager."""
     import triton.runtime.jit
 
     target = "sm_{}{}".format(*torch.cuda.get_device_capability())

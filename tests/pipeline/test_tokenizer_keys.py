@@ -1,6 +1,6 @@
-"""An artifact takes what the model's tokenizer returns, with and without what models default.
+"""An artifact accepts the output of the model's tokenizer, with and without the keys that the model defaults.
 
-It is made of the tokenizer's own texts, or of random inputs.
+The artifact is made from texts of the tokenizer, or from random inputs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A BERT with its tokenizer, and texts."""
+    """A BERT with a tokenizer, and a file of texts."""
     place = tmp_path_factory.mktemp("bert")
     (place / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     torch.manual_seed(0)
@@ -39,7 +39,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def artifact(folder, tmp_path_factory) -> Path:
-    """An artifact of the texts."""
+    """An artifact made from the texts."""
     out, data = tmp_path_factory.mktemp("out") / "bert.thunder", folder / "texts.jsonl"
     without = ("inductor",)
     model = ModelRequest(model=str(folder))
@@ -74,14 +74,14 @@ def test_the_report_lists_the_programs(artifact):
 
 
 def strict_artifact(folder: Path, out: Path, **options: object) -> Path:
-    """An artifact of random inputs of five tokens."""
+    """An artifact made from random inputs of five tokens."""
     chosen = {"seq": 5, "inputs": 1, "benchmark": False, "without": ("inductor",), **options}
     return optimize(Request(model=ModelRequest(model=str(folder)), out=out, **chosen)).artifact
 
 
 @pytest.fixture(scope="module")
 def drawn(folder, tmp_path_factory) -> Path:
-    """An artifact of random inputs."""
+    """An artifact made from random inputs."""
     return strict_artifact(folder, tmp_path_factory.mktemp("out") / "drawn.thunder", include_weights=True)
 
 
@@ -105,7 +105,7 @@ def test_programs_with_and_without_token_types_are_both_validated(drawn, folder)
     assert "2 programs serve calls with and without token_type_ids" in report["model"]["notes"]
     assert report["validation"]["inputs"] == 2
     assert validate_artifact(drawn, inputs=1).validation.inputs == 2
-    (folder / "tokenizer_config.json").rename(folder / "gone.json")  # where the tokenizer is not there any more
+    (folder / "tokenizer_config.json").rename(folder / "gone.json")  # the tokenizer is removed
     (folder / "tokenizer.json").rename(folder / "gone_too.json")
     (folder / "vocab.txt").rename(folder / "vocabulary.txt")
     try:

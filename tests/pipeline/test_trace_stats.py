@@ -1,4 +1,4 @@
-"""The account of a run: what traces say of memory, operations and stages."""
+"""The statistics of an optimization: memory, operations and stages of the traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of training through the whole way: dropout, buffers, and what autograd records."""
+"""Whole optimizations of training steps: dropout, buffers, and operations that autograd records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.workflow.pipeline.request.purpose import Purpose
 
 
 class Plain(Recipe):
-    """Eager PyTorch's operations."""
+    """A recipe with the operations of eager PyTorch."""
 
     executors = ("torch",)
 

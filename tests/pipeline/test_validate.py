@@ -1,4 +1,4 @@
-"""Validating an artifact once more: by its recipe's tolerance, whether the recipe can be had or not."""
+"""Validating an artifact again uses its recipe's tolerance, whether the recipe is available or not."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_artifact_that_another_has_replaced_meanwhile_is_kept(out, tmp_path, 
 
 def test_a_dropped_signature_that_was_made_meanwhile_is_reported(out, monkeypatch):
     optimize(quick(out, validate=False, benchmark=False))
-    (out / "user").symlink_to("nowhere")  # which somebody keeps there
+    (out / "user").symlink_to("nowhere")  # a file of the user in the artifact's folder
     write_validation = validate.write_validation
 
     def signed(*arguments):

@@ -10,7 +10,7 @@ HEADER = f"{'kind':<20}{'family':<10}{'planted':>8}{'change':>8}{'caught':>8}{'n
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """The number of faults by kind and family: planted, changing a value, caught and named."""
+    """The number of faults by kind and family: planted, changing a value, found and named."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault((outcome.kind, outcome.family), []).append(outcome)
@@ -27,6 +27,6 @@ def row(kind: str, family: str, outcomes: Iterable[Outcome]) -> str:
 
 
 def missed(outcomes: Iterable[Outcome]) -> str:
-    """The faults that were not caught, and those that were not named."""
+    """The faults that were not found, and those that were not named."""
     counted = [one for one in outcomes if one.counts and not one.named]
     return "\n".join(f"{'misnamed' if one.caught else 'MISSED'}: {one}" for one in counted)

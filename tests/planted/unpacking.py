@@ -1,4 +1,4 @@
-"""Faults of the prologue's unpacking: it hands over another tensor than the computation's input stands for."""
+"""Faults of the prologue's unpacking: it passes another tensor than the computation's input denotes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.workflow.validation.inside import Fault
 
 
 def unpacking_plants(family: str) -> Iterator[Plant]:
-    """Pairs of inputs of one shape and dtype in each other's place, or one of them in the other's place as well."""
+    """Pairs of inputs of equal shape and dtype, exchanged, or with one of them passed twice."""
     own = subject(family, executors="torch")
     inputs = [proxy for proxy in own.program.traces("computation")[0].inputs if isinstance(proxy, TensorProxy)]
     prologue = own.program.last("prologue")
@@ -41,7 +41,7 @@ def unpacking_plants(family: str) -> Iterator[Plant]:
 
 
 def unpacking_plant(own, what: str, wrong: Trace, names: set[str]) -> Plant:
-    """The plant of a prologue with one other line."""
+    """The plant of a prologue with a changed line."""
     before = set(map(bound_symbol_text, own.program.last("prologue").bound_symbols))
     line = next(text for text in map(bound_symbol_text, wrong.bound_symbols) if text not in before)
 
@@ -52,23 +52,23 @@ def unpacking_plant(own, what: str, wrong: Trace, names: set[str]) -> Plant:
 
 
 def text_of(bsym: BoundSymbol) -> str:
-    """The line of a bound symbol as it is printed."""
+    """The printed line of a bound symbol."""
     return bound_symbol_text(bsym)
 
 
 def index(trace: Trace, text: str) -> int:
-    """The place of a line."""
+    """The index of the line."""
     return [*map(text_of, trace.bound_symbols)].index(text)
 
 
 def with_renamed_line(trace: Trace, start: str, names: dict[str, str]) -> Trace:
-    """The trace with other names in the line that starts so."""
+    """The trace with other names in the line that begins with the text."""
     text = next(text for text in map(text_of, trace.bound_symbols) if text.startswith(start))
     return with_text(trace, text, re.sub(r"\w+", lambda word: names.get(word[0], word[0]), text))
 
 
 def with_text(trace: Trace, text: str, other: str) -> Trace:
-    """The trace of a prologue or an epilogue with another line; without the line where there is no other."""
+    """The trace of a prologue or an epilogue with a changed line, or without the line if no replacement is given."""
     lines = [*trace.bound_symbols]
     place = index(trace, text)
     bsym = lines[place]

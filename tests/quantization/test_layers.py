@@ -1,4 +1,4 @@
-"""Quantized layers: near the float ones, the same whatever the number of rows, in every dtype, and saved small."""
+"""Quantized layers: near the float layers, equal for every number of rows, in every dtype, and saved in packed form."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_adapters_alone_are_trained() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_tied_layers_are_quantized_once(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table of tokens and the layer that computes logits, where a scheme has one kind of codes for both."""
+    """The embedding table and the LM head, for schemes that use the same codes for both."""
     torch.manual_seed(0)
     model = load_model(ModelRequest(sample=SAMPLES["gpt2"])).model
     expected = model.lm_head.weight

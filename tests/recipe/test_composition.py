@@ -1,4 +1,4 @@
-"""A sum of recipes is the same in whatever order its parts are added: what it is made of, its name and its program."""
+"""A sum of recipes does not depend on the order of its parts: its contents, its name and its program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHIPPED = [one.name for one in plugins.listing("recipes")]
 
 @dataclass(frozen=True)
 class Pack(Transform):
-    """Stands for a transform of some modules, which may be given once for each."""
+    """A transform of some modules, which may be given once for each module."""
 
     modules: str = "*"
     bits: int = 8
@@ -41,7 +41,7 @@ class Pack(Transform):
 
 @dataclass(frozen=True)
 class Inspect(Transform):
-    """Stands for a transform that comes after all packing."""
+    """A transform that runs after all packing."""
 
     after = ("packing",)
 
@@ -60,7 +60,7 @@ PARTS: Sequence[object] = (
 
 
 def facts(parts: Sequence[object]) -> object:
-    """All that a sum of parts comes to, or the error that it raises."""
+    """All properties of a sum of parts, or the error that it raises."""
     try:
         recipe = find_recipe(list(parts), {})
         composition = recipe.composition
@@ -95,7 +95,7 @@ def test_random_sets_are_the_same_in_every_order() -> None:
 
 
 def relu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:  # noqa: A002 - as PyTorch calls it
-    """Stands for another activation."""
+    """Another activation function."""
     return input.relu()
 
 
@@ -122,28 +122,28 @@ def test_transform_is_ordered_by_the_trait_that_it_provides() -> None:
 
 
 class Sharing(Recipe):
-    """A recipe that another one excludes."""
+    """A recipe that another recipe excludes."""
 
     class Options(RecipeOptions):
-        """An option that others have too."""
+        """An option that the other recipe has too."""
 
         width: int = 1
 
 
 class Alone(Recipe):
-    """A recipe that stands beside none of the former."""
+    """A recipe that excludes `Sharing`."""
 
     excludes: ClassVar[tuple[str, ...]] = ("sharing",)
 
     class Options(RecipeOptions):
-        """An option that others have too."""
+        """An option that the other recipe has too."""
 
         width: int = 2
         height: int = 3
 
 
 class Needy(Recipe):
-    """A recipe that wants packing."""
+    """A recipe that needs packing."""
 
     needs: ClassVar[tuple[str, ...]] = ("packing",)
     after: ClassVar[tuple[str, ...]] = ("packing",)
@@ -189,7 +189,7 @@ def test_settings_of_several_parts_agree_or_are_refused() -> None:
 
 def test_settings_reach_the_compiler() -> None:
     class Numbers(Recipe):
-        """Takes symbolic numbers, and allows branches."""
+        """A recipe with symbolic numbers that allows branches."""
 
         def setup_config(self) -> dict[str, object]:
             return {"cache": "symbolic values", "data_dependent": "guard", "max_programs": 3}
@@ -255,12 +255,12 @@ def test_the_sample_is_that_of_the_recipe_for_the_fewest_models(names: tuple[str
 
 def test_recipes_that_list_executors_otherwise_are_refused() -> None:
     class Forwards(Recipe):
-        """One order."""
+        """A recipe with one order of executors."""
 
         executors = ("sdpa", "inductor", "torch")
 
     class Backwards(Recipe):
-        """The other one."""
+        """A recipe with the opposite order of executors."""
 
         executors = ("inductor", "sdpa", "torch")
 
@@ -272,7 +272,7 @@ def test_recipes_that_list_executors_otherwise_are_refused() -> None:
 
 
 def test_plug_ins_that_differ_in_functions_alone_are_refused() -> None:
-    """Nothing but the addresses of the functions would decide their order."""
+    """Only the addresses of the functions could decide the order of such plug-ins."""
 
     def lookaside(factor: float) -> Lookaside:
         def scaled(x: torch.Tensor) -> torch.Tensor:

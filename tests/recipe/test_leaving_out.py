@@ -1,4 +1,4 @@
-"""Parts that are left out of a sum: it commutes, adds up, and what cannot be left out is refused."""
+"""Parts that are left out of a sum: the order does not matter, the parts add up, and impossible parts are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Default = recipe_class("default")
 
 
 class Careful(Recipe):
-    """Leaves one executor out of a module."""
+    """A recipe that leaves an executor out of a module."""
 
     def setup_config(self) -> Mapping[str, object]:
         """The settings of `jit`."""
@@ -34,7 +34,7 @@ class Careful(Recipe):
 
 @dataclass(frozen=True)
 class Wanting(Transform):
-    """Stands for a transform that needs another one."""
+    """A transform that needs another transform."""
 
     needs: ClassVar[tuple[str, ...]] = ("functionalize",)
 

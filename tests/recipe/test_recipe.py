@@ -1,4 +1,4 @@
-"""What a recipe is: its options, its families, its sum with others, its tolerance and what a machine lacks for it."""
+"""A recipe: its options, its families, its sum with others, its tolerance and its missing requirements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 @dataclass(frozen=True)
 class Quantize(Transform):
-    """Stands for a transform that needs a package."""
+    """A transform that needs a package."""
 
     requirements = (Package("no_such_backend"),)
     before = ("Shard",)
@@ -65,7 +65,7 @@ class Careful(Recipe):
 
 
 class Loose(Recipe):
-    """A recipe for one family that lets more pass."""
+    """A recipe for one family with a loose tolerance."""
 
     families: ClassVar[tuple[str, ...]] = ("bert",)
     executors = ("torch", "swift")
@@ -275,7 +275,7 @@ UNREAD = {
 def test_unknown_attributes_of_a_recipe_are_refused(name: str) -> None:
     with pytest.raises(BadRecipe, match=name):
         type("Mine", (Recipe,), {name: UNREAD[name]})
-    with pytest.raises(BadRecipe, match=name):  # what is mixed in is declared, too
+    with pytest.raises(BadRecipe, match=name):  # attributes of a mixin are declared, too
         type("Mine", (type("Mixin", (), {name: UNREAD[name]}), Recipe), {})
 
 
@@ -349,7 +349,7 @@ def test_a_class_instead_of_an_instance_is_reported() -> None:
 
 @dataclass
 class Own(FusionExecutor):
-    """An executor without a hash, as a dataclass makes one."""
+    """An executor that is not hashable, like a mutable dataclass."""
 
     name: str
     claims: str = ""

@@ -1,4 +1,4 @@
-"""Options that a recipe's source refuses are refused as the recipe itself does, and what it does not tell is left."""
+"""Options are refused from a recipe's source as by the recipe itself, and unreadable sources are left to the import."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ GIVEN: list[dict[str, object]] = [
     {"bits": "4", "depth": "2"},
 ]
 OURS = [one.name for one in plugins.listing("recipes") if one.module.startswith("thunder_recipes.")]
-# Bodies of `Options` whose names are told, and the effect of whose values is not.
+# Bodies of `Options` whose names are readable, but not the effect of their values.
 NAMES_ALONE = {
     "a computed bound": "bits: int = Field(8, ge=LEAST)",
     "a type of another module": "bits: pydantic.SecretStr = None",
@@ -125,7 +125,7 @@ UNTOLD = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package of recipes of somebody else's, joined by its entry point."""
+    """A third-party package of recipes, registered by an entry point."""
     package = tmp_path / "foreign_recipes"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -138,7 +138,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def refusal(ask: object, *arguments: object) -> tuple[str, str, str] | None:
-    """The code and the words of the error that a call raises; None where it raises none."""
+    """The code and the message of the error that a call raises, or None."""
     try:
         ask(*arguments)  # type: ignore[operator]
     except ThunderError as error:

@@ -1,4 +1,4 @@
-"""Each shipped recipe optimizes its own sample: validated beside eager PyTorch, degraded where the machine lacks it."""
+"""Each shipped recipe optimizes its sample: compared with eager PyTorch, degraded if the machine lacks a part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.workflow.pipeline import Request, optimize
 from thunder_core.workflow.pipeline.request.recipes import find_recipe
 from thunder_recipes.hf_moe import HFMoe
 
-# Where a CUDA build of PyTorch finds a compiler for CUDA and no GPU, this module warns of it.
+# If a CUDA build of PyTorch finds a CUDA compiler and no GPU, this module warns.
 NO_CUDA = "torch.utils.cpp_extension"
 EXPERTS = {
     "vocab_size": 64,

@@ -1,4 +1,4 @@
-"""The recipe in recipes/README.md works as it says."""
+"""The example recipe in recipes/README.md works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thunder's own recipes: each can be found, names what exists, takes its families and refuses others."""
+"""Thunder's own recipes: each is found by name, uses existing parts, accepts its families and refuses others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TINY = {
     "max_position_embeddings": 64,
     "pad_token_id": 0,
 }
-# DistilBERT has names of its own for the same numbers.
+# DistilBERT has other names for the same numbers.
 TINY_OF = {"distilbert": {"vocab_size": 64, "dim": 32, "hidden_dim": 48, "n_layers": 1, "n_heads": 4}}
 
 
@@ -105,7 +105,7 @@ def test_hf_bert_refuses_llama() -> None:
 
 @pytest.mark.parametrize("name", ["hf-bert", "hf-llama"])
 def test_each_family_of_a_recipe_equals_eager(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With Inductor's kernels where `tests/test_families.py` does not compile the family by them."""
+    """Inductor's kernels run for families that `tests/test_families.py` does not compile with Inductor."""
     assert recipe(name).families
     for family in recipe(name).families:
         model = tiny(family)
@@ -148,7 +148,7 @@ def test_dimensions_are_spelled_out_for_the_inputs_of_all_models() -> None:
 
 @pytest.mark.parametrize("family", ["llama", "bert", "t5"])
 def test_dimensions_may_be_named_where_a_model_is_compiled(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One program serves all lengths; what the model does not take, or a call does not give, is no error.
+    """One program serves all lengths, and dimensions that the model or the call does not have are no error.
 
     Models of one stack are compiled by Inductor for all sizes in `tests/symbolic/test_inductor.py`.
     """
@@ -171,7 +171,7 @@ def test_a_dimension_that_a_model_has_not_is_refused() -> None:
 
 
 class Dynamic(Recipe):
-    """A recipe with symbolic sizes of its own."""
+    """A recipe that sets symbolic sizes."""
 
     dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = {"rows": ("input.size(0)",)}
     symbolic: ClassVar[tuple[str, ...]] = ("rows",)

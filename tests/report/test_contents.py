@@ -1,4 +1,4 @@
-"""A report survives its file, and refuses what it does not know."""
+"""A report survives a round trip through its file, and refuses unknown fields."""
 
 from __future__ import annotations
 

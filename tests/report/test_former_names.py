@@ -1,4 +1,4 @@
-"""Facts of reports that were renamed can still be imported by the names that they had."""
+"""Renamed classes of reports can still be imported by their former names."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from thunder_core.workflow.report.render import headlines_of
 
 @pytest.fixture
 def generating(bare: Report) -> Report:
-    """A report whose calls were not measured, but `generate` was, at two sizes of a batch."""
+    """A report in which only `generate` was measured, at two batch sizes."""
     return bare.model_copy(update={"generation_benchmarks": (generation(1), generation(8))})
 
 

@@ -1,4 +1,4 @@
-"""Plots put things where their values say."""
+"""Plots place marks according to their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages say what the report says, escape what it holds, and need nothing from outside."""
+"""Pages match the report, escape its texts, and need no external resources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BALANCED = ["html", "head", "body", "main", "header", "section", "div", "figure"
 
 
 class Tags(HTMLParser):
-    """Counts the tags of a page that open and those that close."""
+    """A parser that counts the opening and closing tags of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -27,11 +27,11 @@ class Tags(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        """Count one up."""
+        """Increment the count."""
         self.open[tag] = self.open.get(tag, 0) + 1
 
     def handle_endtag(self, tag: str) -> None:
-        """Count one down."""
+        """Decrement the count."""
         self.open[tag] = self.open.get(tag, 0) - 1
 
 
@@ -203,7 +203,7 @@ HIDDEN = "a\x1b[2Jb\x9bc\u202ed\x07"
 
 
 def everywhere(value: object) -> object:
-    """Plain data whose every text of no other meaning holds control characters and a link."""
+    """Plain data in which every free text contains control characters and a link."""
     if isinstance(value, dict):
         return {key: one if key in LITERAL else everywhere(one) for key, one in value.items()}
     if isinstance(value, list):

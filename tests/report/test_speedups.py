@@ -1,4 +1,4 @@
-"""A benchmark's page holds every configuration, and the speed-ups lie where their intervals say."""
+"""A benchmark's page has every configuration, and the speed-ups are drawn at their intervals."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_every_verdict_has_a_colour_that_is_drawn() -> None:
 
 
 def test_measurements_as_comma_separated_values() -> None:
-    """Every figure is a column, and what a spreadsheet would compute is text."""
+    """Every figure has a column, and text that a spreadsheet would evaluate is marked as text."""
     measured = steady(1.3).model_copy(update={"configuration": {"model": "=1+1", "batch": "4", "seq": "8"}})
     eager, ours = csv.DictReader(io.StringIO(render_csv(BenchmarkSuite(thunder="0.1.0", reports=(measured,)))))
     assert (eager["candidate"], ours["candidate"]) == ("eager", "thunder")

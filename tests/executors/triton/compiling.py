@@ -1,6 +1,6 @@
-"""Compiles every example for a GPU that is not there: run alone, since Triton's interpreter compiles nothing.
+"""Compile every example for an absent GPU, in a separate process because Triton's interpreter compiles nothing.
 
-python -m tests.executors.triton.compiling TARGET FOLDER DTYPE...
+Usage: python -m tests.executors.triton.compiling TARGET FOLDER DTYPE...
 """
 
 from __future__ import annotations
