@@ -1,4 +1,4 @@
-"""Compiled programs in forked children, and with other threads than they were compiled for."""
+"""Compiled programs in forked children, and with another number of threads than they were compiled for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# Everything in one process: it computes with two threads, compiles, saves and loads, and then forks.
+# A single process computes with two threads, compiles, saves and loads, and then forks.
 PARENT = """
 import multiprocessing
 import os
@@ -113,7 +113,7 @@ TASKS = ("run_compiled", "run_backward", "load_again", "trace_anew", "pool_of_pr
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What the process said."""
+    """The output of the process."""
     folder: Path = tmp_path_factory.mktemp("fork") / "model.thunder"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PARENT, str(folder)],

@@ -1,4 +1,4 @@
-"""Plug-ins are found by their files, described without being imported, and other people's join by an entry point."""
+"""Plug-ins are found by their files and described without being imported. Other packages join by an entry point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.workflow.pipeline.request.part_names import module_of_transfor
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package of somebody else's, joined to both groups by its entry point."""
+    """A third-party package, registered in both groups by its entry point."""
     package = tmp_path / "foreign_plugins"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -46,7 +46,7 @@ def test_our_own_plug_ins_are_listed() -> None:
 
 
 def test_each_module_that_is_listed_as_a_transform_defines_one() -> None:
-    """What transforms are made of lives in other rooms, so that the list is of what can be named."""
+    """Parts of transforms are in other rooms, so that the list contains only transforms that users can name."""
     for name in plugins.names("transforms"):
         module = plugins.load("transforms", name)
         own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
@@ -92,7 +92,7 @@ def test_missing_imports_are_the_reason(folder: Path) -> None:
 
 
 def test_the_commands_that_a_message_names_exist() -> None:
-    """What lists transforms or lookasides is none of them."""
+    """No command lists transforms or lookasides."""
     words = [command.split() for command in plugins.LISTED_BY.values()]
     assert all(first == "thunder" and name in plugins.names("commands") for first, name in words)
 

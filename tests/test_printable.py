@@ -1,4 +1,4 @@
-"""Control characters reach no terminal and no page, whatever text they come in."""
+"""Control characters of any text reach no terminal and no page."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_no_line_of_a_message_is_taken_for_another_part():
 
 
 def test_commands_print_through_the_console_alone():
-    """Which escapes what it prints."""
+    """The console escapes the text that it prints."""
     found = [
         f"{path.name}:{node.lineno}"
         for path in sorted((ROOT / "thunder_cli").rglob("*.py"))

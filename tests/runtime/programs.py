@@ -1,4 +1,4 @@
-"""Random programs over tensors of a few shapes: arithmetic, views, reductions, several results, some of them unused."""
+"""Random programs over tensors of a few shapes: arithmetic, views, reductions, and several results, some unused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BINARY: tuple[Callable[[torch.Tensor, torch.Tensor], Any], ...] = (
 
 
 def program(seed: int, size: int = 4, lines: int = 9) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """A function of three square tensors that returns some of what it computes."""
+    """A function of three square tensors that returns some of its intermediate results."""
     draw = random.Random(seed)
     steps: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
     for place in range(3, 3 + lines):

@@ -1,4 +1,4 @@
-"""Autocast and derivatives: outside a program and inside it, results and gradients are eager's."""
+"""Autocast and derivatives: outside of a program and inside, results and gradients equal eager's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Net(torch.nn.Module):
 
 
 class Within(Net):
-    """The same with autocast inside."""
+    """The same network with autocast inside."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16):

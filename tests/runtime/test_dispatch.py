@@ -1,4 +1,4 @@
-"""Many programs of one function: the one that takes a call is found by what distinguishes them."""
+"""Many programs of one function: the matching program is found by the values that distinguish the calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEVEL = 0
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What programs refused calls for, in the order in which they were asked."""
+    """The refusals of programs, in the order of the checks."""
     found: list[str] = []
     after = Route.after
 
@@ -37,14 +37,14 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 class Config:
-    """An object that is read."""
+    """An object that the program reads."""
 
     def __init__(self, **values: Any) -> None:
         vars(self).update(values)
 
 
 class Other(Config):
-    """Another one."""
+    """Another object that the program reads."""
 
 
 def by_number(x: Tensor, number: int) -> Tensor:
@@ -116,12 +116,12 @@ def test_sixty_programs_are_dispatched_without_refused_guards(refused: list[str]
     refused.clear()
     for number in range(60):
         assert compiled(x, number).shape == (number,)
-        assert compiled(x, number).shape == (number,)  # the one that was used last
+        assert compiled(x, number).shape == (number,)  # the program that was used last
     assert not refused
 
 
 def test_programs_that_differ_in_strides_are_dispatched_without_refused_guards(refused: list[str]) -> None:
-    """They have one key, until a second program takes calls of it."""
+    """The programs share a key until a second program accepts calls of the key."""
     fast = thunder.jit(lambda x: x * 2)
     calls = [torch.empty_strided((2, 3), (row, 1)).fill_(row) for row in range(3, 23)]
     for x in (*calls, *calls):
@@ -234,7 +234,7 @@ def test_keys_run_no_code_of_the_users() -> None:
 
 
 class Silent:
-    """An object of which nothing may be asked but what it stores."""
+    """An object whose only permitted access is reading its stored attributes."""
 
     def __init__(self, level: Any) -> None:
         vars(self).update(level=level)
@@ -246,7 +246,7 @@ class Silent:
 
 
 class Asked(Silent):
-    """One that does not even tell what it stores."""
+    """An object that refuses even to list its stored attributes."""
 
     def __init__(self, level: Any) -> None:
         object.__getattribute__(self, "__dict__")["level"] = level

@@ -1,4 +1,4 @@
-"""The watch that looks whether each tensor that runs is what its line was derived with."""
+"""The watch that checks whether each tensor has the layout that was derived for its line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_core.workflow.validation.comparison import validate
 
 
 class Viewing(torch.nn.Module):
-    """A view whose strides PyTorch's functions for metadata give wrongly."""
+    """A module that computes a view whose strides PyTorch's metadata functions report wrongly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def test_differing_strides_and_metadata_are_noticed() -> None:
     assert differs(torch.empty(1, 8, 4, 4, dtype=torch.float64), proxy)
     assert differs(torch.empty(1, 8, 4, 3), proxy)
     last = tensor_proxy("x", torch.empty(1, 8, 4, 4, memory_format=torch.channels_last))
-    assert differs(torch.empty_strided((1, 8, 4, 4), (8, 1, 32, 8)), last)  # which no kernel takes for channels last
+    assert differs(torch.empty_strided((1, 8, 4, 4), (8, 1, 32, 8)), last)  # not channels last for any kernel
     assert not differs(torch.empty(0, 3), tensor_proxy("x", torch.empty(3, 0).t()))
 
 

@@ -1,4 +1,4 @@
-"""What a compiled program keeps alive: nothing that eager PyTorch would not, and without the garbage collector."""
+"""The objects that a compiled program keeps alive: no more than in eager PyTorch, without the garbage collector."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PROGRAMS: tuple[Callable[..., tuple[Tensor, ...]], ...] = (with_a_view_saved, wi
 
 
 def alive(compiled: Any, use: Callable[[tuple[Tensor, ...]], object]) -> list[int]:
-    """Which of the results live on when nobody holds them."""
+    """The results that stay alive without a reference from the caller."""
     x = torch.randn(3, 3, requires_grad=True)
     results = compiled(x)
     use(results)

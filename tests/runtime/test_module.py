@@ -1,4 +1,4 @@
-"""A compiled module is the module in every respect."""
+"""A compiled module behaves like the module in every respect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Net(nn.Module):
         self.scale = 2.0
 
     def forward(self, x: Tensor, *, flip: bool = False) -> Tensor:
-        """Linear, scaled, moved."""
+        """Apply the linear layer, scale and shift."""
         y = self.drop(self.linear(x)) * self.scale + self.offset
         return -y if flip else y
 
@@ -38,7 +38,7 @@ class Net(nn.Module):
 
 @pytest.fixture
 def pair() -> tuple[Any, Net]:
-    """A network and its compiled twin; both share one state."""
+    """A network and its compiled module, which share one state."""
     torch.manual_seed(0)
     net = Net().eval()
     return thunder.jit(net), net
@@ -128,7 +128,7 @@ def test_copies_are_compiled_and_have_a_state_of_their_own(pair: tuple[Any, Net]
 
 
 def saved(module: nn.Module) -> Any:
-    """What `torch.save` and `torch.load` make of it."""
+    """The module after `torch.save` and `torch.load`."""
     file = io.BytesIO()
     torch.save(module, file)
     file.seek(0)
@@ -172,7 +172,7 @@ def test_a_module_that_holds_itself_compiled_is_pickled(pair: tuple[Any, Net]) -
 def test_a_pickle_whose_executor_is_not_here_says_so_when_it_is_called(pair: tuple[Any, Net]) -> None:
     _, net = pair
     own = thunder.OperatorExecutor("of_this_test")
-    again = pickle.loads(pickle.dumps(thunder.jit(net, executors=[own, "torch"])))  # nobody registered it
+    again = pickle.loads(pickle.dumps(thunder.jit(net, executors=[own, "torch"])))  # the executor is not registered
     assert torch.equal(again.linear.weight, net.linear.weight)
     with pytest.raises(UnknownName, match="of_this_test"):
         again(X)

@@ -1,4 +1,4 @@
-"""Observed values: which numbers and sizes are found to change."""
+"""Observed values: the numbers and sizes that differ from call to call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that raises: what it raises, and all that it has done until then, is eager's."""
+"""A program that raises: its error and its earlier effects equal eager's."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ PROGRAMS = [
 
 
 def described(value: Any) -> Any:
-    """A value with tensors as lists, and objects and errors by all that they are."""
+    """A value as plain data: tensors as lists, and objects and errors by all their attributes."""
     if isinstance(value, Tensor):
         assert type(value) is Tensor, "a trace's tensor has leaked"
         return value.tolist()
@@ -183,7 +183,7 @@ def described(value: Any) -> Any:
 
 
 def outcome(program: Callable[[Box, Tensor], Tensor], capsys: pytest.CaptureFixture[str]) -> Any:
-    """What a call raises, where, and what is left behind."""
+    """The error of a call, its place, and the effects of the call."""
     global CALLS
     CALLS = 0
     box, x = Box(), torch.ones(2)
@@ -247,7 +247,7 @@ def test_calls_that_raise_and_calls_that_do_not_in_turn_come_to_be_compiled():
 
 def test_a_call_that_a_sharp_edge_runs_in_eager_is_reported():
     def program(x: Tensor, times: list[float]) -> Tensor:
-        times.append(-time.perf_counter() + time.perf_counter())  # a span, which is noted
+        times.append(-time.perf_counter() + time.perf_counter())  # a duration, which is recorded
         if len(times) == 1 and vars(x * 2):  # a tensor without data has attributes
             raise ValueError(times)
         return x * 2

@@ -1,4 +1,4 @@
-"""Random programs have eager's results, gradients and views, whatever is asked of their gradients."""
+"""Random programs have eager's results, gradients and views for every choice of gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAMS = 80
 
 
 class FusesNothing(FusionExecutor):
-    """Makes the backward recompute, as executors that fuse do, and leaves all lines to eager PyTorch."""
+    """An executor that makes the backward recompute, like fusing executors, and leaves all lines to eager PyTorch."""
 
     name = "nothing"
     claims = "nothing"
@@ -32,7 +32,7 @@ class FusesNothing(FusionExecutor):
 
 
 def used(run: Callable[..., Any], seed: int, second: bool) -> list[Any]:
-    """The results of a program, what they are views of, and the gradients of some of them in some of its inputs."""
+    """The results of a program, the bases of views, and the gradients of some results with respect to some inputs."""
     draw = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
     leaves = [torch.randn(4, 4, generator=generator) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The states of generators: the CPU's, those of all CUDA devices that may have drawn, and generators that are given."""
+"""The states of generators: the CPU's, those of CUDA devices that may be used, and generators among the arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.compilation.compiler import last_backward_reason
 
 
 class TwoDevices:
-    """PyTorch's functions for the generators of CUDA devices, of which there are two."""
+    """PyTorch's generator functions for a machine with two CUDA devices."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.states = {0: torch.tensor([1]), 1: torch.tensor([2])}
@@ -25,7 +25,7 @@ class TwoDevices:
 
     @property
     def numbers(self) -> list[int]:
-        """The states, as numbers."""
+        """The states as numbers."""
         return [int(state) for state in self.states.values()]
 
 

@@ -1,4 +1,4 @@
-"""What cannot be differentiated says what eager says, and on which line of the program."""
+"""Operations that cannot be differentiated raise eager's error and name the line of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is traced again and again is told once, with the reason and the way out; so is the limit of programs."""
+"""Repeated retracing is reported once, with the reason and a fix, and so is reaching the limit of programs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def scaled(x: Tensor, factor: int) -> Tensor:
 
 
 class Told(nn.Linear):
-    """A layer that formats its batch size, so that a program is for one."""
+    """A layer that formats its batch size, so that each program serves one size."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + len(f"{x.shape[0]}")
 
 
 def told(function: Any, *calls: tuple[Any, ...]) -> list[str]:
-    """The warnings of calls, with the number of the call."""
+    """The warnings of calls, each with the number of the call."""
     found = []
     for number, arguments in enumerate(calls):
         with warnings.catch_warnings(record=True) as caught:
@@ -82,7 +82,7 @@ def test_calls_without_a_retrace_do_not_warn() -> None:
 
 
 def test_retraces_for_tensor_values_name_the_line() -> None:
-    compiled = thunder.jit(lambda x: torch.zeros(int(x)))  # of a floating-point number: no prologue computes it
+    compiled = thunder.jit(lambda x: torch.zeros(int(x)))  # of a floating-point number, which no prologue computes
     (message,) = told(compiled, *((torch.tensor(float(size)),) for size in range(6)))
     assert "a value that the program reads from a tensor (" in message and "torch.where" in message
 
@@ -114,7 +114,7 @@ def test_the_limit_of_programs_is_an_option_and_reaching_it_warns() -> None:
     (message,) = told(compiled, (x, 3))
     assert "scaled has more than 2 programs" in message and "max_programs" in message
     assert "2 programs were made for the same reason (args[1]: was 1, is 3)" in message
-    compiled(x, 1)  # the one that was used longest ago is gone
+    compiled(x, 1)  # the least recently used program was dropped
     assert thunder.cache_misses(compiled) == 3
     (message,) = told(compiled, (x, 2), (x, 3), (x, 4))
     assert "traced again 3 times" in message

@@ -1,4 +1,4 @@
-"""Threads that call compiled functions at once: each does what it does in eager, and one thread traces at a time."""
+"""Threads that call compiled functions at once: results equal eager's, and one thread traces at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LINEAR = nn.Linear(3, 2)
 
 
 class Counter:
-    """Counts its calls."""
+    """A module that counts its calls."""
 
     def __init__(self) -> None:
         self.n = 0
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """The results of calls in threads that begin together; an error is a result."""
+    """The results of calls in threads that start together. An error is a result."""
     barrier = threading.Barrier(len(calls))
     results: list[Any] = [None] * len(calls)
 
@@ -102,7 +102,7 @@ def test_a_call_is_traced_again_where_another_thread_changed_what_was_guarded(mo
     def compiling(*given: Any) -> Any:
         program = original(*given)
         attempts.append(counter.n)
-        counter.n += len(attempts) < 3  # as another thread would
+        counter.n += len(attempts) < 3  # like a write by another thread
         return program
 
     original = specializations.compiler
@@ -117,8 +117,8 @@ def test_the_lines_of_programs_go_with_them() -> None:
     compiled = thunder.jit(lambda x: (x * 2).sin(), cache="no caching")
     x = torch.ones(2)
     counts = []
-    gc.collect()  # what other tests have left behind
-    gc.collect()  # and what their finalizers let go
+    gc.collect()  # objects of other tests
+    gc.collect()  # and objects that their finalizers release
     for _ in range(3):
         compiled(x)
         gc.collect()
@@ -145,7 +145,7 @@ BODIES: list[Callable[[], Any]] = []
 
 @torch.library.custom_op("thunder_tests::in_a_thread", mutates_args=())
 def in_a_thread(x: Tensor) -> Tensor:
-    """Twice the tensor; a thread does meanwhile what there is to do, and is waited for."""
+    """Return twice the tensor, while a thread runs a task that the caller waits for."""
     for body in BODIES:
         thread = threading.Thread(target=body, daemon=True)
         thread.start()

@@ -1,4 +1,4 @@
-"""A compiled function within PyTorch's own tracers: Dynamo leaves it alone, the others are refused in one way."""
+"""A compiled function within PyTorch's own tracers: Dynamo does not trace the call, and other tracers are refused."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_program_without_tensors_is_refused_too() -> None:
 
 
 class Tripled(torch.autograd.Function):
-    """An operation whose forward calls a compiled function, while a program that calls it is traced."""
+    """An operation whose forward calls a compiled function, while a program that calls the operation is traced."""
 
     tripled = staticmethod(thunder.jit(lambda x: x * 3))
 
@@ -101,7 +101,7 @@ def test_native_code_of_a_traced_program_is_refused_with_its_line() -> None:
 
 
 def net() -> tuple[nn.Module, Any]:
-    """A small network and its compiled twin."""
+    """A small network and its compiled module."""
     torch.manual_seed(0)
     made = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     return made, thunder.jit(made)

@@ -1,4 +1,4 @@
-"""A compiled function within torch.vmap and derivatives of torch.func that were called from outside."""
+"""A compiled function within torch.vmap and derivatives of torch.func outside of the function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp,
 import thunder_core as thunder
 from thunder_core.foundation.errors import NotTraceable, OperationFailed
 
-# PyTorch compiles its own decompositions when they are first needed.
+# PyTorch compiles its own decompositions at their first use.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 
 X = torch.tensor([0.5, 1.0, 2.0])
@@ -87,7 +87,7 @@ def test_function_without_tensors_is_the_same_for_each_element() -> None:
 
 
 def test_a_module_is_a_function_of_its_state() -> None:
-    """Gradients for each sample, of a compiled module whose parameters are those of `functional_call`."""
+    """Per-sample gradients of a compiled module whose parameters are passed by `functional_call`."""
     compiled, parameters = thunder.jit(NETWORK), dict(NETWORK.named_parameters())
 
     def per_sample(network: nn.Module) -> Any:

@@ -1,4 +1,4 @@
-"""Absolute paths have no `..`, lead to the same place, and keep a link that they name."""
+"""Absolute paths contain no `..`, denote the same place, and keep links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests are BLAKE3's, the same of bytes and of files, with threads and without."""
+"""Digests are BLAKE3, equal for bytes and for files, with and without threads."""
 
 from __future__ import annotations
 

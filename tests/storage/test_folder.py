@@ -1,4 +1,4 @@
-"""A folder is replaced as a whole or stays as it was, whatever is raised meanwhile."""
+"""A folder is replaced as a whole or stays unchanged, whatever error occurs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def content(folder: Path) -> dict[str, str]:
 
 
 def nothing(_: Path) -> None:
-    """Whatever is there may be replaced."""
+    """Allow every replacement."""
 
 
 def write(folder: Path, text: str) -> None:
@@ -59,7 +59,7 @@ def test_the_old_folder_stays_if_it_may_not_be_replaced_at_the_end(tmp_path: Pat
 def test_files_added_to_the_old_folder_at_the_last_moment_are_kept(
     tmp_path: Path, exchanges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is looked at once more when it has been moved away: nobody finds it by its name then."""
+    """The old folder is checked again after it has been moved away, when no process can find it by its name."""
     write(tmp_path / "a", "old")
     if not exchanges:
         monkeypatch.setattr(storage_folder, "exchange_names", lambda one, other: False)
@@ -69,7 +69,7 @@ def test_files_added_to_the_old_folder_at_the_last_moment_are_kept(
         asked.append(place)
         if (place / "theirs").exists():
             raise PermissionError
-        (place / "theirs").write_text("kept")  # behind the back of the first look
+        (place / "theirs").write_text("kept")  # after the first check
 
     with pytest.raises(PermissionError), replaced_folder(tmp_path / "a", require_free) as new:
         (new / "file").write_text("new")
@@ -87,7 +87,7 @@ def test_the_old_folder_is_not_removed_while_it_may_be_restored(
 
     def refuse(place: Path) -> None:
         if place != tmp_path / "a":
-            storage_folder.clean_up(tmp_path / "a")  # as another writer does when it begins
+            storage_folder.clean_up(tmp_path / "a")  # like another writer when it starts
             raise PermissionError
 
     with pytest.raises(PermissionError), replaced_folder(tmp_path / "a", refuse) as new:
@@ -96,7 +96,7 @@ def test_the_old_folder_is_not_removed_while_it_may_be_restored(
 
 
 def test_only_files_are_synchronized(tmp_path: Path) -> None:
-    """A link may lead nowhere, and whoever opens a pipe waits for its other end."""
+    """A link may have no target, and opening a pipe waits for its other end."""
     with replaced_folder(tmp_path / "a", nothing) as new:
         (new / "link").symlink_to(tmp_path / "nowhere")
         os.mkfifo(new / "pipe")
@@ -104,7 +104,7 @@ def test_only_files_are_synchronized(tmp_path: Path) -> None:
 
 
 def left_behind(folder: Path, kind: str, text: str, process: int = 1) -> Path:
-    """A folder as a process leaves it that is killed while it writes."""
+    """The leftover folder of a process that was killed while it wrote."""
     path = folder.parent / f".{folder.name}.{storage_folder.HOST}-{process}-00000000.{kind}"
     path.mkdir()
     (path / "file").write_text(text)
@@ -119,7 +119,7 @@ def test_unlocked_folders_are_removed_whatever_their_process_number(tmp_path: Pa
 
 
 def test_folder_that_another_process_writes_is_not_touched(tmp_path: Path) -> None:
-    """It holds a lock, until it ends in whatever way; its number, which may be of another container, says nothing."""
+    """The process holds a lock until it ends. Its process number may belong to another container and is ignored."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -139,7 +139,7 @@ def test_folder_that_another_process_writes_is_not_touched(tmp_path: Path) -> No
 def test_processes_that_clean_up_at_once_put_back_one_old_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look and the rename another one may have put it back, or put something new there."""
+    """Between the check and the rename another process may have put the folder back, or created a new one."""
     left_behind(tmp_path / "a", "old", "old")
     rename = Path.rename
 

@@ -1,4 +1,4 @@
-"""What a file system that takes no more is told as."""
+"""The error for a file system that is full."""
 
 from __future__ import annotations
 

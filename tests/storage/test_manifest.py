@@ -1,4 +1,4 @@
-"""Manifests are sealed by a digest of themselves, and are written in the form that earlier versions wrote."""
+"""Manifests are sealed by a digest of themselves, and are written in the format of earlier versions."""
 
 from __future__ import annotations
 

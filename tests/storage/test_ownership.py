@@ -1,4 +1,4 @@
-"""Folders of other users, and those that other users can write to, are told."""
+"""Folders of other users, and folders that other users can write, are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transform Autocast: what torch.autocast does around a program, as lines of its trace."""
+"""The transform Autocast: the casts of torch.autocast become lines of the trace."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_llama() -> None:
 
 
 def doubling(name: str) -> Any:
-    """A function of a user's that is called like something of PyTorch's."""
+    """A user's function that has the name of a PyTorch function."""
 
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return x * 2

@@ -1,4 +1,4 @@
-"""Common subexpressions are shared where nobody can tell, and nowhere else: beside eager PyTorch."""
+"""Common subexpressions are shared only if the difference cannot be observed, compared with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import thunder_core as thunder
 
 
 def scaling(factor: float) -> Any:
-    """A function of autograd that multiplies: each has the printed name of all others."""
+    """An autograd function that multiplies. All such functions have the same printed name."""
 
     class Scale(torch.autograd.Function):
         @staticmethod
@@ -28,7 +28,7 @@ def scaling(factor: float) -> Any:
 
 
 class Factor:
-    """A number that has the text of every other one, and says that it is equal to them."""
+    """A number that has the text of every other such number, and compares equal to it."""
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
@@ -44,7 +44,7 @@ class Factor:
 
 
 class ScaleBy(torch.autograd.Function):
-    """Multiplies by what an object says."""
+    """An autograd function that multiplies by the number of an object."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, by: Factor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What nobody reads is not computed, but for what eager PyTorch raises an error by."""
+"""Unread results are not computed, except for operations that raise an error in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def note(x: Tensor) -> None:
 
 @note.register_fake
 def without_data(x: Tensor) -> None:
-    """Nothing is noted of a tensor without data."""
+    """Return nothing for a tensor without data."""
 
 
 FAILS: dict[str, Callable[[Tensor], object]] = {
@@ -59,7 +59,7 @@ FAILS: dict[str, Callable[[Tensor], object]] = {
 
 
 def outcome(call: Callable[[Tensor], Tensor], x: Tensor) -> tuple[type, object]:
-    """The class and the text of the error, or the values of the result."""
+    """The class and the message of the error, or the values of the result."""
     try:
         return Tensor, call(x).tolist()
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""A validation passes for what is eager, fails for what is not, and leaves no mark on the model."""
+"""A validation passes if the model equals eager, fails if it does not, and leaves the model unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Small(torch.nn.Module):
         self.calls = 0
 
     def forward(self, x: torch.Tensor) -> dict[str, object]:
-        """Values, ranks, noise and how often it was called."""
+        """Return values, ranks, noise and the number of calls."""
         self.seen += x.sum()
         self.calls += 1
         y = self.linear(x)
@@ -51,12 +51,12 @@ def inputs_for(count: int = 3) -> Inputs:
 
 
 def changed(model: Small, change: Callable[[dict[str, object]], object]) -> Callable[..., object]:
-    """The model itself, its output changed on the way out."""
+    """The model with its output changed by a function."""
     return lambda **inputs: change(model(**inputs))
 
 
 def check(optimized: Callable[..., object], model: torch.nn.Module, **options: object) -> ValidationReport:
-    """Validate on the usual inputs with a tolerance in which rounding fits."""
+    """Validate on the usual inputs with a tolerance for rounding."""
     return validate(optimized, model, inputs_for(), Tolerance(), language_model=False, **options)
 
 
@@ -135,10 +135,10 @@ def test_not_a_number_must_be_where_eager_has_it(model: Small) -> None:
 
 
 class Opaque(torch.nn.Module):
-    """A model that returns an iterator beside a tensor."""
+    """A model that returns an iterator and a tensor."""
 
     def forward(self, x: torch.Tensor) -> dict[str, object]:
-        """The input doubled, and nothing to iterate over."""
+        """Return the doubled input and an empty iterator."""
         return {"y": x * 2, "more": iter(())}
 
 
@@ -160,11 +160,11 @@ class Nothing(torch.nn.Module):
     """A model that returns nothing."""
 
     def forward(self, x: torch.Tensor) -> None:
-        """Take an input and give nothing."""
+        """Take an input and return None."""
 
 
 class FloatOnly(torch.nn.Module):
-    """A model that runs in one precision alone."""
+    """A model that runs in a single precision."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class FloatOnly(torch.nn.Module):
         self.dtype = dtype
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Multiply in the precision that it was written for."""
+        """Multiply in the given precision."""
         return x.to(self.dtype) @ self.weight
 
 
@@ -186,14 +186,14 @@ def test_a_model_that_runs_in_no_higher_precision_says_so(dtype: torch.dtype, re
 
 
 class Particular(torch.nn.Module):
-    """A model that takes one dtype alone, and says so as kernels do."""
+    """A model that accepts one dtype alone, and raises an error like a kernel."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.randn(8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The product."""
+        """Return the product."""
         assert x.dtype == torch.float32, "float32 only"
         return x * self.weight
 

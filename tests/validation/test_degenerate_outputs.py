@@ -1,4 +1,4 @@
-"""A model whose own results are not finite, or all zeros, is never validated as perfect."""
+"""A model whose eager results are not finite, or all zeros, is never validated as perfect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.workflow.validation import ValidationReport, validate
 
 
 class Masked(torch.nn.Module):
-    """A weighted input, a mask that may hold anything, and a loss."""
+    """A weighted input, a mask with any values, and a loss."""
 
     def __init__(self, weight: float, mask: float = 0.0) -> None:
         super().__init__()
@@ -21,14 +21,14 @@ class Masked(torch.nn.Module):
         self.mask = mask
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Values, a mask of floats and one of booleans, and the loss."""
+        """Return values, a mask of floats, a mask of booleans, and the loss."""
         y = self.weight * x
         mask = torch.zeros_like(y).masked_fill(x > 1.5, self.mask)
         return {"loss": y.square().sum(), "y": y, "mask": mask, "nothing": y < -1e9}
 
 
 def check(model: torch.nn.Module, optimized: object = None, **options: object) -> ValidationReport:
-    """The model, or something else in its place, beside itself on two inputs."""
+    """Compare the model, or a replacement, with the model on two inputs."""
     inputs = [{"x": torch.tensor([1.0, 2.0, 3.0])}, {"x": torch.tensor([1.0, 1.0, 3.0])}]
     return validate(optimized or model, model, inputs, Tolerance(floor=4e-6), language_model=False, **options)
 
@@ -67,7 +67,7 @@ def test_accepted_non_finite_values_must_be_at_the_same_places_and_other_values_
 
 
 class Narrow(torch.nn.Module):
-    """Overflows in the dtype of its weights, and not in a wider one; or the other way round."""
+    """A model that overflows in the dtype of its weights and not in a wider dtype, or the other way round."""
 
     def __init__(self, *, wide_is_broken: bool) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Narrow(torch.nn.Module):
         self.wide_is_broken = wide_is_broken
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The square, which float32 has no number for; or NaN in float64 alone."""
+        """Return the square, which overflows in float32, or NaN in float64 alone."""
         if self.wide_is_broken:
             return self.weight * x * (math.nan if self.weight.dtype == torch.float64 else 1.0)
         return (self.weight * x).square()

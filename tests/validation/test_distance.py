@@ -1,4 +1,4 @@
-"""Distances are those that torch computes on whole tensors, whatever the blocks."""
+"""Distances equal those that torch computes on whole tensors, for every block size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.workflow.validation.language import has_logits, measure_langua
 
 @pytest.fixture(params=[1 << 22, 64])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Once in a single block, once in many."""
+    """Compute once in a single block and once in many."""
     monkeypatch.setattr(distance, "BLOCK", request.param)
     return int(request.param)
 
@@ -81,7 +81,7 @@ def test_infinities_of_either_sign_are_distinguished() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_infinity_is_not_the_largest_number_that_eager_has(sign: int) -> None:
-    """In float16 a result that saturates in eager and overflows in ours is no agreement."""
+    """In float16 a result that saturates in eager and overflows in the optimized model does not agree."""
     eager = torch.tensor([1.0, sign * torch.finfo(torch.float16).max], dtype=torch.float16)
     overflown = torch.tensor([1.0, sign * math.inf], dtype=torch.float16)
     assert measure_distance(eager.clone(), eager, eager.double()).exact_values_agree
@@ -90,7 +90,7 @@ def test_an_infinity_is_not_the_largest_number_that_eager_has(sign: int) -> None
 
 
 def test_quantiles_are_not_those_of_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sample of every so many elements would meet the same columns in each row."""
+    """A sample of every n-th element would read the same columns of each row."""
     monkeypatch.setattr(distance, "BLOCK", 1 << 12)
     reference = torch.zeros(1 << 9, 64, dtype=torch.float64)
     wrong = reference.float()

@@ -1,4 +1,4 @@
-"""Validation of generation: tokens and divergences of a model beside another, without compiling either."""
+"""Validation of generation: tokens and divergences of two models that are not compiled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOLERANCE = Tolerance(kl=1e-5)
 
 
 def validated(optimized: Any, model: Any, tolerance: Tolerance = TOLERANCE, **options: Any) -> GenerationReport:
-    """The report on a prompt, and on two that are padded at their left."""
+    """The report on a single prompt, and on two prompts that are padded on the left."""
     two = prompt_of(2, 6)
     mask = torch.ones_like(two)
     two[1, :2] = mask[1, :2] = 0
@@ -32,7 +32,7 @@ def model() -> Any:
 
 
 def changed(model: Any, by: float) -> Any:
-    """The model with other weights of its head."""
+    """The model with other weights in its head."""
     other = copy.deepcopy(model)
     noise = torch.randn(other.lm_head.weight.shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Outputs of every make become named tensors and a structure that can be compared."""
+"""Outputs of every type become named tensors and a structure that can be compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Boxed:
 
 
 class Slotted:
-    """An object whose state lies in slots."""
+    """An object whose state is in slots."""
 
     __slots__ = ("value",)
 
@@ -38,7 +38,7 @@ class Slotted:
 
 
 class Looped:
-    """An object that reaches itself."""
+    """An object that contains itself."""
 
     def __init__(self) -> None:
         self.me = self

@@ -1,4 +1,4 @@
-"""Metrics are what PyTorch computes by hand, over all batches together."""
+"""Metrics equal those computed directly in PyTorch over all batches together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judgement is on every quantity, on the worst input, and names the smallest tolerance that passes."""
+"""The judgement covers every quantity on the worst input, and names the smallest tolerance that passes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def report_of(*measurements: Measurement, tolerance: Tolerance) -> ValidationRep
 
 
 def test_a_drift_below_the_largest_error_fails() -> None:
-    """By the largest error alone every value might be as wrong as eager's worst one."""
+    """A check of the largest error alone would allow every value to be as wrong as eager's worst."""
     output = judge("y", [measurement(errors(1e-3, 9e-4))], Tolerance(floor=0.0))
     assert not output.passed
     assert output.smallest_tolerance == pytest.approx(9.0)
@@ -72,7 +72,7 @@ def test_the_worst_input_decides_and_is_reported() -> None:
 
 
 def test_the_figures_are_those_of_one_input() -> None:
-    """The largest of each, over all inputs, would show a failure as well within what is allowed."""
+    """The maximum of each figure over all inputs could show a failure as well within the tolerance."""
     wrong = Measurement(
         "float32", (2, 3), Distance(errors(1e-3, 1e-3), errors(1e-4, 1e-4), 1.0, 0.9, True), None, NUMBERS
     )

@@ -1,4 +1,4 @@
-"""The reference layer by layer: it computes what the reference that is converted whole computes."""
+"""The layer-by-layer reference computes the same as the reference that is converted as a whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAMILIES = ("llama", "gpt2", "bert", "t5", "mixtral")
 
 
 class Odd(torch.nn.Module):
-    """A recurrent layer, a tied weight that is read twice, an index into a weight, and a buffer that is counted up."""
+    """A recurrent layer, a tied weight that is read twice, an index into a weight, and a counter buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Odd(torch.nn.Module):
         self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """The logits."""
+        """Return the logits."""
         self.calls += 1
         rows, _ = self.recurrent(self.table(ids))
         chosen = self.experts[int(ids[0, 0]) % 3]
@@ -38,7 +38,7 @@ class Odd(torch.nn.Module):
 
 
 def reports(model: torch.nn.Module, inputs: object, monkeypatch: pytest.MonkeyPatch, **options: object) -> list:
-    """The reports of a validation of a model that rounds its logits, with a whole reference and one layer by layer."""
+    """The reports on a model that rounds its logits, with a whole reference and with a layer-by-layer reference."""
 
     def validated() -> ValidationReport:
         return validate(
@@ -52,7 +52,7 @@ def reports(model: torch.nn.Module, inputs: object, monkeypatch: pytest.MonkeyPa
 
 
 def require_equal(whole: ValidationReport, by_layer: ValidationReport) -> None:
-    """The reports say the same but for the way that the reference was held."""
+    """Check that the reports are equal except for the type of reference."""
     assert (whole.by_layer, by_layer.by_layer) == (False, True)
     assert by_layer.reference_in_words == f"{whole.reference_dtype}, one layer at a time"
     assert by_layer.model_copy(update={"by_layer": False}) == whole
@@ -92,7 +92,7 @@ def test_gradients_by_layer_are_those_of_the_whole_reference(family, monkeypatch
 
 
 class Recomputed(torch.nn.Module):
-    """One weight in two checkpointed parts, so that its gradient is accumulated in two parts, and a frozen one."""
+    """A weight in two checkpointed parts, so that its gradient is accumulated in two parts, and a frozen weight."""
 
     def __init__(self, *, use_reentrant: bool) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Recomputed(torch.nn.Module):
         self.use_reentrant = use_reentrant
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The loss."""
+        """Return the loss."""
         x = x + self.start
         for _ in range(2):
             x = checkpoint(lambda x: torch.tanh(self.frozen(self.layer(x))), x, use_reentrant=self.use_reentrant)
@@ -147,7 +147,7 @@ def test_large_model_is_referenced_in_float64_with_memory_for_one_layer(monkeypa
     weight = 1024 * 1024 * torch.float64.itemsize
     monkeypatch.setattr(precision, "free_memory", lambda device: 6 * weight)
     assert precision.widest_affordable(model) == torch.float64
-    assert precision.widest_affordable(model, train=True) == torch.float64  # its gradients are there one at a time
+    assert precision.widest_affordable(model, train=True) == torch.float64  # its gradients exist one at a time
     monkeypatch.setattr(precision, "free_memory", lambda device: 2 * weight)
     assert precision.widest_affordable(model) == torch.float64
     assert precision.widest_affordable(model, train=True) == torch.float32
@@ -157,13 +157,13 @@ def test_large_model_is_referenced_in_float64_with_memory_for_one_layer(monkeypa
 
 
 class Clock:
-    """A clock on which each look takes a second."""
+    """A clock that advances by a second at each reading."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Another second."""
+        """Advance by a second."""
         self.now += 1.0
         return self.now
 

@@ -1,4 +1,4 @@
-"""The private names of PyTorch: all are found, the installed PyTorch has them, and the page lists them."""
+"""The private names of PyTorch: all of them are found, the installed PyTorch has them, and the page lists them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions whose text runs at their first call."""
+"""Functions whose source text runs at their first call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ModelOutput` is read, changed, copied and pickled as the class of transformers is."""
+"""`ModelOutput` is read, changed, copied and pickled like the class of transformers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ REFUSED = {
 
 
 def library_output() -> LibraryOutput:
-    """An output of transformers, with fields of None."""
+    """An output of transformers with fields of None."""
     return BaseModelOutputWithPooling(last_hidden_state=HIDDEN, pooler_output=POOLED)
 
 

@@ -1,4 +1,4 @@
-"""Objects of C from outside are guarded by their state, where the program looks into them, and not written to."""
+"""External C objects that the program reads are guarded by their state, and writes to them are refused."""
 
 from __future__ import annotations
 
