@@ -167,7 +167,7 @@ def room_of(module: str) -> str:
     return next((prefix for prefix in prefixes if prefix in HEIGHT_OF), FACE)
 
 
-def test_there_is_something_to_read() -> None:
+def test_the_source_tree_is_found() -> None:
     assert len(all_imports()) > 200
     assert {found.source.partition(".")[0] for found in all_imports()} == set(PACKAGES)
     named = {(found.source, found.target) for found in all_imports() if found.by_name}
@@ -248,7 +248,7 @@ def _reachable(start: str, imported: Mapping[str, set[str]]) -> set[str]:
     return reached
 
 
-def test_there_is_no_circle_of_imports() -> None:
+def test_imports_form_no_cycle() -> None:
     assert not [sorted(circle) for circle in circles()]
 
 

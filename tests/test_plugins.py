@@ -201,7 +201,7 @@ def test_entry_points_are_read_once_until_a_package_is_installed(
     assert "late" not in plugins.names("executors")
 
 
-def test_files_of_two_folders_have_neighbours_of_one_name_each(tmp_path):
+def test_files_of_two_folders_import_their_own_neighbours_of_the_same_name(tmp_path):
     for name in ("one", "two"):
         folder = tmp_path / name
         folder.mkdir()

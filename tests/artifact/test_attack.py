@@ -118,7 +118,7 @@ def is_refused(folder: Path, look: str, name: str) -> bool:
     return False
 
 
-def test_the_mark_is_left_where_code_runs(folder, mark):
+def test_the_mark_is_written_if_code_runs(folder, mark):
     """Without this check the other tests would prove nothing."""
     with torch.no_grad():
         thunder.load(folder, Scaled(2.0), strict=True)(X)

@@ -89,7 +89,7 @@ def test_compiler_options_have_no_defaults():
     assert CompilerFacts.model_fields["options"].is_required()
 
 
-def test_a_compiler_is_nothing_but_what_is_kept():
+def test_every_field_of_a_compiler_is_saved():
     """Every field of a compiler, except the device that it traces for, is restored from the saved facts."""
     compiled = thunder.jit(
         double, transforms=[Autocast(torch.bfloat16)], executors=["sdpa", "torch"], lookasides=LOOKASIDES
@@ -141,7 +141,7 @@ def test_sharp_edges_are_refused_when_new_inputs_are_traced(tmp_path):
         loaded(torch.ones(2), "written")
 
 
-def test_a_functional_program_stays_one(tmp_path, monkeypatch):
+def test_a_functional_program_stays_functional(tmp_path, monkeypatch):
     compiled = functional.jit(scaled, sharp_edges="allow")
     compiled(torch.ones(2))
     loaded = reloaded(compiled, scaled, tmp_path)
@@ -151,7 +151,7 @@ def test_a_functional_program_stays_one(tmp_path, monkeypatch):
     assert thunder.cache_misses(loaded) == 1
 
 
-def test_the_same_input_is_still_the_only_one(tmp_path):
+def test_same_input_caching_accepts_the_same_input_only(tmp_path):
     compiled = thunder.jit(double, cache="same input")
     compiled(torch.ones(2))
     loaded = reloaded(compiled, double, tmp_path)
@@ -184,7 +184,7 @@ def test_a_copy_of_a_compiled_module_is_compiled_alike():
         assert specializations_of(copied).compiler == specializations_of(compiled).compiler
 
 
-def test_an_executor_that_is_not_the_one_of_its_name_is_not_replaced_by_it(tmp_path):
+def test_an_executor_with_the_name_of_another_is_not_replaced_by_the_other(tmp_path):
     own = OperatorExecutor("sdpa")
     compiled = thunder.jit(double, executors=[own])
     compiled(torch.ones(2))

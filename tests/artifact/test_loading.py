@@ -22,7 +22,7 @@ from thunder_core.workflow.artifact.format.constants import import_path
 from thunder_core.workflow.artifact.format.modules import find_in_modules
 
 
-def test_a_loaded_module_computes_what_the_model_does_without_tracing(written, model, x):
+def test_a_loaded_module_equals_the_model_without_tracing(written, model, x):
     loaded = thunder.load(written, model, strict=True)
     torch.testing.assert_close(loaded(x), model(x), rtol=0, atol=0)
     assert thunder.cache_hits(loaded) == 1
@@ -46,7 +46,7 @@ def test_a_loaded_module_from_a_pickle_has_the_artifacts_programs(written, model
         assert again[0].weight is not model[0].weight
 
 
-def test_where_the_artifact_has_gone_a_pickled_module_is_compiled_by_its_recipe_or_refused(written, model, x, tmp_path):
+def test_a_pickled_module_without_its_artifact_is_compiled_by_its_recipe_or_refused(written, model, x, tmp_path):
     shutil.copytree(written, tmp_path / "artifact")
     usual, strict = (pickle.dumps(thunder.load(tmp_path / "artifact", model, strict=one)) for one in (False, True))
     shutil.rmtree(tmp_path / "artifact")
@@ -97,7 +97,7 @@ def test_gradients_flow(written, model, x):
     torch.testing.assert_close(found, model[0].weight.grad)
 
 
-def test_other_inputs_are_traced_afresh(written, model):
+def test_other_inputs_are_traced_again(written, model):
     loaded = thunder.load(written, model)
     y = torch.ones(7, 4)
     torch.testing.assert_close(loaded(y), model(y), rtol=0, atol=0)
@@ -122,7 +122,7 @@ def test_a_deep_copy_runs_the_stored_programs_on_its_own_weights(written, model,
     assert not torch.equal(copied(x), model(x))
 
 
-def test_without_a_model_and_a_source_it_asks_for_the_model(written):
+def test_loading_without_a_model_and_a_source_requests_the_model(written):
     with pytest.raises(WrongInputs, match="does not record where its Sequential comes from"):
         thunder.load(written)
 
@@ -339,7 +339,7 @@ def test_fake_modules_in_sys_modules_are_skipped(monkeypatch):
     assert find_in_modules([object()]) == {}
 
 
-def test_a_fresh_process_loads_it_and_a_changed_module_is_noticed(tmp_path, monkeypatch):
+def test_a_fresh_process_loads_an_artifact_and_notices_a_changed_module(tmp_path, monkeypatch):
     (tmp_path / "small.py").write_text(MODEL)
     monkeypatch.syspath_prepend(tmp_path)
     model = importlib.import_module("small").Small()
@@ -387,7 +387,7 @@ def test_a_function_that_another_was_put_in_the_place_of_is_noticed(tmp_path, mo
     del sys.modules["scaling"]
 
 
-def test_a_module_that_is_no_file_is_an_attribute_of_one_that_is():
+def test_a_module_without_a_file_is_an_attribute_of_a_module_with_one():
     assert import_path(torch.ops.aten) == "torch.ops:aten"
     assert import_path(torch.nn.functional) == "torch.nn.functional"
     assert import_path(torch._C.DispatchKey.Python) == "torch:DispatchKey.Python"

@@ -125,7 +125,7 @@ def test_force_keeps_an_artifact_that_holds_foreign_files(tmp_path):
     assert (written(tmp_path / "a"), names(tmp_path / "a")) == ("old", ["link", "manifest.json", "traces"])
 
 
-def test_files_that_come_while_it_is_written_are_kept(tmp_path):
+def test_files_added_while_an_artifact_is_written_are_kept(tmp_path):
     write(tmp_path / "a", "old")
     with pytest.raises(OutputExists), whole_folder(tmp_path / "a", force=True) as new:
         (new / "manifest.json").write_bytes(manifest("new"))
@@ -228,7 +228,7 @@ def test_lack_of_disk_space_is_reported_in_fitting_units(tmp_path, monkeypatch):
         place.require_room(tmp_path, 3 << 19)
 
 
-def test_an_error_of_the_block_is_not_taken_for_one_of_the_folder(tmp_path):
+def test_an_error_in_the_block_is_not_reported_as_an_error_of_the_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="weights"), whole_folder(tmp_path / "a", force=False):
         (tmp_path / "weights").read_bytes()
     with pytest.raises(OutputNotWritable, match="cannot be written"), whole_folder(tmp_path / "a", force=False) as new:

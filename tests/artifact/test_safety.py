@@ -37,7 +37,7 @@ def refuses_pickles(call: ast.Call) -> bool:
     return ast.unparse(call.func) in ("np.load", "numpy.load") and told.get("allow_pickle") == "False"
 
 
-def test_the_search_finds_what_it_looks_for():
+def test_the_search_finds_known_examples():
     tree = ast.parse("import pickle\nfrom torch import load\nimport torch\ntorch.load('x')")
     assert list(offences(tree)) == ["pickle", "torch.load", "torch.load"]
     reads = ast.parse("np.load('x')\nnp.load('x', allow_pickle=True)\nnp.load('x', allow_pickle=False)\nuse(np.load)")
@@ -50,7 +50,7 @@ def test_nothing_is_ever_unpickled():
     assert {path: names for path, names in found.items() if names} == {}
 
 
-def test_eval_is_nowhere_and_exec_runs_printed_source_alone():
+def test_eval_is_unused_and_exec_runs_printed_source_alone():
     found = [
         (str(path.relative_to(ROOT)), node.func.id)
         for path, tree in sources()

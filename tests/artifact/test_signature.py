@@ -164,7 +164,7 @@ def test_files_that_hold_no_key_are_refused(kind, tmp_path, artifact):
             read(tmp_path / "key")
 
 
-def test_the_halves_of_a_pair_are_told_apart(key):
+def test_private_and_public_keys_are_distinguished(key):
     with pytest.raises(BadKey, match="is a private key"):
         read_public_keys(key)
     public_place(key).chmod(0o600)
@@ -192,7 +192,7 @@ def test_signed_message_is_a_version_and_the_digest(artifact):
     assert manifest.digest in (artifact / "manifest.json").read_text().splitlines()[-2]
 
 
-def test_several_sign_one_artifact(signed, key, tmp_path):
+def test_several_keys_sign_one_artifact(signed, key, tmp_path):
     other = new_key_pair(tmp_path / "other")
     sign(signed, tmp_path / "other")
     sign(signed, key)  # sign again with the same key, which replaces the first signature
@@ -355,7 +355,7 @@ def test_the_list_is_a_file_for_people(key, config):
     assert trusted_list() == (mine,)
 
 
-def test_a_list_is_text_in_one_encoding_wherever_it_is_written(key, monkeypatch):
+def test_a_list_of_keys_has_the_same_encoding_in_every_locale(key, monkeypatch):
     write_text = Path.write_text
 
     def latin(self, text, encoding="latin-1"):  # as if the locale had this encoding
@@ -390,7 +390,7 @@ def test_half_a_key_is_not_left_behind(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_list_that_is_damaged_or_anybodys_is_refused(signed, model, key, config):
+def test_a_list_of_keys_that_is_damaged_or_writable_by_others_is_refused(signed, model, key, config):
     write_trusted(read_public_keys(public_place(key)))
     trusted_file().write_text("ssh-ed25519 AAAA\n")
     with pytest.raises(BadKey, match=r"line 1 of .*trusted_keys"):
@@ -421,7 +421,7 @@ def test_a_signed_artifact_may_be_replaced(signed, model, x):
     assert not is_signed(signed)
 
 
-def test_nothing_that_computes_is_imported_where_nothing_is_signed(artifact):
+def test_cryptography_is_not_imported_without_signatures(artifact):
     code = (
         "import sys; from tests.artifact.conftest import build; import thunder_core, thunder_cli.main\n"
         f"thunder_core.load({str(artifact)!r}, build()); thunder_cli.main.main(['verify', {str(artifact)!r}])\n"

@@ -142,7 +142,7 @@ def test_returned_views_are_views(tmp_path):
     assert turned.data_ptr() == row.data_ptr()
 
 
-def test_the_backward_is_compiled_when_it_is_saved_at_the_latest(tmp_path):
+def test_saving_compiles_a_backward_that_was_not_compiled_before(tmp_path):
     folder = kept(two, tmp_path / "a", lambda program: program(leaf(0), leaf(1)))
     (stage,) = (one for one in open_artifact(folder).manifest.programs[0].stages if one.runs and one.given)
     assert (stage.trace, stage.given) == ("backward", (True, True))

@@ -86,7 +86,7 @@ REFERENCES = {
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
-def test_a_strangers_module_is_not_imported(reference, artifact, model, stranger, mark):
+def test_an_untrusted_module_is_not_imported(reference, artifact, model, stranger, mark):
     REFERENCES[reference](artifact)
     with pytest.raises(ImportRefused, match=STRANGER) as refused:
         thunder.load(artifact, model)
@@ -176,7 +176,7 @@ def scipy_not_imported(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
 
 
-def test_a_folder_that_is_called_like_a_library_is_none(
+def test_a_folder_with_the_name_of_a_library_is_not_trusted(
     artifact, model, x, mark, tmp_path, monkeypatch, scipy_not_imported
 ):
     """Python's path begins with the current folder if Python runs with `-m` or `-c`."""
@@ -197,7 +197,7 @@ def test_a_folder_that_is_called_like_a_library_is_none(
     assert torch.equal(loaded(x), model(x))
 
 
-def test_a_folder_that_claims_to_be_a_plug_in_is_none(artifact, model, mark, tmp_path, monkeypatch):
+def test_a_folder_that_claims_to_be_a_plug_in_is_not_trusted(artifact, model, mark, tmp_path, monkeypatch):
     folder = make_package(tmp_path / "downloads", "a_plug_in_of_the_tests")
     facts = folder / "a_plug_in_of_the_tests-1.dist-info"
     facts.mkdir()
@@ -251,7 +251,7 @@ def test_user_may_trust_a_module(trusted, artifact, model, x, stranger, mark):
     assert torch.equal(loaded(x), model(x))
 
 
-def test_trust_in_a_module_is_none_in_its_neighbours(artifact, model, stranger, mark):
+def test_trust_in_a_module_does_not_extend_to_its_neighbours(artifact, model, stranger, mark):
     REFERENCES["a constant"](artifact)
     for trusted in (f"{STRANGER}.inner", f"{STRANGER}s", STRANGER[:-1]):
         with pytest.raises(ImportRefused):
@@ -299,7 +299,7 @@ def test_the_code_of_one_model_is_not_that_of_another(monkeypatch):
     assert not trust_in(Own()).covers("transformers_modules.other.abc.modeling")
 
 
-def test_no_code_runs_on_a_way():
+def test_no_code_runs_while_an_attribute_path_is_followed():
     """Attribute paths could run getters and methods of the model."""
 
     class Trap:

@@ -100,7 +100,7 @@ def test_a_model_without_data_gets_the_saved_weights(odd, tmp_path):
     torch.testing.assert_close(loaded(X), odd(X), rtol=0, atol=0)
 
 
-def test_a_model_that_is_given_keeps_its_own_unless_it_is_asked(odd, tmp_path):
+def test_a_given_model_keeps_its_weights_unless_loading_is_requested(odd, tmp_path):
     folder = saved(odd, tmp_path / "a")
     other = Odd()
     with torch.no_grad():
@@ -124,7 +124,7 @@ def test_another_model_is_refused_before_its_weights_are_touched(odd, tmp_path):
     assert torch.equal(other.weight, before)
 
 
-def test_a_class_that_nobody_can_build_asks_for_the_model(odd, tmp_path):
+def test_a_class_that_cannot_be_built_requires_the_model(odd, tmp_path):
     with pytest.raises(WrongInputs, match="does not record where its Odd comes from") as caught:
         thunder.load(saved(odd, tmp_path / "a"))
     assert "weights=True" in caught.value.fix
@@ -144,7 +144,7 @@ def test_the_file_is_plain_safetensors_with_each_storage_once(odd, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
-def test_every_dtype_is_written_as_safetensors_writes_it(dtype, tmp_path):
+def test_every_dtype_is_written_in_the_safetensors_format(dtype, tmp_path):
     tensor = torch.arange(6).reshape(2, 3).to(dtype)
     write_tensors(tmp_path / "mine", {"b": tensor, "a": torch.ones(1, dtype=torch.float64)})
     found = safetensors.torch.load_file(tmp_path / "mine")

@@ -132,7 +132,7 @@ torch.testing.assert_close(result, torch.load(sys.argv[1] + "/../expected.pt"))
     )
 
 
-def test_outputs_of_the_library_are_ours_where_it_is_missing_and_its_own_where_it_is_there(artifacts):
+def test_outputs_of_the_library_are_replaced_only_if_the_library_is_missing(artifacts):
     made = artifacts("bert", None)
     run(
         """

@@ -56,7 +56,7 @@ def test_speedup_that_dropped_more_than_allowed_is_too_slow(ratio: float, too_sl
     assert row.slowdown == pytest.approx(1.5 / ratio - 1)
 
 
-def test_the_error_names_what_is_slower_and_holds_all_rows() -> None:
+def test_the_error_names_slower_rows_and_holds_all_rows() -> None:
     with pytest.raises(SlowerThanBaseline) as caught:
         check_against_baseline(suite(1.0), suite(1.5), fraction_of("5%"))
     text = str(caught.value)

@@ -33,7 +33,7 @@ def neighbour():
     process.wait()
 
 
-def test_another_process_counts_and_this_one_does_not(neighbour):
+def test_load_of_another_process_counts_and_load_of_this_process_does_not(neighbour):
     with observed_load() as load:
         spin(0.5)
     assert load.others is not None
@@ -46,7 +46,7 @@ def test_another_process_counts_and_this_one_does_not(neighbour):
     assert alone.others < load.others + 0.5
 
 
-def test_a_short_interval_says_nothing():
+def test_a_short_interval_gives_no_load():
     with observed_load() as load:
         pass
     assert (load.others, load.in_words(load.processors)) == (None, "")

@@ -38,7 +38,7 @@ def test_every_round_calls_each_candidate_once_in_a_changing_order() -> None:
     assert again == calls
 
 
-def test_the_figures_are_those_of_the_times() -> None:
+def test_figures_are_computed_from_the_times() -> None:
     report = measured([], configuration={"batch": "1"})
     assert [candidate.name for candidate in report.candidates] == ["a", "b", "c"]
     for candidate in report.candidates:
@@ -87,7 +87,7 @@ class FakeGpu:
         return 2000.0
 
 
-def test_the_gpu_that_computes_is_the_one_that_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_computing_gpu_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = FakeGpu(monkeypatch)
     assert timing.timer_for(torch.device("cuda:1"))(lambda: gpu.asked.append("call")) == 2.0
     whole, stream = "all of cuda:1", "stream of cuda:1"
@@ -114,7 +114,7 @@ def test_halved_time_is_a_speedup_of_two(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_collector_is_held_during_calls_and_left_as_it_was(enabled: bool) -> None:
+def test_garbage_collection_is_disabled_during_calls_and_restored(enabled: bool) -> None:
     was = gc.isenabled()
     try:
         (gc.enable if enabled else gc.disable)()

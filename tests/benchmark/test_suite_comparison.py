@@ -41,7 +41,7 @@ def test_the_interval_is_about_that_of_two_independent_measurements() -> None:
     )
 
 
-def test_sizes_that_only_one_has_are_left_out() -> None:
+def test_sizes_of_a_single_suite_are_left_out() -> None:
     both = suite(
         steady(1.3).model_copy(update={"configuration": named("a")}),
         steady(1.5).model_copy(update={"configuration": named("a", seq="16")}),

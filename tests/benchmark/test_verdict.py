@@ -61,7 +61,7 @@ def test_verdict_follows_from_the_measurement(case: str) -> None:
     assert verdict_of(speedup, rounds, candidate, QUIET) == verdict
 
 
-def test_six_rounds_are_where_the_sign_test_can_tell() -> None:
+def test_the_sign_test_needs_six_rounds() -> None:
     assert 2 / 2**5 > 0.05 > 2 / 2**6
 
 
@@ -81,7 +81,7 @@ def test_equal_candidates_are_seldom_distinguished() -> None:
     assert sum(report.verdicts["thunder"] == "not distinguishable" for report in verdicts) >= 90
 
 
-def test_percentiles_and_throughput_are_those_of_the_times() -> None:
+def test_percentiles_and_throughput_are_computed_from_the_times() -> None:
     report = report_of([0.01 * n for n in range(1, 102)], [0.5] * 101)
     eager, ours = report.candidates
     assert (eager.median, eager.p90, eager.p99) == pytest.approx((0.51, 0.91, 1.0))
@@ -117,7 +117,7 @@ def suite_of(*reports: BenchmarkReport) -> BenchmarkSuite:
         (report_of([0.1 * n for n in range(1, 31)], [0.01 * n for n in range(1, 31)]), 1.1, False),  # unstable
     ],
 )
-def test_a_gate_holds_where_the_speedup_is_shown(report: BenchmarkReport, least: float, holds: bool) -> None:
+def test_a_gate_passes_only_if_the_speedup_is_shown(report: BenchmarkReport, least: float, holds: bool) -> None:
     if holds:
         require_speedup(report, least, "thunder")
         return

@@ -50,7 +50,7 @@ def test_changes_of_the_source_dict_do_not_change_a_key():
     assert Key("inductor", key.fields).digest == before
 
 
-def test_the_digest_stays_what_it_is():
+def test_the_digest_does_not_change_between_versions():
     """A change of this digest makes every entry of every user unreachable: raise SCHEMA_VERSION with it."""
     assert Key("inductor", {"region": "a", "compiler": "ü"}).canonical() == (
         '["thunder.kernel",2,"inductor",{"compiler":"ü","region":"a"}]'

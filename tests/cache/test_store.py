@@ -123,7 +123,7 @@ def test_leftovers_of_a_killed_build_are_removed_by_the_next_build(store, key, b
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk(store, key, number):
+def test_a_full_disk_in_a_build_is_an_error_and_leaves_nothing(store, key, number):
     def filling(folder: Path) -> None:
         (folder / "half").write_text("half")
         raise OSError(number, os.strerror(number))
@@ -136,9 +136,7 @@ def test_a_full_disk(store, key, number):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 @pytest.mark.parametrize("name", ["mkdir", "kernel.so", "manifest.json"])
-def test_a_full_disk_under_the_store_keeps_nothing_and_hinders_nobody(
-    store, key, build, monkeypatch, caplog, name, number
-):
+def test_a_full_disk_stores_nothing_and_stops_no_build(store, key, build, monkeypatch, caplog, name, number):
     write, mkdir = Path.write_bytes, Path.mkdir
 
     def full(self: Path) -> None:
@@ -227,7 +225,7 @@ def test_threads_that_want_the_same_key_build_it_once(store, key, build):
     assert (found, build.runs) == ([FILES] * 4, 1)
 
 
-def test_the_cache_folder_is_where_the_variable_says(monkeypatch, tmp_path):
+def test_the_environment_variable_sets_the_cache_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
     assert Store().folder == tmp_path / "kernels"
     monkeypatch.setenv("THUNDER_CACHE_DIR", "")

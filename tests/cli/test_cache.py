@@ -129,7 +129,7 @@ def test_compiled_model_names_its_entries(store):
     assert "Net" in {record.model.rpartition(".")[2] for record in store.entries()}
 
 
-def test_verify_says_that_all_is_well(thunder, store):
+def test_verify_reports_that_all_entries_are_undamaged(thunder, store):
     assert thunder("cache", "verify").out == f"3 entries, 294 KiB, all intact in {store.folder}\n"
     data = thunder("cache", "verify", "--json").json
     assert (data["schema"], data["entries"]) == ("thunder.cache-verify/1", 3)
@@ -180,7 +180,7 @@ def test_prune_by_age_and_size(thunder, store):
     assert [record.fields["compiler"] for record in store.entries()] == ["g++ 13.1"]
 
 
-def test_a_dry_run_lists_what_would_go(thunder, store):
+def test_a_dry_run_lists_the_entries_to_remove(thunder, store):
     done = thunder("cache", "prune", "--max-age", "30d", "--dry-run")
     assert "triton" in done.out
     assert done.out.endswith("would free 98.1 KiB: 1 entry; 2 entries with 196 KiB remain\n")
@@ -198,12 +198,12 @@ def test_prune_without_a_valid_limit_is_refused(thunder, store):
     assert len(store.entries()) == 3
 
 
-def test_clear_says_what_it_freed(thunder, store):
+def test_clear_reports_the_freed_space(thunder, store):
     assert thunder("cache", "clear").out == "freed 294 KiB: 3 entries\n"
     assert store.entries() == []
 
 
-def test_why_names_the_field(thunder, store):
+def test_why_names_the_field_that_differs(thunder, store):
     done = thunder("cache", "why")
     assert (done.status, done.err) == (0, "")
     assert done.out.splitlines()[-1].split() == ["compiler", "g++", "12.2", "g++", "13.1"]

@@ -163,7 +163,7 @@ def raises(x, **_):
     ],
     ids=["nothing", "fails to claim", "wrong", "fails to run"],
 )
-def test_an_executor_that_does_not_do_what_it_says_is_noticed(monkeypatch, claim, told):
+def test_an_executor_that_breaks_its_promise_is_noticed(monkeypatch, claim, told):
     executor = SimpleNamespace(EXECUTOR=promising(claim))
     monkeypatch.setattr(plugins, "load", lambda group, name: executor)
     check = health.executor(plugins.Listed("promising", "Promises.", "nowhere.promising", None))
@@ -186,7 +186,7 @@ def test_other_distributions_of_our_names_are_noticed(monkeypatch):
     assert "python -m thunder_cli.main" in check.fix
 
 
-def test_executors_are_listed_with_what_they_claim(thunder):
+def test_executors_are_listed_with_their_claims(thunder):
     done = thunder("executors", "--json")
     assert done.json["schema"] == "thunder.executors/1"
     rows = by_name(done.json["executors"])

@@ -103,7 +103,7 @@ def test_a_module_of_another_stage(thunder, artifact):
     assert "mlp" not in out
 
 
-def test_aten_is_what_pytorch_makes_of_it(thunder, artifact):
+def test_level_aten_shows_the_decomposed_operations(thunder, artifact):
     out = thunder("inspect-trace", artifact, "--level", "aten", "--module", "layers.0.mlp").out
     assert "torch.ops.aten.silu.default(" in out
     assert "torch.nn.functional" not in out
@@ -184,7 +184,7 @@ def test_a_module_is_found_in_regions(thunder, fused, module):
 
 
 @pytest.mark.parametrize("module", ["layers.1.mlp", "layers.0.input_layernorm"])
-def test_the_function_of_a_module_in_regions_computes_what_the_module_does(thunder, fused, loaded, here, module):
+def test_the_function_of_a_module_in_regions_equals_the_module(thunder, fused, loaded, here, module):
     assert thunder("inspect-trace", fused, "--module", module, "-o", "part.py").status == 0
     spec = importlib.util.spec_from_file_location("part", here / "part.py")
     part = importlib.util.module_from_spec(spec)
@@ -299,14 +299,14 @@ def test_a_model_is_traced_for_the_purpose_and_its_plain_form_runs(thunder, load
     assert sorted(path.name for path in here.iterdir()) == ["llama", "model.py"]
 
 
-def test_no_such_model(thunder):
+def test_an_unknown_model_is_refused(thunder):
     result = thunder("inspect-trace", "no/such/folder/here")
     assert result.status == 2
     assert "TH0204" in result.err
 
 
 @pytest.mark.usefixtures("without_kernels")
-def test_a_model_is_traced_as_in_training_if_that_is_asked_for(thunder, loaded, here):
+def test_a_model_is_traced_for_training_on_request(thunder, loaded, here):
     loaded.model.save_pretrained(here / "llama")
     given = ("inspect-trace", "llama", "--recipe", "hf-llama", "--seq", "8", "--train")
     backward = thunder(*given, "--trace", "backward", "--plain")
@@ -375,7 +375,7 @@ def test_the_plain_form_of_each_trace_of_training_runs(thunder, training, here, 
         ("backward", "free", "aten"),
     ],
 )
-def test_regions_in_a_plain_file_give_what_eager_gives(thunder, fused, loaded, here, trace, stage, level):
+def test_regions_in_a_plain_file_equal_eager(thunder, fused, loaded, here, trace, stage, level):
     stages = thunder("inspect-trace", fused, "--list", "--json").json["stages"]
     *_, number = (one["number"] for one in stages if one["trace"] == trace and one["name"].startswith(stage))
     done = thunder("inspect-trace", fused, "-t", trace, "--stage", number, "--level", level, "-o", "fused.py")

@@ -138,7 +138,7 @@ def test_artifact_for_a_target_reports_that_validation_is_pending(thunder, here,
     assert json.loads((here / "result" / "report.json").read_text())["validation_state"] == "pending"
 
 
-def test_a_config_file_gives_what_the_command_line_does_not(thunder, here, llama):
+def test_a_config_file_sets_options_that_the_command_line_omits(thunder, here, llama):
     (here / "run.toml").write_text(f'model = "{llama}"\nrecipe = "hf-llama"\nseq = 9\nbatch = 2\n')
     data = thunder("optimize", "--config", "run.toml", "--batch", 5, "--dry-run", "--json").json
     assert (data["recipe"], data["seq"], data["batch"]) == ("hf-llama", 9, 5)
@@ -176,7 +176,7 @@ def test_target_is_compiled_for_from_a_config_alone(thunder, here, damaged):
     assert json.loads((here / "result" / "manifest.json").read_text())["target"] == "sm_90"
 
 
-def test_a_lack_degrades_and_strict_makes_it_an_error(thunder, here, monkeypatch):
+def test_a_missing_part_degrades_and_is_an_error_if_strict(thunder, here, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setitem(sample_models.SAMPLES, "llama3", sample_models.SAMPLES["llama"])
     few = ("--seq", 4, "--inputs", 1, "--no-benchmark")  # Triton's kernels run in its interpreter
@@ -359,7 +359,7 @@ def takes(monkeypatch):
     return set_to
 
 
-def test_a_recipe_that_makes_a_model_slower_says_so_first(thunder, here, llama, takes):
+def test_a_slower_model_is_reported_first(thunder, here, llama, takes):
     takes(20.0)
     run = ("optimize", llama, "-r", "hf-llama", *QUICK, "--no-validate")
     done = thunder(*run, "--out", "result")

@@ -192,7 +192,7 @@ def test_a_file_that_cannot_be_loaded_is_reported(thunder, here):
     assert "No module named" in done.err
 
 
-def test_the_recipe_of_a_models_folder_is_run_where_it_is_trusted(thunder, here):
+def test_the_recipe_of_a_models_folder_runs_only_if_trusted(thunder, here):
     model = saved(here / "model")
     (model / "thunder_recipe.py").write_text(OWN.replace('class Other(Recipe):\n    """Adds nothing."""\n', ""))
     settings = (model, "--recipe", "hf-llama", *QUICK, "--dry-run")
@@ -208,7 +208,7 @@ def test_the_recipe_of_a_models_folder_is_run_where_it_is_trusted(thunder, here)
     assert (refused.status, "TH0201" in refused.err) == (2, True)
 
 
-def test_the_recipe_of_a_models_folder_is_measured_and_inspected_where_it_is_trusted(thunder, here):
+def test_the_recipe_of_a_models_folder_is_measured_and_inspected_only_if_trusted(thunder, here):
     model = saved(here / "model")
     visible = OWN.replace("return trace", 'return trace.having(trace.bound_symbols, made_by="leave alone")')
     (model / "thunder_recipe.py").write_text(visible.replace('class Other(Recipe):\n    """Adds nothing."""\n', ""))

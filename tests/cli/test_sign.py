@@ -27,7 +27,7 @@ def written(tmp_path_factory) -> Path:
     return thunder_core.save(compiled, tmp_path_factory.mktemp("artifacts") / "tiny.thunder")
 
 
-def test_a_key_is_forgotten_by_the_name_that_is_its_file_s_too(thunder, here):
+def test_a_key_is_forgotten_by_its_name_or_its_file(thunder, here):
     """The comment of a new key is the name of its private file, which contains no public key."""
     made = thunder("keys", "new", "alice", "--json").json
     thunder("keys", "trust", "alice.pub")

@@ -105,7 +105,7 @@ print("trained")
 """
 
 
-def test_another_process_trains_by_it_without_tracing(step, here):
+def test_another_process_trains_with_the_artifact_without_tracing(step, here):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = run_python("-c", TRAINS_ELSEWHERE, cwd=here, env=environment)
     assert (done.stdout, done.returncode) == ("trained\n", 0), done.stderr

@@ -97,7 +97,7 @@ def tour(thunder, here, capsys, monkeypatch) -> Iterator[Tour]:
         found.server.communicate()
 
 
-def test_the_tour_works_as_it_is_written(tour, here):
+def test_the_tutorial_works_as_written(tour, here):
     printed = {}
     for command, text in steps():
         printed[command] = found = tour.follow(command, text)
@@ -110,7 +110,7 @@ def test_the_tour_works_as_it_is_written(tour, here):
     torch.testing.assert_close(torch.tensor(eval(answer)), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_tour_is_a_whole():
+def test_the_tutorial_is_complete():
     commands = [command for command, _ in steps()]
     used = {command.split()[1] for command in commands if command.startswith("thunder")}
     assert used >= {"doctor", "optimize", "inspect-trace", "bench", "validate", "sign", "verify"}

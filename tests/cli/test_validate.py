@@ -175,7 +175,7 @@ def test_validate_reports_whether_weights_are_included(thunder, made):
     assert "weights: in the artifact" in thunder("inspect-trace", made / "whole", "--list").out
 
 
-def test_bench_needs_no_checkpoint_where_the_weights_are_included(thunder, here, made, tmp_path):
+def test_bench_needs_no_checkpoint_if_the_weights_are_included(thunder, here, made, tmp_path):
     saved(tmp_path / "model")
     run = ("optimize", tmp_path / "model", "-r", "hf-llama", *MAKE, "--no-validate", "--out")
     assert thunder(*run, "whole", "--include-weights").status == 0

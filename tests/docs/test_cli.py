@@ -18,7 +18,7 @@ def test_the_page_is_up_to_date():
     assert cli.PAGE.read_text(encoding="utf-8") == cli.render(), "run `make docs`"
 
 
-def test_every_command_is_on_it():
+def test_every_command_is_on_the_page():
     text = cli.render()
     assert all(f"## `thunder {name}" in text for name in plugins.names("commands"))
 

@@ -133,7 +133,7 @@ def test_an_input_that_is_written_between_is_no_common_row():
 
 
 @pytest.mark.parametrize("change", ["bias", "width", "dtype"])
-def test_layers_that_cannot_be_joined_run_as_they_are(change):
+def test_layers_that_cannot_be_joined_run_unchanged(change):
     model, x = Attention(width=6 if change == "width" else 16, bias=change == "bias"), torch.randn(1, 16)
     if change == "dtype":
         model, x = model.double(), x.double()
@@ -144,7 +144,7 @@ def test_layers_that_cannot_be_joined_run_as_they_are(change):
     assert joined_in(compiled) == []
 
 
-def test_an_artifact_joins_in_a_process_of_its_own(tmp_path):
+def test_an_artifact_joins_layers_in_another_process(tmp_path):
     model, x = Attention(), torch.randn(1, 16)
     with torch.no_grad():
         expected = model(x)

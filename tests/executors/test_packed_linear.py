@@ -104,7 +104,7 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_rows_that_lie_apart_are_read_where_they_lie(name):
+def test_rows_with_gaps_are_read_without_a_copy(name):
     assert_product(linear, INPUTS[name](), torch.randn(24, 32), torch.randn(24))
 
 
@@ -122,7 +122,7 @@ def test_input_in_another_order_is_left_to_others(name):
     assert claimed_in(compiled) == []
 
 
-def test_weight_with_gaps_between_its_rows_is_read_where_it_lies():
+def test_weight_with_gaps_between_its_rows_is_read_without_a_copy():
     assert_product(linear, torch.randn(20, 32), torch.randn(24, 64)[:, 8:40], torch.randn(24))
 
 
@@ -290,7 +290,7 @@ def test_a_part_without_gradients_is_taken():
     torch.testing.assert_close(layer.linear.weight.grad, torch.zeros(33, 48), atol=1e-3, rtol=0)
 
 
-def test_frozen_weights_are_taken_where_autograd_is_on():
+def test_frozen_weights_are_claimed_with_autograd_on():
     layer, x = Layer().requires_grad_(False), torch.randn(20, 48)
     compiled = thunder.jit(layer, executors=EXECUTORS)
     torch.testing.assert_close(compiled(x), layer(x))
@@ -375,7 +375,7 @@ def test_an_artifact_is_refused_by_a_processor_that_lacks_its_instructions(tmp_p
         thunder.load(tmp_path / "artifact", layer)
 
 
-def test_the_executor_is_missing_where_the_processor_lacks_avx2(monkeypatch):
+def test_the_executor_is_missing_if_the_processor_lacks_avx2(monkeypatch):
     monkeypatch.setattr("thunder_executors.packed_linear.missing_processor", lambda: "the kernel needs AVX2")
     assert KERNEL.missing() == "the kernel needs AVX2"
     compiled = thunder.jit(Layer(), executors=EXECUTORS)
@@ -439,7 +439,7 @@ def test_the_times_are_shown(own_cache, monkeypatch):
 
 
 @pytest.mark.parametrize("kernel", [2e-3, 1e-3, 0.98e-3])
-def test_the_library_multiplies_where_the_kernel_is_not_clearly_faster(own_cache, monkeypatch, kernel):
+def test_the_library_multiplies_unless_the_kernel_is_clearly_faster(own_cache, monkeypatch, kernel):
     measured_as(monkeypatch, kernel, 1e-3)
     compiled = compiled_layers(Layer(48, 48), Layer(48, 48))
     assert claimed_in(compiled) == []
@@ -457,7 +457,7 @@ def test_a_kernel_that_computes_other_values_is_not_chosen(own_cache, monkeypatc
     assert "with other values" in reason
 
 
-def test_nothing_is_measured_where_tuning_is_off(own_cache, monkeypatch):
+def test_nothing_is_measured_if_tuning_is_off(own_cache, monkeypatch):
     titles = measured_as(monkeypatch, 1e-3, 2e-3)
     with tuning(0):
         compiled = compiled_layers(Layer())
@@ -512,7 +512,7 @@ inline float sum_of(Vector values) { float sum = 0; for (int i = 0; i < 16; i++)
 """
 
 
-def test_tiles_of_wider_vectors_multiply_alike():
+def test_tiles_of_wider_vectors_give_the_same_product():
     from thunder_executors.inductor.building.compilers import compilers  # imports Inductor
     from thunder_executors.inductor.building.library import compiled as compiled_library
     from thunder_executors.inductor.generate import CppKernel

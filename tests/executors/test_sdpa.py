@@ -62,7 +62,7 @@ def test_the_line_names_the_first_backend_that_takes_the_inputs(gpu, backend, na
     assert [one for one, _ in asked] == list(sdpa.PRIORITY[: sdpa.PRIORITY.index(backend) + 1])
 
 
-def test_pytorchs_rules_are_asked_of_these_inputs(gpu):
+def test_pytorchs_rules_are_checked_for_the_given_inputs(gpu):
     _, asked = gpu
     key = torch.randn(2, 2, 8, 16)
     line_of(masked, Q.bfloat16(), key.bfloat16(), key.bfloat16(), torch.ones(8, 8, dtype=torch.bool))
@@ -76,7 +76,7 @@ def test_pytorchs_rules_are_asked_of_these_inputs(gpu):
     assert (params.attn_mask, params.is_causal, params.enable_gqa) == (None, True, False)
 
 
-def test_for_a_gpu_elsewhere_the_backend_is_found_there():
+def test_backend_for_an_absent_gpu_is_found_on_that_gpu():
     assert line_of(causal, Q, Q, Q).symbol.name == "thunder_executors.sdpa.attention"
 
 

@@ -10,11 +10,11 @@ import torch
 from thunder_core.tracing.extension.requirement import Cuda, CxxCompiler, Package, Processor, problem_of_cxx
 
 
-def test_a_package_that_is_there_is_not_missing() -> None:
+def test_an_installed_package_is_not_missing() -> None:
     assert Package("torch").missing() is None
 
 
-def test_a_package_that_is_not_there() -> None:
+def test_a_package_that_is_not_installed_is_missing() -> None:
     lacking = Package("no_such_backend", extra="triton")
     assert lacking.missing() == "no_such_backend is not installed"
     assert lacking.fix == 'pip install "thunder-optimize[triton]"'
@@ -64,7 +64,7 @@ def test_a_compiler_is_tried(script: str, told: str, tmp_path: Path, monkeypatch
     assert "CXX" in CxxCompiler().fix
 
 
-def test_a_compiler_that_is_not_there() -> None:
+def test_a_compiler_that_is_not_installed_is_missing() -> None:
     assert problem_of_cxx("no-such-compiler") == "no-such-compiler is not there"
 
 

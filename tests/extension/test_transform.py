@@ -150,7 +150,7 @@ def test_unknown_attributes_of_a_transform_are_refused(declared: dict[str, objec
         type("Misspelled", (Silent,), declared)
 
 
-def test_options_may_be_called_as_they_like() -> None:
+def test_options_may_have_any_name() -> None:
     @dataclass(frozen=True)
     class Wanting(Silent):
         need: int = 3

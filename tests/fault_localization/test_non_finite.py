@@ -43,7 +43,7 @@ def test_an_infinity_that_becomes_a_nan():
     assert "NaN" in found
 
 
-def test_an_input_that_has_one():
+def test_an_input_with_a_nan():
     x = numbers()
     x[0, 0] = torch.nan
     assert lines(lambda x: x + 1, x)["NaN"].line == "the input x"

@@ -96,7 +96,7 @@ def test_a_file_that_hangs_is_ended_and_time_for_all_is_kept(tmp_path: Path) -> 
     assert "not run" in results[1].text
 
 
-def test_the_status_is_good_only_where_tests_ran() -> None:
+def test_the_status_is_zero_only_if_tests_ran() -> None:
     passed, skipped = Result("a", "passed"), Result("b", "skipped")
     assert [status_of(row) for row in ([passed, skipped], [skipped], [], [passed, Result("c", "error")])] == [
         0,
@@ -147,7 +147,7 @@ def test_installing_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyP
     wheels.install(carried, site)  # the package is installed
 
 
-def test_everything_that_the_project_needs_is_carried_or_named_by_what_such_machines_have() -> None:
+def test_every_dependency_is_carried_or_expected_on_such_machines() -> None:
     import tomllib
 
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]

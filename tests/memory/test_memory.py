@@ -66,7 +66,7 @@ def test_tensors_that_the_forward_saves_are_the_memory_left_after_it(executors):
     assert use.saved > 0
 
 
-def test_before_its_first_backward_a_program_is_examined_as_it_was_derived():
+def test_a_program_without_a_backward_call_is_examined_with_its_derived_backward():
     compiled = thunder.jit(lambda x: torch.exp(x).sin().sum())
     x = torch.ones(256, requires_grad=True)
     out = compiled(x)
@@ -76,7 +76,7 @@ def test_before_its_first_backward_a_program_is_examined_as_it_was_derived():
     assert before.saved == 1024
 
 
-def test_a_program_that_autograd_records_says_what_is_not_in_the_account():
+def test_a_program_that_autograd_records_names_memory_outside_of_the_account():
     compiled = thunder.jit(lambda x: (x * 2).exp_().sigmoid_())
     compiled(torch.ones(256, requires_grad=True))
     assert "autograd" in thunder.examine_memory(compiled).note

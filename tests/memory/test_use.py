@@ -76,7 +76,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")], ids="+".join)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_peak_is_what_the_allocator_says(name, executors):
+def test_the_peak_equals_that_of_the_allocator(name, executors):
     x = torch.randn(32, 64)
     compiled = thunder.jit(PROGRAMS[name], executors=executors)
     with torch.no_grad():

@@ -21,7 +21,9 @@ from thunder_core.tracing.library.overlap import overlaps
 @pytest.mark.parametrize("executors", EXECUTORS)
 @pytest.mark.parametrize("first", ALIASED, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("function", OF_TWO, ids=lambda function: function.__name__)
-def test_traced_for_one_and_called_with_another(function: Callable[..., Any], first: Make, executors: str) -> None:
+def test_other_sharing_than_the_traced_one_is_noticed(
+    function: Callable[..., Any], first: Make, executors: str
+) -> None:
     compiled = thunder.jit(function, executors=EXECUTORS[executors]())
     for make in (first, *ALIASED, first):
         eager, ours = outcome(function, make()), outcome(compiled, make())
@@ -85,7 +87,7 @@ def test_parameters_that_come_to_share_memory_are_noticed() -> None:
 
 
 @pytest.mark.parametrize("view", [lambda row, size: row[:size], lambda row, size: row[::size][:3]])
-def test_tensors_that_overlap_as_they_grow_are_noticed_where_they_lie_as_before(view: Any) -> None:
+def test_tensors_that_overlap_after_growing_are_noticed(view: Any) -> None:
     compiled = thunder.jit(add_to_first, cache="symbolic values")
     memory, again = numbers(40), numbers(40)
     for size in (3, 4, 6, 12, 6, 13, 4):  # the second tensor begins at 11
@@ -150,7 +152,7 @@ def test_views_of_a_tensor_whose_shape_is_changed_in_place(function: Callable[..
     torch.testing.assert_close(told[1], told[0])
 
 
-def test_gradients_behind_writes_to_such_a_tensor_are_refused() -> None:
+def test_gradients_behind_writes_to_a_resized_tensor_are_refused() -> None:
     @thunder.jit
     def program(x: Tensor) -> Tensor:
         x = x * 1

@@ -184,7 +184,7 @@ def test_errors_of_the_backward_are_those_of_eager(name: str) -> None:
     assert f"in {way.__name__}" in ours.told, "backward is called by the user's own line"
 
 
-def test_a_backward_may_be_run_again_where_the_graph_is_retained() -> None:
+def test_a_backward_may_run_again_if_the_graph_is_retained() -> None:
     (x,) = leaf()
     result = thunder.jit(lambda x: x.sin().exp())(x).sum()
     result.backward(retain_graph=True)

@@ -83,7 +83,7 @@ def running_mean(x: Tensor, mean: Tensor) -> Tensor:
     return (x - mean).exp()
 
 
-def test_the_lines_say_what_they_compute() -> None:
+def test_functionalized_lines_show_their_operations() -> None:
     compiled = thunder.jit(running_mean, transforms=(Functionalize(),))
     compiled(numbers(4, 4), torch.zeros(4))
     (trace,) = (trace for trace in thunder.last_traces(compiled) if trace.made_by == "functionalize")
@@ -99,7 +99,7 @@ def test_the_lines_say_what_they_compute() -> None:
     assert all(line.source is not None and line.source.function == "running_mean" for line in trace.bound_symbols)
 
 
-def test_lines_that_wrote_are_fused_with_what_is_around_them() -> None:
+def test_functionalized_writes_are_fused_with_their_neighbours() -> None:
     def operations(*transforms: Any) -> list[int]:
         executor = Replays()
         with torch.no_grad():
@@ -123,7 +123,7 @@ def test_batch_norm_in_training_updates_its_statistics() -> None:
     assert all(is_final(trace, line) for line in writes(trace))
 
 
-def test_gradients_flow_through_what_was_written() -> None:
+def test_gradients_flow_through_writes() -> None:
     def program(x: Tensor) -> Tensor:
         y = torch.zeros(4, 4)
         y[1:] = x[:-1] * 2
@@ -142,7 +142,7 @@ def test_gradients_flow_through_what_was_written() -> None:
     assert writes(thunder.last_traces(compiled)[-1]) == []
 
 
-def test_memory_that_stays_does_not_keep_other_memory_from_it() -> None:
+def test_writes_that_stay_do_not_stop_the_functionalization_of_others() -> None:
     def program(x: Tensor) -> tuple[Tensor, Tensor]:
         stays, goes = x.clone(), x.clone()
         stays.t_()
@@ -280,7 +280,7 @@ def test_two_results_in_the_same_memory_are_as_many_objects_as_in_eager(alias: C
 @pytest.mark.parametrize("requires_grad", [True, False], ids=["grad", "no grad"])
 @pytest.mark.parametrize("transforms", [(), (Functionalize(),)], ids=["plain", "functionalized"])
 @pytest.mark.parametrize("window", [(0, 2, 7), (0, 2, 3), (0, 2, 2), (1, 3, 3), (1, 6, 6), (1, 2, 1)], ids=str)
-def test_writes_through_windows_leave_what_none_covers(
+def test_writes_through_windows_leave_uncovered_elements(
     window: tuple[int, int, int], transforms: tuple[Functionalize, ...], requires_grad: bool
 ) -> None:
     """PyTorch's functionalization builds a tensor of the written windows of `unfold` and of zeros."""

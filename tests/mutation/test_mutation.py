@@ -55,7 +55,7 @@ def test_giving_a_tensor_other_memory_is_refused_at_the_users_line() -> None:
     assert caught.value.where.function.endswith("program")
 
 
-def test_an_error_in_inference_mode_leaves_it() -> None:
+def test_an_error_restores_inference_mode() -> None:
     def program(x: Tensor, index: Tensor) -> Tensor:
         with torch.inference_mode():
             return x.index_select(0, index)

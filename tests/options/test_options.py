@@ -57,7 +57,7 @@ def test_a_bound_holds_wherever_the_option_is_given(name: str, tmp_path: Path, c
 @pytest.mark.parametrize(
     ("name", "field"), [("batch", "batches"), ("seq", "seqs"), ("runs", "runs"), ("warmup", "warmup")]
 )
-def test_a_benchmark_has_the_bounds_of_the_options_that_it_shares(name: str, field: str) -> None:
+def test_shared_options_of_a_benchmark_have_the_same_bounds(name: str, field: str) -> None:
     value = outside(BOUNDED[name])[0]
     many = field.endswith("s") and field != "runs"
     with pytest.raises(BadOption, match=f"--{name} is {value}"):
@@ -76,7 +76,7 @@ def test_every_option_is_in_the_help_and_in_the_docs() -> None:
             assert one.name == "model" or f"`--{one.name}`" in page
 
 
-def test_defaults_in_words_are_those_of_the_fields() -> None:
+def test_defaults_in_help_texts_are_those_of_the_fields() -> None:
     request, model = Request(), ModelRequest()
     for one in SETTINGS.values():
         value = getattr(model if one.field in options_of(ModelRequest) else request, one.field)

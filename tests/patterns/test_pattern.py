@@ -105,7 +105,7 @@ def _checked(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_spellings_of_one_computation(name: str) -> None:
+def test_all_spellings_of_a_computation_match(name: str) -> None:
     pattern, program = SPELLINGS[name]
     args = (X, Y)[: pattern.__code__.co_argcount]
     assert len(claimed(pattern, program, *args)) == 1, claimed.refused
@@ -163,7 +163,7 @@ def test_a_result_may_be_read_before_the_stretch_ends() -> None:
     assert claimed(both, program, X, Y, Z) == ["both"]
 
 
-def test_views_that_others_read_too_stay() -> None:
+def test_views_with_other_readers_stay() -> None:
     def doubled(x: Tensor, w: Tensor) -> Tensor:
         return x * w.unsqueeze(0) + 1
 
@@ -173,7 +173,7 @@ def test_views_that_others_read_too_stay() -> None:
     assert claimed(doubled, program, X, Y, Z) == ["doubled", "doubled"]
 
 
-def test_views_of_a_result_that_others_read_too_stay_behind_it() -> None:
+def test_views_of_a_result_with_other_readers_stay_after_the_claimed_line() -> None:
     def turned(x: Tensor) -> tuple[Tensor, Tensor]:
         total = x * 2
         return total, total.mT.exp()

@@ -107,7 +107,7 @@ def test_objects_that_are_no_executors_are_refused():
         thunder_core.jit(Net(), executors=[3])
 
 
-def test_a_recipe_that_lacks_a_part_says_so():
+def test_a_recipe_that_lacks_a_part_warns():
     class Wanting(Recipe):
         requirements = (Package("nothing_of_the_kind"), Package("nor_of_that"))
         parts = ("speed", "comfort")

@@ -46,7 +46,7 @@ def test_automatic_choice_combines_with_named_recipes() -> None:
     assert with_choice("max-memory-saving + auto", choice) == ("max-memory-saving", "hf-bert")
 
 
-def test_the_plan_says_what_was_chosen_and_why(tmp_path: Path) -> None:
+def test_the_plan_shows_the_chosen_recipe_with_the_reason(tmp_path: Path) -> None:
     planned = plan(quick(tmp_path / "out", "auto", sample="bert"))
     assert planned.prepared.recipe.name == "hf-bert"
     assert ("chosen", "hf-bert is made for bert") in planned.rows()
@@ -59,6 +59,6 @@ def test_without_a_model_nothing_is_chosen() -> None:
 
 
 @pytest.mark.usefixtures("without_kernels")
-def test_a_module_is_compiled_by_what_is_chosen() -> None:
+def test_a_module_is_compiled_by_the_chosen_recipe() -> None:
     model, x = torch.nn.Linear(2, 3), torch.ones(1, 2)
     assert torch.equal(thunder.compile(model, "auto")(x), model(x))

@@ -99,7 +99,7 @@ def test_few_programs_serve_the_range_and_the_manifest_has_ranges_and_sizes(arti
     assert named["attention_mask.size(-1)"] == (1, 36)
 
 
-def test_a_file_that_runs_a_trace_draws_the_cache_anew(artifact: Path) -> None:
+def test_a_file_that_runs_a_trace_creates_a_random_cache(artifact: Path) -> None:
     lines = [*model_and_inputs(subject_of(open_artifact(artifact)))]
     assert lines[-1].endswith("(), example_inputs(loaded, batch=1, seq=1, cache=24, seed=0)")
 
@@ -157,7 +157,7 @@ def test_a_model_without_a_cache_is_refused(tmp_path: Path) -> None:
         optimize(quick(tmp_path / "a", sample="bert", dynamic={"cache": (1, 8)}))
 
 
-def test_a_cache_alone_may_begin_at_none() -> None:
+def test_only_the_range_of_a_cache_may_begin_at_zero() -> None:
     assert ranges_in("--dynamic", {"cache": "0:8"}) == {"cache": (0, 8)}
 
 

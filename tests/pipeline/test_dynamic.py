@@ -145,13 +145,13 @@ def test_constraints_are_reported_as_python_with_their_source(report: Report) ->
         assert "masking_utils.py" in page
 
 
-def test_the_report_says_which_sizes_were_tried(report: Report) -> None:
+def test_the_report_lists_the_tested_sizes(report: Report) -> None:
     told = r"tried \d+ sizes: the ends, and the sizes next to each number in a constraint"
     assert re.fullmatch(told, report.probed)
     assert re.search(rf"served by \S+ programs?; {told}", render_markdown(report))
 
 
-def test_of_many_combinations_of_sizes_some_are_drawn_from_all_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_of_many_combinations_of_sizes_are_sampled_from_all_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
     ranges = {"batch": (1, 1000), "seq": (1, 1000)}
     told = StatedConstraint("x", f"s0 != {' + '.join(str(number) for number in range(10, 200, 10))}", "", "")
     monkeypatch.setattr(RangeCoverage, "programs", [SimpleNamespace(constraints=[told])])
@@ -183,7 +183,7 @@ def test_an_input_that_does_not_fit_at_the_upper_end_is_refused(
     assert asked == [(3, 48)]
 
 
-def test_points_are_the_ends_and_one_that_was_not_traced() -> None:
+def test_points_are_the_ends_and_an_untraced_size() -> None:
     traced = InputSize(1, 8)
     assert points_of({}, traced) == [traced]
     assert points_of({"seq": (1, 64)}, traced) == [traced, InputSize(1, 1), InputSize(1, 64), InputSize(1, 9)]
@@ -294,7 +294,7 @@ class Constant(Default):
     executors = (Fixed("fixed"), "inductor", "torch")
 
 
-def test_an_executor_that_takes_no_symbols_is_lost_and_said_so(tmp_path: Path) -> None:
+def test_an_executor_without_symbolic_sizes_is_dropped_and_reported(tmp_path: Path) -> None:
     planned = plan(quick(tmp_path / "a", Constant, dynamic={"seq": (2, 16)}))
     (lost,) = planned.prepared.degraded
     assert (lost.part, "only constant sizes" in lost.reason) == ("fixed", True)

@@ -70,7 +70,7 @@ def test_inputs_that_do_not_fit_into_memory_are_refused(case: str, monkeypatch: 
     assert "nothing was allocated" in caught.value.what
 
 
-def test_the_batch_that_is_advised_fits_and_validation_is_weighed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_advised_batch_fits_and_validation_needs_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = sample("llama")
     monkeypatch.setattr(estimate, "free_memory", lambda device: 8 * MIB)
     with pytest.raises(OutOfMemory) as caught:

@@ -62,7 +62,7 @@ def test_nothing_is_compared_for_a_gpu_that_is_not_here(out):
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_executors_are_compared_and_the_artifact_is_without_it(out, train):
+def test_executors_are_compared_and_the_artifact_lacks_the_debug_executor(out, train):
     watcher = Watcher()
     outcome = optimize(quick(out, (Right, "debug"), benchmark=False, train=train), watcher)
     report = outcome.report
@@ -83,7 +83,7 @@ def test_executors_are_compared_and_the_artifact_is_without_it(out, train):
     assert not [one for one in called if isinstance(one, Check)]
 
 
-def test_the_first_wrong_claim_ends_it(out):
+def test_the_first_wrong_claim_ends_the_comparison(out):
     with pytest.raises(
         WrongResult, match=r"the executor wrong computes a wrong result for torch.nn.functional.silu in .*mlp"
     ):
@@ -105,7 +105,7 @@ def test_executors_are_compared_as_they_generate(out):
     assert (row.executor, row.claims > 2, row.compared > row.claims) == ("silent", True, True)
 
 
-def test_where_eager_pytorch_runs_everything_nothing_is_compared(out):
+def test_nothing_is_compared_if_eager_pytorch_runs_everything(out):
     comparison = optimize(quick(out, "debug", benchmark=False)).report.comparison
     assert comparison.operations == ()
     assert comparison.summary == "nothing was compared: eager PyTorch ran all operations"

@@ -99,7 +99,7 @@ def test_a_recipe_without_its_only_fusion_is_degraded(out):
         thunder_core.compile(torch.nn.Linear(2, 2), Without)
 
 
-def test_a_compiler_that_compiles_nothing_degrades_what_runs_on_the_cpu(out, monkeypatch):
+def test_a_compiler_that_compiles_nothing_degrades_recipes_on_the_cpu(out, monkeypatch):
     monkeypatch.setenv("CXX", "/bin/false")
     planned = plan(quick(out))
     (lost,) = planned.prepared.degraded

@@ -155,7 +155,7 @@ def test_generation_is_measured_alone_and_in_the_largest_batch(artifact: Path) -
     assert all(text["equal"] == 1.0 for one in found for text in one["texts"])
 
 
-def test_an_artifact_that_generates_is_validated_where_it_lies(artifact: Path) -> None:
+def test_an_artifact_that_generates_is_validated_in_place(artifact: Path) -> None:
     before = (artifact / "manifest.json").read_bytes()
     done = validate_artifact(artifact, seed=4)
     assert (done.state, done.written) == ("validated", False)
@@ -258,7 +258,7 @@ class StaticCacheUncompiled(HFGenerate):
     executors = ("torch",)
 
 
-def test_a_recipe_with_a_generate_of_its_own_keeps_it(tmp_path: Path) -> None:
+def test_a_recipe_with_a_custom_generate_keeps_it(tmp_path: Path) -> None:
     report = optimize(request_of(tmp_path / "a", recipe=StaticCacheUncompiled, include_weights=True)).report
     assert report.programs == 4
     loaded, model = thunder.load(tmp_path / "a", strict=True), thunder.load(tmp_path / "a")._thunder.subject

@@ -81,12 +81,12 @@ def test_tokens_that_differ_are_reported() -> None:
     assert told == GeneratedTokens(name="one", seconds=(0.1,) * 3, equal=4 / 6, differs_at=2)
 
 
-def test_fewer_tokens_than_were_asked_for_are_refused() -> None:
+def test_fewer_tokens_than_requested_are_refused() -> None:
     with pytest.raises(CannotGenerate, match=r"Slow.generate streamed 3 tokens instead of 4"):
         measured({"eager": Slow(0, 0, fewer=1)})
 
 
-def test_models_and_compiled_ones_generate_to_the_last_token() -> None:
+def test_models_and_compiled_models_generate_to_the_last_token() -> None:
     """Sampling and tokens that end a text are settings of the model that a measurement ignores."""
     model = model_of("llama")
     model.generation_config.update(do_sample=True, temperature=0.7, eos_token_id=list(range(3, 64)))

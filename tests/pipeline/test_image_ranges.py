@@ -62,7 +62,7 @@ def test_a_vision_transformer_interpolates_its_positions(tmp_path: Path) -> None
             torch.testing.assert_close(model(pixel_values=pixels, interpolate_pos_encoding=True).logits, expected)
 
 
-def test_a_model_that_takes_one_size_alone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_accepts_a_single_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = ViTForImageClassification.forward
 
     def rigid(self: Any, pixel_values: Any = None) -> Any:

@@ -91,7 +91,7 @@ def test_cache_of_generation_counts(tmp_path):
     assert many.peak > few.peak + 4 * 900 * 2 * 12 * 192 * 4  # keys and values of each layer, for each token
 
 
-def test_quantized_weights_count_beside_those_they_are_made_of(tmp_path):
+def test_quantized_weights_count_in_addition_to_the_original_weights(tmp_path):
     memory = planned(config_folder(tmp_path, SIZES["0.1"]), recipe="int8-weight-only")
     assert 0.25 * memory.weights < memory.new_weights < 0.3 * memory.weights
 

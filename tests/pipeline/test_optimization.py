@@ -192,7 +192,7 @@ def test_force_replaces_an_artifact(out):
     assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 
-def test_a_recipe_with_the_last_word_is_asked(out):
+def test_an_error_of_a_recipes_validate_method_is_reported(out):
     class Choosy(Recipe):
         def validate(self, model):
             raise OSError("asked")

@@ -110,7 +110,7 @@ def test_the_plan_of_hopper_is_whole_on_hopper(monkeypatch, out):
     assert dict(planned.rows())["task"].endswith("bfloat16, on cuda")
 
 
-def test_a_model_on_the_cpu_of_such_a_machine_degrades_it(monkeypatch, out):
+def test_a_model_on_the_cpu_degrades_the_recipe_for_hopper(monkeypatch, out):
     with_gpu(monkeypatch, (9, 0))
     planned = plan(asked(out, device="cpu"))
     assert [part.part for part in planned.prepared.degraded] == list(HFLlama3Hopper.parts)
@@ -175,7 +175,7 @@ def test_a_name_that_does_not_exist_is_refused(out, declared):
         plan(asked(out, type("Misspelled", (Recipe,), declared)))
 
 
-def test_recipes_that_differ_are_in_conflict_unless_the_user_says(monkeypatch, out):
+def test_recipes_with_different_placements_conflict_unless_the_user_decides(monkeypatch, out):
     both = HFLlama3Hopper() + Elsewhere()
     with pytest.raises(RecipeConflict, match="differ in their device"):
         plan(asked(out, both))

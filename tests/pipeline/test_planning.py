@@ -191,7 +191,7 @@ class TestDestination:
         thunder.save(compiled(), tmp_path / "old")
         assert self.choose(tmp_path / "old", force=True) == tmp_path / "old"
 
-    def test_a_folder_with_a_manifest_of_somebody_else_is_kept(self, tmp_path):
+    def test_a_folder_with_a_foreign_manifest_is_kept(self, tmp_path):
         (tmp_path / "extension").mkdir()
         (tmp_path / "extension" / "manifest.json").write_text('{"manifest_version": 3}')
         with pytest.raises(OutputExists, match="is not an artifact"):
@@ -201,7 +201,7 @@ class TestDestination:
         assert self.choose(tmp_path / "a" / "b") == tmp_path / "a" / "b"
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_file_in_the_way(self, tmp_path):
+    def test_a_file_instead_of_a_parent_folder_is_refused(self, tmp_path):
         (tmp_path / "file").touch()
         with pytest.raises(OutputNotWritable, match="file is a file"):
             self.choose(tmp_path / "file" / "artifact")
@@ -210,6 +210,6 @@ class TestDestination:
         with pytest.raises(OutputNotWritable, match="/proc"):
             self.choose(Path("/proc/artifact"))
 
-    def test_a_name_that_no_file_system_takes(self, tmp_path):
+    def test_a_name_that_no_file_system_accepts_is_refused(self, tmp_path):
         with pytest.raises(OutputNotWritable):
             self.choose(tmp_path / ("x" * 5000))

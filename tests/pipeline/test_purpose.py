@@ -21,7 +21,7 @@ OF_THREE = {
 
 
 @pytest.mark.parametrize(("count", "traced"), OF_THREE)
-def test_batches_that_were_traced_are_taken_only_where_there_are_no_others(
+def test_traced_batches_are_validated_only_if_there_are_no_others(
     count: int, traced: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of two batches that were both traced is not treated like a file of one batch."""
@@ -31,5 +31,5 @@ def test_batches_that_were_traced_are_taken_only_where_there_are_no_others(
     assert found == OF_THREE[count, traced]
 
 
-def test_drawn_inputs_are_others_than_the_traced_one() -> None:
+def test_random_inputs_differ_from_the_traced_input() -> None:
     assert Purpose().numbers_to_validate_on(None, batch=1, seq=4, wanted=3) == ([1, 2, 3], 0)  # type: ignore[arg-type]

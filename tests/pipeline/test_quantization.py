@@ -81,7 +81,7 @@ def test_a_bound_that_no_choice_of_layers_meets_is_refused(out: Path) -> None:
     assert list(out.parent.iterdir()) == []
 
 
-def test_weights_are_calibrated_with_drawn_inputs_and_with_a_file(out: Path, tmp_path: Path) -> None:
+def test_weights_are_calibrated_with_random_inputs_and_with_a_file(out: Path, tmp_path: Path) -> None:
     plain = optimize(small(out)).report.quantization
     assert plain.calibrated == ""
     kept = (out / "weights" / "model.safetensors").stat().st_size
@@ -165,7 +165,7 @@ def test_a_processor_without_the_instructions_is_reported_or_refused(
 
 
 @pytest.mark.parametrize(("recipe", "sample"), [("int8-dynamic", "gpt2"), ("int4-weight-only", "bert")])
-def test_programs_with_small_weights_serve_ranges(recipe: str, sample: str, out: Path) -> None:
+def test_programs_with_quantized_weights_serve_ranges(recipe: str, sample: str, out: Path) -> None:
     ranges = {"seq": (2, 24), "batch": (1, 2)}
     optimize(small(out, ("hf-transformers", recipe), sample, dynamic=ranges, force_slow=True))
     loaded = thunder.load(out, strict=True)
@@ -221,7 +221,7 @@ print("served")
 
 
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.DegradedWarning")
-def test_a_fresh_process_generates_with_small_weights(out: Path, tmp_path: Path) -> None:
+def test_a_fresh_process_generates_with_quantized_weights(out: Path, tmp_path: Path) -> None:
     model = ModelRequest(sample=SAMPLES["llama"], task="generate")
     lengths = {"prompt_length": 6, "new_tokens": 4, "batch": 1, "benchmark": False}
     done = optimize(Request(("hf-llama", "int8-weight-only"), model, out=out, **lengths))
@@ -255,7 +255,7 @@ print("served")
 
 
 @pytest.mark.parametrize("sample", ["llama", "gpt2"])
-def test_a_fresh_process_trains_adapters_beside_small_weights(sample: str, out: Path, tmp_path: Path) -> None:
+def test_a_fresh_process_trains_adapters_with_quantized_weights(sample: str, out: Path, tmp_path: Path) -> None:
     report = optimize(small(out, ("hf-transformers", "nf4-lora"), sample, train=True)).report
     gradients = [output.name for output in report.validation.outputs if output.name.endswith(".grad")]
     assert gradients
@@ -281,7 +281,7 @@ def test_a_sum_with_a_recipe_that_is_slower_than_eager_here_is_refused(monkeypat
     assert plan(request).prepared.degraded == ()
 
 
-def test_the_plan_of_a_recipe_that_is_slower_than_eager_here_says_so(monkeypatch, tmp_path):
+def test_the_plan_warns_of_a_recipe_that_is_slower_than_eager_here(monkeypatch, tmp_path):
     without_products_of_integers(monkeypatch)
     request = Request("int8-dynamic", ModelRequest(sample=SAMPLES["llama"], device="cpu"), out=tmp_path / "out")
     (part,) = plan(request).prepared.degraded

@@ -58,7 +58,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize("case", LACKING)
-def test_weights_that_are_not_cached_are_named_offline_and_asked_for_online(cache, monkeypatch, case):
+def test_weights_that_are_not_cached_are_named_offline_and_requested_online(cache, monkeypatch, case):
     files, absent, said = LACKING[case]
     put(cache, files, absent)
     with pytest.raises(ModelNotFound) as raised:
@@ -113,7 +113,7 @@ def test_a_quantized_model_is_reported_as_quantized_and_not_as_incomplete(cache)
         require_model(MODEL)
 
 
-def test_a_revision_of_its_own_is_named_to_the_client(cache):
+def test_a_requested_revision_is_in_the_download_command(cache):
     put(cache, CONFIG)
     (cache / "models--acme--tiny" / "refs" / "main").write_text("f" * 40)
     with pytest.raises(ModelNotFound) as raised:

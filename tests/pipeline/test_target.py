@@ -103,7 +103,7 @@ def test_everything_is_on_the_gpu_and_the_executors_have_their_lines(hopper: Art
     assert "torch.rsqrt" not in "".join(line for line in text.splitlines() if not line.strip().startswith("#"))
 
 
-def test_loading_it_without_that_gpu_is_refused(hopper: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_without_the_target_gpu_is_refused(hopper: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ArtifactForeign, match="run on cuda:0, which this machine"):
         thunder.load(hopper.folder, sample("llama", "bfloat16").model)
@@ -143,7 +143,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Any, Any]]:
     launch.KEPT.update(before)
 
 
-def test_the_model_launches_what_was_kept_and_nothing_else(
+def test_the_model_launches_only_kept_kernels(
     hopper: Artifact, kept: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The specializations of real tensors here equal those that were compiled from tensors without data."""
@@ -186,14 +186,14 @@ def test_the_kernels_come_from_the_cache(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "90", "sm_", "sm_9", "sm_99", "sm_90a", "SM_90", "gfx90a", "sm_75"])
-def test_an_architecture_that_there_is_not(name: str) -> None:
+def test_an_unknown_architecture_is_refused(name: str) -> None:
     with pytest.raises(BadOption, match="cannot compile kernels for this architecture") as caught:
         parse_target(name)
     assert "sm_80" in caught.value.fix
     assert "sm_90" in caught.value.fix
 
 
-def test_the_plan_leaves_out_what_cannot_run(out: Path) -> None:
+def test_the_plan_leaves_out_parts_that_cannot_run(out: Path) -> None:
     made = plan(quick(out, RECIPE, target="sm_90"))
     assert made.stages == ("load", "check the recipe", "trace", "transform", "compile", "write")
     rows = dict(made.rows())
@@ -232,7 +232,7 @@ def test_the_interpreter_is_no_compiler(out: Path) -> None:
     assert (manifest.validation, manifest.cubins, manifest.target) == ("pending", (), "sm_90")
 
 
-def test_included_weights_go_to_the_gpu_and_are_not_validated_without_it(out: Path) -> None:
+def test_included_weights_are_for_the_gpu_and_are_not_validated_on_the_cpu(out: Path) -> None:
     carry_out(plan(quick(out, "hf-llama", target="sm_90", include_weights=True)))
     weights = open_artifact(out).manifest.weights
     assert weights
@@ -245,7 +245,7 @@ def test_included_weights_go_to_the_gpu_and_are_not_validated_without_it(out: Pa
         assert open_artifact(out).manifest.validation == "pending"
 
 
-def test_a_program_for_elsewhere_is_kept_and_does_not_run() -> None:
+def test_a_program_for_another_machine_is_kept_and_does_not_run() -> None:
     loaded = sample("llama")
     compiled = thunder.jit(loaded.model)
     with torch.no_grad():

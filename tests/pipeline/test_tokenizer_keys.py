@@ -85,7 +85,7 @@ def drawn(folder, tmp_path_factory) -> Path:
     return strict_artifact(folder, tmp_path_factory.mktemp("out") / "drawn.thunder", include_weights=True)
 
 
-def test_an_artifact_of_random_inputs_takes_what_the_tokenizer_returns(folder, drawn):
+def test_an_artifact_of_random_inputs_accepts_the_tokenizers_output(folder, drawn):
     read, eager = BertTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
     loaded, texts = thunder.load(drawn, strict=True), ("w10 w11 w12", "w3 w4 w5")
     with torch.no_grad():
@@ -116,7 +116,7 @@ def test_programs_with_and_without_token_types_are_both_validated(drawn, folder)
         (folder / "vocabulary.txt").rename(folder / "vocab.txt")
 
 
-def test_ranges_of_sizes_hold_for_what_the_tokenizer_returns(folder, tmp_path):
+def test_ranges_of_sizes_apply_to_the_tokenizers_output(folder, tmp_path):
     out = strict_artifact(folder, tmp_path / "any.thunder", dynamic={"seq": (2, 32), "batch": (1, 4)})
     read, eager = BertTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
     loaded = thunder.load(out, strict=True)
@@ -141,7 +141,7 @@ def test_ranges_of_sizes_hold_for_what_the_tokenizer_returns(folder, tmp_path):
     ],
     ids=["one token type", "takes none"],
 )
-def test_inputs_beside_the_tokens_are_those_that_the_model_takes(folder, tmp_path, make, names):
+def test_tokenizer_inputs_are_added_if_the_model_accepts_them(folder, tmp_path, make, names):
     make().save_pretrained(tmp_path)
     BertTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
     loaded = load_model(ModelRequest(model=str(tmp_path)))

@@ -25,7 +25,7 @@ class Plain(Recipe):
 
 
 @pytest.mark.parametrize("sample", ["bert", "gpt2", "t5"])
-def test_with_dropout_the_numbers_are_eagers_where_its_operations_run(out, sample):
+def test_dropout_numbers_are_eagers_if_eager_operations_run(out, sample):
     outcome = optimize(quick(out, Plain(), sample, train=True, benchmark=False, batch=2))
     validation = outcome.report.validation
     assert validation.reference_dtype == "float64"

@@ -44,7 +44,7 @@ def loss(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("rows", [(1,), (2, 3), (40,)])
-def test_a_quantized_model_is_near_the_float_one(scheme: str, rows: tuple[int, ...]) -> None:
+def test_a_quantized_model_is_near_the_float_model(scheme: str, rows: tuple[int, ...]) -> None:
     model = small_model()
     x = torch.randn(*rows, 64)
     with torch.no_grad():
@@ -71,7 +71,7 @@ def test_codes_of_4_bits_are_packed_and_unpacked() -> None:
     assert torch.equal(unpacked(packed(codes))[:70], codes)
 
 
-def test_calibration_loses_less_where_it_matters() -> None:
+def test_calibration_loses_less_on_important_columns() -> None:
     torch.manual_seed(0)
     weight, importance = torch.randn(64, 64), torch.logspace(-2, 2, 64)
     errors = []
@@ -89,7 +89,7 @@ def test_8_bit_floats_are_converted_by_their_bits() -> None:
 
 
 @pytest.mark.parametrize("strides", [(64, 1), (1, 1), (0, 1)])
-def test_a_single_row_is_multiplied_whatever_its_strides(strides: tuple[int, int]) -> None:
+def test_a_single_row_is_multiplied_with_any_strides(strides: tuple[int, int]) -> None:
     x = torch.randint(-127, 128, (1, 64), dtype=torch.int8).as_strided((1, 64), strides)
     weight = torch.randint(-127, 128, (32, 64), dtype=torch.int8)
     assert torch.equal(integer_product(x, weight), x.int() @ weight.int().t())

@@ -110,7 +110,7 @@ def test_the_program_is_the_same_in_every_order(order: tuple[int, ...]) -> None:
     assert names == ["linear", "relu"]
 
 
-def test_two_instances_stand_together_where_their_modules_differ() -> None:
+def test_two_instances_combine_if_their_modules_differ() -> None:
     both = order_transforms([Pack("b"), Pack("a", bits=4)])
     assert both == (Pack("a", bits=4), Pack("b"))
     with pytest.raises(RecipeConflict, match="the same transform with different options"):
@@ -162,7 +162,7 @@ def test_exclusion_and_need_name_both_parties() -> None:
     (Needy() + Pack()).composition.require_whole()
 
 
-def test_a_recipe_has_its_parts_behind_those_of_another() -> None:
+def test_parts_of_a_recipe_follow_the_parts_that_it_comes_after() -> None:
     assert (Recipe() + Functionalize() + Pack()).all_transforms() == (Functionalize(), Pack())
     both = Needy() + Plugin("weights", transforms=(Pack(),), provides=("packing",))
     assert both.all_transforms() == (Pack(), Functionalize())

@@ -72,7 +72,7 @@ def test_each_left_out_name_is_a_separate_part() -> None:
     assert Default().with_(without=["functionalize"]).with_(transforms=[Functionalize()]).all_transforms() == ()
 
 
-def test_compile_leaves_out_beside_what_the_recipe_does() -> None:
+def test_compile_leaves_out_parts_in_addition_to_the_recipe() -> None:
     model, x = net(), torch.ones(1, 3)
     own = Plugin("own", settings={"without": ("inductor:1",)})
     compiled = thunder.compile(model, ["default", own], without=["sdpa", "cse"])
@@ -118,7 +118,7 @@ def test_parts_that_cannot_be_left_out_are_refused_by_compile_and_jit_alike(text
         assert fix in caught.value.fix
 
 
-def test_a_part_that_another_one_needs_stays() -> None:
+def test_leaving_out_a_part_that_another_needs_is_refused() -> None:
     recipe = Default().with_(transforms=[Wanting(), Functionalize()])
     recipe.composition.require_whole()
     with pytest.raises(RecipeConflict, match="Wanting needs functionalize, but --without leaves it out"):

@@ -227,7 +227,7 @@ def test_a_sum_keeps_the_state_of_its_recipes() -> None:
     assert both.all_executors() == ("sdpa", "torch")
 
 
-def test_a_sum_has_what_was_added_to_a_recipe_that_overrides_everything() -> None:
+def test_a_sum_has_the_parts_added_to_a_recipe_that_overrides_everything() -> None:
     class Alone(Recipe):
         def validate(self, model: torch.nn.Module) -> None:
             pass
@@ -293,7 +293,7 @@ def test_options_are_of_their_class() -> None:
         type("Mine", (Recipe,), {"Options": type("Options", (), {"bits": 8})})
 
 
-def test_attributes_of_its_own_are_left_to_a_recipe() -> None:
+def test_a_recipe_may_have_other_attributes() -> None:
     type("Mine", (Recipe,), {"_executers": (), "width": 3, "helper": lambda self: 3, "LAYERS": (1, 2)})
 
 

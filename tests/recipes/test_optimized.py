@@ -80,7 +80,7 @@ def saved_bytes(recipe: object, **options: object) -> int:
 
 
 @pytest.mark.usefixtures("without_kernels")
-def test_memory_is_saved_where_the_recipe_is_added() -> None:
+def test_adding_the_recipe_saves_memory() -> None:
     most = saved_bytes("default")
     least = saved_bytes(["max-memory-saving", "default"])
     assert least < most / 2

@@ -118,7 +118,7 @@ def test_each_family_of_a_recipe_equals_eager(name: str, monkeypatch: pytest.Mon
             assert_same(compiled(**inputs), model(**inputs))
 
 
-def test_hopper_degrades_where_there_is_no_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hopper_recipe_degrades_without_a_hopper_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     lacks = recipe("hf-llama3-hopper").degraded()
     assert [lack.part for lack in lacks] == list(type(recipe("hf-llama3-hopper")).parts)
@@ -198,6 +198,6 @@ def test_a_recipe_sets_the_default_symbolic_dimensions() -> None:
         ("symbolic", {"x.size(0)": (8, 1)}),
     ],
 )
-def test_dimensions_that_cannot_be_are_refused_where_the_recipe_is_made(name: str, value: object) -> None:
+def test_impossible_dimensions_are_refused_when_the_recipe_is_created(name: str, value: object) -> None:
     with pytest.raises(BadRecipe):
         type("Wrong", (Recipe,), {name: value})

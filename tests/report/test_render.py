@@ -53,7 +53,7 @@ def test_side_effects_are_counted_beside_outputs(full: Report) -> None:
 
 
 @pytest.mark.parametrize("untraced", [True, False])
-def test_inputs_are_called_untraced_only_where_they_are(full: Report, untraced: bool) -> None:
+def test_inputs_are_called_untraced_only_if_they_were_not_traced(full: Report, untraced: bool) -> None:
     told = validation(output("logits", 1e-7)).model_copy(update={"untraced": untraced})
     report = full.model_copy(update={"validation": told})
     for page in (render_html(report), render_markdown(report)):
@@ -158,7 +158,7 @@ def test_markdown_tables_keep_their_shape(full: Report) -> None:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
 
 
-def test_memory_is_shown_where_the_device_counts_it(full: Report) -> None:
+def test_memory_is_shown_if_the_device_counts_it(full: Report) -> None:
     assert full.benchmark is not None
     assert "peak memory" not in render_html(full) + render_markdown(full)
     counted = [one.model_copy(update={"peak_bytes": 3 << 20}) for one in full.benchmark.candidates]
@@ -182,7 +182,7 @@ def test_three_files_are_written(full: Report, tmp_path: Path) -> None:
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_html(full)
 
 
-def test_a_validation_that_is_pending_and_weights_that_are_included_are_said(bare: Report) -> None:
+def test_pending_validation_and_included_weights_are_reported(bare: Report) -> None:
     pending = bare.model_copy(update={"validation_state": "pending", "weights_bytes": 3 << 20})
     for page in (render_markdown(pending), render_html(pending)):
         assert "Validation pending" in page

@@ -23,7 +23,7 @@ def suite(*batches: str) -> BenchmarkSuite:
     return BenchmarkSuite(thunder="0.1.0", reports=reports)
 
 
-def test_configurations_are_called_by_what_sets_them_apart() -> None:
+def test_configurations_are_named_by_their_differences() -> None:
     two = suite("1", "8")
     assert [configuration_name(report, two) for report in two.reports] == ["batch 1", "batch 8"]
     one = suite("1")

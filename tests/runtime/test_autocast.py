@@ -62,7 +62,7 @@ def test_training_is_eagers(kind, outside, executors):
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_the_backward_has_casts_of_its_own():
+def test_the_backward_has_separate_casts():
     torch.manual_seed(0)
     model = Net()
     compiled = thunder.jit(model)

@@ -133,7 +133,7 @@ def test_programs_that_differ_in_strides_are_dispatched_without_refused_guards(r
     assert not refused
 
 
-def test_keywords_and_globals_are_told_apart(refused: list[str]) -> None:
+def test_calls_are_distinguished_by_keywords_and_globals(refused: list[str]) -> None:
     global LEVEL
     keywords, levels = thunder.jit(by_keys), thunder.jit(by_global)
     x = torch.ones(1)
@@ -149,7 +149,7 @@ def test_keywords_and_globals_are_told_apart(refused: list[str]) -> None:
     LEVEL = 0
 
 
-def test_reasons_are_those_of_all_programs_the_last_used_first() -> None:
+def test_reasons_of_all_programs_begin_with_the_last_used() -> None:
     compiled = thunder.jit(by_number)
     x = torch.ones(2)
     for number in (1, 2, 3, 1, 2):

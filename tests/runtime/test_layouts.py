@@ -88,7 +88,7 @@ def test_validation_notes_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_symbolic_sizes_are_held_against_those_of_the_call_and_nothing_is_decided_by_them() -> None:
+def test_symbolic_sizes_are_checked_against_the_call_and_stay_symbolic() -> None:
     def joined(x: torch.Tensor) -> torch.Tensor:
         return torch.cat([x, x], 1).transpose(0, 1).contiguous() * 2
 

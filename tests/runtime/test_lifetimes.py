@@ -55,7 +55,7 @@ def alive(compiled: Any, use: Callable[[tuple[Tensor, ...]], object]) -> list[in
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_results_do_not_outlive_their_user_where_no_backward_is_run(program: Callable[..., Any]) -> None:
+def test_results_do_not_outlive_their_last_use_without_a_backward(program: Callable[..., Any]) -> None:
     compiled = thunder.jit(program)
     assert alive(compiled, lambda results: None) == []
     assert alive(compiled, lambda results: results[-1].sum().backward()) == []

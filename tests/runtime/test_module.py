@@ -117,7 +117,7 @@ def test_forward_runs_compiled_too(pair: tuple[Any, Net]) -> None:
     assert torch.equal(compiled.forward(X), net.forward(X))
 
 
-def test_copies_are_compiled_and_have_a_state_of_their_own(pair: tuple[Any, Net]) -> None:
+def test_copies_are_compiled_and_have_a_separate_state(pair: tuple[Any, Net]) -> None:
     compiled, net = pair
     expected = net(X)
     twin = copy.deepcopy(compiled)
@@ -169,7 +169,7 @@ def test_a_module_that_holds_itself_compiled_is_pickled(pair: tuple[Any, Net]) -
     assert twice[1].fast is twice[0]
 
 
-def test_a_pickle_whose_executor_is_not_here_says_so_when_it_is_called(pair: tuple[Any, Net]) -> None:
+def test_calling_a_pickled_module_without_its_executor_is_refused(pair: tuple[Any, Net]) -> None:
     _, net = pair
     own = thunder.OperatorExecutor("of_this_test")
     again = pickle.loads(pickle.dumps(thunder.jit(net, executors=[own, "torch"])))  # the executor is not registered
@@ -184,7 +184,7 @@ def test_an_executor_whose_name_is_anothers_is_not_pickled(pair: tuple[Any, Net]
         pickle.dumps(thunder.jit(net, executors=[thunder.OperatorExecutor("sdpa"), "torch"]))
 
 
-def test_compiled_parts_in_an_eager_whole_and_in_a_compiled_one(pair: tuple[Any, Net]) -> None:
+def test_compiled_submodules_of_eager_and_compiled_modules(pair: tuple[Any, Net]) -> None:
     compiled, net = pair
     whole = nn.Sequential(compiled, nn.Linear(4, 2))
     eager = nn.Sequential(net, whole[1])
@@ -204,7 +204,7 @@ def test_gradients_reach_parameters_and_inputs(pair: tuple[Any, Net]) -> None:
         assert torch.equal(ours, eager)
 
 
-def test_no_grad_and_grad_are_programs_of_their_own(pair: tuple[Any, Net]) -> None:
+def test_no_grad_and_grad_have_separate_programs(pair: tuple[Any, Net]) -> None:
     compiled, _ = pair
     with torch.no_grad():
         assert not compiled(X).requires_grad

@@ -258,7 +258,7 @@ def test_a_call_that_a_sharp_edge_runs_in_eager_is_reported():
     assert len(times) == 1
 
 
-def test_a_call_that_raises_is_traced_again_where_its_guards_fail():
+def test_a_call_that_raises_is_traced_again_if_its_guards_fail():
     def program(x: Tensor, factor: int) -> Tensor:
         if factor > 2:
             raise ValueError(f"{factor} is too large for {list(x.shape)}")
@@ -298,7 +298,7 @@ def test_calls_of_other_sizes_that_raise_alike_are_traced_once(cache):
     assert len(thunder.compiler.specializations_of(compiled).raising.programs) == misses[-1] - 1
 
 
-def test_a_program_that_raises_for_one_size_does_not_take_another():
+def test_a_program_that_raises_for_a_size_does_not_accept_others():
     def narrow(x: Tensor, y: Tensor) -> Tensor:
         return x + y if x.shape[0] > 2 else x @ y
 
@@ -312,7 +312,7 @@ def test_a_program_that_raises_for_one_size_does_not_take_another():
                 compiled(x, y)
 
 
-def test_modules_that_raise_keep_what_they_have_counted():
+def test_modules_that_raise_keep_their_counters():
     class Counting(nn.Module):
         def __init__(self) -> None:
             super().__init__()

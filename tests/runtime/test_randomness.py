@@ -49,7 +49,7 @@ def test_cuda_is_not_initialized_to_read_its_generators(monkeypatch: pytest.Monk
     assert RandomState.now().cuda == {}
 
 
-def test_a_derivative_of_a_derivative_draws_on_devices_what_the_forward_drew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_derivative_draws_the_numbers_of_the_forward_on_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = TwoDevices(monkeypatch)
     compiled = thunder.jit(lambda x: functional.dropout(x, 0.5).square())
     x = torch.randn(8, requires_grad=True)

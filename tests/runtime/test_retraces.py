@@ -120,7 +120,7 @@ def test_the_limit_of_programs_is_an_option_and_reaching_it_warns() -> None:
     assert "traced again 3 times" in message
 
 
-def test_many_integers_fit_where_they_are_allowed_for() -> None:
+def test_many_integers_fit_if_the_limit_allows_them() -> None:
     compiled = thunder.jit(scaled, max_programs=100)
     x = torch.ones(2)
     messages = told(compiled, *((x, number) for number in (*range(100), *range(100))))

@@ -83,7 +83,7 @@ def test_gradients_in_many_threads() -> None:
     assert at_once(*(lambda size=size: gradient(size) for size in (2, 3, 2, 3))) == [True] * 4  # type: ignore[misc]
 
 
-def test_programs_that_are_dropped_while_others_look_for_one() -> None:
+def test_programs_may_be_dropped_while_other_threads_search() -> None:
     compiled = thunder.jit(lambda x, n: x * n, max_programs=2)
     x = torch.ones(2)
 
@@ -94,7 +94,7 @@ def test_programs_that_are_dropped_while_others_look_for_one() -> None:
     assert results == [[(place + offset) % 4 + 0.5 for place in range(24)] for offset in range(3)]
 
 
-def test_a_call_is_traced_again_where_another_thread_changed_what_was_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_is_traced_again_if_another_thread_changed_a_guarded_value(monkeypatch: pytest.MonkeyPatch) -> None:
     counter, attempts = Counter(), []
     compiled = thunder.jit(lambda x: x * counter.n)
     specializations = compiled._thunder
@@ -113,7 +113,7 @@ def test_a_call_is_traced_again_where_another_thread_changed_what_was_guarded(mo
     assert attempts == [0, 1, 2]
 
 
-def test_the_lines_of_programs_go_with_them() -> None:
+def test_source_lines_of_programs_are_freed_with_the_programs() -> None:
     compiled = thunder.jit(lambda x: (x * 2).sin(), cache="no caching")
     x = torch.ones(2)
     counts = []

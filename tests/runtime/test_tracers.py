@@ -119,7 +119,7 @@ DYNAMO: dict[str, Callable[[Any], Callable[[Tensor], Tensor]]] = {
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize("name", DYNAMO)
-def test_dynamo_leaves_it_alone(name: str) -> None:
+def test_dynamo_does_not_trace_compiled_functions(name: str) -> None:
     module, compiled = net()
     program = DYNAMO[name](compiled)
     wanted = program(X)
@@ -132,7 +132,7 @@ def test_dynamo_leaves_it_alone(name: str) -> None:
         assert torch.equal(torch.autograd.grad(found.sum(), module[0].weight)[0], expected)
 
 
-def test_dynamo_says_why_a_full_graph_cannot_be() -> None:
+def test_dynamo_reports_why_a_full_graph_is_impossible() -> None:
     compiled = thunder.jit(lambda x: x * 2)
     with pytest.raises(Exception, match="thunder_core has compiled this function"):
         torch.compile(lambda x: compiled(x) + 1, backend="eager", fullgraph=True)(X)
@@ -158,7 +158,7 @@ def test_generate_with_a_static_cache_gives_the_same_tokens() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_the_prologue_asks_only_where_tensors_are_not_known() -> None:
+def test_the_prologue_checks_for_tracers_only_with_unknown_tensors() -> None:
     compiled = thunder.jit(lambda x: x * 2)
     compiled(X)
     text = str(thunder.last_prologue_traces(compiled)[-1])

@@ -13,7 +13,7 @@ def transposed_in_place(x: Tensor) -> tuple[Tensor, Tensor]:
     return x, x[x > 0].nonzero()
 
 
-def test_an_expanded_tensor_that_was_transposed_in_place_becomes_what_it_was() -> None:
+def test_an_expanded_tensor_that_was_transposed_in_place_is_restored() -> None:
     """An expanded tensor cannot be written as a whole: PyTorch refuses a copy into elements that share memory."""
     compiled = thunder.jit(transposed_in_place, executors=("torch",), cache="symbolic values")
     for seed, rows in enumerate((2, 8, 3)):

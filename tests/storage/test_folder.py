@@ -156,7 +156,7 @@ def test_processes_that_clean_up_at_once_put_back_one_old_folder(
     assert content(tmp_path) == {"a/file": "theirs"}
 
 
-def test_a_folder_that_was_taken_for_left_behind_before_it_was_locked_is_made_anew(
+def test_a_folder_removed_before_it_was_locked_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold, removed = storage_folder.hold, []
@@ -173,7 +173,7 @@ def test_a_folder_that_was_taken_for_left_behind_before_it_was_locked_is_made_an
     assert content(tmp_path) == {"a/file": "new"}
 
 
-def test_where_nothing_can_be_locked_nothing_is_cleaned_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_cleaned_up_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -192,7 +192,7 @@ def test_target_of_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "place"]
 
 
-def test_a_link_beside_it_is_no_folder_that_was_left_behind(tmp_path: Path) -> None:
+def test_a_neighbouring_link_is_not_taken_for_a_leftover_folder(tmp_path: Path) -> None:
     write(tmp_path / "mine", "kept")
     name = f".a.{storage_folder.HOST}-1-00000000.new"
     (tmp_path / name).symlink_to(tmp_path / "mine")
@@ -200,7 +200,7 @@ def test_a_link_beside_it_is_no_folder_that_was_left_behind(tmp_path: Path) -> N
     assert content(tmp_path) == {"a/file": "new", "mine/file": "kept"}
 
 
-def test_a_fresh_folder_goes_unless_it_was_given_a_name(tmp_path: Path) -> None:
+def test_a_new_folder_is_removed_unless_it_was_renamed(tmp_path: Path) -> None:
     with fresh_folder(tmp_path / "one"):
         pass
     with fresh_folder(tmp_path / "two", mode=0o700) as folder:

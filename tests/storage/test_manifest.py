@@ -74,7 +74,7 @@ def test_a_change_of_any_byte_breaks_the_seal(tmp_path: Path) -> None:
         assert not ends_with_seal(bytes(changed)), place
 
 
-def test_a_manifest_that_says_something_else_is_not_sealed(tmp_path: Path) -> None:
+def test_a_changed_manifest_is_not_sealed(tmp_path: Path) -> None:
     manifest = small(tmp_path)
     assert manifest.is_sealed
     assert b'"label"' not in manifest.to_bytes()

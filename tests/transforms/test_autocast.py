@@ -128,7 +128,7 @@ def test_a_program_that_differentiates_itself_is_refused() -> None:
     assert caught.value.where is not None
 
 
-def test_a_value_that_decides_is_checked_as_it_was() -> None:
+def test_a_branch_on_a_value_is_the_same_under_autocast() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         y = x @ x
         return y * 2 if (x > 0).all() else y

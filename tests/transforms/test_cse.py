@@ -113,7 +113,7 @@ def test_zeros_of_complex_numbers_have_signs() -> None:
     assert repr(thunder.jit(program)(x)) == repr(program(x))
 
 
-def test_equal_lines_are_one() -> None:
+def test_equal_lines_are_merged() -> None:
     fast = thunder.jit(lambda x, n: (x.tanh() * n, x.tanh() + x[1:].expand(3, 1) + x[1:].expand(3, 1)))
     fast(torch.ones(2), 2)
     names = [bsym.symbol.short_name for bsym in thunder.last_traces(fast)[-1].bound_symbols]

@@ -112,7 +112,7 @@ def test_errors_of_unread_numbers_are_raised(divide: Callable[[int], object]) ->
             call(torch.ones(3))
 
 
-def test_a_check_stands_where_writes_were() -> None:
+def test_a_check_after_functionalized_writes_is_kept() -> None:
     def program(x: Tensor) -> Tensor:
         y = x * 1
         y.mul_(2)

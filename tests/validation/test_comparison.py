@@ -60,7 +60,7 @@ def check(optimized: Callable[..., object], model: torch.nn.Module, **options: o
     return validate(optimized, model, inputs_for(), Tolerance(), language_model=False, **options)
 
 
-def test_eager_itself_passes_and_the_model_is_left_as_it_was(model: Small) -> None:
+def test_eager_itself_passes_and_the_model_is_unchanged(model: Small) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     report = check(model, model)
     assert report.passed
@@ -74,7 +74,7 @@ def test_eager_itself_passes_and_the_model_is_left_as_it_was(model: Small) -> No
     assert model.linear.weight.dtype == torch.float32
 
 
-def test_the_random_state_is_left_as_it_was(model: Small) -> None:
+def test_the_random_state_is_unchanged(model: Small) -> None:
     torch.manual_seed(5)
     random.seed(5)
     expected = (torch.rand(1).item(), random.random())
@@ -126,7 +126,7 @@ def test_integers_must_be_equal(model: Small) -> None:
         check(wrong, model)
 
 
-def test_not_a_number_must_be_where_eager_has_it(model: Small) -> None:
+def test_nan_must_be_at_eagers_places(model: Small) -> None:
     wrong = changed(model, lambda out: {**out, "y": out["y"].masked_fill(out["y"] > 1, math.nan)})
     with pytest.raises(OutOfTolerance) as caught:
         check(wrong, model)
@@ -177,7 +177,7 @@ class FloatOnly(torch.nn.Module):
 
 
 @pytest.mark.parametrize(("dtype", "reference"), [(torch.float32, "float32"), (torch.bfloat16, "eager")])
-def test_a_model_that_runs_in_no_higher_precision_says_so(dtype: torch.dtype, reference: str) -> None:
+def test_a_model_that_runs_in_no_higher_precision_is_noted(dtype: torch.dtype, reference: str) -> None:
     model = FloatOnly(dtype)
     report = check(model, model)
     assert report.reference_dtype == reference
@@ -205,7 +205,7 @@ def test_a_lower_precision_is_used_whichever_error_refuses_the_higher_one() -> N
     assert report.notes[0].startswith("the model does not run in float64 (float32 only")
 
 
-def test_the_reference_is_float32_where_float64_does_not_fit(model: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_is_float32_if_float64_does_not_fit(model: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     assert precision.widest_affordable(model) == torch.float64
     monkeypatch.setattr(precision, "free_memory", lambda device: 500)
     assert check(model, model).reference_dtype == "float32"
@@ -266,7 +266,7 @@ def test_a_language_model_in_bfloat16_passes_with_its_logits_measured(llama: Lla
     assert report.outputs[1].name in {f"{name}.layers.0.keys" for name in CACHE_NAMES}
 
 
-def test_a_language_model_that_says_something_else_fails(llama: LlamaForCausalLM) -> None:
+def test_a_language_model_with_other_predictions_fails(llama: LlamaForCausalLM) -> None:
     other = copy.deepcopy(llama)
     with torch.no_grad():
         other.lm_head.weight.copy_(other.lm_head.weight.flip(0))

@@ -89,7 +89,7 @@ def test_an_infinity_is_not_the_largest_number_that_eager_has(sign: int) -> None
     assert not measure_distance(eager, overflown, eager.double()).exact_values_agree
 
 
-def test_quantiles_are_not_those_of_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quantiles_cover_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample of every n-th element would read the same columns of each row."""
     monkeypatch.setattr(distance, "BLOCK", 1 << 12)
     reference = torch.zeros(1 << 9, 64, dtype=torch.float64)

@@ -99,7 +99,7 @@ def test_non_finite_or_zero_eager_logits_are_refused(model: Any) -> None:
         validated(model, model)
 
 
-def test_a_model_that_gives_nan_where_eager_does_not_is_out_of_tolerance(model: Any) -> None:
+def test_a_model_with_nan_unlike_eager_is_out_of_tolerance(model: Any) -> None:
     broken = copy.deepcopy(model)
     with torch.no_grad():
         broken.lm_head.weight[3].fill_(torch.nan)

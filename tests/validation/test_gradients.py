@@ -154,7 +154,7 @@ def test_a_reference_that_draws_other_numbers_is_ignored() -> None:
     assert report.notes[0] == "the random numbers differ in float64, so the reference is float32"
 
 
-def test_only_what_changes_a_generator_is_drawn() -> None:
+def test_only_operations_that_advance_a_generator_are_recorded() -> None:
     draws = DrawnValues(())
     with draws.note():
         torch.nn.functional.dropout(torch.ones(4), 0.5)

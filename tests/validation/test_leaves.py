@@ -67,7 +67,7 @@ def test_names_are_paths(output: object, names: list[str]) -> None:
     assert list(leaves_of(output).tensors) == names
 
 
-def test_a_model_output_with_a_cache_is_named_as_one_would_write_it() -> None:
+def test_a_model_output_with_a_cache_has_python_paths() -> None:
     cache = DynamicCache()
     for layer in range(2):
         cache.update(torch.zeros(1, 1, 3, 4), torch.ones(1, 1, 3, 4), layer)

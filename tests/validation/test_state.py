@@ -81,7 +81,7 @@ def test_a_write_that_is_dropped_is_found(model: Stateful, path: str, train: boo
         check(optimized, model, train=train)
 
 
-def test_an_input_that_is_left_as_it_was_is_found(model: Stateful) -> None:
+def test_an_unchanged_input_that_eager_changes_is_found(model: Stateful) -> None:
     with pytest.raises(OutOfTolerance, match="`input x after the call`"):
         check(lambda x: model(x.clone()), model)
 

@@ -71,7 +71,7 @@ def test_the_worst_input_decides_and_is_reported() -> None:
     assert output.failures == ("its largest error is 0.008; eager's own error is 0.001, and 0.002 is allowed",)
 
 
-def test_the_figures_are_those_of_one_input() -> None:
+def test_the_figures_belong_to_a_single_input() -> None:
     """The maximum of each figure over all inputs could show a failure as well within the tolerance."""
     wrong = Measurement(
         "float32", (2, 3), Distance(errors(1e-3, 1e-3), errors(1e-4, 1e-4), 1.0, 0.9, True), None, NUMBERS
@@ -114,7 +114,7 @@ def test_the_error_holds_the_report_and_the_advice() -> None:
     require_passed(report_of(measurement(EAGER), tolerance=Tolerance()))
 
 
-def test_no_multiple_is_advised_where_none_helps() -> None:
+def test_no_multiple_is_advised_if_none_helps() -> None:
     report = report_of(measurement(EAGER, same=False), tolerance=Tolerance())
     with pytest.raises(OutOfTolerance) as caught:
         require_passed(report)

@@ -59,23 +59,23 @@ def require_equal(whole: ValidationReport, by_layer: ValidationReport) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_reference_by_layer_measures_the_errors_of_the_whole_one(family, monkeypatch):
+def test_reference_by_layer_measures_the_errors_of_the_whole_reference(family, monkeypatch):
     loaded = sample(family)
     require_equal(*reports(loaded.model, inputs_for(loaded), monkeypatch))
 
 
-def test_reference_by_layer_of_bfloat16_is_the_whole_one(monkeypatch):
+def test_reference_by_layer_of_bfloat16_equals_the_whole_reference(monkeypatch):
     loaded = sample("llama", "bfloat16")
     require_equal(*reports(loaded.model, inputs_for(loaded), monkeypatch))
 
 
-def test_reference_by_layer_of_tied_recurrent_and_indexed_weights_is_the_whole_one(monkeypatch):
+def test_reference_by_layer_of_tied_recurrent_and_indexed_weights_equals_the_whole_reference(monkeypatch):
     torch.manual_seed(0)
     require_equal(*reports(Odd().eval(), {"ids": torch.arange(12).view(2, 6)}, monkeypatch))
 
 
 @pytest.mark.parametrize("scheme", ["int8-weight-only", "int4-weight-only", "int8-dynamic", "bf16", "fp8"])
-def test_reference_by_layer_of_quantized_layers_is_the_whole_one(scheme, monkeypatch):
+def test_reference_by_layer_of_quantized_layers_equals_the_whole_reference(scheme, monkeypatch):
     loaded = sample("llama")
     model = quantized_model(loaded.model, QuantizationSettings(scheme))
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -168,7 +168,7 @@ class Clock:
         return self.now
 
 
-def test_inputs_that_there_is_no_time_for_are_left_out_and_noted(monkeypatch):
+def test_inputs_beyond_the_time_limit_are_left_out_and_noted(monkeypatch):
     model = torch.nn.Linear(4, 4)
     inputs = [{"input": torch.randn(2, 4)} for _ in range(5)]
 

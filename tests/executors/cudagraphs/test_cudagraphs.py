@@ -114,7 +114,7 @@ def test_each_call_equals_eager(cuda, fast):
     assert (cuda.records, cuda.replays) == (1, 5)
 
 
-def test_weights_are_read_where_they_are_and_arguments_are_copied(cuda):
+def test_weights_are_read_in_place_and_arguments_are_copied(cuda):
     model = Model()
     compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
     x, y = torch.randn(2, 4), torch.randn(2, 4)
@@ -246,7 +246,7 @@ def writes(x):
     return y + 1, z.cos(), torch.rand_like(z) * 0
 
 
-def test_effects_stay_where_they_are(cuda):
+def test_effects_stay_outside_of_graphs(cuda):
     compiled = thunder.jit(writes, executors=(OnCpu(), "torch"))
     x = torch.randn(3)
     for _ in range(3):
@@ -409,7 +409,7 @@ def test_a_program_for_an_absent_gpu_is_wrapped_except_copies_to_the_cpu():
     assert EXECUTOR.missing_for("sm_90") is None
 
 
-def test_a_token_for_a_gpu_that_is_not_here_is_one_graph_that_writes_to_the_cache():
+def test_a_token_for_an_absent_gpu_is_one_graph_that_writes_to_the_cache():
     model = model_of("llama")
     cache = StaticCache(config=model.config, max_cache_len=32)
     name = cache_argument(model)

@@ -258,7 +258,7 @@ def test_a_compiler_that_fails_leaves_the_region_to_others(tmp_path):
 VERSION = '#!/bin/sh\n[ "$1" = --version ] && echo "g++ 12" && exit\n'
 
 
-def test_a_compiler_without_room_is_asked_once_for_all_regions(tmp_path):
+def test_a_compiler_without_disk_space_is_run_once_for_all_regions(tmp_path):
     script = tmp_path / "g++"
     script.write_text(f'{VERSION}echo asked >> {tmp_path}/asked\necho "No space left on device" >&2\nexit 1\n')
     script.chmod(0o755)
@@ -376,7 +376,7 @@ def test_refusals_are_remembered_only_if_the_region_is_the_cause(error, lasting)
     assert refusal_for(error).lasting is lasting
 
 
-def test_a_refusal_of_the_cache_lies_in_the_region(tmp_path):
+def test_a_cached_refusal_is_lasting(tmp_path):
     key = Key("inductor", {"region": "0"})
     store = Store(tmp_path / "cache")
     entry = store.get_or_build(key, lambda folder: (folder / REFUSAL).write_bytes(b"it holds constants"), "a region")

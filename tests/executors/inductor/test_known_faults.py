@@ -43,7 +43,7 @@ BY_PLACES = {
 }
 
 
-def test_the_faults_are_those_that_are_looked_at_here() -> None:
+def test_every_known_fault_is_tested_here() -> None:
     assert {LABELLED, *OF_PLACES} == WRONG
 
 

@@ -135,7 +135,7 @@ def two_selections(x, rows, columns, seen):
 
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-def test_the_line_and_the_effects_before_it_are_eagers(cache: str) -> None:
+def test_source_line_and_earlier_effects_equal_eager(cache: str) -> None:
     compiled = thunder.jit(two_selections, executors=("inductor", "torch"), cache=cache)
     first = two_selections.__code__.co_firstlineno
     for size in (4, 5):
@@ -177,7 +177,7 @@ def test_writes_of_the_program_are_those_of_eager_when_values_are_refused() -> N
         assert torch.equal(ours, eager)
 
 
-def test_losses_of_training_refuse_what_eager_refuses() -> None:
+def test_losses_of_training_refuse_the_values_that_eager_refuses() -> None:
     def program(table, words, labels):
         return functional.cross_entropy(functional.embedding(words, table) * 2, labels)
 

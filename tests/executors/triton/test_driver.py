@@ -114,7 +114,7 @@ def test_machine_code_is_loaded_once(one_gpu: None) -> None:
     assert not notes.named("cuFuncSetAttribute")
 
 
-def test_much_shared_memory_is_asked_for() -> None:
+def test_large_shared_memory_is_requested() -> None:
     notes = Notes()
     _, cubin = example()
     Driver(notes).function(Cubin(cubin.specialization, cubin.image, cubin.entry, 100_000, "sm_90", ""))
@@ -204,7 +204,7 @@ def test_on_a_gpu_each_operation_is_its_reference(name: str, dtype: torch.dtype)
 @pytest.mark.skipif(INTERPRETED, reason="Triton's interpreter is on: run make test-gpu")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_on_a_gpu_kept_machine_code_does_what_triton_does(
+def test_on_a_gpu_kept_machine_code_equals_triton(
     name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator = OPERATORS[name]

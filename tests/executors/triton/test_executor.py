@@ -68,7 +68,7 @@ def test_gradients_flow_through_claimed_operations() -> None:
         assert_close(ours, theirs)
 
 
-def test_without_triton_it_is_listed_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_triton_is_listed_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("thunder_executors.triton")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "triton", None)

@@ -65,7 +65,7 @@ def test_every_layer_is_claimed_and_equals_eager(name: str, dtype: str) -> None:
     assert claimed(compiled) == CLAIMED[name, dtype]
 
 
-def test_the_trace_shows_what_a_kernel_stands_for() -> None:
+def test_the_trace_shows_the_operations_of_a_kernel() -> None:
     loaded = sample("llama")
     compiled = compiled_with_triton(loaded.model)
     with torch.no_grad():
@@ -116,7 +116,7 @@ def test_the_head_joins_the_loss_if_the_logits_are_unread() -> None:
 
 
 @pytest.mark.parametrize("dtypes", [("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "float32")], ids=str)
-def test_t5s_norm_is_claimed_where_it_rounds_as_ours_does(dtypes: tuple[str, str]) -> None:
+def test_t5s_norm_is_claimed_if_it_rounds_like_our_kernel(dtypes: tuple[str, str]) -> None:
     x, weight = draw(3, 5, dtype=getattr(torch, dtypes[0])), draw(5, dtype=getattr(torch, dtypes[1]), seed=1)
 
     def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -35,7 +35,7 @@ def test_dequantized_values_are_near_the_originals(target: torch.dtype, step: fl
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_zeros_and_what_is_not_finite(target: torch.dtype) -> None:
+def test_zeros_and_non_finite_values(target: torch.dtype) -> None:
     x = torch.tensor([[0.0, 0.0], [float("nan"), 1.0], [float("inf"), 1.0], [1e-38, 0.0], [3e38, -3e38]])
     values, scales = quantize_rows(x, target)
     assert values[0].float().tolist() == [0.0, 0.0]
@@ -44,7 +44,7 @@ def test_zeros_and_what_is_not_finite(target: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_rows_that_lie_apart_and_none(target: torch.dtype) -> None:
+def test_rows_with_gaps_and_no_rows(target: torch.dtype) -> None:
     storage = draw(6, 20)
     for x in (storage.T, storage[:, ::3], storage[:, 2:9], storage[:0], storage[:, :0]):
         values, scales = quantize_rows(x, target)
@@ -60,7 +60,7 @@ def test_unsupported_dtypes_are_refused() -> None:
         quantize_rows(torch.ones(2, 3, dtype=torch.int64), torch.int8)
 
 
-def test_there_is_no_derivative() -> None:
+def test_quantization_has_no_derivative() -> None:
     _, scales = quantize_rows(draw(2, 3).requires_grad_(), torch.int8)
     with pytest.raises(RuntimeError, match=r"no autograd formula|does not require grad"):
         scales.sum().backward()

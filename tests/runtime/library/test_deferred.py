@@ -55,7 +55,7 @@ def test_an_error_in_the_text_comes_at_each_call():
         assert len(ran) == count
 
 
-def test_threads_run_it_once():
+def test_several_threads_run_the_text_once():
     function, ran = made()
     threads = [threading.Thread(target=function, args=(1,)) for _ in range(8)]
     for thread in threads:

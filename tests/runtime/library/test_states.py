@@ -83,7 +83,7 @@ def test_a_tensor_on_an_array_from_outside_is_an_input(make: Callable[[Any], Ten
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_tensor_on_an_array_of_the_programs_is_made_anew() -> None:
+def test_a_tensor_on_an_array_of_the_program_is_created_at_each_call() -> None:
     def program() -> Tensor:
         return torch.from_numpy(np.zeros(2)).add_(1)
 
