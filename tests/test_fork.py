@@ -112,7 +112,7 @@ TASKS = ("run_compiled", "run_backward", "load_again", "trace_anew", "pool_of_pr
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def output(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The output of the process."""
     folder: Path = tmp_path_factory.mktemp("fork") / "model.thunder"
     done = subprocess.run(
@@ -126,10 +126,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [*done.stdout.splitlines(), *([] if done.returncode == 0 else [f"died of {done.returncode}", done.stderr])]
 
 
-def test_a_kernel_uses_no_more_threads_than_it_was_compiled_for(told: list[str]) -> None:
-    assert "more threads" in told, told
+def test_a_kernel_uses_no_more_threads_than_it_was_compiled_for(output: list[str]) -> None:
+    assert "more threads" in output, output
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_forked_child_completes_its_task(told: list[str], task: str) -> None:
-    assert f"{task} 0" in told, told
+def test_a_forked_child_completes_its_task(output: list[str], task: str) -> None:
+    assert f"{task} 0" in output, output

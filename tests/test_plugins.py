@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def listed(name: str) -> plugins.Listed:
-    return next(one for one in plugins.listing("executors") if one.name == name)
+    return next(executor for executor in plugins.listing("executors") if executor.name == name)
 
 
 def test_our_own_plug_ins_are_listed() -> None:
@@ -49,12 +49,16 @@ def test_each_module_that_is_listed_as_a_transform_defines_one() -> None:
     """Parts of transforms are in other rooms, so that the list contains only transforms that users can name."""
     for name in plugins.names("transforms"):
         module = plugins.load("transforms", name)
-        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
-        assert any(issubclass(one, Transform) for one in own), name
+        own = [
+            attribute
+            for attribute in vars(module).values()
+            if isinstance(attribute, type) and attribute.__module__ == module.__name__
+        ]
+        assert any(issubclass(attribute, Transform) for attribute in own), name
 
 
 def test_each_of_our_plug_ins_has_a_summary() -> None:
-    assert all(one.summary for group in plugins.BUILTIN for one in plugins.listing(group))
+    assert all(plugin.summary for group in plugins.BUILTIN for plugin in plugins.listing(group))
 
 
 def test_hyphens_and_underscores_are_the_same() -> None:

@@ -80,4 +80,4 @@ def test_sizes_of_a_cache_of_each_name_are_symbolic_in_calls_with_a_cache(name):
     from thunder_recipes.hf_transformers import HFTransformers
 
     assert f"seq with {name}" in HFTransformers.symbolic
-    assert any(one.startswith(f"{name}.layers") for one in DIMENSIONS["batch"])
+    assert any(dimension.startswith(f"{name}.layers") for dimension in DIMENSIONS["batch"])

@@ -61,10 +61,10 @@ class Accident:
 
 def assert_documented(accident: Accident, done: Result, left: list[str]) -> None:
     """Check for one message with the code, in the requested form, without a traceback or leftover files."""
-    told = f"{done.err}\n{done.out}"
-    assert done.status == accident.status, told
-    assert "Traceback" not in told
-    assert accident.says in " ".join(told.split()), told
+    output = f"{done.err}\n{done.out}"
+    assert done.status == accident.status, output
+    assert "Traceback" not in output
+    assert accident.says in " ".join(output.split()), output
     if not accident.code:
         return
     assert accident.code != OURS
@@ -74,5 +74,5 @@ def assert_documented(accident: Accident, done: Result, left: list[str]) -> None
         assert (error["code"], error["status"]) == (accident.code, accident.status)
         assert not MESSAGE.findall(done.err)
     else:
-        assert MESSAGE.findall(done.err) == [accident.code], told
+        assert MESSAGE.findall(done.err) == [accident.code], output
         assert not done.out

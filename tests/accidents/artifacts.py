@@ -110,10 +110,10 @@ def rows() -> Iterator[Accident]:
         yield Accident(f"debug: {name}", "debug {files}/copy.thunder", "TH0602", says, in_copy(change))
     validate = "validate {files}/copy.thunder --inputs 1"
     yield Accident("validate: a wrong line", validate, "TH0401", "differs from the float64 reference", in_copy(wrong))
-    told = "tolerance times_eager=2 floor=4e-06"
-    yield Accident("validate: any error is allowed", validate, "", told, in_copy(loose))
-    told = "tolerance times_eager=3 floor=4e-06"
-    yield Accident("validate: a tolerance of one's own", f"{validate} --tolerance 3", "", told, in_copy(loose))
+    tolerance = "tolerance times_eager=2 floor=4e-06"
+    yield Accident("validate: any error is allowed", validate, "", tolerance, in_copy(loose))
+    tolerance = "tolerance times_eager=3 floor=4e-06"
+    yield Accident("validate: a tolerance of one's own", f"{validate} --tolerance 3", "", tolerance, in_copy(loose))
     for name, change in NO_ARTIFACTS:
         for command in ("verify", "validate"):
             yield Accident(f"{command}: {name}", f"{command} {{files}}/copy.thunder", "TH0601", "", in_copy(change))

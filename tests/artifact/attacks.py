@@ -48,7 +48,7 @@ def change_program(folder: Path, **changes: object) -> None:
 def change_stage(folder: Path, trace: str = "prologue", **changes: object) -> None:
     """Replace the last stage of a trace of program 0."""
     stages = manifest_of(folder).programs[0].stages
-    changed = (one.model_copy(update=changes) if one.trace == trace and one.runs else one for one in stages)
+    changed = (stage.model_copy(update=changes) if stage.trace == trace and stage.runs else stage for stage in stages)
     change_program(folder, stages=tuple(changed))
 
 
@@ -57,7 +57,7 @@ def constant(facts: ConstantFacts) -> Attack:
 
     def attack(folder: Path) -> None:
         stages = manifest_of(folder).programs[0].stages
-        kept = next(one for one in stages if one.trace == "prologue" and one.runs).constants
+        kept = next(stage for stage in stages if stage.trace == "prologue" and stage.runs).constants
         change_stage(folder, constants={**kept, "strange": facts})
 
     return attack
@@ -131,7 +131,7 @@ LITERALS = (
 
 PROGRAMS: dict[str, Attack] = {
     "no prologue": lambda folder: change_program(
-        folder, stages=tuple(one for one in manifest_of(folder).programs[0].stages if one.trace != "prologue")
+        folder, stages=tuple(stage for stage in manifest_of(folder).programs[0].stages if stage.trace != "prologue")
     ),
     "no stages": lambda folder: change_program(folder, stages=()),
     "nothing that runs": lambda folder: change_stage(folder, "computation", runs=False),
@@ -147,8 +147,10 @@ PROGRAMS: dict[str, Attack] = {
     "a derivative of nothing": lambda folder: reseal(
         folder,
         programs=tuple(
-            one if one.derivative is None else one.model_copy(update={"derivative": with_body(one.derivative)})
-            for one in manifest_of(folder).programs
+            program
+            if program.derivative is None
+            else program.model_copy(update={"derivative": with_body(program.derivative)})
+            for program in manifest_of(folder).programs
         ),
     ),
     "cubins of nobody": added("x", b"x", cubins=(CubinFacts(executor="nobody", file="x", facts={}),)),

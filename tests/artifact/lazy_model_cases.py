@@ -112,9 +112,9 @@ def becomes_the_compiled_module_whatever_is_done_with_it(folder):
     torch.save(models[5], file)
     file.seek(0)
     seen.append(torch.load(file, weights_only=False))
-    for model, other in zip(models[2:], seen, strict=True):
-        assert torch.equal(call(other), expected)
-        assert type(model).__module__ == type(other).__module__ == "transformers.models.bert.modeling_bert"
+    for model, copied in zip(models[2:], seen, strict=True):
+        assert torch.equal(call(copied), expected)
+        assert type(model).__module__ == type(copied).__module__ == "transformers.models.bert.modeling_bert"
     shared = seen[1].bert.embeddings.word_embeddings.weight is models[3].bert.embeddings.word_embeddings.weight
     apart = seen[0].bert.embeddings.word_embeddings.weight is not models[2].bert.embeddings.word_embeddings.weight
     assert shared and apart

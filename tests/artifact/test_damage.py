@@ -58,7 +58,7 @@ def test_undamaged_artifact_runs_its_code(folder, mark):
         torch.testing.assert_close(loaded(X), model(X))
     assert mark.read_text().split() in (["region"], ["library", "region"])
     weight = model.inner.weight
-    torch.testing.assert_close(*(torch.autograd.grad(one(X).sum(), weight) for one in (loaded, model)))
+    torch.testing.assert_close(*(torch.autograd.grad(module(X).sum(), weight) for module in (loaded, model)))
 
 
 @pytest.mark.parametrize("group", ALL)

@@ -48,7 +48,9 @@ def test_a_loaded_module_from_a_pickle_has_the_artifacts_programs(written, model
 
 def test_a_pickled_module_without_its_artifact_is_compiled_by_its_recipe_or_refused(written, model, x, tmp_path):
     shutil.copytree(written, tmp_path / "artifact")
-    usual, strict = (pickle.dumps(thunder.load(tmp_path / "artifact", model, strict=one)) for one in (False, True))
+    usual, strict = (
+        pickle.dumps(thunder.load(tmp_path / "artifact", model, strict=refuses)) for refuses in (False, True)
+    )
     shutil.rmtree(tmp_path / "artifact")
     again = pickle.loads(usual)
     torch.testing.assert_close(again(x), model(x))

@@ -33,8 +33,8 @@ def offences(tree: ast.Module) -> Iterator[str]:
 
 def refuses_pickles(call: ast.Call) -> bool:
     """Whether a call explicitly disables unpickling, like the argument of numpy's array reader."""
-    told = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-    return ast.unparse(call.func) in ("np.load", "numpy.load") and told.get("allow_pickle") == "False"
+    arguments = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    return ast.unparse(call.func) in ("np.load", "numpy.load") and arguments.get("allow_pickle") == "False"
 
 
 def test_the_search_finds_known_examples():

@@ -364,7 +364,7 @@ def test_a_list_of_keys_has_the_same_encoding_in_every_locale(key, monkeypatch):
     monkeypatch.setattr(Path, "write_text", latin)
     (mine,) = read_public_keys(public_place(key))
     write_trusted([replace(mine, comment="Jörg")])
-    assert [one.comment for one in trusted_list()] == ["Jörg"]
+    assert [entry.comment for entry in trusted_list()] == ["Jörg"]
 
 
 def test_a_list_in_a_folder_that_cannot_be_is_refused_with_its_reason(key, tmp_path, monkeypatch):
@@ -435,7 +435,7 @@ def test_signer_is_named_by_the_comment_in_the_list_of_trusted_keys(signed, key)
     forged["signatures"][0]["comment"] = "Alice (release)"
     (signed / "signature.json").write_text(json.dumps(forged))
     trusted = iter(read_public_keys(public_place(key)))  # an iterator, which can be read once
-    consent = Consent(trusted_keys=(one.line for one in trusted))
+    consent = Consent(trusted_keys=(public.line for public in trusted))
     for _ in range(2):
         (signer,) = require_authentic(open_artifact(signed), consent)
         assert signer.comment == "me"

@@ -68,9 +68,9 @@ def used(program: Callable[..., Any], **options: Any) -> list[torch.Tensor]:
 
 
 def assert_equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other)
-        assert one.stride() == other.stride()
+    for actual, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(actual, wanted)
+        assert actual.stride() == wanted.stride()
 
 
 def kept(program: Callable[..., Any], folder: Path, use: Callable[..., Any] = used) -> Path:
@@ -100,7 +100,7 @@ def test_second_derivatives(name, tmp_path):
         torch.manual_seed(2)
         loss = sum(result.pow(3).sum() for result in program(x, y))
         first = torch.autograd.grad(loss, [x, y], create_graph=True)
-        return [*first, *torch.autograd.grad(sum(one.square().sum() for one in first), [x, y])]
+        return [*first, *torch.autograd.grad(sum(gradient.square().sum() for gradient in first), [x, y])]
 
     loaded = thunder.load(kept(PROGRAMS[name], tmp_path / "a"), PROGRAMS[name], strict=True)
     assert_equal(second(loaded), second(PROGRAMS[name]))
@@ -127,7 +127,7 @@ def test_a_registered_derivative_that_an_artifact_does_not_hold_is_refused(tmp_p
     thunder.register_derivative(torch.square, **save)(lambda context, gradient: gradient * context.saved_tensors[0] * 7)
     loaded = thunder.load(kept(squares_with_their_own_derivative, tmp_path / "a"), squares_with_their_own_derivative)
     x = leaf(0)
-    sum(one.sum() for one in loaded(x, leaf(1))).backward()
+    sum(result.sum() for result in loaded(x, leaf(1))).backward()
     torch.testing.assert_close(x.grad, x.detach() * 7 * (leaf(1).detach() + 1))
     with pytest.raises(NotDifferentiable, match=r"registered for torch\.square"):
         use(*loaded(x, leaf(1)), x)
@@ -144,7 +144,11 @@ def test_returned_views_are_views(tmp_path):
 
 def test_saving_compiles_a_backward_that_was_not_compiled_before(tmp_path):
     folder = kept(two, tmp_path / "a", lambda program: program(leaf(0), leaf(1)))
-    (stage,) = (one for one in open_artifact(folder).manifest.programs[0].stages if one.runs and one.given)
+    (stage,) = (
+        kept_stage
+        for kept_stage in open_artifact(folder).manifest.programs[0].stages
+        if kept_stage.runs and kept_stage.given
+    )
     assert (stage.trace, stage.given) == ("backward", (True, True))
     assert_equal(used(thunder.load(folder, two, strict=True)), used(two))
 
@@ -171,7 +175,7 @@ def test_plain_file_of_a_stage_reports_an_unknown_model(tmp_path, name):
         exec("\n".join([text.partition("\nif __name__")[0], *block]), space)
         results = views(x, y)
         if name == "backward":
-            assert_equal(space["outputs"], torch.autograd.grad(sum(one.sum() for one in (x * y,)), [x, y]))
+            assert_equal(space["outputs"], torch.autograd.grad(sum(result.sum() for result in (x * y,)), [x, y]))
         else:
             assert_equal(list(space["outputs"]), list(results[:3]))
 

@@ -61,7 +61,11 @@ def change_stage(folder: Path, trace: str, **changes: object) -> None:
 
 
 def add_constant(folder: Path, facts: ConstantFacts) -> None:
-    (stage,) = (one for one in manifest_of(folder).programs[0].stages if one.trace == "prologue" and one.runs)
+    (stage,) = (
+        kept_stage
+        for kept_stage in manifest_of(folder).programs[0].stages
+        if kept_stage.trace == "prologue" and kept_stage.runs
+    )
     change_stage(folder, "prologue", constants={**stage.constants, "strange": facts})
 
 
@@ -329,7 +333,11 @@ def test_no_code_runs_while_an_attribute_path_is_followed():
 
 @pytest.mark.parametrize("trace", ["prologue", "computation", "epilogue"])
 def test_the_text_of_a_program_runs_at_its_first_call(trace, artifact, model, x, mark):
-    (stage,) = (one for one in manifest_of(artifact).programs[0].stages if one.trace == trace and one.runs)
+    (stage,) = (
+        kept_stage
+        for kept_stage in manifest_of(artifact).programs[0].stages
+        if kept_stage.trace == trace and kept_stage.runs
+    )
     rewrite(artifact, stage.file, MARKS + (artifact / stage.file).read_text())
     loaded = thunder.load(artifact, model, strict=True)
     assert not mark.exists()

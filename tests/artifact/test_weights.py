@@ -80,8 +80,8 @@ def sharing(model: torch.nn.Module) -> list[int]:
     return [*first, offset]
 
 
-def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:
-    mine, theirs = tensors_of(one), tensors_of(other)
+def assert_same_weights(first: torch.nn.Module, second: torch.nn.Module) -> None:
+    mine, theirs = tensors_of(first), tensors_of(second)
     assert mine.keys() == theirs.keys()
     for name, tensor in mine.items():
         torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=0, msg=name)

@@ -62,8 +62,8 @@ def test_threads_wait_where_fewer_processors_are_free(others, threads, waits):
 
 
 def test_time_that_the_host_took_away_is_named():
-    told = MachineLoad(processors=2, others=1.75, stolen=1.25).in_words(2)
-    assert told == "busy: other processes use 1.8 of 2 processors, 1.2 of them for other virtual machines"
+    words = MachineLoad(processors=2, others=1.75, stolen=1.25).in_words(2)
+    assert words == "busy: other processes use 1.8 of 2 processors, 1.2 of them for other virtual machines"
 
 
 def test_an_unstable_result_names_the_load(monkeypatch):

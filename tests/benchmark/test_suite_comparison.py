@@ -11,7 +11,7 @@ from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, con
 
 def suite(*reports: BenchmarkReport, **changes: object) -> BenchmarkSuite:
     """A suite of measurements, each with the given changes."""
-    return BenchmarkSuite(thunder="0.1.0", reports=tuple(one.model_copy(update=changes) for one in reports))
+    return BenchmarkSuite(thunder="0.1.0", reports=tuple(report.model_copy(update=changes) for report in reports))
 
 
 def named(recipe: str, **sizes: str) -> dict[str, str]:
@@ -34,7 +34,8 @@ def test_the_interval_is_about_that_of_two_independent_measurements() -> None:
     first, second = steady(1.3), steady(1.3, rounds=40)
     (row,) = contrast_suites(suite(first), suite(second))
     widths = [
-        (one.speedup.high - one.speedup.low) / one.speedup.value for one in (first.candidates[1], second.candidates[1])
+        (candidate.speedup.high - candidate.speedup.low) / candidate.speedup.value
+        for candidate in (first.candidates[1], second.candidates[1])
     ]
     assert (row.ratio.high - row.ratio.low) / row.ratio.value == pytest.approx(
         sum(w**2 for w in widths) ** 0.5, rel=0.3

@@ -105,7 +105,7 @@ def swap_files(folder: Path) -> None:
 
 def take_from_neighbour(folder: Path, name: str) -> None:
     """Copy complete files of another undamaged entry."""
-    (neighbour,) = (other for other in folder.parent.iterdir() if other != folder)
+    (neighbour,) = (entry for entry in folder.parent.iterdir() if entry != folder)
     (folder / name).write_bytes((neighbour / name).read_bytes())
 
 

@@ -18,9 +18,9 @@ FIELDS = st.dictionaries(SLY, SLY, max_size=4)
 @given(SLY, FIELDS, SLY, FIELDS)
 def test_two_keys_are_equal_only_if_all_their_parts_are_equal(executor, fields, other_executor, other_fields):
     same = (executor, fields) == (other_executor, other_fields)
-    one, other = Key(executor, fields), Key(other_executor, other_fields)
-    assert (one.digest == other.digest) is same
-    assert (one == other) is same
+    first_key, second_key = Key(executor, fields), Key(other_executor, other_fields)
+    assert (first_key.digest == second_key.digest) is same
+    assert (first_key == second_key) is same
 
 
 @given(SLY, CUTS, CUTS)
@@ -28,9 +28,9 @@ def test_text_cannot_move_between_fields_without_changing_the_digest(text, first
     def cut(low: int, high: int) -> Key:
         return Key(text[:low], {text[low:high]: text[high:]})
 
-    one, other = cut(*sorted(first)), cut(*sorted(second))
-    same = (one.executor, one.fields) == (other.executor, other.fields)
-    assert (one.digest == other.digest) is same
+    first_key, second_key = cut(*sorted(first)), cut(*sorted(second))
+    same = (first_key.executor, first_key.fields) == (second_key.executor, second_key.fields)
+    assert (first_key.digest == second_key.digest) is same
 
 
 @given(st.dictionaries(SLY, SLY, min_size=2, max_size=4))

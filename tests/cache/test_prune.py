@@ -37,8 +37,8 @@ def test_entries_are_listed_by_use(aged):
 
 
 def test_least_recently_used_entries_are_removed_first(aged):
-    one = max(record.size for record in aged.entries())
-    freed = aged.prune(max_bytes=3 * one)
+    largest = max(record.size for record in aged.entries())
+    freed = aged.prune(max_bytes=3 * largest)
     assert (labels(freed.removed), labels(freed.kept)) == (["3", "4"], ["0", "1", "2"])
     assert labels(aged.entries()) == ["0", "1", "2"]
     assert freed.size == sum(record.size for record in freed.removed) > 2 * SIZE

@@ -150,7 +150,7 @@ def test_a_full_disk_stores_nothing_and_stops_no_build(store, key, build, monkey
     assert entry.contents == build.files
     assert store.get(key) is None
     assert "is not cached" in caplog.text
-    assert not any("kernel.so" in one for one in everything_in(store.folder))
+    assert not any("kernel.so" in path for path in everything_in(store.folder))
 
 
 def make_folder(folder: Path) -> None:

@@ -48,8 +48,8 @@ def suite(thunder, llama, uncompiled, here):
 def test_the_first_and_later_tokens_are_reported_for_each_batch(thunder, llama, uncompiled):
     done = thunder("bench", llama, *GENERATE, *LENGTHS, "--batch", "1,2")
     assert done.status == 0, done.err
-    told = [line.split("  ")[1] for line in done.out.splitlines() if line.startswith("Speed")]
-    assert told == ["thunder", "thunder, first token", "thunder, next token"]
+    rows = [line.split("  ")[1] for line in done.out.splitlines() if line.startswith("Speed")]
+    assert rows == ["thunder", "thunder, first token", "thunder, next token"]
     for word in (
         "3 + 4 tokens",
         "2 interleaved generations",
@@ -68,13 +68,18 @@ def test_the_result_as_data(thunder, llama, uncompiled):
     done = thunder("bench", llama, "--task", "Generate", "--runs", 2, "--warmup", 0, "--new-tokens", 3, "--json")
     assert done.status == 0, done.err
     found = BenchmarkSuite.model_validate(json.loads(done.out))
-    assert [(one.prompt_length, one.new_tokens, one.configuration["batch"]) for one in found.generations] == [
+    assert [
+        (generation.prompt_length, generation.new_tokens, generation.configuration["batch"])
+        for generation in found.generations
+    ] == [
         (128, 3, "1"),
         (128, 3, "8"),
     ]
-    assert [[one.name for one in report.candidates] for report in found.measured] == [["eager", "thunder"]] * 6
+    assert [[candidate.name for candidate in report.candidates] for report in found.measured] == [
+        ["eager", "thunder"]
+    ] * 6
     assert [len(text.seconds) for report in found.generations for text in report.texts] == [3] * 4
-    assert all(one.peak_bytes for report in found.reports for one in report.candidates)
+    assert all(candidate.peak_bytes for report in found.reports for candidate in report.candidates)
 
 
 def test_tokens_that_differ_from_eager_are_reported(thunder, llama, monkeypatch):
@@ -191,7 +196,7 @@ def test_an_artifact_generates_by_its_own_programs(thunder, artifact, here, monk
     assert not report.difference(report.candidates[1])
     two = thunder("bench", artifact, artifact, *GENERATE, "--new-tokens", 2, "--prompt-length", 2, "--json")
     assert two.status == 0, two.err
-    assert [one["name"] for one in two.json["reports"][0]["candidates"]] == ["A: generates", "B: generates"]
+    assert [row["name"] for row in two.json["reports"][0]["candidates"]] == ["A: generates", "B: generates"]
     assert two.json["reports"][0]["new_tokens"] == 2
 
 

@@ -96,7 +96,7 @@ def test_models_are_listed_with_the_size_of_their_entries(thunder, two_models):
         ["Bert", "1", "196", "KiB"],
     ]
     models = thunder("cache", "list", "--by-model", "--json").json["models"]
-    assert [(one["model"], one["entries"]) for one in models] == [("Llama", 2), ("", 3), ("Bert", 1)]
+    assert [(entry["model"], entry["entries"]) for entry in models] == [("Llama", 2), ("", 3), ("Bert", 1)]
 
 
 def test_entries_of_one_model_are_removed(thunder, two_models):

@@ -154,7 +154,7 @@ def raises(x, **_):
 
 
 @pytest.mark.parametrize(
-    ("claim", "told"),
+    ("claim", "message"),
     [
         (lambda bsym: None, "claims no operation"),
         (lambda bsym: 1 / 0, "ZeroDivisionError"),
@@ -163,17 +163,17 @@ def raises(x, **_):
     ],
     ids=["nothing", "fails to claim", "wrong", "fails to run"],
 )
-def test_an_executor_that_breaks_its_promise_is_noticed(monkeypatch, claim, told):
+def test_an_executor_that_breaks_its_promise_is_noticed(monkeypatch, claim, message):
     executor = SimpleNamespace(EXECUTOR=promising(claim))
     monkeypatch.setattr(plugins, "load", lambda group, name: executor)
     check = health.executor(plugins.Listed("promising", "Promises.", "nowhere.promising", None))
     assert check.state == "degraded"
-    assert told in check.found
+    assert message in check.found
 
 
 @pytest.mark.parametrize("name", plugins.names("executors"))
 def test_an_executor_that_can_be_had_is_tried(name):
-    (listed,) = [one for one in plugins.listing("executors") if one.name == name]
+    (listed,) = [executor for executor in plugins.listing("executors") if executor.name == name]
     check = health.executor(listed)
     assert check.state == "optional" or check.found.startswith("tried on")
 

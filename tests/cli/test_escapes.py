@@ -32,7 +32,7 @@ def hostile(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("hostile") / "hostile.thunder"
     sample = ModelRequest(sample=SAMPLES["llama"])
     optimize(Request(model=sample, recipe="default", out=folder, seq=8, validate=False, benchmark=False))
-    listings = [stage.lines_file for one in manifest_of(folder).programs for stage in one.stages]
+    listings = [stage.lines_file for program in manifest_of(folder).programs for stage in program.stages]
     for name in ("report.json", *listings):
         content = json.loads((folder / name).read_text())
         (folder / name).write_text(json.dumps(poisoned(content, LINES if name in listings else REPORT)))
@@ -58,7 +58,7 @@ def poisoned(value: object, spared: tuple[str, ...]) -> object:
     if isinstance(value, dict):
         return {key: one if key in spared else poisoned(one, spared) for key, one in value.items()}
     if isinstance(value, list):
-        return [poisoned(one, spared) for one in value]
+        return [poisoned(item, spared) for item in value]
     return f"{value}{OBEYED}" if isinstance(value, str) else value
 
 
@@ -136,8 +136,8 @@ def test_arguments(thunder, extra):
 def test_a_picture(tmp_path):
     """The name is no formula either: matplotlib reads text between two dollar signs as a formula."""
     report = benchmark()
-    names = {one.name: f"{one.name} $\\frac$ {OBEYED}" for one in report.candidates}
-    candidates = tuple(one.model_copy(update={"name": names[one.name]}) for one in report.candidates)
+    names = {candidate.name: f"{candidate.name} $\\frac$ {OBEYED}" for candidate in report.candidates}
+    candidates = tuple(candidate.model_copy(update={"name": names[candidate.name]}) for candidate in report.candidates)
     told = {"model": f"$x_$ {OBEYED}", "recipe": "$", "dtype": "float32", "batch": "1", "seq": "8"}
     nasty = report.model_copy(update={"candidates": candidates, "configuration": told, "machine": "$"})
     draw_suite(BenchmarkSuite(thunder="1", reports=(nasty,)), tmp_path / "picture.svg")

@@ -45,7 +45,9 @@ def sentences(help_text: str) -> list[str]:
 def test_every_command_and_every_option_has_a_help_text():
     assert len(APP) > 20
     assert [name for name, text in HELPS.items() if not text] == []
-    assert all(getattr(one, "help", None) for command in APP.values() for one in command.params if one.name != "help")
+    assert all(
+        getattr(option, "help", None) for command in APP.values() for option in command.params if option.name != "help"
+    )
 
 
 def test_a_help_text_begins_with_a_verb_or_a_noun():

@@ -126,9 +126,9 @@ def test_grep_without_a_match(thunder, artifact):
 def test_grep_names_the_earlier_stage_that_matches(thunder, artifact):
     dropped = thunder("inspect-trace", artifact, "--diff", "1", "2", "--plain").out
     (text,) = re.findall(r"^-    (t\d+) = ", dropped, re.MULTILINE)[:1]
-    told = thunder("inspect-trace", artifact, "--grep", rf"^{text} = ", "--json")
-    assert (told.status, told.json["matches"]) == (1, [])
-    assert "lines of stage 1: share common expressions match: --stage 1" in told.err
+    result = thunder("inspect-trace", artifact, "--grep", rf"^{text} = ", "--json")
+    assert (result.status, result.json["matches"]) == (1, [])
+    assert "lines of stage 1: share common expressions match: --stage 1" in result.err
 
 
 # ---- regions --------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_diff_of_two_stages(thunder, artifact):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["--trace", "backward"], "TH0212", "no compiled backward: autograd was off when it was traced"),
         (
@@ -228,11 +228,11 @@ def test_diff_of_two_stages(thunder, artifact):
         (["--trace", "middle"], "TH0201", "middle"),
     ],
 )
-def test_missing_parts_and_conflicting_options_are_usage_errors(thunder, artifact, arguments, code, told):
+def test_missing_parts_and_conflicting_options_are_usage_errors(thunder, artifact, arguments, code, message):
     result = thunder("inspect-trace", artifact, *arguments, "--json")
     assert result.status == 2
     assert result.json["error"]["code"] == code
-    assert told in result.json["error"]["what"]
+    assert message in result.json["error"]["what"]
 
 
 def test_a_damaged_artifact_is_rejected(thunder, artifact, tmp_path):
@@ -281,12 +281,14 @@ def test_the_plain_computation_can_be_imported_and_fed(thunder, artifact, here, 
     )
 
 
-@pytest.mark.parametrize(("trace", "told"), [("prologue", "every guard holds"), ("epilogue", "CausalLMOutputWithPast")])
-def test_the_plain_prologue_and_epilogue_run_by_themselves(thunder, artifact, here, trace, told):
+@pytest.mark.parametrize(
+    ("trace", "output"), [("prologue", "every guard holds"), ("epilogue", "CausalLMOutputWithPast")]
+)
+def test_the_plain_prologue_and_epilogue_run_by_themselves(thunder, artifact, here, trace, output):
     thunder("inspect-trace", artifact, "--trace", trace, "--output", f"{trace}.py")
     done = run_file(here / f"{trace}.py")
     assert done.returncode == 0, done.stderr
-    assert told in done.stdout
+    assert output in done.stdout
 
 
 def test_a_model_is_traced_for_the_purpose_and_its_plain_form_runs(thunder, loaded, here):
@@ -347,23 +349,23 @@ def test_the_plain_backward_gives_eagers_gradients(thunder, training, loaded, he
     loaded.model(**example_inputs(loaded, batch=2, seq=8, seed=0)).logits.sum().backward()
     weight = loaded.model.model.layers[0].mlp.up_proj.weight
     (told,) = re.findall(r"gradient of model_layers_0_mlp_up_proj_weight: .* first (.*)", done.stdout)
-    torch.testing.assert_close(torch.tensor([float(one) for one in told.split(", ")]), weight.grad.flatten()[:4])
+    torch.testing.assert_close(torch.tensor([float(number) for number in told.split(", ")]), weight.grad.flatten()[:4])
     loaded.model.zero_grad()
 
 
 @pytest.mark.parametrize(
-    ("trace", "told"),
+    ("trace", "output"),
     [
         ("prologue", "every guard holds"),
         ("computation", "torch.float32 [2, 8, 512]"),
         ("epilogue", "CausalLMOutputWithPast"),
     ],
 )
-def test_the_plain_form_of_each_trace_of_training_runs(thunder, training, here, trace, told):
+def test_the_plain_form_of_each_trace_of_training_runs(thunder, training, here, trace, output):
     thunder("inspect-trace", training, "--trace", trace, "--output", f"{trace}.py")
     done = run_file(here / f"{trace}.py")
     assert done.returncode == 0, done.stderr
-    assert told in done.stdout
+    assert output in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -377,7 +379,11 @@ def test_the_plain_form_of_each_trace_of_training_runs(thunder, training, here, 
 )
 def test_regions_in_a_plain_file_equal_eager(thunder, fused, loaded, here, trace, stage, level):
     stages = thunder("inspect-trace", fused, "--list", "--json").json["stages"]
-    *_, number = (one["number"] for one in stages if one["trace"] == trace and one["name"].startswith(stage))
+    *_, number = (
+        kept_stage["number"]
+        for kept_stage in stages
+        if kept_stage["trace"] == trace and kept_stage["name"].startswith(stage)
+    )
     done = thunder("inspect-trace", fused, "-t", trace, "--stage", number, "--level", level, "-o", "fused.py")
     assert done.status == 0, done.err
     ran = run_file(here / "fused.py")

@@ -48,9 +48,9 @@ def test_ctrl_c_while_a_compiler_runs_ends_the_command_within_a_second(llama, tm
     wait_for(started, process)
     interrupted = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
-    _, told = process.communicate()
+    _, output = process.communicate()
     took = time.monotonic() - interrupted
     assert process.returncode == 130
-    assert "TH1301" in told
+    assert "TH1301" in output
     assert not (tmp_path / "out").exists()
     assert took < contention()

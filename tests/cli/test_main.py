@@ -49,14 +49,14 @@ BAD_SIZES = [
 
 
 def test_sizes_that_cannot_be_are_refused_without_torch():
-    calls = "".join(f"main({['optimize', 'nothing', *given[:-1]]!r})\n" for given in BAD_SIZES)
+    calls = "".join(f"main({['optimize', 'nothing', *arguments[:-1]]!r})\n" for arguments in BAD_SIZES)
     found = "bool(sys.modules.keys() & {'torch', 'transformers', 'numpy'})"
     probe = f"import sys\nfrom thunder_cli.main import main\n{calls}raise SystemExit({found})"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     assert done.returncode == 0
-    told = " ".join(done.stderr.split())
-    assert told.count("error") == len(BAD_SIZES), done.stderr
-    assert all(given[-1] in told for given in BAD_SIZES), done.stderr
+    output = " ".join(done.stderr.split())
+    assert output.count("error") == len(BAD_SIZES), done.stderr
+    assert all(arguments[-1] in output for arguments in BAD_SIZES), done.stderr
 
 
 def test_help_takes_under_half_a_second():

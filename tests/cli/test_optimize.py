@@ -65,10 +65,10 @@ BAD_RANGES = {
 }
 
 
-@pytest.mark.parametrize("given", BAD_RANGES)
-def test_a_range_that_cannot_be(thunder, here, llama, given):
-    code, told = BAD_RANGES[given]
-    assert_refused(thunder("optimize", llama, "--dynamic", given, "--dry-run"), here, 2, code, told)
+@pytest.mark.parametrize("arguments", BAD_RANGES)
+def test_a_range_that_cannot_be(thunder, here, llama, arguments):
+    code, message = BAD_RANGES[arguments]
+    assert_refused(thunder("optimize", llama, "--dynamic", arguments, "--dry-run"), here, 2, code, message)
 
 
 def test_a_second_run_takes_a_new_name(thunder, here, llama):
@@ -378,8 +378,8 @@ def test_an_artifact_without_the_speedup_that_is_required_is_not_written(thunder
     run = ("optimize", llama, "-r", "hf-llama", "--seq", 8, "--no-validate", "--out", "result", "--quiet")
     takes(9.0)
     assert_refused(thunder(*run, "--require-speedup", 1.2), here, 5, "TH0502", "thunder is 1.111x")
-    told = thunder(*run, "--require-speedup", 1.2, "--json").json["error"]
-    assert told["report"]["verdicts"] == {"thunder": "faster"}
+    error = thunder(*run, "--require-speedup", 1.2, "--json").json["error"]
+    assert error["report"]["verdicts"] == {"thunder": "faster"}
     assert thunder(*run, "--require-speedup", 1.1).status == 0
 
 

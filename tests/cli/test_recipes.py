@@ -77,7 +77,7 @@ def test_the_differences_from_default_are_shown(thunder):
 def test_a_recipe_that_fuses_does_not_promise_eager_kernels(thunder):
     for name in plugins.names("recipes"):
         shown = thunder("recipes", "show", name, "--json").json["recipe"]
-        if "inductor" in [one["name"] for one in shown["executors"]]:
+        if "inductor" in [executor["name"] for executor in shown["executors"]]:
             assert "eager" not in shown["description"]
     assert "Inductor" in thunder("recipes", "show", "default").out
 
@@ -88,12 +88,12 @@ def test_names_of_tasks_are_completed():
 
 
 def test_a_sum_is_explained_the_same_in_every_order(thunder):
-    one = thunder("recipes", "explain", "hf-llama3", "default", "--add-executor", "triton", "--json").json
-    other = thunder("recipes", "explain", "default", "--add-executor", "triton", "hf-llama3", "--json").json
-    assert one == other
-    assert one["schema"] == "thunder.explanation/1"
-    assert one["recipe"]["name"] == "default + hf-llama3 + triton"
-    steps = {step["name"]: step["reasons"] for step in one["recipe"]["steps"]}
+    first = thunder("recipes", "explain", "hf-llama3", "default", "--add-executor", "triton", "--json").json
+    second = thunder("recipes", "explain", "default", "--add-executor", "triton", "hf-llama3", "--json").json
+    assert first == second
+    assert first["schema"] == "thunder.explanation/1"
+    assert first["recipe"]["name"] == "default + hf-llama3 + triton"
+    steps = {step["name"]: step["reasons"] for step in first["recipe"]["steps"]}
     assert list(steps)[-5:] == ["sdpa", "triton", "packed-linear", "inductor", "torch"]
     assert steps["packed-linear"] == ["packed-linear comes after triton"]
     text = thunder("recipes", "explain", "default", "--add-transform", "Autocast(dtype=torch.float16)").out
@@ -112,10 +112,10 @@ BAD_SUMS = {
 }
 
 
-@pytest.mark.parametrize("given", BAD_SUMS)
-def test_recipes_that_cannot_be_added_are_refused(thunder, given):
-    done = thunder("recipes", "explain", *given)
-    code, words = BAD_SUMS[given]
+@pytest.mark.parametrize("arguments", BAD_SUMS)
+def test_recipes_that_cannot_be_added_are_refused(thunder, arguments):
+    done = thunder("recipes", "explain", *arguments)
+    code, words = BAD_SUMS[arguments]
     assert (done.status, done.out) == (2, "")
     assert code in done.err
     assert words in " ".join(done.err.split())

@@ -84,7 +84,7 @@ def test_rate_of_a_large_model_is_compared_with_the_memory_bandwidth(thunder, ma
     monkeypatch.setattr(generation, "LARGE", 0)
     found = thunder(*run, "--json").json
     weights = AutoModelForCausalLM.from_pretrained(made / "model")
-    held = {id(one): one.nbytes for one in (*weights.parameters(), *weights.buffers())}
+    held = {id(tensor): tensor.nbytes for tensor in (*weights.parameters(), *weights.buffers())}
     assert found["memory"]["weights"] == sum(held.values())
     assert 1e8 < found["memory"]["bandwidth"] < 1e13
     words = thunder(*run).err
@@ -106,7 +106,7 @@ def test_rate_of_a_large_model_is_compared_with_the_memory_bandwidth(thunder, ma
     ],
 )
 def test_rate_in_words(seconds, reading, words):
-    assert in_words([Token(1, one, False) for one in seconds], reading) == words
+    assert in_words([Token(1, duration, False) for duration in seconds], reading) == words
 
 
 def test_sampled_tokens_are_those_of_eager_generate(thunder, made):

@@ -40,9 +40,9 @@ def test_optimize_validates_and_evaluates_on_texts(thunder, here, speaker, texts
     run = ("optimize", speaker, "-r", "hf-llama", "--input", texts, "--batch", 2, *ROUNDS)
     done = thunder(*run, "--eval", texts, "--out", "result")
     assert done.status == 0, done.err
-    told = " ".join(done.err.split())
-    assert "batch 2, sequence 6, 5 samples from texts.jsonl" in told
-    assert "perplexity before and after, on 5 samples from texts.jsonl" in told
+    output = " ".join(done.err.split())
+    assert "batch 2, sequence 6, 5 samples from texts.jsonl" in output
+    assert "perplexity before and after, on 5 samples from texts.jsonl" in output
     assert "evaluate" in done.err
     assert "Evaluation  20 labels of 5 samples, texts.jsonl:" in done.out
     report = json.loads((here / "result" / "report.json").read_text())

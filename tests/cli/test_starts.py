@@ -153,20 +153,20 @@ def run_all(commands: object, here: Path) -> dict[str, dict[str, object]]:
 @pytest.mark.parametrize("command", REFUSED)
 def test_wrong_names_and_sizes_are_refused_before_pytorch_is_imported(refused, command):
     status, code, words = REFUSED[command]
-    told = refused[command]
-    assert (told["status"], told["out"]) == (status, ""), told
-    assert code in told["err"]
-    assert words in told["err"]
-    assert told["heavy"] == []
+    result = refused[command]
+    assert (result["status"], result["out"]) == (status, ""), result
+    assert code in result["err"]
+    assert words in result["err"]
+    assert result["heavy"] == []
 
 
 @pytest.mark.parametrize("command", READS)
 def test_reading_an_artifact_needs_no_pytorch(read, command):
     status, words = READS[command]
-    told = read[command]
-    assert told["status"] == status, told
-    assert words in f"{told['out']}{told['err']}"
-    assert told["heavy"] == []
+    result = read[command]
+    assert result["status"] == status, result
+    assert words in f"{result['out']}{result['err']}"
+    assert result["heavy"] == []
 
 
 def test_damaged_weights_are_refused_before_pytorch(tmp_path):
@@ -174,10 +174,10 @@ def test_damaged_weights_are_refused_before_pytorch(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "damaged" / "config.json").write_text("{}")
     (tmp_path / "damaged" / "model.safetensors").write_bytes(b"too short to be weights")
-    (told,) = run_all(["optimize damaged"], tmp_path).values()
-    assert told["status"] == 2
-    assert "TH0205" in told["err"]
-    assert not {"torch", "transformers"} & set(told["heavy"])
+    (result,) = run_all(["optimize damaged"], tmp_path).values()
+    assert result["status"] == 2
+    assert "TH0205" in result["err"]
+    assert not {"torch", "transformers"} & set(result["heavy"])
 
 
 # A command in a process that records the output so far when a module is imported.
@@ -215,35 +215,35 @@ def bert(tmp_path_factory) -> Path:
 
 
 def test_a_dry_run_imports_nothing_of_the_models_code(bert):
-    told = watched(bert, "--dry-run")
-    assert told["status"] == 0, told
-    assert told["seen"].keys() == {"torch"}
-    assert told["out"].count("bert (BertModel)") == 1
-    assert "memory" in told["out"]
+    result = watched(bert, "--dry-run")
+    assert result["status"] == 0, result
+    assert result["seen"].keys() == {"torch"}
+    assert result["out"].count("bert (BertModel)") == 1
+    assert "memory" in result["out"]
 
 
 def test_the_model_is_shown_before_pytorch_is_imported(bert):
-    told = watched(bert, "--dynamic", "seq=1:9999999")
-    assert told["status"] == 2, told
-    assert "bert (BertModel)" in told["seen"]["torch"]
-    assert told["err"].count("bert (BertModel)") == 1
-    assert told["out"] == ""
+    result = watched(bert, "--dynamic", "seq=1:9999999")
+    assert result["status"] == 2, result
+    assert "bert (BertModel)" in result["seen"]["torch"]
+    assert result["err"].count("bert (BertModel)") == 1
+    assert result["out"] == ""
 
 
 def test_the_plan_is_shown_before_the_code_of_the_model_is_imported(bert):
-    told = watched(
+    result = watched(
         bert, "--dry-run", "--dtype", "bfloat16"
     )  # the weights would be converted, so their sizes in the files do not suffice
-    shown = told["seen"]["transformers.modeling_utils"]
+    shown = result["seen"]["transformers.modeling_utils"]
     assert "executors" in shown
     assert "artifact" in shown
     assert "memory" not in shown
-    assert "memory" in told["out"].removeprefix(shown)
+    assert "memory" in result["out"].removeprefix(shown)
 
 
 def test_a_plan_as_json_has_no_other_rows(bert):
-    told = watched(bert, "--dry-run", "--json")
-    assert json.loads(told["out"])["model"].endswith("bert")
+    result = watched(bert, "--dry-run", "--json")
+    assert json.loads(result["out"])["model"].endswith("bert")
 
 
 def test_the_compiler_is_imported_without_dynamo():

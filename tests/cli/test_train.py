@@ -135,7 +135,7 @@ def test_saved_training_step_is_validated_with_its_backward(thunder, step, monke
     whole = Bridge.gradients
 
     def twice(self, *arguments):
-        return [None if one is None else 2 * one for one in whole(self, *arguments)]
+        return [None if gradient is None else 2 * gradient for gradient in whole(self, *arguments)]
 
     monkeypatch.setattr(Bridge, "gradients", twice)
     done = thunder("validate", step, "--inputs", 1, "--quiet", "--json")

@@ -23,7 +23,7 @@ def test_an_executor_is_left_out_of_a_module(thunder, here, llama):
     report = json.loads((here / "a" / "report.json").read_bytes())
     assert report["recipe"]["without"] == ["cse", MLP, "sdpa"]
     assert report["degraded"] == []
-    (refused,) = [one for one in report["refused"] if one["reason"] == LEFT_OUT]
+    (refused,) = [refusal for refusal in report["refused"] if refusal["reason"] == LEFT_OUT]
     assert (refused["executor"], refused["operations"] > 4) == ("inductor", True)
     assert LEFT_OUT in (here / "a" / "report.md").read_text()
     assert f"| without | cse, {MLP}, sdpa |" in (here / "a" / "report.md").read_text()

@@ -69,14 +69,14 @@ def test_a_right_program_passes(claims, training):
     compiled = thunder.jit(program, executors=["debug", right] if claims else ["sdpa", "debug"])
     actual, expected = inputs(training), inputs(training)
     for _ in range(2):
-        for one, other in zip(compiled(*actual), program(*expected), strict=True):
-            torch.testing.assert_close(one, other)
+        for ours, wanted in zip(compiled(*actual), program(*expected), strict=True):
+            torch.testing.assert_close(ours, wanted)
     if training:
         compiled(*actual)[0].sum().backward()
         program(*expected)[0].sum().backward()
-        torch.testing.assert_close([one.grad for one in actual], [one.grad for one in expected])
+        torch.testing.assert_close([tensor.grad for tensor in actual], [tensor.grad for tensor in expected])
     checked = thunder.checks(compiled)
-    derived = [one.left_out for one in checked if not one.compared]
+    derived = [check.left_out for check in checked if not check.compared]
     assert derived == (["it is PyTorch's own derivative of an executor's function"] if training and claims else [])
     assert bool(checked) == claims
 
@@ -111,7 +111,7 @@ def test_random_operations_are_compared_with_the_same_random_numbers():
         torch.manual_seed(3)
         assert torch.equal(actual, F.dropout(x, 0.4) + torch.rand(3))
         assert torch.equal(state, torch.get_rng_state())
-    assert [one.compared for one in thunder.checks(compiled)] == [2]
+    assert [check.compared for check in thunder.checks(compiled)] == [2]
     others = implementing(F.dropout, lambda x, p=0.5, training=True, inplace=False: F.dropout(x.flip(0), p).flip(0))
     with pytest.raises(WrongResult, match=r"F?.*dropout"):
         thunder.jit(lambda x: F.dropout(x, 0.4), executors=[others, "debug"])(x)
@@ -129,7 +129,7 @@ def test_in_place_operations_are_compared_on_copies():
     compiled = thunder.jit(writes, executors=[right, "debug"])
     assert compiled(x) == writes(y)
     assert torch.equal(x, y)
-    assert [one.compared for one in thunder.checks(compiled)] == [1]
+    assert [check.compared for check in thunder.checks(compiled)] == [1]
     with pytest.raises(WrongResult, match="mul_"):
         thunder.jit(writes, executors=[wrong, "debug"])(x)
 
@@ -140,7 +140,7 @@ def test_a_function_that_is_differentiated_may_write_to_its_own_results(addend):
     compiled = thunder.jit(program, executors=[executor, "debug"])
     if addend == 1:
         compiled(*inputs(training=True))
-        assert [one.compared for one in thunder.checks(compiled)] == [1]
+        assert [check.compared for check in thunder.checks(compiled)] == [1]
         return
     with pytest.raises(WrongResult, match="largest difference"):
         compiled(*inputs(training=True))
@@ -195,7 +195,7 @@ def test_symbolic_sizes():
     for rows in (2, 3, 5):
         x, w = torch.randn(rows, 3), torch.randn(3, 5)
         torch.testing.assert_close(compiled(x, w), program(x, w))
-    assert [one.compared for one in thunder.checks(compiled)] == [3]
+    assert [check.compared for check in thunder.checks(compiled)] == [3]
 
 
 def test_debug_recipe_can_be_added_to_other_recipes():

@@ -184,6 +184,6 @@ def test_on_a_gpu_the_product_is_that_of_each_weight(dtype):
     expected = [nn.functional.linear(row.double(), weight.double()) for weight in weights]
     found = joined_linear(row, *weights)
     assert are_adjacent(weights)
-    for one, wanted in zip(found, expected, strict=True):
-        assert one.is_contiguous()
-        torch.testing.assert_close(one.double(), wanted, rtol=2e-2, atol=2e-2 * wanted.abs().max().item())
+    for actual, wanted in zip(found, expected, strict=True):
+        assert actual.is_contiguous()
+        torch.testing.assert_close(actual.double(), wanted, rtol=2e-2, atol=2e-2 * wanted.abs().max().item())

@@ -247,8 +247,8 @@ def test_training_step_has_the_gradients_of_pytorch():
         tensors = [x, *model.parameters()]
         found = torch.autograd.grad(compiled(x).square().sum(), tensors)
         expected = torch.autograd.grad(model(x).square().sum(), tensors)
-        for one, wanted in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-4)
+        for actual, wanted in zip(found, expected, strict=True):
+            torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
         with torch.no_grad():
             for parameter, gradient in zip(model.parameters(), found[1:], strict=True):
                 parameter.sub_(0.01 * gradient)
@@ -394,13 +394,13 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setattr("thunder_executors.packed_linear.kernel.library", lambda: content)
 
 
-def measured_as(monkeypatch, kernel: float, other: float) -> list[str]:
+def measured_as(monkeypatch, kernel: float, library: float) -> list[str]:
     """Make measurements return these seconds, and return the list of measured products."""
     titles: list[str] = []
 
     def measure(product, _function):
         titles.append(product.title)
-        return Times(kernel, other)
+        return Times(kernel, library)
 
     monkeypatch.setattr(measurement, "measure", measure)
     return titles
@@ -414,7 +414,11 @@ def compiled_layers(*layers: Layer):
 
 
 def refused_by_kernel(compiled) -> list[tuple[str, int]]:
-    return [(one.reason, one.count) for one in thunder.last_traces(compiled)[-1].refused if one.executor == KERNEL.name]
+    return [
+        (refusal.reason, refusal.count)
+        for refusal in thunder.last_traces(compiled)[-1].refused
+        if refusal.executor == KERNEL.name
+    ]
 
 
 def test_the_faster_kernel_is_chosen_and_its_times_are_kept(own_cache, monkeypatch):
@@ -494,7 +498,7 @@ def test_measurement_gives_times_near_its_estimate(rows, depth, columns):
 def test_measured_kernel_is_that_of_a_real_measurement(own_cache):
     compiled = compiled_layers(Layer(64, 64))
     trace = thunder.last_traces(compiled)[-1]
-    told = [one.choice for one in kernel_choices(trace)] or [reason for reason, _ in refused_by_kernel(compiled)]
+    told = [entry.choice for entry in kernel_choices(trace)] or [reason for reason, _ in refused_by_kernel(compiled)]
     assert "torch.nn.functional.linear" in told[0]
 
 

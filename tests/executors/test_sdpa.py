@@ -29,7 +29,7 @@ def line_of(function, *args):
     compiled = thunder.jit(function, executors=(sdpa.EXECUTOR, "torch"))
     with torch.no_grad():
         program, _ = trace_for(compiled, torch.device("cuda"), args, {})
-    (line,) = [one for one in program.last("computation").bound_symbols if one.executor == "sdpa"]
+    (line,) = [bsym for bsym in program.last("computation").bound_symbols if bsym.executor == "sdpa"]
     return line
 
 
@@ -98,7 +98,7 @@ def test_on_a_gpu_the_named_backend_runs():
     compiled = thunder.jit(causal, executors=(sdpa.EXECUTOR, "torch"))
     with torch.no_grad():
         torch.testing.assert_close(compiled(q, q, q), causal(q, q, q), rtol=2**-6, atol=2**-6)
-        (line,) = [one for one in thunder.last_traces(compiled)[-1].bound_symbols if "attention" in one.symbol.name]
+        (line,) = [bsym for bsym in thunder.last_traces(compiled)[-1].bound_symbols if "attention" in bsym.symbol.name]
         backend = sdpa.backend_for(line)
         assert backend is not None
         assert (line.executor == "sdpa") == (sdpa.choice_of_pytorch(line) is not backend)

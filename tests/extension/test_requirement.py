@@ -43,7 +43,7 @@ def test_the_capability_is_a_minimum(
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "message"),
     [
         ("exit 3", "exit status 3, without an output file"),
         ("exit 0", "exit status 0, without an output file"),
@@ -51,7 +51,7 @@ def test_the_capability_is_a_minimum(
         ("sleep 9", "does not run"),
     ],
 )
-def test_a_compiler_is_tried(script: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_is_tried(script: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "compiler"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -60,7 +60,7 @@ def test_a_compiler_is_tried(script: str, told: str, tmp_path: Path, monkeypatch
     reason = CxxCompiler().missing()
     assert reason is not None
     assert reason.startswith(f"no C++ compiler: {path} ")
-    assert told in reason
+    assert message in reason
     assert "CXX" in CxxCompiler().fix
 
 

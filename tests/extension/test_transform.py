@@ -159,7 +159,9 @@ def test_options_may_have_any_name() -> None:
     assert order_transforms([Wanting(excluded=("x",))]) == (Wanting(excluded=("x",)),)
 
 
-@pytest.mark.parametrize("given", [Shard, "shard", None])
-def test_objects_that_are_no_transforms_are_refused(given: object) -> None:
-    with pytest.raises(BadRecipe, match="not a Transform" if not isinstance(given, type) else "instead of a Transform"):
-        order_transforms([given])
+@pytest.mark.parametrize("transform", [Shard, "shard", None])
+def test_objects_that_are_no_transforms_are_refused(transform: object) -> None:
+    with pytest.raises(
+        BadRecipe, match="not a Transform" if not isinstance(transform, type) else "instead of a Transform"
+    ):
+        order_transforms([transform])

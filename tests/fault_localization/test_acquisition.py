@@ -92,8 +92,8 @@ def test_dropped_results_are_recorded_again(room, runs):
 
     calls = RepeatedRecording(two_calls, run, room).calls
     assert [call.name for call in calls] == ["mul", "silu", "tanh", "mul"]
-    for call, other in zip((*calls, calls[0]), (*whole.calls, whole.calls[0]), strict=True):
-        assert torch.equal(call.results[0], other.results[0])
+    for call, wanted in zip((*calls, calls[0]), (*whole.calls, whole.calls[0]), strict=True):
+        assert torch.equal(call.results[0], wanted.results[0])
     held = [sum(one.nbytes for (one,) in recorder.held.values()) for recorder in recorders]
     assert max(held) <= max(room, x.nbytes)
     assert len(recorders) == runs
@@ -178,7 +178,7 @@ class LeavesOut(torch.nn.Module):
         """A stack of layers, and a product of which one factor has a narrow dtype."""
         for layer in self.layers:
             x = layer(x.contiguous().to(torch.float32)).tanh() + x
-        return torch.nn.functional.linear(*(one.to(torch.bfloat16) for one in (x, self.narrow)))
+        return torch.nn.functional.linear(*(factor.to(torch.bfloat16) for factor in (x, self.narrow)))
 
 
 def test_calls_that_a_trace_leaves_out():

@@ -35,12 +35,12 @@ def fault_with(text: str, change):
     line = line_with(program, text)
     returned = line_with(program, "result = ")
     names = dict(re.findall(r"'(\w+)': (\w+)", returned))
-    other = change(line, names)
-    wrong = with_trace(program, "epilogue", lambda epilogue: with_text(epilogue, line, other))
+    changed_line = change(line, names)
+    wrong = with_trace(program, "epilogue", lambda epilogue: with_text(epilogue, line, changed_line))
     before = model.mean.clone()
     (fault,) = examine(wrong, model, (), {"x": numbers(), "cache": [torch.zeros(0, 8)]}).faults
     assert torch.equal(model.mean, before)
-    return fault, other
+    return fault, changed_line
 
 
 def test_a_right_epilogue():

@@ -34,10 +34,10 @@ def with_operation(trace: Trace, old: str, new) -> Trace:
     return trace.having(tuple(bsyms), made_by="change")
 
 
-def alike(one: Trace, other: Trace) -> bool:
+def alike(first: Trace, second: Trace) -> bool:
     """Whether two traces of one tensor compute the same results."""
-    inputs = {one.inputs[0].name: X}
-    return compute_the_same(one, other, inputs, RandomStates.now(inputs))
+    inputs = {first.inputs[0].name: X}
+    return compute_the_same(first, second, inputs, RandomStates.now(inputs))
 
 
 def chain(x):

@@ -16,7 +16,7 @@ def lines(function, x):
     """The non-finite lines of a function by their type."""
     trace = program_of(function, x=x).traces("computation")[0]
     found = non_finite_lines(trace, inputs_by_name(trace, (x,)), RandomStates.now({}), "eager PyTorch")
-    return {one.kind: one for one in found}
+    return {line.kind: line for line in found}
 
 
 def test_the_first_nan():
@@ -33,7 +33,7 @@ def test_a_line_within_a_region():
     compiled(x)
     claimed = without_freed(thunder.last_traces(compiled))[-1]
     assert len(claimed) == 1
-    found = {one.kind: one for one in non_finite_lines(claimed, {"x": x}, RandomStates.now({}), "thunder")}
+    found = {line.kind: line for line in non_finite_lines(claimed, {"x": x}, RandomStates.now({}), "thunder")}
     assert "log(" in found["NaN"].line
 
 

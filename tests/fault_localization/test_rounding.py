@@ -57,6 +57,8 @@ def test_a_nan_counts():
 
 
 def test_integers_are_equal():
-    one = torch.arange(6)
-    assert rounding_difference(one, one.clone(), lambda perturbed=False: None).difference is None
-    assert rounding_difference(one + (one == 3), one, lambda perturbed=False: None).difference is not None
+    integers = torch.arange(6)
+    assert rounding_difference(integers, integers.clone(), lambda perturbed=False: None).difference is None
+    assert (
+        rounding_difference(integers + (integers == 3), integers, lambda perturbed=False: None).difference is not None
+    )

@@ -47,8 +47,8 @@ class Forbids(transformers.LogitsProcessor):  # type: ignore[misc]
 
 def continued(model: Any, batch: int, length: int, **options: Any) -> Any:
     """Prompts, with images for a multimodal model, and their continuations."""
-    prompt, given = asked_of(model, batch, length)
-    return greedy(model, prompt, **given, **options)
+    prompt, inputs = asked_of(model, batch, length)
+    return greedy(model, prompt, **inputs, **options)
 
 
 def sampled(model: Any, batch: int, length: int, **options: Any) -> Any:
@@ -59,12 +59,12 @@ def sampled(model: Any, batch: int, length: int, **options: Any) -> Any:
 
 def padded(model: Any, batch: int, length: int, **options: Any) -> Any:
     """The continuations of prompts of several lengths, padded on the left."""
-    prompt, given = asked_of(model, batch, length + 3)
+    prompt, inputs = asked_of(model, batch, length + 3)
     mask = torch.ones_like(prompt)
     for row, count in zip(range(batch), (3, 0, 1), strict=False):
         prompt[row] = torch.cat([torch.zeros(count, dtype=prompt.dtype), prompt[row, : prompt.shape[1] - count]])
         mask[row, :count] = 0
-    return greedy(model, prompt, attention_mask=mask, **given, **options)
+    return greedy(model, prompt, attention_mask=mask, **inputs, **options)
 
 
 def streamed(model: Any, batch: int, length: int) -> Any:
@@ -130,8 +130,8 @@ def assert_same(found: Any, expected: Any) -> None:
     """Check for the same tokens and texts, and for scores that are equal except for rounding."""
     if isinstance(expected, tuple | list):
         assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_same(one, other)
+        for actual, wanted in zip(found, expected, strict=True):
+            assert_same(actual, wanted)
     elif isinstance(expected, torch.Tensor) and expected.is_floating_point():
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     elif isinstance(expected, torch.Tensor):

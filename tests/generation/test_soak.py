@@ -41,13 +41,15 @@ def continued(model: Any, count: int, batch: int, length: int) -> torch.Tensor:
     return texts
 
 
-def held() -> tuple[Counter[str], int]:
+def living_objects() -> tuple[Counter[str], int]:
     """The objects that Python's collector knows, counted by class, and the bytes of all tensors' storages."""
     gc.collect()
-    tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor) and one.layout is torch.strided]
-    storages = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in tensors}
+    tensors = [
+        tensor for tensor in gc.get_objects() if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
+    ]
+    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
     # Objects are counted before storages, because reading a storage creates a Python object that stays.
-    return Counter(type(one).__qualname__ for one in gc.get_objects()), sum(storages.values())
+    return Counter(type(tensor).__qualname__ for tensor in gc.get_objects()), sum(storages.values())
 
 
 @pytest.mark.parametrize(("family", "recipe"), [("llama", Uncompiled), ("llama", UncompiledStatic), ("t5", Uncompiled)])
@@ -59,7 +61,7 @@ def test_prompts_of_all_sizes_trace_nothing_and_keep_nothing(family: str, recipe
     for count, (batch, length) in enumerate(sizes(), start=1):
         assert torch.equal(continued(compiled, count, batch, length), continued(model, count, batch, length))
         if count in (SETTLED + 1, PROMPTS):
-            kept.append(held())
+            kept.append(living_objects())
         programs.append(thunder.cache_misses(compiled))
     assert programs[SETTLED - 1 :] == programs[-1:] * (PROMPTS - SETTLED + 1), thunder.recompile_reasons(compiled)
     (objects, storages), (objects_at_last, storages_at_last) = kept

@@ -45,7 +45,7 @@ def programs(pair: tuple[Any, Any]) -> tuple[Trace, Trace]:
     """The programs that a prompt and a later token run, with a large cache."""
     compiled = thunder.compile(pair[0], Uncompiled)
     greedy(compiled, prompt_of(2, 7), 2, max_cache_len=ROOM)
-    token, prompt = (one.last("computation") for one in specializations_of(compiled).programs)
+    token, prompt = (program.last("computation") for program in specializations_of(compiled).programs)
     return prompt, token
 
 
@@ -103,7 +103,7 @@ def test_a_token_allocates_no_memory_of_the_caches_size(pair: tuple[Any, Any]) -
 
 def test_a_prompt_has_the_logits_of_its_last_token_alone(programs: tuple[Trace, Trace]) -> None:
     trace, _ = programs
-    (head,) = [one for one in trace.bound_symbols if "lm_head_weight" in {proxy.name for proxy in one.inputs}]
+    (head,) = [bsym for bsym in trace.bound_symbols if "lm_head_weight" in {proxy.name for proxy in bsym.inputs}]
     assert [sizes_of(proxy) for proxy in head.defines] == [(2, 1, 64)]
     assert (2, 7, 64) not in map(sizes_of, tensors_of(trace))
 
@@ -136,7 +136,7 @@ def test_a_cache_that_is_given_is_continued(pair: tuple[Any, Any]) -> None:
 
 def test_tokens_that_are_guessed_ahead_have_a_cache_that_can_be_cropped(pair: tuple[Any, Any]) -> None:
     model, compiled = pair
-    found, expected = (greedy(one, prompt_of(1, 7), assistant_model=model) for one in (compiled, model))
+    found, expected = (greedy(each_model, prompt_of(1, 7), assistant_model=model) for each_model in (compiled, model))
     assert torch.equal(found, expected)
 
 

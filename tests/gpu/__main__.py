@@ -63,7 +63,7 @@ def run_file(file: Path, limits: Limits, deadline: float) -> list[Result]:
     while True:
         with tempfile.TemporaryDirectory() as folder:
             record = Path(folder) / "events.jsonl"
-            end = run_pytest(file, limits, record, but=[one.test for one in results], deadline=deadline)
+            end = run_pytest(file, limits, record, but=[result.test for result in results], deadline=deadline)
             events = read_events(record)
         found = results_of(events, end)
         results += found
@@ -108,7 +108,7 @@ def name_of(file: Path) -> str:
 
 def summary(results: Sequence[Result]) -> str:
     """The names of the bad results, and the number of results of each outcome."""
-    bad = [f"{one.outcome:8} {one.test}" for one in results if one.outcome in ("failed", "error")]
+    bad = [f"{result.outcome:8} {result.test}" for result in results if result.outcome in ("failed", "error")]
     counts = [f"{count(results, outcome)} {outcome}" for outcome in ("passed", "failed", "error", "skipped")]
     return "\n".join([*bad, ", ".join(counts)])
 
@@ -127,9 +127,9 @@ def main() -> int:
     parser.add_argument("--test", type=float, default=Limits.test, help="seconds for a test")
     parser.add_argument("--file", type=float, default=Limits.file, help="seconds for the process of a file")
     parser.add_argument("--total", type=float, default=Limits.total, help="seconds for all")
-    given = parser.parse_args()
-    files = [path.resolve() for path in given.files] or [*gpu_files(ROOT / "tests")]
-    results = [*run_files(files, Limits(given.test, given.file, given.total))]
+    arguments = parser.parse_args()
+    files = [path.resolve() for path in arguments.files] or [*gpu_files(ROOT / "tests")]
+    results = [*run_files(files, Limits(arguments.test, arguments.file, arguments.total))]
     junit = Path(os.environ.get("OUT") or REPORT) / "gpu-tests.xml"
     write_junit(results, junit)
     print(f"{summary(results)}\n{junit}")

@@ -76,12 +76,12 @@ def write_junit(results: Iterable[Result], path: Path) -> None:
 
 def cases(results: Iterable[Result]) -> Iterator[ET.Element]:
     """The element of each result."""
-    for one in results:
-        file, _, name = one.test.partition("::")
-        case = ET.Element("testcase", classname=file, name=name or file, time=f"{one.seconds:.3f}")
-        if one.outcome in TAGS:
-            text = NO_XML.sub("?", one.text)
-            ET.SubElement(case, TAGS[one.outcome], message=message_of(text)).text = text
+    for result in results:
+        file, _, name = result.test.partition("::")
+        case = ET.Element("testcase", classname=file, name=name or file, time=f"{result.seconds:.3f}")
+        if result.outcome in TAGS:
+            text = NO_XML.sub("?", result.text)
+            ET.SubElement(case, TAGS[result.outcome], message=message_of(text)).text = text
         yield case
 
 
@@ -93,4 +93,4 @@ def message_of(text: str) -> str:
 
 def count(results: Iterable[Result], outcome: str) -> int:
     """The number of results with an outcome."""
-    return sum(one.outcome == outcome for one in results)
+    return sum(result.outcome == outcome for result in results)

@@ -91,7 +91,7 @@ def test_a_file_that_hangs_is_ended_and_time_for_all_is_kept(tmp_path: Path) -> 
     before = time.monotonic()
     results = [*run_files([hanging, never], Limits(test=1.0, file=3.0, total=2.0))]
     assert time.monotonic() - before < 20
-    assert [one.outcome for one in results] == ["error", "error"]
+    assert [result.outcome for result in results] == ["error", "error"]
     assert "ran past" in results[0].text
     assert "not run" in results[1].text
 
@@ -151,6 +151,9 @@ def test_every_dependency_is_carried_or_expected_on_such_machines() -> None:
     import tomllib
 
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    names = {wheels.normal("".join(c for c in one.split(">")[0] if c.isalnum() or c in "-_.")) for one in dependencies}
+    names = {
+        wheels.normal("".join(c for c in dependency.split(">")[0] if c.isalnum() or c in "-_."))
+        for dependency in dependencies
+    }
     brought = {"torch", "transformers", "numpy", "scipy", "matplotlib", "safetensors", "huggingface-hub"}
     assert names - brought <= set(wheels.NAMES)

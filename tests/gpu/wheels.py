@@ -69,7 +69,11 @@ def install(folder: Path = WHEELS, site: Path = SITE) -> None:
 
 def present(site: Path) -> set[str]:
     """The names of the distributions that are installed in this Python or in the folder."""
-    here = {normal(one.metadata["Name"]) for one in importlib.metadata.distributions() if one.metadata["Name"]}
+    here = {
+        normal(distribution.metadata["Name"])
+        for distribution in importlib.metadata.distributions()
+        if distribution.metadata["Name"]
+    }
     return here | {normal(path.name.partition("-")[0]) for path in site.glob("*.dist-info")}
 
 

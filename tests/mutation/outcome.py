@@ -53,11 +53,11 @@ class Outcome:
         return found
 
 
-def close(one: Tensor, other: Tensor, exact: bool) -> bool:
+def close(first: Tensor, second: Tensor, exact: bool) -> bool:
     """Whether two tensors are equal bit by bit (NaN equals NaN), or approximately."""
-    if not exact and one.is_floating_point():
-        return torch.allclose(one, other, rtol=1e-4, atol=1e-5, equal_nan=True)
-    return one.dtype == other.dtype and torch.equal(one.nan_to_num(), other.nan_to_num())
+    if not exact and first.is_floating_point():
+        return torch.allclose(first, second, rtol=1e-4, atol=1e-5, equal_nan=True)
+    return first.dtype == second.dtype and torch.equal(first.nan_to_num(), second.nan_to_num())
 
 
 def is_recorded(tensor: Tensor) -> bool | str:

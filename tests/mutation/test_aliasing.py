@@ -147,7 +147,7 @@ def test_views_of_a_tensor_whose_shape_is_changed_in_place(function: Callable[..
         x = numbers(3, 3).requires_grad_()
         results = tree_leaves(called(x))
         if x.grad is None:
-            sum(one.square().sum() for one in results if isinstance(one, Tensor)).backward()
+            sum(result.square().sum() for result in results if isinstance(result, Tensor)).backward()
         told.append((results, x.grad))
     torch.testing.assert_close(told[1], told[0])
 

@@ -55,5 +55,5 @@ def test_programs_continue_as_in_eager_after_data_is_replaced(
             if with_gradients and program is twice:
                 for results in (wanted, found):
                     results[2].sum().backward()
-                for parameter, other in zip(ours.parameters(), eager.parameters(), strict=True):
-                    torch.testing.assert_close(parameter.grad, other.grad)
+                for parameter, reference in zip(ours.parameters(), eager.parameters(), strict=True):
+                    torch.testing.assert_close(parameter.grad, reference.grad)

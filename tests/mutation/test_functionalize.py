@@ -197,13 +197,13 @@ def copied_to_nothing(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("function", [all_copied, all_set, copied_to_nothing], ids=lambda function: function.__name__)
 def test_fully_overwritten_tensors_have_eagers_gradient(function: Callable[..., Any], follows: bool) -> None:
     """Autograd includes the overwritten tensor: its gradient is zero, and not None."""
-    told = []
+    outcomes = []
     for called in (function, thunder.jit(function)):
         x, y = torch.ones(2, 3, requires_grad=True), torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
         results = called(x, y.requires_grad_(follows))
         (results[0].sum() + results[1].sum()).backward()
-        told.append((results, x.grad, y.grad, [result.requires_grad for result in results]))
-    torch.testing.assert_close(told[1], told[0])
+        outcomes.append((results, x.grad, y.grad, [result.requires_grad for result in results]))
+    torch.testing.assert_close(outcomes[1], outcomes[0])
 
 
 def overwritten(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -254,7 +254,11 @@ def test_autograd_metadata_and_gradients_equal_eager(
         x, y = torch.ones(3, requires_grad=True), torch.full((3,), 2.0)
         torch.manual_seed(0)
         results = call(x, y)
-        return results, [one.requires_grad for one in results], torch.autograd.grad([one.sum() for one in results], x)
+        return (
+            results,
+            [result.requires_grad for result in results],
+            torch.autograd.grad([result.sum() for result in results], x),
+        )
 
     fast = thunder.jit(program, transforms=[Functionalize()] if explicit else [])
     torch.testing.assert_close(run(fast), run(program))
@@ -273,7 +277,7 @@ def test_two_results_in_the_same_memory_are_as_many_objects_as_in_eager(alias: C
         compiled = thunder.jit(program, transforms=(Functionalize(),), executors=("torch",))
         expected, found = (function(x.clone().requires_grad_(requires_grad)) for function in (program, compiled))
         torch.testing.assert_close(found, expected)
-        assert [one is found[0] for one in found] == [one is expected[0] for one in expected]
+        assert [result is found[0] for result in found] == [result is expected[0] for result in expected]
         assert found[0].untyped_storage()._cdata == found[1].untyped_storage()._cdata
 
 

@@ -84,8 +84,8 @@ def test_queried_properties_of_an_argument_are_guarded(question: Callable[[Tenso
     with torch.inference_mode():
         made = numbers(4, 4)
     compiled = thunder.jit(question)
-    for given in (x, (x * 2)[:], numbers(5, 4)[1:], numbers(4, 4), numbers(4, 4)[:], made, (x * 2).add_(1), x):
-        assert torch.equal(compiled(given), question(given))
+    for argument in (x, (x * 2)[:], numbers(5, 4)[1:], numbers(4, 4), numbers(4, 4)[:], made, (x * 2).add_(1), x):
+        assert torch.equal(compiled(argument), question(argument))
 
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])

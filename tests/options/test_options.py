@@ -20,7 +20,9 @@ from thunder_core.workflow.pipeline.request.request_checks import check_request
 from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest
 
 REQUESTS = (ModelRequest, Request, BenchRequest, ValidateRequest)
-BOUNDED = {one.name: one for one in SETTINGS.values() if one.least is not None or one.most is not None}
+BOUNDED = {
+    setting.name: setting for setting in SETTINGS.values() if setting.least is not None or setting.most is not None
+}
 
 
 def outside(stated: Option) -> list[int]:
@@ -71,17 +73,17 @@ def test_every_option_is_in_the_help_and_in_the_docs() -> None:
         assert f"`--{name}`" in section, name
         assert SETTINGS[name].help.removesuffix(".") in section
     for request in REQUESTS:
-        for one in options_of(request).values():
-            assert one.help
-            assert one.name == "model" or f"`--{one.name}`" in page
+        for setting in options_of(request).values():
+            assert setting.help
+            assert setting.name == "model" or f"`--{setting.name}`" in page
 
 
 def test_defaults_in_help_texts_are_those_of_the_fields() -> None:
     request, model = Request(), ModelRequest()
-    for one in SETTINGS.values():
-        value = getattr(model if one.field in options_of(ModelRequest) else request, one.field)
-        if one.kind is int and value is not None:
-            assert one.default_text == str(value)
+    for setting in SETTINGS.values():
+        value = getattr(model if setting.field in options_of(ModelRequest) else request, setting.field)
+        if setting.kind is int and value is not None:
+            assert setting.default_text == str(value)
 
 
 def test_a_new_option_is_one_field() -> None:
@@ -95,7 +97,7 @@ def test_a_new_option_is_one_field() -> None:
     class Other:
         deep: int = same_option(Small, "depth", starts=3)
 
-    assert [one.flag for one in options_of(Small).values()] == ["--depth", "--no-plain"]
+    assert [setting.flag for setting in options_of(Small).values()] == ["--depth", "--no-plain"]
     assert options_of(Small)["plain"].value_of(True) is False
     assert Other() == Other(deep=3)
     assert options_of(Other)["deep"].flag == "--depth"

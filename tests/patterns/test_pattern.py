@@ -292,7 +292,9 @@ ILLEGAL: dict[Function, str] = {
 def test_illegal_matches_are_refused_with_the_reason(program: Function) -> None:
     assert claimed(scaled_exp, program, X.clone()) == []
     reason = ILLEGAL[program]
-    assert not reason or [told for told in claimed.refused if reason in told and f"{program.__name__}:" in told]
+    assert not reason or [
+        refusal for refusal in claimed.refused if reason in refusal and f"{program.__name__}:" in refusal
+    ]
 
 
 def test_in_autocast_and_after() -> None:

@@ -114,7 +114,7 @@ def test_a_recipe_that_lacks_a_part_warns():
 
     with pytest.warns(DegradedWarning) as caught:
         compiled = thunder_core.compile(Net(), Wanting)
-    assert [str(one.message).partition(" (")[0] for one in caught] == [
+    assert [str(warning.message).partition(" (")[0] for warning in caught] == [
         "the recipe wanting skips speed, comfort: nothing_of_the_kind is not installed",
         "the recipe wanting skips speed, comfort: nor_of_that is not installed",
     ]

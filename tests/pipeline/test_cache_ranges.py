@@ -94,7 +94,7 @@ def test_few_programs_serve_the_range_and_the_manifest_has_ranges_and_sizes(arti
     assert manifest.drawn == {"batch": 1, "seq": 1, "cache": 24, "seed": 0}
     assert manifest.example == ()  # the cache is created again from random values
     assert len(manifest.programs) <= 4
-    named = {one.name: (one.lower, one.upper) for one in manifest.compiler.options.symbolic}
+    named = {argument.name: (argument.lower, argument.upper) for argument in manifest.compiler.options.symbolic}
     assert (1, 24) in {named.get(f"{cache}.layers[*].keys.size(-2)") for cache in (CACHE, EARLIER_CACHE)}
     assert named["attention_mask.size(-1)"] == (1, 36)
 
@@ -109,7 +109,7 @@ def test_an_artifact_is_validated_and_measured_behind_caches(artifact: Path) -> 
     assert points[0] == "1 x 1 and cache 24"
     assert {"2 x 12 and cache 0", "2 x 1 and cache 24", "2 x 12 and cache 24"} < set(points)
     suite = bench_artifact(artifact, BenchRequest(runs=2, warmup=0, batches=(1,), seqs=(1,)))
-    measured = [size_in_words(one.configuration) for one in suite.reports]
+    measured = [size_in_words(report.configuration) for report in suite.reports]
     assert measured == ["1 x 1 and cache 24", "1 x 1 and cache 0", "1 x 1 and cache 1"]
 
 
@@ -145,10 +145,10 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_caches_that_cannot_be_are_refused_by_the_plan(name: str, tmp_path: Path) -> None:
-    changes, error, told = REFUSED[name]
+    changes, error, message = REFUSED[name]
     (tmp_path / "x.jsonl").write_text('{"input_ids": [1], "labels": [1]}\n')
     files = {key: tmp_path / changes[key] for key in ("input", "evaluate") if key in changes}
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         plan(quick(tmp_path / "a", **{**changes, **files}))
 
 

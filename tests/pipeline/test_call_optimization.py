@@ -47,4 +47,4 @@ def test_the_program_that_serves_later_calls_is_timed(tmp_path: Path) -> None:
     asked = Request(recipe=Noting, model=model, out=tmp_path / "out", seq=8, runs=2, warmup=0)
     report = optimize(asked).report
     assert report.programs == 2
-    assert sum(one.time_share or 0 for one in report.executors) > 0.9
+    assert sum(executor.time_share or 0 for executor in report.executors) > 0.9

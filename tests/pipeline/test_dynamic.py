@@ -92,7 +92,9 @@ def test_an_artifact_serves_the_range_in_a_fresh_process_without_a_compiler(arti
 
 def python_path() -> str:
     """The folders of Thunder's packages in this process."""
-    return ":".join(str(Path(one.__file__).parent.parent) for one in (thunder_core, thunder_executors, thunder_recipes))
+    return ":".join(
+        str(Path(package.__file__).parent.parent) for package in (thunder_core, thunder_executors, thunder_recipes)
+    )
 
 
 def call(model: Any, batch: int, length: int) -> Any:
@@ -118,7 +120,7 @@ def test_few_programs_serve_the_range_and_the_manifest_has_the_ranges(artifact: 
     manifest = open_artifact(artifact).manifest
     assert manifest.dynamic == LENGTHS
     assert len(manifest.programs) <= 2
-    named = {one.name: (one.lower, one.upper) for one in manifest.compiler.options.symbolic}
+    named = {argument.name: (argument.lower, argument.upper) for argument in manifest.compiler.options.symbolic}
     assert named["input_ids.size(0)"] == (1, 3)
     assert named["attention_mask.size(-1)"] == (2, 48)
 
@@ -132,14 +134,17 @@ def test_every_point_is_validated_and_measured(report: Report) -> None:
     assert all(point.passed and point.optimized for point in report.validation.points)
     assert report.validation.inputs == 2 + 5
     measured = [(one.configuration["batch"], one.configuration["seq"]) for one in report.points]
-    assert [" x ".join(one) for one in measured] == sizes[1:]
+    assert [" x ".join(words) for words in measured] == sizes[1:]
     assert report.dynamic == LENGTHS
 
 
 def test_constraints_are_reported_as_python_with_their_source(report: Report) -> None:
-    conditions = {one.condition for one in report.constraints}
+    conditions = {constraint.condition for constraint in report.constraints}
     assert "2 <= s1 <= 48" in conditions
-    assert any("modeling_llama.py" in one.needed or "masking_utils.py" in one.needed for one in report.constraints)
+    assert any(
+        "modeling_llama.py" in constraint.needed or "masking_utils.py" in constraint.needed
+        for constraint in report.constraints
+    )
     for page in (render_markdown(report), render_html(report)):
         assert "3 x 48" in page
         assert "masking_utils.py" in page
@@ -209,10 +214,10 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_ranges_that_cannot_be_are_refused_by_the_plan(name: str, tmp_path: Path) -> None:
-    changes, error, told = REFUSED[name]
+    changes, error, message = REFUSED[name]
     (tmp_path / "x.jsonl").write_text('{"input_ids": [1]}\n')
     changes = {key: tmp_path / value if isinstance(value, Path) else value for key, value in changes.items()}
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         plan(quick(tmp_path / "a", **changes))
 
 
@@ -318,14 +323,14 @@ def test_an_artifact_is_validated_at_several_points(artifact: Path) -> None:
 
 def test_an_artifact_is_measured_within_its_ranges(artifact: Path) -> None:
     suite = bench_artifact(artifact, BenchRequest(runs=2, warmup=0))
-    measured = [size_in_words(one.configuration) for one in suite.reports]
+    measured = [size_in_words(report.configuration) for report in suite.reports]
     assert measured == ["1 x 48", "1 x 2", "3 x 2", "3 x 48", "2 x 9"]
     suite = bench_artifact(artifact, BenchRequest(runs=2, warmup=0, seqs=(8,)))
-    assert [size_in_words(one.configuration) for one in suite.reports] == ["1 x 8", "3 x 8", "2 x 8"]
+    assert [size_in_words(report.configuration) for report in suite.reports] == ["1 x 8", "3 x 8", "2 x 8"]
     with pytest.raises(BadOption, match="--seq is 64, outside the range seq=2:48"):
         bench_artifact(artifact, BenchRequest(runs=2, warmup=0, seqs=(8, 64)))
 
 
 def test_an_inspection_has_the_constraints(artifact: Path) -> None:
     subject = subject_of(open_artifact(artifact))
-    assert "2 <= s1 <= 48" in {one.condition for one in subject.constraints}
+    assert "2 <= s1 <= 48" in {constraint.condition for constraint in subject.constraints}

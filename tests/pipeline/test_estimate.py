@@ -45,8 +45,8 @@ def test_model_that_reads_values_is_not_estimated_and_not_refused(monkeypatch: p
     monkeypatch.setattr(
         loaded.model, "forward", lambda **inputs: inputs["input_ids"].sum().item() and forward(**inputs)
     )
-    one = purpose.inputs(loaded, batch=1, seq=8, seed=0)
-    assert estimate.need_of(loaded, purpose, one, 4) is None
+    example = purpose.inputs(loaded, batch=1, seq=8, seed=0)
+    assert estimate.need_of(loaded, purpose, example, 4) is None
     monkeypatch.setattr(estimate, "free_memory", lambda device: MIB)
     estimate.require_memory(loaded, purpose, batch=4, seq=8, seed=0)
     with pytest.raises(OutOfMemory, match="the input of a call with batch 1000000"):

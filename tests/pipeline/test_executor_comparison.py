@@ -67,7 +67,7 @@ def test_executors_are_compared_and_the_artifact_lacks_the_debug_executor(out, t
     outcome = optimize(quick(out, (Right, "debug"), benchmark=False, train=train), watcher)
     report = outcome.report
     assert watcher.begun.count(COMPARE) == 1
-    [row] = [one for one in report.comparison.operations if not one.left_out]
+    [row] = [line for line in report.comparison.operations if not line.left_out]
     assert (report.comparison.by, row.executor) == ("debug", "silent")
     assert row.operations == ("torch.nn.functional.silu",)
     assert (row.claims, row.compared) == (2, 2), "a layer each"
@@ -80,7 +80,7 @@ def test_executors_are_compared_and_the_artifact_lacks_the_debug_executor(out, t
     traces = [stage.trace for program in specializations_of(outcome.compiled).programs for stage in program.stages]
     called = [bsym.symbol.target for trace in traces for bsym in trace.bound_symbols]
     assert called
-    assert not [one for one in called if isinstance(one, Check)]
+    assert not [function for function in called if isinstance(function, Check)]
 
 
 def test_the_first_wrong_claim_ends_the_comparison(out):

@@ -75,7 +75,7 @@ def test_refused_operations_degrade_the_recipe(out, recipe):
     report = optimize(quick(out, recipe, benchmark=False)).report
     (lost,) = report.degraded
     assert lost.part == "fused kernels"
-    operations = sum(one.operations for one in report.refused if one.executor == "refusing")
+    operations = sum(refusal.operations for refusal in report.refused if refusal.executor == "refusing")
     assert lost.reason == f"refusing gave up {operations} operations: {HIDDEN}"
 
 

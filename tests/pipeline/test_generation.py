@@ -126,7 +126,7 @@ def test_the_report_has_tokens_and_divergences_of_each_step(artifact: Path) -> N
     found = json.loads((artifact / "report.json").read_text())["generation"]
     assert (found["passed"], found["exact"], found["new_tokens"]) == (True, True, 7)
     sizes = ["1 x 9", "1 x 1", "1 x 3", "3 x 3", "3 x 9, padded"]
-    assert [one["size"] for one in found["prompts"]] == sizes
+    assert [prompt["size"] for prompt in found["prompts"]] == sizes
     for one in found["prompts"]:
         assert one["equal"] == one["tokens"] == 7 * int(one["size"][0])
         assert len(one["divergences"]) == 7
@@ -140,19 +140,21 @@ def test_the_terminal_shows_tokens_and_speed(artifact: Path) -> None:
     assert report is not None
     console = Console(width=110, file=io.StringIO())
     console.print(outcome_view(report, width=110))
-    told = console.file.getvalue()  # type: ignore[attr-defined]
+    output = console.file.getvalue()  # type: ignore[attr-defined]
     for words in ("3 x 9, padded", "21 of 21", "Benchmark, 9 + 7 tokens", "first token", "programs generate: batches"):
-        assert words in told
+        assert words in output
 
 
 def test_generation_is_measured_alone_and_in_the_largest_batch(artifact: Path) -> None:
     found = json.loads((artifact / "report.json").read_text())["generation_benchmarks"]
-    assert [(one["configuration"]["batch"], one["configuration"]["size"]) for one in found] == [
+    assert [
+        (measured_size["configuration"]["batch"], measured_size["configuration"]["size"]) for measured_size in found
+    ] == [
         ("1", "9 + 7 tokens"),
         ("3", "9 + 7 tokens"),
     ]
-    assert all([text["name"] for text in one["texts"]] == ["eager", "thunder"] for one in found)
-    assert all(text["equal"] == 1.0 for one in found for text in one["texts"])
+    assert all([text["name"] for text in measured_size["texts"]] == ["eager", "thunder"] for measured_size in found)
+    assert all(text["equal"] == 1.0 for measured_size in found for text in measured_size["texts"])
 
 
 def test_an_artifact_that_generates_is_validated_in_place(artifact: Path) -> None:
@@ -214,8 +216,8 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_impossible_requests_are_refused_by_the_plan(name: str, tmp_path: Path) -> None:
-    changes, error, told = REFUSED[name]
-    with pytest.raises(error, match=told):
+    changes, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
         plan(request_of(tmp_path / "a", **changes))
     assert list(tmp_path.iterdir()) == []
 
@@ -240,7 +242,7 @@ def test_a_plan_shows_the_lengths(tmp_path: Path) -> None:
 def test_prompts_of_all_kinds_are_within_the_lengths() -> None:
     assert GenerationLengths(1, 4, 1).tried() == GenerationLengths(1, 4, 1).all_kinds() == [Prompts(1, 1)]
     assert Prompts(2, 2, padded=True) in GenerationLengths(8, 4, 2).ends()
-    assert all(GenerationLengths(2, 4, 2).includes(one) for one in GenerationLengths(2, 4, 2).all_kinds())
+    assert all(GenerationLengths(2, 4, 2).includes(kind) for kind in GenerationLengths(2, 4, 2).all_kinds())
 
 
 def test_a_model_that_needs_a_program_for_each_length_is_refused(

@@ -52,7 +52,7 @@ def test_the_first_token_and_the_others_are_timed_apart() -> None:
     assert len(slow.asked) == len(quick.asked) == 1 + 1 + 2
     assert slow.asked[0] | {"do_sample": False, "eos_token_id": None} == slow.asked[0]
     whole, first, following = found, *found.parts
-    assert [one.call for one in (whole, first, following)] == ["generation", "first token", "next token"]
+    assert [report.call for report in (whole, first, following)] == ["generation", "first token", "next token"]
     assert whole.configuration == {"model": "m", "batch": "2", "size": "7 + 4 tokens", "call": "generation"}
     assert 0.03 <= first.first.median < whole.first.median
     assert 0.002 <= following.first.median < 0.004 <= following.candidates[1].median
@@ -63,7 +63,7 @@ def test_the_first_token_and_the_others_are_timed_apart() -> None:
     suite = BenchmarkSuite(thunder="0", reports=(found, first))
     again = BenchmarkSuite.model_validate_json(suite.model_dump_json())
     assert again == suite
-    assert [type(one).__name__ for one in again.reports] == ["GenerationBenchmark", "BenchmarkReport"]
+    assert [type(report).__name__ for report in again.reports] == ["GenerationBenchmark", "BenchmarkReport"]
     assert suite.measured == (found, first, following, first)
 
 
@@ -74,7 +74,7 @@ def test_a_single_new_token_has_no_time_for_later_tokens() -> None:
 
 def test_tokens_that_differ_are_reported() -> None:
     found = measured({"eager": Slow(0, 0), "same": Slow(0, 0), "other": Slow(0, 0, change=2)})
-    assert [found.difference(one) for one in found.candidates[:2]] == ["", ""]
+    assert [found.difference(candidate) for candidate in found.candidates[:2]] == ["", ""]
     assert found.difference(found.candidates[2]) == "12.5% of its tokens differ from eager's, starting at token 3"
     expected = torch.tensor([[1, 2, 3], [4, 5, 6]])
     told = generated_tokens("one", torch.tensor([[1, 2, 9], [4, 0, 6]]), expected, [0.1] * 3)

@@ -75,8 +75,8 @@ def test_the_report_shows_the_internal_check(out, train):
     assert inside is not None
     assert inside.compared > 0
     assert not inside.faults
-    assert {one.trace for one in inside.lines} <= {"computation", "backward"}
-    assert all(one.used <= 1.0 for one in inside.lines)
+    assert {line.trace for line in inside.lines} <= {"computation", "backward"}
+    assert all(line.used <= 1.0 for line in inside.lines)
     assert "Internal check" in render_html(report)
     assert "## Internal check" in render_markdown(report)
 

@@ -107,7 +107,7 @@ def test_narrow_dtype_without_instructions_has_its_cost_in_the_plan(tmp_path, mo
     assert "dtype" not in dict(plans["float32"].rows())
     for flags in ({"avx512_bf16", "avx512_fp16"}, {"amx_bf16", "amx_fp16"}, {"bf16", "asimdhp"}, set()):
         monkeypatch.setattr(requirement, "instruction_sets", lambda flags=flags: frozenset(flags))
-        assert not any("dtype" in dict(one.rows()) for one in plans.values())
+        assert not any("dtype" in dict(planned.rows()) for planned in plans.values())
 
 
 def model_of(folder: Path, dtype: str | None) -> ModelRequest:

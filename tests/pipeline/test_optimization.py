@@ -64,9 +64,9 @@ def test_the_artifact_gives_the_results_of_the_model(out):
     loaded = rebuild_model(manifest["source"])
     ids = torch.arange(8).reshape(1, 8)
     with torch.no_grad():
-        given = load(out, loaded.model)(input_ids=ids, attention_mask=torch.ones_like(ids))
+        actual = load(out, loaded.model)(input_ids=ids, attention_mask=torch.ones_like(ids))
         expected = loaded.model(input_ids=ids, attention_mask=torch.ones_like(ids))
-    torch.testing.assert_close(given.logits, expected.logits)
+    torch.testing.assert_close(actual.logits, expected.logits)
 
 
 def test_disabled_stages_are_skipped_and_reported(out):
@@ -79,10 +79,10 @@ def test_disabled_stages_are_skipped_and_reported(out):
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize(
-    ("raised", "told"), [(KeyboardInterrupt, Interrupted), (MemoryError, OutOfMemory)], ids=["interrupt", "memory"]
+    ("raised", "error"), [(KeyboardInterrupt, Interrupted), (MemoryError, OutOfMemory)], ids=["interrupt", "memory"]
 )
-def test_error_in_a_stage_leaves_nothing(out, stage, raised, told):
-    with pytest.raises(told, match=stage):
+def test_error_in_a_stage_leaves_nothing(out, stage, raised, error):
+    with pytest.raises(error, match=stage):
         optimize(quick(out, inputs=1), Watcher(stage, raised))
     assert list(out.parent.iterdir()) == []
 
@@ -98,7 +98,7 @@ def test_the_old_artifact_survives_an_interrupt(out, stage):
 
 
 @pytest.mark.parametrize(
-    ("raised", "told", "code"),
+    ("raised", "error", "code"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), OutOfDisk, "TH0701"),
         (KeyboardInterrupt(), Interrupted, "TH1301"),
@@ -106,12 +106,12 @@ def test_the_old_artifact_survives_an_interrupt(out, stage):
     ],
     ids=["disk", "interrupt", "memory"],
 )
-def test_error_while_writing_leaves_nothing(out, monkeypatch, raised, told, code):
+def test_error_while_writing_leaves_nothing(out, monkeypatch, raised, error, code):
     def fail(*_, **__):
         raise raised
 
     monkeypatch.setattr("thunder_core.workflow.artifact.write.write_report", fail)
-    with pytest.raises(told) as caught:
+    with pytest.raises(error) as caught:
         optimize(quick(out, validate=False, benchmark=False))
     assert caught.value.code == code
     assert list(out.parent.iterdir()) == []

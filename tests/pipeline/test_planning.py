@@ -87,7 +87,7 @@ def test_missing_parts_degrade_the_recipe_and_are_left_out(out):
     planned = plan(quick(out, Wanting))
     assert planned.prepared.transforms == ()
     assert [(part.reason, part.fix) for part in planned.prepared.degraded] == [(ABSENT.missing(), ABSENT.fix)]
-    assert [(one.name, one.reason is None) for one in planned.prepared.executors] == [
+    assert [(executor.name, executor.reason is None) for executor in planned.prepared.executors] == [
         ("of-another-world", False),
         ("torch", True),
     ]
@@ -149,7 +149,7 @@ class TestRecipes:
 
 
 def test_executors_keep_the_recipes_order():
-    assert [one.name for one in candidates(("torch", "nowhere"))] == ["torch", "nowhere"]
+    assert [candidate.name for candidate in candidates(("torch", "nowhere"))] == ["torch", "nowhere"]
 
 
 def compiled():

@@ -116,9 +116,9 @@ FILES: dict[str, tuple[dict[str, torch.Tensor], str]] = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_is_not_for_the_model_is_refused(name: str, out: Path, tmp_path: Path) -> None:
-    arrays, told = FILES[name]
+    arrays, message = FILES[name]
     save_file(arrays, tmp_path / "samples.safetensors")
-    with pytest.raises(BadData, match=told) as caught:
+    with pytest.raises(BadData, match=message) as caught:
         optimize(small(out, calibrate=str(tmp_path / "samples.safetensors")))
     assert caught.value.code == "TH0221"
     assert list(out.parent.iterdir()) == []
@@ -143,10 +143,10 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_impossible_requests_are_refused_and_nothing_is_written(name: str, out: Path) -> None:
-    changes, error, told = REFUSED[name]
+    changes, error, message = REFUSED[name]
     with pytest.raises(error) as caught:
         optimize(small(out, **{"recipe": GROUPS, **changes}))
-    assert told in caught.value.what
+    assert message in caught.value.what
     assert caught.value.fix
     assert caught.value.code == {BadData: "TH0221", BadOption: "TH0201", BadQuantization: "TH0224"}[error]
     assert list(out.parent.iterdir()) == []

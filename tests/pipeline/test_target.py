@@ -224,7 +224,7 @@ def test_the_interpreter_is_no_compiler(out: Path) -> None:
     if not interpreted:
         pytest.skip("for the interpreter")
     made = plan(quick(out, RECIPE, target="sm_90"))
-    assert [one.reason for one in made.prepared.executors if one.name == "triton"] == [
+    assert [executor.reason for executor in made.prepared.executors if executor.name == "triton"] == [
         "TRITON_INTERPRET is set, and Triton's interpreter cannot compile"
     ]
     carry_out(made)

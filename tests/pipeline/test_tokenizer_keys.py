@@ -48,11 +48,11 @@ def artifact(folder, tmp_path_factory) -> Path:
 
 def test_tokenizer_output_is_served_with_and_without_defaulted_keys(folder, artifact):
     read, eager = BertTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
-    given = dict(read("w10 w11 w12", return_tensors="pt"))
-    assert "token_type_ids" in given
+    tokens = dict(read("w10 w11 w12", return_tensors="pt"))
+    assert "token_type_ids" in tokens
     loaded = thunder.load(artifact, strict=True)
     for left_out in ((), ("token_type_ids",)):
-        inputs = {name: value for name, value in given.items() if name not in left_out}
+        inputs = {name: value for name, value in tokens.items() if name not in left_out}
         with torch.no_grad():
             torch.testing.assert_close(loaded(**inputs)[0], eager(**inputs)[0])
 
@@ -69,8 +69,8 @@ def test_artifact_is_validated_on_random_inputs_and_on_texts(artifact, folder):
 
 
 def test_the_report_lists_the_programs(artifact):
-    told = json.loads((artifact / "report.json").read_text())["model"]["notes"]
-    assert "2 programs serve calls with and without token_type_ids" in told
+    notes = json.loads((artifact / "report.json").read_text())["model"]["notes"]
+    assert "2 programs serve calls with and without token_type_ids" in notes
 
 
 def strict_artifact(folder: Path, out: Path, **options: object) -> Path:
@@ -121,7 +121,7 @@ def test_ranges_of_sizes_apply_to_the_tokenizers_output(folder, tmp_path):
     read, eager = BertTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
     loaded = thunder.load(out, strict=True)
     told = json.loads((out / "report.json").read_text())["model"]["notes"]
-    assert any("with and without token_type_ids" in one for one in told)
+    assert any("with and without token_type_ids" in note for note in told)
     with torch.no_grad():
         for texts in (["w1"], ["w1 w2 w3 w4 w5", "w6"], ["w1"] * 4, ["w1 w2 " * 15]):
             given = dict(read(texts, return_tensors="pt", padding=True))

@@ -39,7 +39,7 @@ def test_with_dropout_under_a_fusing_executor(out):
     assert report.validation.passed
     assert [share.executor for share in report.executors] == ["inductor", "torch"]
     assert report.executors[0].backward > 0
-    assert any("bernoulli" in one.name for one in report.operations)
+    assert any("bernoulli" in operation.name for operation in report.operations)
 
 
 @pytest.mark.usefixtures("without_kernels")

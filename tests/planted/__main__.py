@@ -23,7 +23,7 @@ def main() -> int:
     print(missed(found))
     print(table(found))
     print(f"{time.perf_counter() - start:.0f} s")
-    return int(any(one.counts and not one.named for one in found))
+    return int(any(outcome.counts and not outcome.named for outcome in found))
 
 
 if __name__ == "__main__":

@@ -33,18 +33,20 @@ def with_swapped_operands(bsym: BoundSymbol) -> BoundSymbol:
     return bsym if pair is None else bsym.renamed({pair[0].name: pair[1], pair[1].name: pair[0]})
 
 
-def alike(one: TensorProxy, other: TensorProxy) -> bool:
+def alike(first: TensorProxy, second: TensorProxy) -> bool:
     """Whether two tensors have the same shape, strides and dtype."""
-    return (one.shape, one.stride, one.dtype) == (other.shape, other.stride, other.dtype)
+    return (first.shape, first.stride, first.dtype) == (second.shape, second.stride, second.dtype)
 
 
 def reading_another(bsym: BoundSymbol, earlier: list[TensorProxy]) -> BoundSymbol:
     """The bound symbol with one of its input tensors replaced by another of the same metadata."""
     for proxy in bsym.inputs:
         if isinstance(proxy, TensorProxy):
-            other = next((one for one in reversed(earlier) if one.name != proxy.name and alike(one, proxy)), None)
-            if other is not None:
-                return bsym.renamed({proxy.name: other})
+            replacement = next(
+                (tensor for tensor in reversed(earlier) if tensor.name != proxy.name and alike(tensor, proxy)), None
+            )
+            if replacement is not None:
+                return bsym.renamed({proxy.name: replacement})
     return bsym
 
 
@@ -60,14 +62,14 @@ def changed(trace: Trace) -> Iterator[tuple[str, str, Trace]]:
 def changes_of(trace: Trace, place: int, earlier: list[TensorProxy]) -> Iterator[tuple[str, str, Trace]]:
     """Each way to change the line at an index."""
     bsym = trace.bound_symbols[place]
-    others = {
+    changes = {
         "another constant": with_other_constant(bsym),
         "swapped operands": with_swapped_operands(bsym),
         "reads another": reading_another(bsym, earlier),
     }
-    for kind, other in others.items():
-        if other.args != bsym.args or dict(other.kwargs) != dict(bsym.kwargs):
-            yield kind, bsym.tensors[0].name, with_line(trace, place, other)
+    for kind, changed_bsym in changes.items():
+        if changed_bsym.args != bsym.args or dict(changed_bsym.kwargs) != dict(bsym.kwargs):
+            yield kind, bsym.tensors[0].name, with_line(trace, place, changed_bsym)
     source = next(
         (proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and alike(proxy, bsym.tensors[0])), None
     )

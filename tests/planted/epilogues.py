@@ -22,23 +22,24 @@ def epilogue_plants(family: str) -> Iterator[Plant]:
     for train in (False, True):
         own = subject(family, train=train, executors="torch", state=True)
         epilogue = own.program.last("epilogue")
-        for what, line, other in other_lines(epilogue):
-            yield epilogue_plant(own, what, line, other)
+        for what, line, changed_line in other_lines(epilogue):
+            yield epilogue_plant(own, what, line, changed_line)
 
 
-def epilogue_plant(own: Subject, what: str, line: str, other: str) -> Plant:
+def epilogue_plant(own: Subject, what: str, line: str, changed_line: str) -> Plant:
     """The plant of an epilogue with a changed line, or without the line if no replacement is given."""
-    wrong = with_text(own.program.last("epilogue"), line, other)
+    wrong = with_text(own.program.last("epilogue"), line, changed_line)
 
     def is_named(faults: Sequence[Fault]) -> bool:
         return all(
-            one.kind == "epilogue" and (of_line(one, line) if not other else one.line == other) for one in faults
+            fault.kind == "epilogue" and (of_line(fault, line) if not changed_line else fault.line == changed_line)
+            for fault in faults
         )
 
     return Plant(
         "epilogue",
         own,
-        f"{what}: {other or line}",
+        f"{what}: {changed_line or line}",
         lambda: with_trace(own.program, "epilogue", lambda _: wrong),
         is_named,
     )

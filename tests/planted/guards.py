@@ -39,8 +39,8 @@ class OtherCall:
             except Exception:
                 return False
             ours = returned(lambda: program.run(*prepared))
-            theirs = returned(lambda: own.model(**self.arguments()))
-        return not is_near(ours, theirs)
+            eager = returned(lambda: own.model(**self.arguments()))
+        return not is_near(ours, eager)
 
     def refused_by(self, own: Subject) -> int | None:
         """The index of the guard that refuses the call."""
@@ -63,13 +63,13 @@ def returned(call: Callable[[], Any]) -> Leaves | str:
         return type(error).__name__
 
 
-def is_near(ours: Leaves | str, theirs: Leaves | str) -> bool:
+def is_near(ours: Leaves | str, eager: Leaves | str) -> bool:
     """Whether two calls have the same results except for rounding, or both raise."""
-    if isinstance(ours, str) or isinstance(theirs, str):
-        return isinstance(ours, str) and isinstance(theirs, str)
-    if ours.structure != theirs.structure or ours.tensors.keys() != theirs.tensors.keys():
+    if isinstance(ours, str) or isinstance(eager, str):
+        return isinstance(ours, str) and isinstance(eager, str)
+    if ours.structure != eager.structure or ours.tensors.keys() != eager.tensors.keys():
         return False
-    pairs = [(value, theirs.tensors[path]) for path, value in ours.tensors.items()]
+    pairs = [(value, eager.tensors[path]) for path, value in ours.tensors.items()]
     return all(
         (one.dtype, one.shape, one.requires_grad) == (other.dtype, other.shape, other.requires_grad)
         and torch.allclose(one, other, rtol=CLOSE, atol=CLOSE, equal_nan=True)

@@ -110,32 +110,37 @@ def renamed(leaves: Leaves, prefix: str) -> Leaves:
     )
 
 
-def is_identical(one: Leaves, other: Leaves) -> bool:
+def is_identical(first: Leaves, second: Leaves) -> bool:
     """Whether two outcomes are equal in every bit."""
-    if one.structure != other.structure or one.tensors.keys() != other.tensors.keys():
+    if first.structure != second.structure or first.tensors.keys() != second.tensors.keys():
         return False
-    return all(has_same_bits(value, other.tensors[path]) for path, value in one.tensors.items())
+    return all(has_same_bits(value, second.tensors[path]) for path, value in first.tensors.items())
 
 
-def has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+def has_same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two tensors have the same metadata and values; NaN equals NaN."""
-    if (one.dtype, one.shape) != (other.dtype, other.shape):
+    if (first.dtype, first.shape) != (second.dtype, second.shape):
         return False
-    return bool(torch.equal(one, other) or ((one == other) | ((one != one) & (other != other))).all())
+    return bool(torch.equal(first, second) or ((first == second) | ((first != first) & (second != second))).all())
 
 
 @contextmanager
 def state_put_back(model: torch.nn.Module) -> Iterator[None]:
     """Restore attributes, hooks and buffers of a model's modules, and the random state, after the block."""
     states = RandomStates.now({})
-    dicts = [one for m in model.modules() for one in (vars(m), *vars(m).values()) if isinstance(one, dict)]
-    held = [(entries, dict(entries)) for entries in dicts]
+    dicts = [
+        attributes
+        for m in model.modules()
+        for attributes in (vars(m), *vars(m).values())
+        if isinstance(attributes, dict)
+    ]
+    saved = [(entries, dict(entries)) for entries in dicts]
     values = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         yield
     finally:
         states.restore()
-        for entries, before in held:
+        for entries, before in saved:
             entries.clear()
             entries.update(before)
         for buffer, value in values:

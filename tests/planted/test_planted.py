@@ -18,8 +18,8 @@ AT_LEAST = 100
 def test_wrong_lines_are_caught_and_named() -> None:
     """Of the faults that change a value, an examination finds 98%, and names 95% by the exact line."""
     outcomes = [outcome for family in FAMILIES for outcome in sampled(family, COUNTS, seed=0)]
-    counted = [one for one in outcomes if one.counts]
+    counted = [fault for fault in outcomes if fault.counts]
     told = f"\n{missed(outcomes)}\n{table(outcomes)}"
     assert len(counted) >= AT_LEAST, told
-    assert sum(one.caught for one in counted) >= CAUGHT * len(counted), told
-    assert sum(one.named for one in counted) >= NAMED * len(counted), told
+    assert sum(fault.caught for fault in counted) >= CAUGHT * len(counted), told
+    assert sum(fault.named for fault in counted) >= NAMED * len(counted), told

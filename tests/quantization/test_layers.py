@@ -75,8 +75,8 @@ def test_calibration_loses_less_on_important_columns() -> None:
     torch.manual_seed(0)
     weight, importance = torch.randn(64, 64), torch.logspace(-2, 2, 64)
     errors = []
-    for given in (None, importance):
-        codes, scales_and_zeros = quantized_groups(weight, 32, given)
+    for column_importance in (None, importance):
+        codes, scales_and_zeros = quantized_groups(weight, 32, column_importance)
         difference = weight_of_groups(codes, scales_and_zeros, torch.float32) - weight
         errors.append((difference.square() * importance).sum())
     assert errors[1] < 0.95 * errors[0]
@@ -168,7 +168,7 @@ def test_rotating_rows_twice_gives_the_rows(columns: int, size: int, count: int)
 def test_a_model_without_values_gets_the_structure_alone() -> None:
     settings = Quantize("int4-weight-only")
     whole, empty = settings.prepare(small_model()), settings.restructure(small_model())
-    described = [{n: (t.shape, t.dtype) for n, t in one.state_dict().items()} for one in (whole, empty)]
+    described = [{n: (t.shape, t.dtype) for n, t in each_model.state_dict().items()} for each_model in (whole, empty)]
     assert described[0] == described[1]
 
 

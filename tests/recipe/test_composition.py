@@ -23,7 +23,7 @@ from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.pipeline.request.recipes import find_recipe, recipe_class
 
-SHIPPED = [one.name for one in plugins.listing("recipes")]
+SHIPPED = [recipe.name for recipe in plugins.listing("recipes")]
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ def facts(parts: Sequence[object]) -> object:
 
 @pytest.mark.parametrize("pair", list(itertools.combinations(range(len(PARTS)), 2)))
 def test_two_parts_are_the_same_both_ways(pair: tuple[int, int]) -> None:
-    one, other = (PARTS[place] for place in pair)
+    first, second = (PARTS[place] for place in pair)
     default = recipe_class("default")
-    assert facts((default, one, other)) == facts((other, default, one)) == facts((one, other, default))
+    assert facts((default, first, second)) == facts((second, default, first)) == facts((first, second, default))
 
 
 def test_random_sets_are_the_same_in_every_order() -> None:
@@ -280,7 +280,7 @@ def test_plug_ins_that_differ_in_functions_alone_are_refused() -> None:
 
         return Lookaside(torch.nn.functional.relu, scaled)
 
-    one, other = (Plugin("both", lookasides=(lookaside(factor),)) for factor in (1.0, 2.0))
-    assert (one + one).title == "both"
+    first, second = (Plugin("both", lookasides=(lookaside(factor),)) for factor in (1.0, 2.0))
+    assert (first + first).title == "both"
     with pytest.raises(RecipeConflict, match="two plug-ins have the name both"):
-        one + other
+        first + second

@@ -79,8 +79,8 @@ def test_compile_leaves_out_parts_in_addition_to_the_recipe() -> None:
     torch.testing.assert_close(compiled(x), model(x))
     compiler = thunder.compiler.specializations_of(compiled).compiler
     assert compiler.options.without == ("cse", "inductor:1", "sdpa")
-    assert [one.name for one in compiler.executors] == ["packed-linear", "inductor", "torch"]
-    assert [type(one).__name__ for one in compiler.transforms] == ["DropDeadCode"]
+    assert [executor.name for executor in compiler.executors] == ["packed-linear", "inductor", "torch"]
+    assert [type(transform).__name__ for transform in compiler.transforms] == ["DropDeadCode"]
     trace = thunder.last_traces(compiled)[-1]
     assert {bsym.executor for bsym in trace.bound_symbols if bsym.module == "1"} == {"torch"}
 

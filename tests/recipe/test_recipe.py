@@ -177,9 +177,9 @@ def test_a_sum_leaves_its_parts_alone() -> None:
 
 def test_the_order_of_a_sum_does_not_matter_to_transforms() -> None:
     quantize, shard = Plugin("quantize", transforms=(Quantize(),)), Plugin("shard", transforms=(Shard(),))
-    one, other = Recipe() + quantize + shard, Recipe() + shard + quantize
-    assert order_transforms(one.all_transforms()) == order_transforms(other.all_transforms())
-    assert order_transforms(one.all_transforms()) == (Quantize(), Shard())
+    first, second = Recipe() + quantize + shard, Recipe() + shard + quantize
+    assert order_transforms(first.all_transforms()) == order_transforms(second.all_transforms())
+    assert order_transforms(first.all_transforms()) == (Quantize(), Shard())
 
 
 def test_a_sum_is_as_strict_about_models_as_each_part() -> None:
@@ -204,7 +204,7 @@ def test_missing_requirements_are_listed_with_their_part() -> None:
     recipe = Careful() + Plugin(
         "more", transforms=(Quantize(),), requirements=(Package("another_backend", extra="triton"),)
     )
-    assert [(one.part, one.reason) for one in recipe.degraded()] == [
+    assert [(part.part, part.reason) for part in recipe.degraded()] == [
         ("more", "another_backend is not installed"),
         (Quantize().name, "no_such_backend is not installed"),
     ]
@@ -393,9 +393,9 @@ def test_sums_of_everything_that_has_parts() -> None:
     ):
         assert set(both.all_transforms()) == {Quantize(), Shard()}
     assert (Careful() + Loose).recipes[1].name == "loose"
-    assert {one.transforms for one in (Shard() + quantize).components} == {(Quantize(),), (Shard(),)}
+    assert {component.transforms for component in (Shard() + quantize).components} == {(Quantize(),), (Shard(),)}
     missing = Plugin("a", requirements=(Package("no_a"),)) + Plugin("b", requirements=(Package("no_b"),))
-    assert [one.part for one in (Recipe() + missing).degraded()] == ["a", "b"]
+    assert [part.part for part in (Recipe() + missing).degraded()] == ["a", "b"]
 
 
 @pytest.mark.parametrize("other", [[], "hf-llama", None, 3, torch.sin, Shard, Quantize])

@@ -96,7 +96,7 @@ GIVEN: list[dict[str, object]] = [
     {"bits": "4", "scheme": "tensors", "exact": "yes", "rate": "0.5", "size": "2", "label": "b"},
     {"bits": "4", "depth": "2"},
 ]
-OURS = [one.name for one in plugins.listing("recipes") if one.module.startswith("thunder_recipes.")]
+OURS = [recipe.name for recipe in plugins.listing("recipes") if recipe.module.startswith("thunder_recipes.")]
 # Bodies of `Options` whose names are readable, but not the effect of their values.
 NAMES_ALONE = {
     "a computed bound": "bits: int = Field(8, ge=LEAST)",
@@ -153,12 +153,12 @@ def write(folder: Path) -> None:
 
 def test_options_are_refused_from_the_source_as_by_the_recipe(folder: Path) -> None:
     write(folder)
-    asked = [(name, given) for name in ("careful", "derived", "inheriting") for given in GIVEN]
-    told = [refusal(refuse_options, *one) for one in asked]
+    asked = [(name, options) for name in ("careful", "derived", "inheriting") for options in GIVEN]
+    refusals = [refusal(refuse_options, *arguments) for arguments in asked]
     assert not [name for name in sys.modules if name.startswith("foreign_recipes.")]
-    assert told == [refusal(find_recipe, *one) for one in asked]
-    assert {code for code, _, _ in filter(None, told)} == {UnknownName.code, BadOption.code}
-    assert told.count(None) >= 3
+    assert refusals == [refusal(find_recipe, *arguments) for arguments in asked]
+    assert {code for code, _, _ in filter(None, refusals)} == {UnknownName.code, BadOption.code}
+    assert refusals.count(None) >= 3
 
 
 @pytest.mark.parametrize("body", NAMES_ALONE)

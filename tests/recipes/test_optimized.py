@@ -93,4 +93,4 @@ def test_overhead_is_reduced_on_cuda_alone() -> None:
     recipe = find_recipe(["hf-llama3", "reduce-overhead"], {})
     assert [*map(str, recipe.all_executors())] == ["sdpa", "packed-linear", "inductor", "cudagraphs", "torch"]
     if not torch.cuda.is_available():
-        assert [one.part for one in recipe.degraded()] == ["one launch for many kernels by CUDA graphs"]
+        assert [part.part for part in recipe.degraded()] == ["one launch for many kernels by CUDA graphs"]

@@ -139,7 +139,10 @@ def test_recipes_are_found_by_family() -> None:
 
 
 def test_dimensions_are_spelled_out_for_the_inputs_of_all_models() -> None:
-    named = {one.name: one for one in recipe("hf-llama").symbolic_arguments({"seq": (2, 8), "input_ids.size(0)": None})}
+    named = {
+        argument.name: argument
+        for argument in recipe("hf-llama").symbolic_arguments({"seq": (2, 8), "input_ids.size(0)": None})
+    }
     assert (named["input_ids.size(-1)"].lower, named["input_ids.size(-1)"].upper) == (2, 8)
     assert not named["attention_mask.size(-1)"].required
     assert named["input_ids.size(0)"].required

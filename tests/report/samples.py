@@ -47,7 +47,7 @@ def output(name: str, error: float, *, passed: bool = True) -> OutputReport:
 def validation(*outputs: OutputReport) -> ValidationReport:
     """A validation report of these outputs."""
     return ValidationReport(
-        passed=all(one.passed for one in outputs),
+        passed=all(measured_output.passed for measured_output in outputs),
         inputs=3,
         reference_dtype="float64",
         tolerance=Tolerance(),

@@ -19,10 +19,10 @@ def generating(bare: Report) -> Report:
 
 def test_both_pages_show_each_size(generating: Report) -> None:
     page, text = render_html(generating), render_markdown(generating)
-    for told in (page, text):
-        assert all(told.count(f"{batch} x 32 + 24 tokens") for batch in (1, 8))
-        assert "25% of its tokens differ from eager" in told
-        assert all(figure in told for figure in ("60.2 ms", "30.1 ms", "49.8", "399", "99.7", "797", "3.00 MiB"))
+    for document in (page, text):
+        assert all(document.count(f"{batch} x 32 + 24 tokens") for batch in (1, 8))
+        assert "25% of its tokens differ from eager" in document
+        assert all(figure in document for figure in ("60.2 ms", "30.1 ms", "49.8", "399", "99.7", "797", "3.00 MiB"))
     rows = re.findall(r"^\| [18] x .*$", text, flags=re.MULTILINE)
     assert [row.count("| faster |") for row in rows] == [0, 2, 0, 2]
     assert page.count('<path class="line') == 4
@@ -42,9 +42,9 @@ def test_equal_tokens_are_reported_as_equal(bare: Report) -> None:
     measured = generation()
     same = tuple(text.model_copy(update={"equal": 1.0, "differs_at": None}) for text in measured.texts)
     report = bare.model_copy(update={"generation_benchmarks": (measured.model_copy(update={"texts": same}),)})
-    for told in (render_html(report), render_markdown(report)):
-        assert "All contenders generate the same tokens." in told
-        assert "of its tokens differ" not in told
+    for document in (render_html(report), render_markdown(report)):
+        assert "All contenders generate the same tokens." in document
+        assert "of its tokens differ" not in document
 
 
 def test_a_line_begins_behind_the_first_token() -> None:

@@ -161,7 +161,7 @@ def test_markdown_tables_keep_their_shape(full: Report) -> None:
 def test_memory_is_shown_if_the_device_counts_it(full: Report) -> None:
     assert full.benchmark is not None
     assert "peak memory" not in render_html(full) + render_markdown(full)
-    counted = [one.model_copy(update={"peak_bytes": 3 << 20}) for one in full.benchmark.candidates]
+    counted = [candidate.model_copy(update={"peak_bytes": 3 << 20}) for candidate in full.benchmark.candidates]
     full = full.model_copy(update={"benchmark": full.benchmark.model_copy(update={"candidates": tuple(counted)})})
     for page in (render_html(full), render_markdown(full)):
         assert "peak memory" in page
@@ -207,7 +207,7 @@ def everywhere(value: object) -> object:
     if isinstance(value, dict):
         return {key: one if key in LITERAL else everywhere(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [everywhere(one) for one in value]
+        return [everywhere(item) for item in value]
     return f"{value}{HIDDEN}![x](http://evil)" if isinstance(value, str) else value
 
 

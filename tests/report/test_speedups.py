@@ -19,7 +19,7 @@ from thunder_core.workflow.report.speedups import configuration_name, speedup_in
 def suite(*batches: str) -> BenchmarkSuite:
     """The sample benchmark for each of these batch sizes of one model."""
     configurations = [{"model": "tiny", "batch": batch} for batch in batches]
-    reports = tuple(benchmark().model_copy(update={"configuration": one}) for one in configurations)
+    reports = tuple(benchmark().model_copy(update={"configuration": configuration}) for configuration in configurations)
     return BenchmarkSuite(thunder="0.1.0", reports=reports)
 
 

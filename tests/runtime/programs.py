@@ -62,8 +62,8 @@ def program(seed: int, size: int = 4, lines: int = 9) -> Callable[..., tuple[tor
     returned = draw.sample(range(3 + lines), 4)
     off = draw.randrange(3, 3 + lines) if draw.random() < 0.3 else None
 
-    def run(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        values = list(given)
+    def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values = list(inputs)
         for place, (function, arguments) in enumerate(steps, 3):
             with torch.set_grad_enabled(place != off):
                 values.append(function(*(values[number] for number in arguments)))

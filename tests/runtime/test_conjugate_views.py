@@ -93,7 +93,7 @@ def outcome(program: Callable[..., Any], x: Tensor) -> Any:
     except RuntimeError as error:
         return type(error).__name__
     results = result if isinstance(result, tuple | list) else (result,)
-    return [(one.resolve_conj().tolist(), one.is_conj(), one.is_neg()) for one in (*results, x)]
+    return [(output.resolve_conj().tolist(), output.is_conj(), output.is_neg()) for output in (*results, x)]
 
 
 @pytest.mark.parametrize("executors", EXECUTORS, ids="-".join)

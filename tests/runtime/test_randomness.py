@@ -31,13 +31,13 @@ class TwoDevices:
 
 def test_generators_of_all_devices_start_from_a_state_and_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = TwoDevices(monkeypatch)
-    given = torch.Generator().manual_seed(3)
-    state = RandomState.now([given, "no generator"])
-    wanted = torch.rand(2), torch.rand(2, generator=given)
+    generator = torch.Generator().manual_seed(3)
+    state = RandomState.now([generator, "no generator"])
+    wanted = torch.rand(2), torch.rand(2, generator=generator)
     devices.states = {0: torch.tensor([10]), 1: torch.tensor([20])}
     with drawing_from(state):
         assert devices.numbers == [1, 2]
-        again = torch.rand(2), torch.rand(2, generator=given)
+        again = torch.rand(2), torch.rand(2, generator=generator)
         devices.states[1] = torch.tensor([99])
     torch.testing.assert_close(again, wanted, rtol=0, atol=0)
     assert devices.numbers == [10, 20]

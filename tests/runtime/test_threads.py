@@ -99,8 +99,8 @@ def test_a_call_is_traced_again_if_another_thread_changed_a_guarded_value(monkey
     compiled = thunder.jit(lambda x: x * counter.n)
     specializations = compiled._thunder
 
-    def compiling(*given: Any) -> Any:
-        program = original(*given)
+    def compiling(*arguments: Any) -> Any:
+        program = original(*arguments)
         attempts.append(counter.n)
         counter.n += len(attempts) < 3  # like a write by another thread
         return program
@@ -135,9 +135,9 @@ def test_regions_are_compiled_by_one_thread_at_a_time() -> None:
     compiled = [thunder.jit(function, executors=("inductor", "torch")) for function in functions]
     x = torch.linspace(0, 1, 7)
     results = at_once(*(lambda one=one: one(x) for one in compiled))  # type: ignore[misc]
-    for function, one, result in zip(functions, compiled, results, strict=True):
+    for function, actual, result in zip(functions, compiled, results, strict=True):
         torch.testing.assert_close(result, function(x))
-        assert "inductor" in {bsym.executor for bsym in thunder.last_traces(one)[-1].bound_symbols}
+        assert "inductor" in {bsym.executor for bsym in thunder.last_traces(actual)[-1].bound_symbols}
 
 
 BODIES: list[Callable[[], Any]] = []

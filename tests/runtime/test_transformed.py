@@ -147,7 +147,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_function_that_cannot_be_recomputed_is_refused_with_the_line(name: str) -> None:
-    run, kind, told = REFUSED[name]
-    with pytest.raises(kind, match=told) as caught:
+    run, kind, message = REFUSED[name]
+    with pytest.raises(kind, match=message) as caught:
         run()
     assert caught.value.where.filename == __file__  # type: ignore[attr-defined]

@@ -20,6 +20,6 @@ def test_an_expanded_tensor_that_was_transposed_in_place_is_restored() -> None:
         data = torch.randn(1, rows + 4, generator=torch.Generator().manual_seed(seed))
         expected = transposed_in_place(data.clone().expand(rows, -1))
         found = compiled(data.clone().expand(rows, -1))
-        for one, other in zip(found, expected, strict=True):
-            assert one.stride() == other.stride()
-            torch.testing.assert_close(one, other, rtol=0, atol=0)
+        for actual, wanted in zip(found, expected, strict=True):
+            assert actual.stride() == wanted.stride()
+            torch.testing.assert_close(actual, wanted, rtol=0, atol=0)

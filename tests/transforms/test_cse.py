@@ -102,7 +102,7 @@ def test_a_tensor_that_becomes_a_leaf_is_no_other() -> None:
     x = torch.tensor([1.0, -2.0], requires_grad=True)
     theirs, ours = with_leaf(x), thunder.jit(with_leaf)(x)
     torch.testing.assert_close(ours, theirs)
-    assert [one.requires_grad for one in ours] == [one.requires_grad for one in theirs]
+    assert [result.requires_grad for result in ours] == [result.requires_grad for result in theirs]
 
 
 def test_zeros_of_complex_numbers_have_signs() -> None:

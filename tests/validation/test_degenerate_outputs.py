@@ -35,17 +35,17 @@ def check(model: torch.nn.Module, optimized: object = None, **options: object) -
 
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize(
-    ("weight", "told"), [(math.nan, "NaN: all 2"), (math.inf, "infinite: all 2"), (-math.inf, "infinite: all 2")]
+    ("weight", "message"), [(math.nan, "NaN: all 2"), (math.inf, "infinite: all 2"), (-math.inf, "infinite: all 2")]
 )
-def test_non_finite_eager_outputs_are_refused(train: bool, weight: float, told: str) -> None:
+def test_non_finite_eager_outputs_are_refused(train: bool, weight: float, message: str) -> None:
     with pytest.raises(
-        NotFinite, match=rf"`loss`, and \d more is infinite .* in eager PyTorch itself \({told}"
+        NotFinite, match=rf"`loss`, and \d more is infinite .* in eager PyTorch itself \({message}"
     ) as caught:
         check(Masked(weight), train=train)
     assert (caught.value.code, caught.value.status) == ("TH0403", 4)
     assert "--allow-non-finite" in caught.value.fix
     assert isinstance(caught.value.report, ValidationReport)
-    assert caught.value.report.outputs[0].remark == told
+    assert caught.value.report.outputs[0].remark == message
 
 
 def test_non_finite_eager_outputs_may_be_accepted_with_a_note() -> None:

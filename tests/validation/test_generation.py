@@ -43,11 +43,11 @@ def changed(model: Any, by: float) -> Any:
 def test_a_model_equals_itself(model: Any) -> None:
     report = validated(model, model)
     assert report.passed and report.exact
-    assert [(one.size, one.tokens, one.equal, one.first_difference) for one in report.prompts] == [
+    assert [(prompt.size, prompt.tokens, prompt.equal, prompt.first_difference) for prompt in report.prompts] == [
         ("1 x 5", 8, 8, None),
         ("2 x 6", 16, 16, None),
     ]
-    assert {step for one in report.prompts for step in one.divergences} == {0.0}
+    assert {step for prompt in report.prompts for step in prompt.divergences} == {0.0}
 
 
 def test_divergences_are_those_of_the_textbook_behind_eagers_tokens(model: Any) -> None:
@@ -56,7 +56,7 @@ def test_divergences_are_those_of_the_textbook_behind_eagers_tokens(model: Any) 
     ids = prompt_of(1, 5)
     tokens = model.generate(ids, max_new_tokens=8, do_sample=False, pad_token_id=0)
     with torch.no_grad():
-        logits, others = (one(tokens[:, :-1]).logits[0, 4:].double() for one in (model, other))
+        logits, others = (each_model(tokens[:, :-1]).logits[0, 4:].double() for each_model in (model, other))
     expected = torch.nn.functional.kl_div(others.log_softmax(-1), logits.softmax(-1), reduction="none").sum(-1)
     torch.testing.assert_close(torch.tensor(report.prompts[0].divergences), expected.float(), rtol=1e-3, atol=1e-9)
 

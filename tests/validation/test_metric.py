@@ -50,7 +50,7 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(causal: bool) -> None:
 def test_accuracy_is_the_share_of_labels_that_are_met(causal: bool) -> None:
     found = over_batches("accuracy", Leaves({"logits": LOGITS}), Leaves({"logits": OTHER}), LABELS, causal=causal)
     wanted = LABELS[:, 1:] if causal else LABELS
-    choices = [(one[:, :-1] if causal else one).argmax(-1) for one in (LOGITS, OTHER)]
+    choices = [(scores[:, :-1] if causal else scores).argmax(-1) for scores in (LOGITS, OTHER)]
     expected = [((choice == wanted)[wanted != -100]).double().mean().item() for choice in choices]
     assert found == pytest.approx(tuple(expected))
 

@@ -131,15 +131,15 @@ def test_wrong_gradient_is_refused_where_the_reference_is_held_by_layer(monkeypa
 
 def test_gradients_that_are_taken_are_dropped_one_by_one():
     model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3)))
-    held: dict[str, int] = {}
+    counts: dict[str, int] = {}
 
     def take(name: str, gradient: torch.Tensor) -> bool:
-        held[name] = sum(parameter.grad is not None for parameter in model.parameters())
+        counts[name] = sum(parameter.grad is not None for parameter in model.parameters())
         return True
 
     with gradients_taken(model, take):
         model(torch.ones(2, 4)).sum().backward()
-    assert held == {f"{name}.grad": 1 for name, _ in model.named_parameters()}
+    assert counts == {f"{name}.grad": 1 for name, _ in model.named_parameters()}
 
 
 def test_large_model_is_referenced_in_float64_with_memory_for_one_layer(monkeypatch):
@@ -153,7 +153,11 @@ def test_large_model_is_referenced_in_float64_with_memory_for_one_layer(monkeypa
     assert precision.widest_affordable(model, train=True) == torch.float32
     reference = precision.Reference(model, torch.float64)
     assert reference.by_layer
-    assert all(type(one) is deferred_tensor.DeferredTensor for one in reference._converted.parameters() if one.ndim > 1)
+    assert all(
+        type(parameter) is deferred_tensor.DeferredTensor
+        for parameter in reference._converted.parameters()
+        if parameter.ndim > 1
+    )
 
 
 class Clock:

@@ -65,14 +65,14 @@ def imported_names(module: ast.Module) -> Iterator[tuple[str, str]]:
     """The names that imports from PyTorch bind, with their dotted names."""
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
-            for one in node.names:
-                if one.name.split(".")[0] == LIBRARY:
-                    yield (one.asname, one.name) if one.asname else (LIBRARY, LIBRARY)
-                    if not one.asname:
-                        yield one.name, one.name
+            for alias in node.names:
+                if alias.name.split(".")[0] == LIBRARY:
+                    yield (alias.asname, alias.name) if alias.asname else (LIBRARY, LIBRARY)
+                    if not alias.asname:
+                        yield alias.name, alias.name
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == LIBRARY:
-            for one in node.names:
-                yield one.asname or one.name, f"{node.module}.{one.name}"
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
 
 def chain_of(node: ast.expr) -> list[str]:
@@ -90,7 +90,9 @@ def first_missing(name: str) -> str:
     found: list[Any] = [torch]
     parts = name.split(".")
     for length in range(2, len(parts) + 1):
-        found = [one for value in found for one in values_of(value, parts[length - 1], ".".join(parts[:length]))]
+        found = [
+            attribute for value in found for attribute in values_of(value, parts[length - 1], ".".join(parts[:length]))
+        ]
         if not found:
             return ".".join(parts[:length])
     return ""

@@ -39,7 +39,7 @@ def test_names_that_are_optional_are_used():
 def test_names_are_found_in_imports_and_attributes(source, names):
     found = {name for name in names_in(ast.parse(source)) if is_private(name)}
     assert names <= found
-    assert all(any(name.startswith(one) for name in names) for one in found)
+    assert all(any(name.startswith(prefix) for name in names) for prefix in found)
 
 
 def test_a_missing_name_is_reported_with_its_place():

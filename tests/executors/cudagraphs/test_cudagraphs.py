@@ -108,8 +108,8 @@ def test_each_call_equals_eager(cuda, fast):
     with torch.no_grad():
         inputs = [torch.randn(2, 4) for _ in range(6)]
         found = [compiled(x) for x in inputs]
-        for x, one in zip(inputs, found, strict=True):
-            torch.testing.assert_close(one, model(x))
+        for x, actual in zip(inputs, found, strict=True):
+            torch.testing.assert_close(actual, model(x))
     assert len(graphs_in(compiled)) == 1
     assert (cuda.records, cuda.replays) == (1, 5)
 
@@ -212,9 +212,9 @@ def test_results_share_memory_as_before(cuda):
         found, expected = compiled(x), shares(x)
         places = [tensor.untyped_storage().data_ptr() for tensor in (x, *found)]
         assert [places.index(place) for place in places] == [0, 1, 1, 1, 0, 0, 6]
-        for one, other in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, other)
-            assert (one.stride(), one.storage_offset()) == (other.stride(), other.storage_offset())
+        for actual, wanted in zip(found, expected, strict=True):
+            torch.testing.assert_close(actual, wanted)
+            assert (actual.stride(), actual.storage_offset()) == (wanted.stride(), wanted.storage_offset())
     found[0].zero_()
     assert not found[1].any()
     assert cuda.replays
@@ -250,8 +250,8 @@ def test_effects_stay_outside_of_graphs(cuda):
     compiled = thunder.jit(writes, executors=(OnCpu(), "torch"))
     x = torch.randn(3)
     for _ in range(3):
-        for one, other in zip(compiled(x), writes(x), strict=True):
-            torch.testing.assert_close(one, other)
+        for actual, wanted in zip(compiled(x), writes(x), strict=True):
+            torch.testing.assert_close(actual, wanted)
     inside = [part.symbol.short_name for line in graphs_in(compiled) for part in line.subsymbols]
     assert inside == ["sin", "mul"]
 
@@ -277,13 +277,13 @@ def test_tensors_of_objects_are_written_in_place_by_a_single_graph(cuda):
     ours, theirs = Held(), Held()
     xs = [torch.randn(1, 3) for _ in range(4)]
     for x in (xs[0], *xs[:3]):
-        for one, other in zip(compiled(x, ours), grown(x, theirs), strict=True):
-            torch.testing.assert_close(one, other)
+        for actual, wanted in zip(compiled(x, ours), grown(x, theirs), strict=True):
+            torch.testing.assert_close(actual, wanted)
         assert torch.equal(ours.keys, theirs.keys)
         assert torch.equal(ours.count, theirs.count)
         assert (ours.keys._version, ours.count._version) == (theirs.keys._version, theirs.count._version)
     (line,) = graphs_in(compiled)
-    assert [one.symbol.short_name for one in thunder.last_traces(compiled)[-1].bound_symbols if one.mutates] == [
+    assert [bsym.symbol.short_name for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.mutates] == [
         line.symbol.short_name
     ]
     (recording,) = line.symbol.target.recordings.values()
@@ -424,7 +424,7 @@ def test_a_token_for_an_absent_gpu_is_one_graph_that_writes_to_the_cache():
     assert line.executor == "cudagraphs"
     captured = line.symbol.target
     inputs = [proxy.name for proxy in line.inputs]
-    of_cache = {one for one in inputs if one.startswith(f"{name}_layers")}
+    of_cache = {argument for argument in inputs if argument.startswith(f"{name}_layers")}
     assert {inputs[number] for number in captured.held} == {inputs[number] for number in captured.written} == of_cache
     assert len(of_cache) == 6, "keys, values and the count of two layers"
 
@@ -451,8 +451,8 @@ def test_on_a_gpu_each_call_equals_eager():
     inputs = [torch.randn(2, 4, device="cuda") for _ in range(6)]
     with torch.no_grad():
         found = [compiled(x) for x in inputs]
-        for x, one in zip(inputs, found, strict=True):
-            torch.testing.assert_close(one, model(x))
+        for x, actual in zip(inputs, found, strict=True):
+            torch.testing.assert_close(actual, model(x))
     (line,) = graphs_in(compiled)
     assert line.symbol.target.recordings
     assert not line.symbol.target.failed
@@ -463,9 +463,9 @@ def test_on_a_gpu_results_share_memory_as_before():
     compiled = thunder.jit(shares, executors=(EXECUTOR, "torch"))
     for _ in range(4):
         x = torch.randn(2, 4, device="cuda")
-        for one, other in zip(compiled(x), shares(x), strict=True):
-            torch.testing.assert_close(one, other)
-            assert one.stride() == other.stride()
+        for actual, wanted in zip(compiled(x), shares(x), strict=True):
+            torch.testing.assert_close(actual, wanted)
+            assert actual.stride() == wanted.stride()
 
 
 @pytest.mark.gpu

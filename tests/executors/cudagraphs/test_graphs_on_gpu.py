@@ -153,10 +153,10 @@ def test_dropout_draws_the_numbers_of_eager_and_differentiates_twice():
     compiled = thunder.jit(function, executors=EXECUTORS)
     for seed in range(4):
         results = []
-        for one in (compiled, function):
+        for function_ in (compiled, function):
             torch.manual_seed(seed)
             x = torch.linspace(-1, 1, 64, device="cuda").requires_grad_()
-            one(x).backward()
+            function_(x).backward()
             results.append(x.grad)
         torch.testing.assert_close(*results)
 

@@ -28,8 +28,10 @@ def test_gradients_equal_those_of_the_kernel(heads, groups, length, positions, c
     key, value = (torch.randn(2, groups, positions, 32).to(dtype) for _ in range(2))
     mask = torch.randn(2, 1, length, positions).to(dtype) if masked else None
     out, logsumexp = FORWARD(query, key, value, 0.0, causal, attn_mask=mask)
-    given = (torch.randn_like(out), query, key, value, out, logsumexp, 0.0, causal)
-    for ours, theirs in zip(attention_backward(*given, attn_mask=mask), KERNEL(*given, attn_mask=mask), strict=True):
+    arguments = (torch.randn_like(out), query, key, value, out, logsumexp, 0.0, causal)
+    for ours, theirs in zip(
+        attention_backward(*arguments, attn_mask=mask), KERNEL(*arguments, attn_mask=mask), strict=True
+    ):
         torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
 
 
@@ -39,7 +41,7 @@ def test_rows_that_see_nothing_have_no_gradient():
     mask[:, :, 3] = -torch.inf
     out, logsumexp = FORWARD(query, key, value, attn_mask=mask)
     gradients = attention_backward(torch.ones_like(out), query, key, value, out, logsumexp, 0.0, False, attn_mask=mask)
-    assert not any(one.isnan().any() for one in gradients)
+    assert not any(gradient.isnan().any() for gradient in gradients)
     assert not gradients[0][:, :, 3].any()
 
 

@@ -75,7 +75,7 @@ def offered(program: Callable[..., Any], *args: Any, **options: Any) -> tuple[li
     Counting.given.clear()
     compiled = thunder.jit(program, executors=(Counting(), "torch"), **options)
     torch.testing.assert_close(compiled(*args), program(*args), rtol=0, atol=0)
-    regions = [one for one in Counting.given if one.operations[0].symbol.short_name == "flex_attention"]
+    regions = [region for region in Counting.given if region.operations[0].symbol.short_name == "flex_attention"]
     return regions, thunder.last_traces(compiled)[-1]
 
 
@@ -88,7 +88,7 @@ def without_dynamo(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_refused_attention_is_reported_with_its_reason() -> None:
     regions, trace = offered(layers, QUERY, KEY, VALUE)
     assert len(regions) == 1  # both calls are equal
-    assert {one.reason for one in trace.refused} == {"not here"}
+    assert {refusal.reason for refusal in trace.refused} == {"not here"}
     assert "softmax" in str(trace)
 
 
@@ -103,7 +103,7 @@ def in_place(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def test_functions_with_more_results_than_flex_attention_are_not_fused() -> None:
     regions, trace = offered(entangled, QUERY, KEY, VALUE)
-    assert not regions and any("more results of flex attention" in one.reason for one in trace.refused)
+    assert not regions and any("more results of flex attention" in refusal.reason for refusal in trace.refused)
     regions, _ = offered(in_place, QUERY, KEY, VALUE)
     assert len(regions) == 1
 
@@ -120,7 +120,7 @@ def test_functions_that_do_more_are_not_fused() -> None:
 
     Counting.given.clear()
     thunder.jit(program, executors=(Counting(), "torch"))(QUERY)
-    assert seen == [1] and not [one for one in Counting.given if len(one.operations) == 1]
+    assert seen == [1] and not [region for region in Counting.given if len(region.operations) == 1]
 
 
 def test_buffers_are_there_for_all_threads_of_a_call() -> None:

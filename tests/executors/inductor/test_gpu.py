@@ -124,10 +124,10 @@ def test_regions_compute_the_results_of_pytorch(name, interpreted):
     given = [torch.empty(proxy.shape) if 0 in proxy.shape else drawn(proxy) for proxy in region.inputs]
     expected, found = evaluate_region(region, tuple(given)), interpreted(there(region))([*given])
     found = found if isinstance(found, tuple) else (found,)
-    for one, other in zip(found, expected, strict=True):
-        rough = {"rtol": 2**-6, "atol": 2**-6} if one.dtype in (torch.float16, torch.bfloat16) else {}
-        torch.testing.assert_close(one, other, **rough)
-    assert [layout(one) for one in found] == [layout(one) for one in expected]
+    for actual, wanted in zip(found, expected, strict=True):
+        rough = {"rtol": 2**-6, "atol": 2**-6} if actual.dtype in (torch.float16, torch.bfloat16) else {}
+        torch.testing.assert_close(actual, wanted, **rough)
+    assert [layout(tensor) for tensor in found] == [layout(tensor) for tensor in expected]
     assert shared(found, given) == shared(expected, given)
 
 
@@ -136,7 +136,7 @@ def test_regions_write_the_values_of_pytorch(name, interpreted):
     for _, stretch in regions_of(UPDATES[name], *two_drawn(name)):
         region = stretch.region
         ours, expected = ([drawn(proxy).abs_().add_(1) for proxy in region.inputs] for _ in range(2))
-        before = [one._version for one in ours]
+        before = [tensor._version for tensor in ours]
         interpreted(there(region))([*ours])
         evaluate_region(region, tuple(expected))
         rough = {"rtol": 2**-6, "atol": 2**-6} if name == "half" else {}
@@ -258,8 +258,8 @@ def test_on_a_gpu_regions_compute_the_results_of_pytorch(name):
     with torch.no_grad():
         found, expected = compiled(*args), function(*args)
     found, expected = [x if isinstance(x, tuple) else (x,) for x in (found, expected)]
-    for one, other in zip(found, expected, strict=True):
-        rough = {"rtol": 2**-6, "atol": 2**-6} if one.dtype in (torch.float16, torch.bfloat16) else {}
-        torch.testing.assert_close(one, other, **rough)
+    for actual, wanted in zip(found, expected, strict=True):
+        rough = {"rtol": 2**-6, "atol": 2**-6} if actual.dtype in (torch.float16, torch.bfloat16) else {}
+        torch.testing.assert_close(actual, wanted, **rough)
     assert [layout(one) for one in found] == [layout(one) for one in expected]
     assert shared(found, args) == shared(expected, args)

@@ -147,7 +147,9 @@ def built():
 def cheap(monkeypatch, built):
     """A compiler that knows the regions that were built before, for whole programs."""
     known = {region.digest: Fused(result.function, empties=True) for region, result in built.values()}
-    monkeypatch.setattr(type(EXECUTOR), "compile", lambda self, regions: [known[one.digest] for one in regions])
+    monkeypatch.setattr(
+        type(EXECUTOR), "compile", lambda self, regions: [known[compiled_region.digest] for compiled_region in regions]
+    )
 
 
 def layout(tensor):
@@ -167,10 +169,10 @@ def test_results_are_pytorchs_own(name, built, cheap):
     with torch.no_grad():
         found, expected = compiled(*args), function(*args)
     found, expected = [x if isinstance(x, tuple) else (x,) for x in (found, expected)]
-    for one, other in zip(found, expected, strict=True):
-        rough = {"rtol": 2**-6, "atol": 2**-8} if one.dtype in (torch.float16, torch.bfloat16) else {}
-        torch.testing.assert_close(one, other, **rough)
-    assert [layout(one) for one in found] == [layout(one) for one in expected]
+    for actual, wanted in zip(found, expected, strict=True):
+        rough = {"rtol": 2**-6, "atol": 2**-8} if actual.dtype in (torch.float16, torch.bfloat16) else {}
+        torch.testing.assert_close(actual, wanted, **rough)
+    assert [layout(tensor) for tensor in found] == [layout(tensor) for tensor in expected]
     assert shared(found, args) == shared(expected, args)
 
 
@@ -208,7 +210,9 @@ def test_updates_write_the_values_of_pytorch():
         for _ in range(2):
             torch.testing.assert_close(compiled(*ours), every(*eager), rtol=2**-6, atol=1e-5)
     torch.testing.assert_close(ours, eager, rtol=2**-6, atol=1e-5)
-    assert [[one._version for one in pair] for pair in ours] == [[one._version for one in pair] for pair in eager]
+    assert [[tensor._version for tensor in pair] for pair in ours] == [
+        [tensor._version for tensor in pair] for pair in eager
+    ]
     lines = thunder.last_traces(compiled)[-1].bound_symbols
     assert [line.symbol.name for line in lines if line.mutates and line.executor != "inductor"] == []
 

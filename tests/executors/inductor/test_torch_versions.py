@@ -24,7 +24,7 @@ SPELLED = {
 
 @pytest.mark.parametrize(("statement", "plain"), SPELLED.items())
 def test_checks_are_plain_and_other_statements_are_kept(statement, plain):
-    assert [ast.unparse(one) for one in with_plain_checks(ast.parse(statement).body)] == plain
+    assert [ast.unparse(node) for node in with_plain_checks(ast.parse(statement).body)] == plain
 
 
 def test_tuples_of_different_lengths_are_refused():

@@ -112,7 +112,7 @@ def outcome(program: Any, args: tuple[Any, ...]) -> Any:
 
 @pytest.mark.parametrize("name", CASES)
 def test_refused_values_raise_eagers_error(name: str, built: dict[str, Fused], monkeypatch: Any) -> None:
-    monkeypatch.setattr(type(EXECUTOR), "compile", lambda self, regions: [built[one.digest] for one in regions])
+    monkeypatch.setattr(type(EXECUTOR), "compile", lambda self, regions: [built[region.digest] for region in regions])
     _, good, bad = CASES[name]
     program = PROGRAMS[name]
     compiled = thunder.jit(program, executors=(EXECUTOR, "torch"))

@@ -46,8 +46,10 @@ def test_vector_extension_is_the_choice_of_inductor_and_needs_no_compilation(tmp
     path, log = compiler_that(tmp_path, "")
     with config.patch({"cpp.cxx": (None, str(path))}):
         assert str(vector_extension()) == expected
-    told = [line for line in log.read_text().splitlines() if line not in ("--version", "-v")] if log.exists() else []
-    assert all(" -E " in line for line in told) and (told or "vnni" not in expected), told
+    commands = (
+        [line for line in log.read_text().splitlines() if line not in ("--version", "-v")] if log.exists() else []
+    )
+    assert all(" -E " in line for line in commands) and (commands or "vnni" not in expected), commands
 
 
 def test_instructions_that_the_compiler_does_not_have_are_not_used(tmp_path):

@@ -46,4 +46,4 @@ def test_a_view_that_changes_nothing_is_another_tensor_on_the_same_memory(
 
 def shared(tensors: tuple[Tensor, ...]) -> list[list[tuple[bool, bool]]]:
     """For each pair of tensors, whether they are the same object and whether they share memory."""
-    return [[(one is other, one.data_ptr() == other.data_ptr()) for one in tensors] for other in tensors]
+    return [[(tensor is other, tensor.data_ptr() == other.data_ptr()) for tensor in tensors] for other in tensors]

@@ -30,7 +30,7 @@ class Value:
 def evaluated(tree: Any, inputs: dict[int, torch.Tensor]) -> Any:
     if isinstance(tree, Value):
         return tree.of(inputs)
-    return [evaluated(one, inputs) for one in tree] if isinstance(tree, list) else tree
+    return [evaluated(branch, inputs) for branch in tree] if isinstance(tree, list) else tree
 
 
 def operation(function: Callable[..., Any]) -> Callable[..., Value]:
@@ -45,7 +45,7 @@ def elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., Value]:
     """Apply an element-wise function: operands have one shape, and short floats become float32 and stay float32."""
 
     def apply(*operands: Any) -> torch.Tensor:
-        assert len({one.shape for one in operands if isinstance(one, torch.Tensor)}) == 1, operands
+        assert len({operand.shape for operand in operands if isinstance(operand, torch.Tensor)}) == 1, operands
         return function(*map(wide, operands))
 
     return operation(apply)
@@ -136,7 +136,7 @@ class FusionDefinition:
         self.outputs.append(value)
 
     def execute(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        found = [(list(one.shape), list(one.stride()), one.dtype) for one in inputs]
+        found = [(list(tensor.shape), list(tensor.stride()), tensor.dtype) for tensor in inputs]
         assert found == self.inputs
         given = dict(enumerate(inputs))
         return [value.of(given).clone(memory_format=torch.contiguous_format) for value in self.outputs]

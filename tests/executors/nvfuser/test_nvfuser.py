@@ -139,7 +139,7 @@ def moved(proxies):
 
 def on_cuda(line):
     """The same line of a program whose tensors are on the GPU."""
-    inner = [proxy for one in line.subsymbols for proxy in (*one.inputs, *one.outputs)]
+    inner = [proxy for bsym in line.subsymbols for proxy in (*bsym.inputs, *bsym.outputs)]
     return line.renamed(moved((*line.inputs, *line.outputs, *inner)))
 
 
@@ -170,10 +170,10 @@ def shared(results, args):
 def assert_alike(found, expected, args):
     """Check for the same numbers in the same layout with the same shared memory."""
     found, expected = [x if isinstance(x, tuple) else (x,) for x in (found, expected)]
-    for one, other in zip(found, expected, strict=True):
+    for actual, wanted in zip(found, expected, strict=True):
         rough = {"rtol": 2**-6, "atol": 2**-6} if args[0].dtype in (torch.float16, torch.bfloat16) else {}
-        torch.testing.assert_close(one, other, **rough)
-    assert [layout(one) for one in found] == [layout(one) for one in expected]
+        torch.testing.assert_close(actual, wanted, **rough)
+    assert [layout(tensor) for tensor in found] == [layout(tensor) for tensor in expected]
     assert shared(found, args) == shared(expected, args)
 
 

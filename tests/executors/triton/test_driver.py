@@ -212,7 +212,10 @@ def test_on_a_gpu_kept_machine_code_equals_triton(
     for arguments in EXAMPLES[name](drawn(dtype, "cuda")):
         expected = tensors(operator(*arguments))
         specializations = {launch.specialization for launch in operator.launches(*arguments)}
-        kernels = {one: CubinKernel(compile_for(one, target), driving.driver()) for one in specializations}
+        kernels = {
+            specialization: CubinKernel(compile_for(specialization, target), driving.driver())
+            for specialization in specializations
+        }
         with monkeypatch.context() as patch:
             for one, kernel in kernels.items():
                 patch.setitem(KEPT, one, kernel)

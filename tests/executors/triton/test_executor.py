@@ -72,7 +72,7 @@ def test_missing_triton_is_listed_with_the_command_that_installs_it(monkeypatch:
     for name in [name for name in sys.modules if name.startswith("thunder_executors.triton")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "triton", None)
-    (listed,) = [one for one in plugins.listing("executors") if one.name == "triton"]
+    (listed,) = [executor for executor in plugins.listing("executors") if executor.name == "triton"]
     assert listed.reason == 'needs triton, not installed here: pip install "thunder-optimize[triton]"'
     with pytest.raises(EnvironmentLacks, match="needs triton, not installed here"):
         plugins.load("executors", "triton")

@@ -101,7 +101,9 @@ def test_a_single_program_with_our_kernels_serves_all_lengths(training: bool) ->
                 assert_same(compiled(**inputs), loaded.model(**inputs))
     assert DECODER.items() <= claimed(compiled).items()
     assert thunder.cache_misses(compiled) == 1
-    assert not [str(one) for one in thunder.last_program(compiled).constraints if "triton" in str(one)]
+    assert not [
+        str(constraint) for constraint in thunder.last_program(compiled).constraints if "triton" in str(constraint)
+    ]
 
 
 def test_the_head_joins_the_loss_if_the_logits_are_unread() -> None:
