@@ -1,4 +1,4 @@
-"""What holds for every test: one thread, no network, repeatable property tests; GPU tests only where there is one."""
+"""Settings of all tests: one thread, no network, repeatable property tests; GPU tests run only with a GPU."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.pop("PYTHONUNBUFFERED", None)  # users do not set it, and it hides what is written at the end of a process
-# What one test compiles serves the others, and the next run; tests of the cache itself have folders of their own.
+os.environ.pop("PYTHONUNBUFFERED", None)  # users do not set it, and it hides output written at the end of a process
+# Tests share the kernels that they compile, also with the next run. Tests of the cache use separate folders.
 BUILD = Path(__file__).resolve().parent.parent / "build"
-os.environ.setdefault("THUNDER_TUNE", "0s")  # which kernel is faster differs from run to run
+os.environ.setdefault("THUNDER_TUNE", "0s")  # the faster kernel differs from run to run
 os.environ.setdefault("THUNDER_CACHE_DIR", str(BUILD / "test-cache"))
 os.environ.setdefault("THUNDER_PRECOMPILED_HEADERS", str(BUILD / "test-headers"))
 
-# Where no GPU is tested, Triton's kernels run in its interpreter. Triton has to be told before it is imported, which
-# the conftest of a folder may do that is read before `pytest_configure`; xdist's workers have it from their parent.
+# If no GPU is tested, Triton's kernels run in its interpreter. Triton reads the setting when it is imported, which
+# may happen in a folder's conftest before `pytest_configure`. xdist's workers inherit the setting from their parent.
 if "gpu" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["TRITON_INTERPRET"] = "1"
 
-# Tests that take 2.5 CPU seconds and longer: a run of all tests takes one part of them.
+# Tests that take at least 2.5 CPU seconds: a run of all tests runs a part of them.
 LONG = Path(__file__).resolve().parent / "long.txt"
 PARTS = 3
-PART = "THUNDER_TEST_PART"  # the variable by which the workers of pytest-xdist know the part
+PART = "THUNDER_TEST_PART"  # the variable that names the part to the workers of pytest-xdist
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("fuzz", deadline=None, derandomize=False, max_examples=5_000, print_blob=True)
@@ -40,12 +40,12 @@ settings.load_profile("default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the interpreter, and no GPU, exactly where no GPU is tested, however that was asked for."""
-    # PyTorch writes its structured trace for as long as the logger has a handler, and pytest gives one to each logger.
+    """Use Triton's interpreter and hide the GPU if and only if no GPU is tested."""
+    # PyTorch writes its structured trace while the logger has a handler, and pytest adds a handler to each logger.
     logging.getLogger("torch.__trace").addHandler = lambda hdlr: None  # type: ignore[method-assign]
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a model without a device of its own goes where there is a GPU
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a model without a requested device runs on a GPU if there is one
     else:
         os.environ.pop("TRITON_INTERPRET", None)
     if "PYTEST_XDIST_WORKER" not in os.environ:
@@ -59,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """The items to run, and the others: of a test that is marked `sample(count)`, so many cases, spread evenly."""
+    """The items to run and the other items. Of a test marked `sample(count)`, `count` cases run, spread evenly."""
     cases: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
         if (marker := item.get_closest_marker("sample")) is not None:
@@ -79,7 +79,7 @@ def pytest_report_header() -> str:
 
 
 def part_of_long_tests(config: pytest.Config) -> str:
-    """The part of `--part`, or a part that the commit decides, so that all run in time; "" for all."""
+    """The part of `--part`, or a part that depends on the commit, so that all parts run over time; "" for all."""
     if config.getoption("--all-cases") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return ""
     asked: int | None = config.getoption("--part")
@@ -88,24 +88,23 @@ def part_of_long_tests(config: pytest.Config) -> str:
     git = ["git", "-C", str(LONG.parent), "rev-parse", "HEAD"]
     try:
         commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):  # sources without their history
+    except (OSError, subprocess.CalledProcessError):  # a source tree without its history
         return "0"
     return str(int(commit, 16) % PARTS)
 
 
 def rotated(items: list[pytest.Item], part: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """The items to run, and the others: every third of the tests that take seconds."""
+    """The items to run and the other items: a third of the tests that take seconds."""
     chosen = {name: number % PARTS == part for number, name in enumerate(LONG.read_text().splitlines())}
     left_out = {item for item in items if not chosen.get(item.nodeid, True)}
     return [item for item in items if item not in left_out], [item for item in items if item in left_out]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none; the interpreter's tests run without torch, and first.
+    """Skip tests that need a GPU if there is none. The interpreter's tests run first and without torch.
 
-    Of a test that is marked `sample`, some cases run, or the cases that the command line names.
-
-    Where Dynamo was used in a process, objects die later than CPython has them die, with which these tests compare.
+    Of a test that is marked `sample`, some cases run, or the cases that the command line names. After Dynamo was used
+    in a process, objects die later than in CPython, with which the interpreter's tests compare.
     """
     if not config.getoption("--all-cases") and not any("[" in name for name in config.args):
         items[:], left_out = sampled(items)
@@ -113,7 +112,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if part := os.environ[PART]:
             items[:], left_out = rotated(items, int(part))
             config.hook.pytest_deselected(items=left_out)
-    items.sort(key=lambda item: "interpreter" not in item.path.parts)  # the order is else as it was
+    items.sort(key=lambda item: "interpreter" not in item.path.parts)  # otherwise the order is unchanged
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items:
         return
@@ -128,7 +127,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
-    """Look for no garbage while tests are collected: modules and tests live for good, and are most of what is made."""
+    """Disable garbage collection while tests are collected: most objects are modules and tests, which live on."""
     gc.set_threshold(*THRESHOLDS)
     gc.disable()
     try:
@@ -137,17 +136,18 @@ def pytest_collection() -> Iterator[object]:
         gc.enable()
 
 
-IMPORTED_SINCE = 100  # modules, after which what is there is set aside again
-# Python looks through all objects for garbage a sixth as often as it does by itself, which takes a tenth of the tests'
-# time. Tests of lifetimes collect on their own.
+IMPORTED_SINCE = 100  # modules, after which the existing objects are frozen again
+# Python collects garbage a sixth as often as by default. The default takes a tenth of the tests' time.
+# Tests of lifetimes collect explicitly.
 THRESHOLDS = (700, 10, 60)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Set aside what imports have made, before the first test of a file: millions of objects that live for good.
+    """Freeze the objects that imports have made, before the first test of a file.
 
-    Collecting them takes most of a second, and tests of lifetimes collect often.
+    These are millions of objects that live until the end. Collecting them takes most of a second, and tests of
+    lifetimes collect often.
     """
     if item.path != _seen.path and len(sys.modules) >= _seen.modules + IMPORTED_SINCE:
         gc.freeze()
@@ -157,7 +157,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 class _seen:
-    """The file of the latest test, and how many modules there were when objects were set aside."""
+    """The file of the latest test, and the number of modules when objects were frozen."""
 
     path: Path | None = None
     modules = -IMPORTED_SINCE
@@ -176,9 +176,9 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thunder's recipes without Inductor, for what is the same whoever computes.
+    """Thunder's recipes without Inductor, for tests that do not depend on the executor.
 
-    Fixtures of a module or of the session are made before, and so with all executors.
+    Fixtures of a module or of the session are set up before this one, and so with all executors.
     """
     from tests.uncompiled import leave_inductor_out
 

@@ -1,4 +1,4 @@
-"""The model families that every test of whole models runs over, and how their outputs are compared with eager's."""
+"""The model families that every test of whole models runs on, and the comparison of their outputs with eager's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def inputs_for(
 
 
 def tensors(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor in an output with its path, whatever objects hold it."""
+    """Every tensor in an output with its path, in nested objects of any type."""
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, dict):
@@ -46,13 +46,13 @@ def tensors(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def first_claimed(compiled: Any) -> tuple[BoundSymbol, ...]:
-    """The lines of the first trace of the latest call in which executors have claimed some."""
+    """The lines of the first trace of the latest call in which executors have claimed lines."""
     traces = (trace.bound_symbols for trace in thunder.last_traces(compiled))
     return next(lines for lines in traces if any(line.executor for line in lines))
 
 
 def assert_same(ours: Any, eager: Any) -> None:
-    """The same structure, classes and metadata, and values equal but for rounding."""
+    """Check for the same structure, classes and metadata, and for values that are equal except for rounding."""
     assert type(ours) is type(eager)
     mine, theirs = list(tensors(ours)), list(tensors(eager))
     assert [path for path, _ in mine] == [path for path, _ in theirs]

@@ -1,8 +1,8 @@
-"""Python processes for tests that run a program as its user would: `run_python` in the place of `subprocess.run`.
+"""Python processes for tests that run a program like its user: `run_python` replaces `subprocess.run`.
 
-A new process takes seconds to import PyTorch and transformers, before it does anything of ours. So these are forked
-from one process a worker that has imported both, and nothing of Thunder. A test of what is imported, of signals, of
-`PYTHON...` variables or of a cold start begins a process of its own.
+A new process takes seconds to import PyTorch and transformers before it runs Thunder. Therefore these processes are
+forked from a process that has imported both libraries, and nothing of Thunder. A test of imports, of signals, of
+`PYTHON...` variables or of a cold start must start a new process.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 IMPORTED = ("torch", "transformers.models.llama.modeling_llama")
-PACKAGES = sys.path[1:]  # of Python and of what is installed, in place too: this process begins without a PYTHONPATH
+PACKAGES = sys.path[1:]  # folders of Python and of installed packages; this process starts without a PYTHONPATH
 
 
 def run_python(
     *arguments: str | Path, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python with these arguments (`-W FILTER`, then `-c CODE`, `-m MODULE` or a file, and what follows)."""
+    """Run Python with these arguments (`-W FILTER`, then `-c CODE`, `-m MODULE` or a file, and its arguments)."""
     words = [str(argument) for argument in arguments]
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder) / "out", Path(folder) / "err"
@@ -44,7 +44,7 @@ def run_python(
 
 @functools.cache
 def _forker() -> subprocess.Popen[str]:
-    """The process that forks, begun when it is first needed; it ends with this one."""
+    """The process that forks. It starts at the first use and ends with this process."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
     pipe = subprocess.PIPE
     found = subprocess.Popen([sys.executable, __file__], env=environment, stdin=pipe, stdout=pipe, text=True)
@@ -63,10 +63,10 @@ def _ask(forker: subprocess.Popen[str], order: Mapping[str, Any]) -> int:
 
 
 def serve() -> None:
-    """Import, then fork a process for each line of stdin; answer with its exit status."""
+    """Import the libraries, then fork a process for each line of stdin, and answer with its exit status."""
     for name in IMPORTED:
         importlib.import_module(name)
-    gc.freeze()  # a child's collections need not look at it, nor copy it
+    gc.freeze()  # a child's garbage collection need not visit or copy it
     for line in sys.stdin:
         child = os.fork()
         if not child:
@@ -76,7 +76,7 @@ def serve() -> None:
 
 
 def finish(status: int) -> NoReturn:
-    """End as Python does, but for the modules, whose destruction takes a second."""
+    """End like Python, but without destroying the modules, which takes a second."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -85,7 +85,7 @@ def finish(status: int) -> NoReturn:
 
 
 def run(arguments: list[str], cwd: str, env: dict[str, str], out: str, err: str) -> int:
-    """Become a Python that was begun with these arguments; its exit status."""
+    """Act like a Python started with these arguments, and return its exit status."""
     for descriptor, (path, flags) in enumerate(((os.devnull, os.O_RDONLY), (out, os.O_WRONLY), (err, os.O_WRONLY))):
         os.dup2(os.open(path, flags | os.O_CREAT), descriptor)
     os.chdir(cwd)

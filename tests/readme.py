@@ -1,4 +1,4 @@
-"""The example of a README as a plug-in of somebody else's package, for the tests that run it."""
+"""The example of a README as a plug-in in another package, for the tests that run the example."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def joined(page: str, package: str, file: str, group: str, place: Path, patch: pytest.MonkeyPatch) -> ModuleType:
-    """A new package in `place` that holds the page's one Python example in `file`, joined by an entry point."""
+    """A new package in `place` with the page's only Python example in `file`, registered by an entry point."""
     (example,) = blocks(page, "python")
     (place / package).mkdir()
     (place / package / "__init__.py").write_text("")

@@ -23,6 +23,6 @@ def docstrings(room: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_docstrings_begin_with_what_the_thing_is(room: str) -> None:
+def test_docstrings_are_not_headless(room: str) -> None:
     found = [f"{place}: {text.splitlines()[0]}" for place, text in docstrings(room) if HEADLESS.match(text)]
     assert not found, "\n".join(found)

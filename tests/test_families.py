@@ -1,4 +1,4 @@
-"""Whole models of transformers, unmodified, compiled and in eager PyTorch."""
+"""Whole, unmodified models of transformers, compiled and compared with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_executors.inductor import EXECUTOR as INDUCTOR
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_inference_equals_eager(name: str, dtype: str) -> None:
-    """With attention masks, on inputs that were traced and on others of the same shape."""
+    """The inputs have attention masks; some were traced, and others have the same shapes."""
     loaded = sample(name, dtype)
     compiled = thunder.jit(loaded.model)
     with torch.no_grad():
@@ -32,7 +32,7 @@ def test_inference_equals_eager(name: str, dtype: str) -> None:
 @pytest.mark.skipif(INDUCTOR.missing() is not None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_fused_inference_equals_eager(name: str) -> None:
-    """Nearly every line of every family goes into regions, but for what asks for the value of a mask."""
+    """Nearly every line of every family is in regions, except for lines that read the value of a mask."""
     loaded = sample(name)
     compiled = thunder.jit(loaded.model, executors=("inductor", "torch"))
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_labels_give_eagers_loss(name: str) -> None:
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_tuples_are_returned_when_asked(name: str) -> None:
+def test_tuples_are_returned_on_request(name: str) -> None:
     loaded = sample(name)
     compiled = thunder.jit(loaded.model)
     inputs = inputs_for(loaded)
@@ -72,7 +72,7 @@ def test_tuples_are_returned_when_asked(name: str) -> None:
 @pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("name", WITH_CACHE)
 def test_caches_come_out_and_go_in(name: str, use_cache: bool) -> None:
-    """A prompt and then one more token, each model with a cache of its own."""
+    """A prompt and one more token, with a separate cache for each model."""
     loaded = sample(name)
     compiled = thunder.jit(loaded.model)
     name_of_cache = cache_argument(loaded.model)
@@ -104,7 +104,7 @@ def test_generate_gives_eagers_tokens(name: str) -> None:
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_gradients_equal_eager(name: str) -> None:
-    """With autograd on, PyTorch records the compiled program's operations as it does eager's."""
+    """With autograd on, PyTorch records the operations of the compiled program as it does in eager."""
     loaded = sample(name)
     compiled = thunder.jit(loaded.model)
     inputs = inputs_for(loaded, labels=True)

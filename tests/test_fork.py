@@ -1,4 +1,4 @@
-"""Compiled programs in forked children, and with other threads than they were compiled for."""
+"""Compiled programs in forked children, and with another number of threads than they were compiled for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# Everything in one process: it computes with two threads, compiles, saves and loads, and then forks.
+# A single process computes with two threads, compiles, saves and loads, and then forks.
 PARENT = """
 import multiprocessing
 import os
@@ -112,8 +112,8 @@ TASKS = ("run_compiled", "run_backward", "load_again", "trace_anew", "pool_of_pr
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What the process said."""
+def output(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The output of the process."""
     folder: Path = tmp_path_factory.mktemp("fork") / "model.thunder"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PARENT, str(folder)],
@@ -126,10 +126,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [*done.stdout.splitlines(), *([] if done.returncode == 0 else [f"died of {done.returncode}", done.stderr])]
 
 
-def test_a_kernel_uses_no_more_threads_than_it_was_compiled_for(told: list[str]) -> None:
-    assert "more threads" in told, told
+def test_a_kernel_uses_no_more_threads_than_it_was_compiled_for(output: list[str]) -> None:
+    assert "more threads" in output, output
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_forked_child_can(told: list[str], task: str) -> None:
-    assert f"{task} 0" in told, told
+def test_a_forked_child_completes_its_task(output: list[str], task: str) -> None:
+    assert f"{task} 0" in output, output

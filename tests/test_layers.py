@@ -1,4 +1,7 @@
-"""The wings of the house: imports run only downward, which is read from the source, so no install is needed."""
+"""The layers of the packages: imports run only downward.
+
+Imports are read from the source, so no installation is needed.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,15 @@ PACKAGES = {
 
 STOREYS = list(storeys())
 HEIGHT_OF = {room: height for height, rooms in enumerate(STOREYS) for room in rooms}
-# Rooms that programs do not import: the names are of today's layout alone.
+# Rooms that programs do not import: their names are internal.
 NOT_BY_THEIR_OWN_NAMES = {
     "foundation": {"rooms", "tested_versions", "transformers_versions"},
     "tracing": {"library"},
     "compilation": {"gradients"},
 }
-EMPTY = {f"thunder_core.{wing}" for wing in WINGS}  # packages that only hold rooms
+EMPTY = {f"thunder_core.{wing}" for wing in WINGS}  # packages that only contain rooms
 
-FACE = "thunder_core"  # `thunder_core/__init__.py`: names that are loaded when they are first used
+FACE = "thunder_core"  # `thunder_core/__init__.py`: names that are loaded at their first use
 IMPORTS_BY_NAME = {
     "thunder_core/foundation/plugins.py": "this is what it is for",
     "thunder_core/frontend/acquire/lookasides/state/imports.py": "stands in for the program's own import statements",
@@ -66,10 +69,10 @@ NO_TORCH_MODULES = (
 
 @dataclass(frozen=True)
 class Import:
-    """An import: in which file and line, of which module, and how it is written.
+    """An import: its file, line and target, and its form.
 
-    Imports under `TYPE_CHECKING` count like all others, and so do modules that are imported by name, which is told from
-    the text that names them ("thunder_core.workflow.artifact.format.compilers:compiler_of").
+    Imports under `TYPE_CHECKING` count like all others. So do modules that are imported by name, which are found in the
+    text that names them ("thunder_core.workflow.artifact.format.compilers:compiler_of").
     """
 
     file: str
@@ -97,7 +100,10 @@ NAMED = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+(:[\w.]+)?")
 
 @functools.cache
 def tree_of(module: str) -> ast.Module:
-    """The syntax tree of a module of ours; parsing all of them takes seconds, which collecting the tests need not."""
+    """The syntax tree of one of our modules.
+
+    Parsing all modules takes seconds, which the collection of tests avoids.
+    """
     return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
@@ -107,14 +113,14 @@ def targets(node: ast.AST, module: str, is_package: bool) -> Iterator[str]:
     elif isinstance(node, ast.ImportFrom):
         above = module.split(".")[: len(module.split(".")) - node.level + is_package] if node.level else []
         base = ".".join([*above, *([node.module] if node.module else [])])
-        # `from package import tree` imports the module tree; `from package.tree import leaves` imports no more than it.
+        # `from package import tree` imports the module tree; `from package.tree import leaves` only package.tree.
         yield from dict.fromkeys(name if (name := f"{base}.{alias.name}") in MODULES else base for alias in node.names)
 
 
 def named(node: ast.AST, package: str | None) -> str | None:
-    """The module of ours that a text names, to be imported when it is needed; a package's face names its own in short.
+    """The module of ours that a text names for a late import, also in the short form of a package's face.
 
-    A text may name what is in a module, with a colon or a point before it.
+    A text may name an object in a module, with a colon or a dot before its name.
     """
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
         return None
@@ -125,12 +131,12 @@ def named(node: ast.AST, package: str | None) -> str | None:
 
 
 def is_own_package(target: str, source: str) -> bool:
-    """Whether a module names the package that it lies in, for the files beside it: that is no import."""
+    """Whether a module names its own package to find neighbouring files, which is no import."""
     return source.startswith(f"{target}.")
 
 
 def with_places(node: ast.AST, inside: bool = False, for_types: bool = False) -> Iterator[tuple[ast.AST, bool, bool]]:
-    """Each node of a tree, whether it stands in a function, and whether only type checkers read it."""
+    """Each node of a tree, whether it is inside a function, and whether only type checkers read it."""
     yield node, inside, for_types
     inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
     for_types = for_types or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
@@ -155,13 +161,13 @@ def all_imports() -> tuple[Import, ...]:
 
 
 def room_of(module: str) -> str:
-    """The room that a module lies in: the longest known prefix of its name."""
+    """The room of a module: the longest known prefix of its name."""
     parts = module.split(".")
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((prefix for prefix in prefixes if prefix in HEIGHT_OF), FACE)
 
 
-def test_there_is_something_to_read() -> None:
+def test_the_source_tree_is_found() -> None:
     assert len(all_imports()) > 200
     assert {found.source.partition(".")[0] for found in all_imports()} == set(PACKAGES)
     named = {(found.source, found.target) for found in all_imports() if found.by_name}
@@ -193,7 +199,7 @@ def test_rooms_by_their_own_names_are_the_rooms_of_the_wings() -> None:
         assert folders[wing] - set(rooms) == NOT_BY_THEIR_OWN_NAMES.get(wing, set())
 
 
-FLAT = 26  # modules of a folder, its `__init__.py` included
+FLAT = 26  # modules of a folder, including its `__init__.py`
 LARGE = {ROOT / "thunder_core" / "frontend" / "interpreter"}  # one module for each part of CPython
 
 
@@ -215,7 +221,7 @@ def test_imports_run_only_downward() -> None:
 
 
 def circles() -> Iterator[frozenset[str]]:
-    """The sets of modules each of which imports, through others of the set, all of it; imports for types count."""
+    """The sets of modules that import each other through modules of the set. Imports for types count."""
     waiting: dict[str, set[str]] = {module: set() for module in MODULES}
     for found in all_imports():
         if found.target in MODULES and found.target != found.source:
@@ -232,7 +238,7 @@ def circles() -> Iterator[frozenset[str]]:
 
 
 def _reachable(start: str, imported: Mapping[str, set[str]]) -> set[str]:
-    """What a module imports, what that imports, and so on."""
+    """The modules that a module imports, directly or through others."""
     reached: set[str] = set()
     waiting = [start]
     while waiting:
@@ -242,11 +248,11 @@ def _reachable(start: str, imported: Mapping[str, set[str]]) -> set[str]:
     return reached
 
 
-def test_there_is_no_circle_of_imports() -> None:
+def test_imports_form_no_cycle() -> None:
     assert not [sorted(circle) for circle in circles()]
 
 
-def test_nobody_imports_the_plug_ins_by_their_own_names() -> None:
+def test_plug_ins_are_not_imported_by_their_own_names() -> None:
     """Recipes and executors are found by name, so that a missing backend breaks nothing."""
     plugged = ("thunder_executors", "thunder_recipes")
     direct = [
@@ -283,7 +289,7 @@ def test_the_ground_floors_need_no_torch(room: str) -> None:
     assert not [str(found) for found in inside if found.target.partition(".")[0] in heavy]
 
 
-def test_what_a_recipes_source_tells_needs_no_torch() -> None:
+def test_reading_a_recipe_from_its_source_needs_no_torch() -> None:
     inside = [
         found for found in all_imports() if found.source in NO_TORCH_MODULES and not (found.for_types or found.by_name)
     ]
@@ -300,7 +306,7 @@ def test_nothing_is_unpickled() -> None:
 
 
 @pytest.mark.parametrize("name", ["utils", "util", "common", "helpers", "misc", "base_utils"])
-def test_every_file_is_named_for_what_it_is(name: str) -> None:
+def test_files_have_no_vague_names(name: str) -> None:
     assert not [str(path) for path in MODULES.values() if path.stem == name]
 
 

@@ -1,4 +1,4 @@
-"""Plug-ins are found by their files, described without being imported, and other people's join by an entry point."""
+"""Plug-ins are found by their files and described without being imported. Other packages join by an entry point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.workflow.pipeline.request.part_names import module_of_transfor
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package of somebody else's, joined to both groups by its entry point."""
+    """A third-party package, registered in both groups by its entry point."""
     package = tmp_path / "foreign_plugins"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -33,10 +33,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def listed(name: str) -> plugins.Listed:
-    return next(one for one in plugins.listing("executors") if one.name == name)
+    return next(executor for executor in plugins.listing("executors") if executor.name == name)
 
 
-def test_our_own_are_there() -> None:
+def test_our_own_plug_ins_are_listed() -> None:
     assert "torch" in plugins.names("executors")
     assert {"default", "hf-transformers", "hf-bert", "hf-llama", "hf-llama3", "hf-llama3-hopper"} <= set(
         plugins.names("recipes")
@@ -46,15 +46,19 @@ def test_our_own_are_there() -> None:
 
 
 def test_each_module_that_is_listed_as_a_transform_defines_one() -> None:
-    """What transforms are made of lives in other rooms, so that the list is of what can be named."""
+    """Parts of transforms are in other rooms, so that the list contains only transforms that users can name."""
     for name in plugins.names("transforms"):
         module = plugins.load("transforms", name)
-        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
-        assert any(issubclass(one, Transform) for one in own), name
+        own = [
+            attribute
+            for attribute in vars(module).values()
+            if isinstance(attribute, type) and attribute.__module__ == module.__name__
+        ]
+        assert any(issubclass(attribute, Transform) for attribute in own), name
 
 
-def test_each_of_our_own_has_a_summary() -> None:
-    assert all(one.summary for group in plugins.BUILTIN for one in plugins.listing(group))
+def test_each_of_our_plug_ins_has_a_summary() -> None:
+    assert all(plugin.summary for group in plugins.BUILTIN for plugin in plugins.listing(group))
 
 
 def test_hyphens_and_underscores_are_the_same() -> None:
@@ -82,7 +86,7 @@ def test_listing_runs_nothing(folder: Path) -> None:
     assert "foreign_plugins.explosive" not in sys.modules
 
 
-def test_what_is_missing_is_the_reason(folder: Path) -> None:
+def test_missing_imports_are_the_reason(folder: Path) -> None:
     (folder / "needy.py").write_text('"""Needs."""\nimport no_such_backend.kernels\nfrom also_missing import x\n')
     assert listed("needy").reason == "needs also_missing, no_such_backend, not installed here"
     with pytest.raises(EnvironmentLacks, match="needs also_missing, no_such_backend") as caught:
@@ -91,8 +95,8 @@ def test_what_is_missing_is_the_reason(folder: Path) -> None:
     assert "`thunder executors` lists" in str(caught.value.fix)
 
 
-def test_the_commands_that_a_message_names_are_there() -> None:
-    """What lists transforms or lookasides is none of them."""
+def test_the_commands_that_a_message_names_exist() -> None:
+    """No command lists transforms or lookasides."""
     words = [command.split() for command in plugins.LISTED_BY.values()]
     assert all(first == "thunder" and name in plugins.names("commands") for first, name in words)
 
@@ -176,7 +180,7 @@ def test_listing_imports_no_torch() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONPATH": path})
 
 
-def test_what_packages_declare_is_read_once_until_one_is_installed(
+def test_entry_points_are_read_once_until_a_package_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = []
@@ -201,7 +205,7 @@ def test_what_packages_declare_is_read_once_until_one_is_installed(
     assert "late" not in plugins.names("executors")
 
 
-def test_files_of_two_folders_have_neighbours_of_one_name_each(tmp_path):
+def test_files_of_two_folders_import_their_own_neighbours_of_the_same_name(tmp_path):
     for name in ("one", "two"):
         folder = tmp_path / name
         folder.mkdir()

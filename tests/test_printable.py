@@ -1,4 +1,4 @@
-"""Control characters reach no terminal and no page, whatever text they come in."""
+"""Control characters of any text reach no terminal and no page."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ OBEYED = {
 
 
 @pytest.mark.parametrize("text", OBEYED)
-def test_what_a_terminal_obeys_is_written_as_an_escape(text):
+def test_control_characters_are_written_as_escapes(text):
     assert printable(text) == OBEYED[text]
 
 
 @pytest.mark.parametrize("text", ["", "plain", "größer — 日本 …", "two\n\tlines\n", "[bold]x[/]", "✓ ─ 🙂"])
-def test_all_else_stays(text):
+def test_other_text_is_unchanged(text):
     assert printable(text) is text
     assert printable_json(text) is text
 
 
 @given(st.text())
-def test_what_comes_out_is_seen_and_may_be_shown_again(text):
+def test_printable_text_is_visible_and_unchanged_by_a_second_pass(text):
     shown = printable(text)
     assert all(char.isprintable() or char in "\n\t" for char in shown)
     assert printable(shown) == shown
@@ -82,7 +82,7 @@ def test_no_line_of_a_message_is_taken_for_another_part():
 
 
 def test_commands_print_through_the_console_alone():
-    """Which escapes what it prints."""
+    """The console escapes the text that it prints."""
     found = [
         f"{path.name}:{node.lineno}"
         for path in sorted((ROOT / "thunder_cli").rglob("*.py"))

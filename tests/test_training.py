@@ -1,4 +1,4 @@
-"""Every family trains for five steps with eager's losses and gradients, by a backward of its own."""
+"""Every family trains for five steps with eager's losses and gradients and a compiled backward."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_five_steps_are_eagers(name: str) -> None:
         torch.testing.assert_close(
             gradient, wanted[key], rtol=1e-4, atol=1e-5, msg=lambda told, key=key: f"{key}: {told}"
         )
-    assert thunder.cache_misses(compiled) <= 2  # ViT notes the kind of its problem in its config, which is read
+    assert thunder.cache_misses(compiled) <= 2  # ViT stores its type of problem in its config, which the program reads
     assert last_program(compiled).recorded == ""
 
 

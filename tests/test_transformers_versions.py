@@ -1,4 +1,4 @@
-"""The KV cache has the name that the installed transformers gives it, in arguments and in outputs."""
+"""The KV cache has the name of the installed transformers, in arguments and in outputs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_outputs_of_each_name_and_of_none():
 @pytest.mark.filterwarnings("default::FutureWarning")
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_cache_of_an_earlier_name_gives_eagers_results(name):
-    """Transformers warns of the earlier name; so does a compiled model at its first call, as in eager PyTorch."""
+    """Transformers warns of the earlier name. A compiled model also warns at its first call, as in eager PyTorch."""
     loaded = sample(name)
     compiled = thunder.compile(loaded.model)
     tokens = inputs_for(loaded)["input_ids"]
@@ -80,4 +80,4 @@ def test_sizes_of_a_cache_of_each_name_are_symbolic_in_calls_with_a_cache(name):
     from thunder_recipes.hf_transformers import HFTransformers
 
     assert f"seq with {name}" in HFTransformers.symbolic
-    assert any(one.startswith(f"{name}.layers") for one in DIMENSIONS["batch"])
+    assert any(dimension.startswith(f"{name}.layers") for dimension in DIMENSIONS["batch"])

@@ -1,4 +1,4 @@
-"""Thunder's recipes without Inductor, whose every fresh region takes seconds."""
+"""Thunder's recipes without Inductor, which takes seconds for every new region."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An accident: what is done, with which status it has to end, and the words that say so."""
+"""An accident: a command, the exit status that it must end with, and the words of its message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OURS = "TH7001"
 
 @dataclass(frozen=True)
 class World:
-    """The folders of an accident: the working folder, small models and artifacts; a row may copy and change them."""
+    """The folders of an accident: the working folder, small models and artifacts. A row may copy and change them."""
 
     here: Path
     llama: Path
@@ -26,16 +26,16 @@ class World:
     copies: Path
 
     def path(self, name: str) -> Path:
-        """A file of the row, which lies beside the working folder."""
+        """A file of the row, next to the working folder."""
         return self.copies / name
 
 
 @dataclass(frozen=True)
 class Accident:
-    """An accident: a command in which `{names}` are folders of the world, and how it has to end.
+    """A command in which `{names}` are folders of the world, with the expected outcome.
 
-    `code` is that of the one message, empty where the command has to succeed; `says` is a part of the message, or of
-    the output. `arrange` makes the files that the command meets, and returns more names for it.
+    `code` is the code of the only message, or empty if the command must succeed. `says` is a part of the message or of
+    the output. `arrange` creates the files that the command reads, and returns more names for the command.
     """
 
     name: str
@@ -47,24 +47,24 @@ class Accident:
 
     @property
     def status(self) -> int:
-        """The status that the code stands for."""
+        """The exit status that belongs to the code."""
         if not self.code:
             return 0
         return {"TH13": 130, "TH70": 70}.get(self.code[:4], int(self.code[2:4]))
 
     def arguments(self, world: World, more: dict[str, object]) -> list[str]:
-        """The command as the shell would give it."""
+        """The command as the shell would pass it."""
         names = {"here": world.here, "llama": world.llama, "bert": world.bert, "artifact": world.artifact}
         names |= {"files": world.copies, **more}
         return [word.format(**names) for word in shlex.split(self.command)]
 
 
 def assert_documented(accident: Accident, done: Result, left: list[str]) -> None:
-    """One message with the code, in the form that was asked for; no traceback; nothing left behind."""
-    told = f"{done.err}\n{done.out}"
-    assert done.status == accident.status, told
-    assert "Traceback" not in told
-    assert accident.says in " ".join(told.split()), told
+    """Check for one message with the code, in the requested form, without a traceback or leftover files."""
+    output = f"{done.err}\n{done.out}"
+    assert done.status == accident.status, output
+    assert "Traceback" not in output
+    assert accident.says in " ".join(output.split()), output
     if not accident.code:
         return
     assert accident.code != OURS
@@ -74,5 +74,5 @@ def assert_documented(accident: Accident, done: Result, left: list[str]) -> None
         assert (error["code"], error["status"]) == (accident.code, accident.status)
         assert not MESSAGE.findall(done.err)
     else:
-        assert MESSAGE.findall(done.err) == [accident.code], told
+        assert MESSAGE.findall(done.err) == [accident.code], output
         assert not done.out

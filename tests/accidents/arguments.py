@@ -1,4 +1,4 @@
-"""Accidents on the command line: names, numbers and paths that cannot be."""
+"""Accidents on the command line: impossible names, numbers and paths."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
 
 
 def in_json() -> Iterator[Accident]:
-    """Some of the rows once more, with the error as JSON."""
+    """Repeat some of the rows with the error as JSON."""
     for number in range(0, len(COMMANDS), 6):
         command, code, says = COMMANDS[number]
         if command.split()[0] in ("optimize", "bench", "validate", "verify"):
@@ -152,12 +152,12 @@ def in_json() -> Iterator[Accident]:
 
 
 def shown(command: str) -> str:
-    """A command as the name of a row: printable, and not too long."""
+    """A command as the name of a row: printable and not too long."""
     return command.encode("ascii", "backslashreplace").decode()[:90]
 
 
 def remove_folder(world: World) -> None:
-    """Delete the working folder from under the process."""
+    """Delete the working folder of the process."""
     Path.rmdir(world.here)
 
 

@@ -1,4 +1,4 @@
-"""Accidents with an artifact: files that are missing, changed, too many, or of another kind."""
+"""Accidents with an artifact: files that are missing, changed, too many, or of another type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Change = Callable[[Path], object]
 
 
 def in_copy(change: Change) -> Callable[[World], None]:
-    """A changed copy of the artifact."""
+    """Change a copy of the artifact."""
 
     def arrange(world: World) -> None:
         change(Path(shutil.copytree(world.artifact, world.path("copy.thunder"))))
@@ -26,7 +26,7 @@ def in_copy(change: Change) -> Callable[[World], None]:
 
 
 def first(folder: Path, pattern: str) -> Path:
-    """The first file of a pattern."""
+    """The first file that matches a pattern."""
     return sorted(folder.glob(pattern))[0]
 
 
@@ -43,7 +43,7 @@ def flipped(pattern: str) -> Change:
 
 
 def replaced(pattern: str, make: Callable[[Path], object]) -> Change:
-    """Put something else in the place of a file."""
+    """Replace the content of a file."""
 
     def change(folder: Path) -> None:
         path = first(folder, pattern)
@@ -79,7 +79,7 @@ CHANGES: tuple[tuple[str, Change, str], ...] = (
 
 
 def wrong(folder: Path) -> None:
-    """Scale the first result of the program, in an artifact that allows any error, sealed with care."""
+    """Scale the first result of the program in an artifact that allows any error and has valid digests."""
     path = first(folder, "traces/0/computation-*-free-after-last-use.py")
     path.write_text(re.sub(r"^    return \((\w+),", r"    \1 = \1 * 1.5\n\g<0>", path.read_text(), flags=re.MULTILINE))
     files = dict(manifest_of(folder).files)
@@ -89,7 +89,7 @@ def wrong(folder: Path) -> None:
 
 
 def loose(folder: Path) -> None:
-    """Allow any error, and nothing else."""
+    """Allow any error and change nothing else."""
     reseal(folder, tolerance=ToleranceFacts(times_eager=1e300, floor=1e300, kl=1e300, top1=0.0))
 
 
@@ -101,7 +101,7 @@ NO_ARTIFACTS: tuple[tuple[str, Change], ...] = (
 
 
 def rows() -> Iterator[Accident]:
-    """What `verify` says of each change, and what others say that are asked to use the artifact."""
+    """The messages of `verify` for each change, and of the commands that use the artifact."""
     for name, change, says in CHANGES:
         yield Accident(f"verify: {name}", "verify {files}/copy.thunder", "TH0602", says, in_copy(change))
     for name, change, says in CHANGES[4:14:3]:
@@ -110,10 +110,10 @@ def rows() -> Iterator[Accident]:
         yield Accident(f"debug: {name}", "debug {files}/copy.thunder", "TH0602", says, in_copy(change))
     validate = "validate {files}/copy.thunder --inputs 1"
     yield Accident("validate: a wrong line", validate, "TH0401", "differs from the float64 reference", in_copy(wrong))
-    told = "tolerance times_eager=2 floor=4e-06"
-    yield Accident("validate: any error is allowed", validate, "", told, in_copy(loose))
-    told = "tolerance times_eager=3 floor=4e-06"
-    yield Accident("validate: a tolerance of one's own", f"{validate} --tolerance 3", "", told, in_copy(loose))
+    tolerance = "tolerance times_eager=2 floor=4e-06"
+    yield Accident("validate: any error is allowed", validate, "", tolerance, in_copy(loose))
+    tolerance = "tolerance times_eager=3 floor=4e-06"
+    yield Accident("validate: a tolerance of one's own", f"{validate} --tolerance 3", "", tolerance, in_copy(loose))
     for name, change in NO_ARTIFACTS:
         for command in ("verify", "validate"):
             yield Accident(f"{command}: {name}", f"{command} {{files}}/copy.thunder", "TH0601", "", in_copy(change))

@@ -1,4 +1,4 @@
-"""The world in which accidents happen: small models and an artifact, made once, which no accident changes."""
+"""The world in which accidents happen: small models and an artifact that are made once and that no accident changes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ QUICK = "--inputs 1 --no-benchmark --without inductor"
 
 
 def file(name: str, write: Write) -> Callable[[World], None]:
-    """A file beside the working folder."""
+    """A file next to the working folder."""
 
     def arrange(world: World) -> None:
         write(world.path(name))
@@ -24,7 +24,7 @@ def file(name: str, write: Write) -> Callable[[World], None]:
 
 
 def content(text: str | bytes) -> Write:
-    """Write a text, or bytes."""
+    """Write text or bytes."""
     return lambda path: path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
 

@@ -1,4 +1,4 @@
-"""Accidents with a model's folder: weights and a config that do not belong together, or are damaged."""
+"""Accidents with a model's folder: weights and a config that do not fit together or are damaged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Change = Callable[[Path], object]
 
 
 def config(**changes: object) -> Change:
-    """Change entries of the config; those that are `...` are taken out."""
+    """Change entries of the config. Entries with the value `...` are removed."""
 
     def change(folder: Path) -> None:
         path = folder / "config.json"
@@ -45,12 +45,12 @@ def weights(change: Callable[[dict], object]) -> Change:
 
 
 def cut(size: int) -> Change:
-    """Cut the file of the weights short."""
+    """Truncate the file of the weights."""
     return lambda folder: os.truncate(folder / "model.safetensors", size)
 
 
 def replaced_by(make: Callable[[Path], object], name: str = "model.safetensors") -> Change:
-    """Put something else in the place of a file."""
+    """Replace the content of a file."""
 
     def change(folder: Path) -> None:
         (folder / name).unlink()
@@ -60,7 +60,7 @@ def replaced_by(make: Callable[[Path], object], name: str = "model.safetensors")
 
 
 def in_copy(of: str, change: Change) -> Callable[[World], None]:
-    """A changed copy of one of the models."""
+    """Change a copy of one of the models."""
 
     def arrange(world: World) -> None:
         folder = Path(shutil.copytree(getattr(world, of), world.path("model")))

@@ -1,4 +1,4 @@
-"""Accidents in what users write themselves: recipes, transforms and executors that raise, exit or return nonsense."""
+"""Accidents in users' recipes, transforms and executors that raise, exit or return nonsense."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ METHODS_OF_RECIPES = (
 
 
 def file_of(text: str) -> Callable[[World], None]:
-    """Write a recipe's file."""
+    """Write the file of a recipe."""
 
     def arrange(world: World) -> None:
         world.path("mine.py").write_text(text)
@@ -52,13 +52,13 @@ def file_of(text: str) -> Callable[[World], None]:
 
 
 def accident(name: str, text: str, code: str, says: str, options: str = "") -> Accident:
-    """An optimization by a recipe in a file of its user."""
+    """An optimization with a recipe from a user's file."""
     quick = "--seq 8 --inputs 1 --no-benchmark"
     return Accident(name, f"optimize {{llama}} --recipe {{files}}/mine.py {quick} {options}", code, says, file_of(text))
 
 
 def failing_recipes() -> Iterator[Accident]:
-    """Each method of a recipe, failing in each way."""
+    """Recipes of which each method fails in each way."""
     for method in METHODS_OF_RECIPES:
         called = method.partition("(")[0]
         for way, (body, says) in FAILURES.items():
@@ -139,7 +139,7 @@ FILES = (
 
 
 def returning_parts() -> Iterator[Accident]:
-    """Methods that return what cannot be used."""
+    """Recipes whose methods return unusable values."""
     for number, (method, value, says) in enumerate(WRONG_RETURNS):
         text = RECIPE.format(method, f"return {value}")
         yield accident(f"recipe: returns {value} ({number})", text, "TH0219", says)
@@ -174,7 +174,7 @@ EXECUTOR_FILES = (
 
 
 def files_of_executors() -> Iterator[Accident]:
-    """Files that are given to `--add-executor`."""
+    """Files that are passed to `--add-executor`."""
     quick = "--seq 8 --inputs 1 --no-benchmark --without inductor"
     command = f"optimize {{llama}} {quick} --add-executor {{files}}/mine.py"
     for text, says in EXECUTOR_FILES:
@@ -189,7 +189,7 @@ def files_of_executors() -> Iterator[Accident]:
 
 
 def neighbours() -> Iterator[Accident]:
-    """Recipes that import files beside them."""
+    """Recipes that import neighbouring files."""
 
     def arrange(world: World) -> None:
         world.path("beside.py").write_text("def executors():\n    return ('torch',)\n")
@@ -205,7 +205,7 @@ def neighbours() -> Iterator[Accident]:
 
 
 def printing_parts() -> Iterator[Accident]:
-    """Parts that print, while JSON is asked for: what they print goes to stderr."""
+    """Parts that print while JSON output is requested: their output goes to stderr."""
     text = HEAD + "print('hello')\n" + RECIPE.format("validate(self, model):", "print('hello'); raise ValueError('no')")
     yield accident("recipe: prints and raises, --json", text, "TH0219", "raised ValueError: no", "--json")
     body = "print('hello'); raise ValueError('no')"

@@ -25,8 +25,8 @@ def test_accident_ends_in_its_documented_status(accident: Accident, world: World
     assert_documented(accident, done, sorted({path.name for path in world.here.iterdir()} - before))
 
 
-def test_each_accident_is_another_one():
+def test_accidents_have_distinct_names_and_arrangements():
     names = [accident.name for accident in TABLE]
     assert len(set(names)) == len(names)
-    for one, other in itertools.combinations(TABLE, 2):
-        assert (one.command, one.arrange) != (other.command, other.arrange), (one.name, other.name)
+    for first, second in itertools.combinations(TABLE, 2):
+        assert (first.command, first.arrange) != (second.command, second.arrange), (first.name, second.name)

@@ -1,4 +1,4 @@
-"""Accidents with the streams and limits of a process, each in a process of its own that imports no PyTorch."""
+"""Accidents with the streams and limits of a process. Each runs in a separate process that imports no PyTorch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 THUNDER = f"{shlex.quote(sys.executable)} -m thunder_cli.main"
-# A line of the shell, the status that it ends with, and a part of what is on stderr; {thunder} is the command.
+# A shell command, its exit status, and a part of its stderr. {thunder} is the command.
 LINES: tuple[tuple[str, int, str], ...] = (
     ("{thunder} recipes >&-", 0, ""),
     ("{thunder} recipes --json >&-", 0, ""),

@@ -1,4 +1,4 @@
-"""Artifacts that somebody has made with care, seals and digests in order, to do harm: each a name and what is done."""
+"""Malicious artifacts with valid seals and digests: each attack has a name and a function that changes the artifact."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from thunder_core.workflow.artifact.format.manifest import (
 )
 
 Attack = Callable[[Path], object]
-STRANGER = "a_stranger_of_the_attack"  # a module that leaves the mark when it is imported
+STRANGER = "a_stranger_of_the_attack"  # a module that writes the mark when it is imported
 OBEYED = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
 PROLOGUE = "traces/0/prologue-*.py"
 
 
 def attacks() -> Iterator[tuple[str, Attack]]:
-    """Every attack by its name."""
+    """Every attack by name."""
     for table in (PROGRAMS, IMPORTS, EMPTY_MODELS, MANIFESTS, SCHEMAS, FILES, MODELS, ESCAPES):
         yield from table.items()
     yield from ((f"a path {path!r:.20}", listed(path)) for path in PATHS)
@@ -46,18 +46,18 @@ def change_program(folder: Path, **changes: object) -> None:
 
 
 def change_stage(folder: Path, trace: str = "prologue", **changes: object) -> None:
-    """Another last stage of a trace of the program 0."""
+    """Replace the last stage of a trace of program 0."""
     stages = manifest_of(folder).programs[0].stages
-    changed = (one.model_copy(update=changes) if one.trace == trace and one.runs else one for one in stages)
+    changed = (stage.model_copy(update=changes) if stage.trace == trace and stage.runs else stage for stage in stages)
     change_program(folder, stages=tuple(changed))
 
 
 def constant(facts: ConstantFacts) -> Attack:
-    """One constant more of the prologue that runs."""
+    """Add a constant to the prologue that runs."""
 
     def attack(folder: Path) -> None:
         stages = manifest_of(folder).programs[0].stages
-        kept = next(one for one in stages if one.trace == "prologue" and one.runs).constants
+        kept = next(stage for stage in stages if stage.trace == "prologue" and stage.runs).constants
         change_stage(folder, constants={**kept, "strange": facts})
 
     return attack
@@ -84,7 +84,7 @@ def facts_of(content: bytes) -> FileFacts:
 
 
 def rewritten(pattern: str, change: Callable[[bytes], bytes]) -> Attack:
-    """Another content of a file, with its digest in the manifest."""
+    """Replace the content of a file, and update its digest in the manifest."""
 
     def attack(folder: Path) -> None:
         path = only(folder, pattern)
@@ -96,7 +96,7 @@ def rewritten(pattern: str, change: Callable[[bytes], bytes]) -> Attack:
 
 
 def added(name: str, content: bytes, **changes: object) -> Attack:
-    """A file more, that the manifest lists."""
+    """Add a file and list it in the manifest."""
 
     def attack(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def added(name: str, content: bytes, **changes: object) -> Attack:
 
 
 def text_of_manifest(change: Callable[[str], str]) -> Attack:
-    """The text of the manifest changed, and sealed as it is then."""
+    """Change the text of the manifest and seal the result."""
 
     def attack(folder: Path) -> None:
         text = change((folder / MANIFEST).read_text().partition(',\n "digest"')[0])
@@ -118,7 +118,7 @@ def text_of_manifest(change: Callable[[str], str]) -> Attack:
 
 
 def option(text: str) -> Attack:
-    """An option of the recipe whose value is this text in JSON."""
+    """An option of the recipe whose JSON value is this text."""
     return text_of_manifest(lambda content: content.replace('"subject"', f'"options": {{"x": {text}}},\n "subject"', 1))
 
 
@@ -131,7 +131,7 @@ LITERALS = (
 
 PROGRAMS: dict[str, Attack] = {
     "no prologue": lambda folder: change_program(
-        folder, stages=tuple(one for one in manifest_of(folder).programs[0].stages if one.trace != "prologue")
+        folder, stages=tuple(stage for stage in manifest_of(folder).programs[0].stages if stage.trace != "prologue")
     ),
     "no stages": lambda folder: change_program(folder, stages=()),
     "nothing that runs": lambda folder: change_stage(folder, "computation", runs=False),
@@ -147,8 +147,10 @@ PROGRAMS: dict[str, Attack] = {
     "a derivative of nothing": lambda folder: reseal(
         folder,
         programs=tuple(
-            one if one.derivative is None else one.model_copy(update={"derivative": with_body(one.derivative)})
-            for one in manifest_of(folder).programs
+            program
+            if program.derivative is None
+            else program.model_copy(update={"derivative": with_body(program.derivative)})
+            for program in manifest_of(folder).programs
         ),
     ),
     "cubins of nobody": added("x", b"x", cubins=(CubinFacts(executor="nobody", file="x", facts={}),)),
@@ -217,7 +219,7 @@ SCHEMAS: dict[str, Attack] = {
 
 
 def replaced(pattern: str, make: Callable[[Path], object]) -> Attack:
-    """Something else in the place of a file, which is moved outside."""
+    """Replace a file by another object, after moving the file outside of the artifact."""
 
     def attack(folder: Path) -> None:
         path = only(folder, pattern)
@@ -254,7 +256,7 @@ def source(**given: object) -> dict[str, object]:
     return {**told, "random_weights": False, "seed": 0, "trust_remote_code": False, **given}
 
 
-# Of what is built without a model that is passed in.
+# Attacks on models that are built from the artifact because no model is passed.
 MODELS: dict[str, Attack] = {
     "code of a model": resealed(source=source(trust_remote_code=True), weights={}),
     "a model that is a file": resealed(source=source(path="/etc/hostname"), weights={}),

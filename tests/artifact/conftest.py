@@ -1,4 +1,4 @@
-"""A tiny compiled model, and an artifact of it."""
+"""A tiny compiled model and its artifact."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def x() -> torch.Tensor:
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An artifact of the model, which is not to be changed."""
+    """An artifact of the model. Tests must not change it."""
     compiled = thunder.jit(build())
     given = torch.linspace(-1, 1, 12).reshape(3, 4)
     compiled(given)
@@ -42,17 +42,17 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def artifact(written: Path, tmp_path: Path) -> Path:
-    """A copy that a test may damage."""
+    """A copy of the artifact that a test may damage."""
     return Path(shutil.copytree(written, tmp_path / "tiny.thunder"))
 
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory) -> bytes:
-    """The bytes of an extension module, as a region compiled by the tests has them."""
+    """The bytes of an extension module, like those of a region that the tests compile."""
     return library(tmp_path_factory.mktemp("library"))
 
 
 @pytest.fixture(scope="session")
 def sound(kernels, tmp_path_factory) -> Path:
-    """An artifact that is not to be changed."""
+    """An undamaged artifact. Tests must not change it."""
     return artifact_of(2.0, kernels, tmp_path_factory.mktemp("sound") / "sound.thunder")

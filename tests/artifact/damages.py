@@ -1,4 +1,4 @@
-"""Some two thousand ways in which an artifact can be damaged, each a name and what is done to a copy of it."""
+"""About two thousand ways to damage an artifact: each has a name and a function that changes a copy."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, WEIGH
 
 Damage = Callable[[Path], object]
 MANIFEST = "manifest.json"
-POSITIONS = 24  # of each kind of change, spread evenly over each file
-FLIPS = 60  # single bits more, at random positions of each file
+POSITIONS = 24  # of each type of change, spread evenly over each file
+FLIPS = 60  # additional single bits at random positions of each file
 
-# One file of each kind, by a pattern.
+# One file of each type, by a glob pattern.
 KINDS = {
     "manifest": MANIFEST,
     "program": "traces/0/computation-*-free-after-last-use.py",
@@ -41,7 +41,7 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 def groups() -> Iterator[tuple[str, dict[str, Damage]]]:
-    """Every damage by its name, in groups of one kind."""
+    """Every damage by name, in groups of one type."""
     for kind, pattern in KINDS.items():
         for change in CHANGES:
             places = (number / POSITIONS for number in range(POSITIONS))
@@ -99,7 +99,7 @@ OF_A_FILE: dict[str, Callable[[Path], object]] = {
 
 
 def from_neighbour(pattern: str) -> Damage:
-    """A file of another sound artifact, whole."""
+    """Copy a complete file from another undamaged artifact."""
     return lambda folder: only(folder, pattern).write_bytes(
         only(folder.parent / "neighbour.thunder", pattern).read_bytes()
     )
@@ -127,7 +127,7 @@ def written(text: bytes) -> Damage:
     return lambda folder: (folder / MANIFEST).write_bytes(text)
 
 
-# What would take long to read, or much memory, were it read: all of it has a schema version that is known.
+# Content that would take long to read, or much memory. All of it has a known schema version.
 BOMBS = (
     b'{\n "schema_version": 1,\n "x": ' + b"[" * 1_000_000,
     b'{\n "schema_version": 1,\n "x": "' + b"a" * 10_000_000 + b'"\n}\n',
@@ -142,7 +142,7 @@ def manifest_of(folder: Path) -> Manifest:
 
 
 def reseal(folder: Path, **changes: object) -> None:
-    """A manifest that somebody wrote with care, digest and all."""
+    """Change the manifest and update its digest."""
     (folder / MANIFEST).write_bytes(manifest_of(folder).model_copy(update=changes).sealed().to_bytes())
 
 
@@ -180,7 +180,7 @@ PATHS = (
 
 
 def crafted(content: bytes) -> Damage:
-    """Weights that are no weights, with the right digest in the manifest."""
+    """Replace the weights by invalid weights with the right digest in the manifest."""
 
     def damage(folder: Path) -> None:
         (folder / WEIGHTS).write_bytes(content)
@@ -223,13 +223,13 @@ CRAFTED: dict[str, bytes] = {
 
 
 def restore(sound: Path, folder: Path) -> None:
-    """Make a folder equal to a sound one again, whatever was done to it."""
+    """Make a folder equal to an undamaged one again, whatever the damage was."""
     discard(outside(folder))
     mend(sound, folder)
 
 
 def mend(sound: Path, folder: Path) -> None:
-    """Make a folder equal to a sound one where it is not: what has another kind, size or time of its last change."""
+    """Restore the files of a folder whose type, size or modification time differs from the undamaged folder."""
     if folder.is_symlink() or not folder.is_dir():
         discard(folder)
         shutil.copytree(sound, folder)
@@ -247,13 +247,13 @@ def mend(sound: Path, folder: Path) -> None:
 
 
 def facts_of(path: Path) -> tuple[int, int, int]:
-    """The mode, size and time of the last change of a file, which need not be a regular one."""
+    """The mode, size and modification time of a file, which may not be a regular file."""
     found = path.lstat()
     return found.st_mode, found.st_size, found.st_mtime_ns
 
 
 def discard(path: Path) -> None:
-    """Remove whatever a path names, if it names anything."""
+    """Remove the file, link or folder at a path, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,7 +1,7 @@
-"""What is done with a model that an artifact stands for, each case in a process that has never imported transformers.
+"""Uses of a lazily built model of an artifact. Each case runs in a process that has never imported transformers.
 
-Usage: python -m tests.artifact.lazy_model_cases FOLDER; the parent has imported PyTorch and Thunder, and forks. After
-the first case it also imports what transformers needs, which takes longer than transformers itself.
+Usage: python -m tests.artifact.lazy_model_cases FOLDER. The parent imports PyTorch and Thunder, and forks. After the
+first case the parent also imports the dependencies of transformers, which take longer than transformers itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def runs_without_the_library_until_it_is_touched(folder):
     with torch.no_grad():
         assert torch.equal(model(return_dict=False, input_ids=IDS)[0], expected["logits"])
     assert type(model).__name__ == "BertForMaskedLM"
-    model(input_ids=IDS, return_dict=False)[0].sum().backward()  # into the very parameters that the model will have
+    model(input_ids=IDS, return_dict=False)[0].sum().backward()  # into the parameters that the built model will have
     assert not is_built()
     assert model.config.hidden_size == 32
     assert is_built()
@@ -69,13 +69,16 @@ def runs_without_the_library_until_it_is_touched(folder):
     assert torch.equal(call(model), expected["logits"])
     with pytest.raises(WrongInputs):
         call(model.train())
-    model.eval().config.output_hidden_states = True  # from now on it is guarded as any model
+    model.eval().config.output_hidden_states = True  # from here on the model is guarded like any model
     with pytest.raises(WrongInputs):
         call(model)
 
 
 def becomes_the_compiled_module_whatever_is_done_with_it(folder):
-    """Copies, pickles, programs that call it, threads that touch it at once, hooks; its folder may vanish."""
+    """Copy, pickle, hook and compile the model, and access it from several threads at once.
+
+    The artifact's folder may disappear.
+    """
     own = folder / "copy"
     shutil.copytree(folder / "plain.thunder", own / "plain.thunder")
     shutil.copy(folder / "expected.pt", own)
@@ -109,9 +112,9 @@ def becomes_the_compiled_module_whatever_is_done_with_it(folder):
     torch.save(models[5], file)
     file.seek(0)
     seen.append(torch.load(file, weights_only=False))
-    for model, other in zip(models[2:], seen, strict=True):
-        assert torch.equal(call(other), expected)
-        assert type(model).__module__ == type(other).__module__ == "transformers.models.bert.modeling_bert"
+    for model, copied in zip(models[2:], seen, strict=True):
+        assert torch.equal(call(copied), expected)
+        assert type(model).__module__ == type(copied).__module__ == "transformers.models.bert.modeling_bert"
     shared = seen[1].bert.embeddings.word_embeddings.weight is models[3].bert.embeddings.word_embeddings.weight
     apart = seen[0].bert.embeddings.word_embeddings.weight is not models[2].bert.embeddings.word_embeddings.weight
     assert shared and apart
@@ -119,7 +122,7 @@ def becomes_the_compiled_module_whatever_is_done_with_it(folder):
 
 
 def notices_what_others_change(folder):
-    """In PyTorch, which is there before the model is, and in the library, if somebody imports that."""
+    """Change PyTorch, which is imported before the model is built, and transformers, if other code imports it."""
     model, expected = loaded(folder)
     other, _ = loaded(folder)
     plain = torch.nn.functional.linear
@@ -135,11 +138,12 @@ def notices_what_others_change(folder):
     assert not torch.equal(call(other), expected["logits"])
     modeling_bert.BertIntermediate.forward = plain
     assert torch.equal(call(other), expected["logits"])
-    assert type(thunder.load(folder / "plain.thunder")).__module__ == modeling_bert.__name__  # at once, from now on
+    built = thunder.load(folder / "plain.thunder")  # built at once from here on
+    assert type(built).__module__ == modeling_bert.__name__
 
 
 def objects_of_the_library_need_it(folder):
-    """What gives objects of the library is built at once where the library is installed."""
+    """Models that return objects of transformers are built at once if transformers is installed."""
     model = thunder.load(folder / "class.thunder")
     assert is_built()
     with torch.no_grad():
@@ -147,7 +151,7 @@ def objects_of_the_library_need_it(folder):
 
 
 def is_built_at_once_elsewhere(folder):
-    """What the environment tells the library matters."""
+    """Models whose library settings come from the environment are built at once."""
     os.environ["TRANSFORMERS_OF_A_TEST"] = "1"
     model = thunder.load(folder / "plain.thunder")
     assert is_built()
@@ -165,7 +169,7 @@ CASES = [
 
 
 def main() -> None:
-    """Run each case in a child of this process, and print what each raised as JSON."""
+    """Run each case in a child process, and print the error of each case as JSON."""
     found = {}
     for case in CASES:
         reading, writing = os.pipe()

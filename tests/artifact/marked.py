@@ -1,4 +1,4 @@
-"""A small artifact with all kinds of files, whose code writes a file when it runs: weights, a region, a library."""
+"""A small artifact with all types of files (weights, a region, a library) whose code writes a file when it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_core.backend.fusion.machine_code import MODULE, MachineCode
 from thunder_core.backend.fusion.region import Region
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-VARIABLE = "THUNDER_TEST_MARK"  # the file that is written; nothing is, where it is not set
+VARIABLE = "THUNDER_TEST_MARK"  # the variable with the path of the written file; without it nothing is written
 LIBRARY = """
 #include <Python.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ def region(x):
 
 
 def library(folder: Path) -> bytes:
-    """A shared object that leaves a mark when it is loaded, and has a function that leaves another."""
+    """A shared object that writes a mark when it is loaded, and has a function that writes another mark."""
     source, target = folder / "marks.c", folder / "marks.so"
     source.write_text(LIBRARY % {"variable": VARIABLE, "module": MODULE})
     compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")[0]
@@ -51,7 +51,7 @@ def library(folder: Path) -> bytes:
 
 @dataclass
 class Marks(FusionExecutor):
-    """Takes `x.tanh() * scale`, and runs it by code that leaves a mark."""
+    """An executor that claims `x.tanh() * scale` and runs code that writes a mark."""
 
     library: bytes
     scale: float
@@ -72,7 +72,7 @@ class Marks(FusionExecutor):
 
 
 class Scaled(torch.nn.Module):
-    """A linear layer, and what the executor takes."""
+    """A linear layer followed by the expression that the executor claims."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ X = torch.linspace(-1, 1, 12).reshape(3, 4)
 
 
 def artifact_of(scale: float, library: bytes, folder: Path, needs: tuple[str, ...] = ()) -> Path:
-    """An artifact with weights and a region in the program 0, for inference; the program 1, for training, has none."""
+    """Save an artifact: program 0 is for inference with weights and a region, program 1 for training without."""
     model, marks = Scaled(scale), Marks(library, scale, needs, takes=False)
     compiled = thunder.jit(model, executors=(marks, "torch"))
     compiled(X)

@@ -1,7 +1,8 @@
-"""A process that has imported everything and forks one that optimizes for each line of stdin: quick to start, to kill.
+"""A process that imports everything once and forks a child that optimizes for each line of stdin.
 
-`python -m tests.artifact.nursery`, then lines of JSON: `out`, `cache`, `log` and, in `die`, the function before whose
-first call the child kills itself. The child's number is answered; what it does goes to the log, `done` at the end.
+Run `python -m tests.artifact.nursery`, then write lines of JSON: `out`, `cache`, `log` and `die`, the function before
+whose first call the child kills itself. The process answers with the child's process number. The child writes its
+stages to the log, and `done` at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MODEL = ModelRequest(sample=SampleModel("LlamaForCausalLM", {**SIZES, "num_hidde
 
 
 class Told:
-    """Says each stage as it begins."""
+    """A watcher that logs each stage when it begins."""
 
     def begin(self, stage: str) -> None:
         print(f"begin {stage}", flush=True)
@@ -39,7 +40,7 @@ class Told:
 
 
 def die_before(path: str) -> None:
-    """Let the function at `module:name` be the last that this process calls."""
+    """Kill this process before its first call of the function `module:name`."""
     module, _, name = path.partition(":")
 
     def die(*args: object, **kwargs: object) -> None:
@@ -49,7 +50,7 @@ def die_before(path: str) -> None:
 
 
 def child(out: str, cache: str, log: str, die: str = "") -> None:
-    """Optimize the model once; in a group of its own, so that its compilers can be killed with it."""
+    """Optimize the model once, in a separate process group so that the compilers can be killed with the child."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -68,7 +69,7 @@ def child(out: str, cache: str, log: str, die: str = "") -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the parent does not wait for children
     print("ready", flush=True)
     for line in sys.stdin:
         number = os.fork()

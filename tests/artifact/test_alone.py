@@ -1,4 +1,4 @@
-"""Models of every family come back from an artifact alone: same weights, structure and results, no checkpoint."""
+"""Models of every family load from an artifact alone: same weights, structure and results, without a checkpoint."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def assert_comes_back_alone(loaded, folder):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family(family, tmp_path):
+def test_a_family_loads_without_its_checkpoint(family, tmp_path):
     assert_comes_back_alone(sample(family), tmp_path / "a")
 
 
 @pytest.mark.parametrize(("family", "dtype"), [("llama", "bfloat16"), ("t5", "float16"), ("bert", "float64")])
 def test_a_checkpoint_that_is_gone(family, dtype, tmp_path):
-    """In another dtype than its own; T5 keeps some of its weights in float32 whatever is asked for."""
+    """The dtype differs from that of the checkpoint. T5 keeps some weights in float32 for every requested dtype."""
     sample(family).model.save_pretrained(tmp_path / "model")
     loaded = load_model(ModelRequest(model=str(tmp_path / "model"), dtype=dtype))
     shutil.rmtree(tmp_path / "model")

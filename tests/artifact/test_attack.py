@@ -1,4 +1,4 @@
-"""An attack on whoever looks at an artifact or loads it: none of it runs, none of it hangs, and each is told of."""
+"""Attacks on commands that inspect or load an artifact: no code runs, no command hangs, and each attack is refused."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from thunder_core.workflow.inspect.subject import subject_of
 
 ALL = dict(attacks())
 DAMAGED = 300
-MOST_SECONDS = 2.0  # of the processor; a manifest of 64 MB takes one of them
-FOREIGN = {*MODELS, *EMPTY_MODELS}  # of which nothing is needed where a model is passed in
+MOST_SECONDS = 2.0  # CPU seconds; a manifest of 64 MB takes one of them
+FOREIGN = {*MODELS, *EMPTY_MODELS}  # attacks on parts that are not read if a model is passed in
 
 
 @pytest.fixture(scope="module")
 def neighbour(kernels, tmp_path_factory) -> Path:
-    """Another one."""
+    """Another artifact."""
     return artifact_of(3.0, kernels, tmp_path_factory.mktemp("sound") / "neighbour.thunder")
 
 
 @pytest.fixture
 def folder(sound, neighbour, tmp_path) -> Path:
-    """A copy that a test may change, beside another artifact."""
+    """A copy that a test may change, next to another artifact."""
     shutil.copytree(neighbour, tmp_path / "neighbour.thunder")
     return Path(shutil.copytree(sound, tmp_path / "copy.thunder"))
 
 
 @pytest.fixture
 def mark(folder, tmp_path, monkeypatch) -> Path:
-    """The file that is there as soon as code of an artifact has run, or of a stranger."""
+    """The file that exists as soon as code of an artifact or of an untrusted module has run."""
     (tmp_path / "path").mkdir()
     text = f"import os\nos.close(os.open(os.environ[{VARIABLE!r}], os.O_CREAT))\n"
     (tmp_path / "path" / f"{STRANGER}.py").write_text(text)
@@ -51,7 +51,7 @@ def mark(folder, tmp_path, monkeypatch) -> Path:
 
 
 def inspected(folder: Path) -> None:
-    """What `thunder inspect-trace` and `thunder executors --of` read."""
+    """Read an artifact like `thunder inspect-trace` and `thunder executors --of`."""
     artifact = open_artifact(folder)
     for number in range(len(artifact.manifest.programs)):
         for stage in subject_of(artifact, number).stages:
@@ -60,7 +60,7 @@ def inspected(folder: Path) -> None:
 
 
 def verified(folder: Path) -> None:
-    """What `thunder verify` reads."""
+    """Read an artifact like `thunder verify`."""
     signers_of(open_artifact(folder))
 
 
@@ -73,13 +73,13 @@ LOOKS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def test_there_are_enough():
+def test_attacks_are_numerous():
     assert len(ALL) >= 60
     assert sum(len(group) for _, group in groups()) >= DAMAGED
 
 
-def test_damaged_ones(sound, folder, mark):
-    """Each is met by one of those who look."""
+def test_damaged_artifacts_are_refused_and_run_no_code(sound, folder, mark):
+    """Each damaged artifact is read by one of the commands."""
     kinds = {kind: group for kind, group in groups() if kind != "resealed"}
     flat = [(f"{kind}: {name}", damage) for kind, group in kinds.items() for name, damage in group.items()]
     looks = [look for look in LOOKS if look != "loaded without a model"]
@@ -92,8 +92,8 @@ def test_damaged_ones(sound, folder, mark):
         restore(sound, folder)
 
 
-def test_resealed_ones(sound, folder, mark):
-    """Each is met by who loads it, which refuses it, and by another who looks."""
+def test_resealed_artifacts_are_refused_and_run_no_code(sound, folder, mark):
+    """Each resealed artifact is loaded, which is refused, and is read by one other command."""
     others = [look for look in LOOKS if look != "loaded"]
     for number, (name, attack) in enumerate(ALL.items()):
         attack(folder)
@@ -105,7 +105,7 @@ def test_resealed_ones(sound, folder, mark):
 
 
 def is_refused(folder: Path, look: str, name: str) -> bool:
-    """Whether an artifact is refused at once, in words that may be shown."""
+    """Whether an artifact is refused at once, with a printable message."""
     start = time.thread_time()
     try:
         LOOKS[look](folder)
@@ -118,8 +118,8 @@ def is_refused(folder: Path, look: str, name: str) -> bool:
     return False
 
 
-def test_the_mark_is_left_where_code_runs(folder, mark):
-    """Without which the other tests would prove nothing."""
+def test_the_mark_is_written_if_code_runs(folder, mark):
+    """Without this check the other tests would prove nothing."""
     with torch.no_grad():
         thunder.load(folder, Scaled(2.0), strict=True)(X)
     assert mark.exists()

@@ -1,4 +1,4 @@
-"""What is traced behind an artifact is compiled as the artifact was: by every option, transform and executor."""
+"""New inputs of a loaded artifact are compiled like the artifact: with the same options, transforms and executors."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from thunder_core.workflow.artifact.format.compilers import compiler_facts, comp
 from thunder_core.workflow.artifact.format.manifest import CompilerFacts
 from thunder_core.workflow.artifact.trust.trust import trust_in
 
-# Of each option, values that `jit` does not take by itself. An option that is added needs some here, and a higher
-# SCHEMA_VERSION: manifests that were written before do not have it.
+# For each option, values that are not the defaults of `jit`. A new option needs values here and a higher
+# SCHEMA_VERSION, because earlier manifests do not have it.
 OTHERS: dict[str, tuple[Any, ...]] = {
     "cache": ("same input",),
     "sharp_edges": ("warn", "error"),
@@ -66,7 +66,7 @@ def reloaded(compiled: Any, subject: Any, folder: Path) -> Any:
 
 
 def options_of(compiled: Any) -> CompileOptions:
-    """The options by which a loaded function compiles what it has no program for."""
+    """The options with which a loaded function compiles new programs."""
     return compiler_of(specializations_of(compiled).compiler.facts, trust_in(None)).options
 
 
@@ -81,7 +81,7 @@ def test_every_option_is_kept(name, tmp_path):
         assert type(getattr(options_of(loaded), name)) is type(value)
 
 
-def test_options_have_no_defaults_so_none_can_be_forgotten_where_they_are_made():
+def test_compiler_options_have_no_defaults():
     missing = dataclasses.MISSING
     fields = dataclasses.fields(CompileOptions)
     assert all(field.default is missing and field.default_factory is missing for field in fields)
@@ -89,8 +89,8 @@ def test_options_have_no_defaults_so_none_can_be_forgotten_where_they_are_made()
     assert CompilerFacts.model_fields["options"].is_required()
 
 
-def test_a_compiler_is_nothing_but_what_is_kept():
-    """All that makes a compiler, but the device that it traces for, comes back from its facts."""
+def test_every_field_of_a_compiler_is_saved():
+    """Every field of a compiler, except the device that it traces for, is restored from the saved facts."""
     compiled = thunder.jit(
         double, transforms=[Autocast(torch.bfloat16)], executors=["sdpa", "torch"], lookasides=LOOKASIDES
     )
@@ -98,10 +98,10 @@ def test_a_compiler_is_nothing_but_what_is_kept():
     assert compiler_of(compiler_facts(compiler), trust_in(None)) == compiler
     how = {field.name for field in dataclasses.fields(Compiler) if field.compare}
     assert how == {"transforms", "executors", "options", "device", "lookasides"}
-    assert {field.name for field in dataclasses.fields(Compiler)} - how == {"dump"}  # where traces are written
+    assert {field.name for field in dataclasses.fields(Compiler)} - how == {"dump"}  # the folder for traces
 
 
-def test_lookasides_hold_for_what_is_traced_afresh(tmp_path):
+def test_lookasides_apply_when_new_inputs_are_traced(tmp_path):
     compiled = thunder.jit(torch.relu, lookasides=[Lookaside(torch.relu, double)])
     torch.testing.assert_close(compiled(-torch.ones(2)), -torch.full((2,), 2.0))
     loaded = reloaded(compiled, torch.relu, tmp_path)
@@ -110,7 +110,7 @@ def test_lookasides_hold_for_what_is_traced_afresh(tmp_path):
     assert thunder.cache_misses(loaded) == 1
 
 
-def test_what_lookasides_cannot_be_written_down_for_is_not_traced_afresh(tmp_path):
+def test_artifact_with_unsaved_lookasides_refuses_to_trace_new_inputs(tmp_path):
     compiled = thunder.jit(double, lookasides=[Lookaside(torch.relu, lambda x: x)])
     compiled(torch.ones(2))
     loaded = reloaded(compiled, double, tmp_path)
@@ -119,7 +119,7 @@ def test_what_lookasides_cannot_be_written_down_for_is_not_traced_afresh(tmp_pat
         loaded(torch.ones(3))
 
 
-def test_a_memory_budget_holds_for_what_is_traced_afresh(tmp_path):
+def test_memory_budget_applies_when_new_inputs_are_traced(tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(8, 8), torch.nn.GELU()] * 3)
 
@@ -132,7 +132,7 @@ def test_a_memory_budget_holds_for_what_is_traced_afresh(tmp_path):
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_sharp_edges_that_were_refused_are_refused_afresh(tmp_path):
+def test_sharp_edges_are_refused_when_new_inputs_are_traced(tmp_path):
     compiled = thunder.jit(clocked, sharp_edges="error")
     compiled(torch.ones(2), "none")
     loaded = reloaded(compiled, clocked, tmp_path)
@@ -141,7 +141,7 @@ def test_sharp_edges_that_were_refused_are_refused_afresh(tmp_path):
         loaded(torch.ones(2), "written")
 
 
-def test_a_functional_program_stays_one(tmp_path, monkeypatch):
+def test_a_functional_program_stays_functional(tmp_path, monkeypatch):
     compiled = functional.jit(scaled, sharp_edges="allow")
     compiled(torch.ones(2))
     loaded = reloaded(compiled, scaled, tmp_path)
@@ -151,7 +151,7 @@ def test_a_functional_program_stays_one(tmp_path, monkeypatch):
     assert thunder.cache_misses(loaded) == 1
 
 
-def test_the_same_input_is_still_the_only_one(tmp_path):
+def test_same_input_caching_accepts_the_same_input_only(tmp_path):
     compiled = thunder.jit(double, cache="same input")
     compiled(torch.ones(2))
     loaded = reloaded(compiled, double, tmp_path)
@@ -160,7 +160,7 @@ def test_the_same_input_is_still_the_only_one(tmp_path):
         loaded(torch.ones(3))
 
 
-def test_values_are_asked_for_as_they_were(tmp_path):
+def test_data_dependent_error_applies_after_loading(tmp_path):
     compiled = thunder.jit(branching_or_not, data_dependent="error")
     compiled(torch.ones(2), False)
     loaded = reloaded(compiled, branching_or_not, tmp_path)
@@ -184,7 +184,7 @@ def test_a_copy_of_a_compiled_module_is_compiled_alike():
         assert specializations_of(copied).compiler == specializations_of(compiled).compiler
 
 
-def test_an_executor_that_is_not_the_one_of_its_name_is_not_replaced_by_it(tmp_path):
+def test_an_executor_with_the_name_of_another_is_not_replaced_by_the_other(tmp_path):
     own = OperatorExecutor("sdpa")
     compiled = thunder.jit(double, executors=[own])
     compiled(torch.ones(2))
@@ -202,7 +202,7 @@ def test_an_executor_that_is_not_registered_here_is_named(tmp_path):
         loaded(torch.ones(3))
 
 
-def test_what_keeps_no_program_says_so_when_it_is_saved(tmp_path):
+def test_saving_without_caching_is_refused_with_the_reason(tmp_path):
     compiled = thunder.jit(double, cache="no caching")
     compiled(torch.ones(2))
     with pytest.raises(WrongInputs, match="no caching"):

@@ -1,4 +1,4 @@
-"""Damage: whatever is done to an artifact's bytes, it is refused before anything of it runs, and at once."""
+"""Damage: an artifact with any changed bytes is refused at once, before any of its code runs."""
 
 from __future__ import annotations
 
@@ -20,49 +20,49 @@ from thunder_core.workflow.artifact import open_artifact
 from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION
 
 ALL = dict(groups())
-MOST_SECONDS = 0.5  # of CPU time, on a machine that does other things besides
+MOST_SECONDS = 0.5  # CPU seconds, on a machine that also does other work
 
 
 @pytest.fixture(scope="module")
 def neighbour(kernels, tmp_path_factory) -> Path:
-    """Another one, of a model with another constant; some bytes more in its kernel."""
+    """An artifact of a model with another constant and a longer kernel."""
     return artifact_of(3.0, kernels + b"\0", tmp_path_factory.mktemp("sound") / "neighbour.thunder")
 
 
 @pytest.fixture
 def folder(sound, neighbour, tmp_path) -> Path:
-    """A copy that a test may damage, beside the other artifact."""
+    """A copy that a test may damage, next to the other artifact."""
     shutil.copytree(neighbour, tmp_path / "neighbour.thunder")
     return Path(shutil.copytree(sound, tmp_path / "copy.thunder"))
 
 
 @pytest.fixture
 def mark(tmp_path, monkeypatch) -> Path:
-    """The file that is there as soon as code of an artifact has run."""
+    """The file that exists as soon as code of an artifact has run."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "mark"))
     return tmp_path / "mark"
 
 
-def test_there_are_more_than_two_thousand():
+def test_damages_number_more_than_two_thousand():
     of_the_cache = len(list(damages_of_the_cache()))
     assert sum(map(len, ALL.values())) > 1500
     assert sum(map(len, ALL.values())) + of_the_cache > 2000
 
 
-def test_a_sound_one_runs_its_code(folder, mark):
-    """Without which the other tests would prove nothing."""
+def test_undamaged_artifact_runs_its_code(folder, mark):
+    """Without this check the other tests would prove nothing."""
     model = Scaled(2.0)
     loaded = thunder.load(folder, model, strict=True, weights=True)
-    assert not mark.exists()  # nothing runs before it is called
+    assert not mark.exists()  # nothing runs before the first call
     with torch.no_grad():
         torch.testing.assert_close(loaded(X), model(X))
     assert mark.read_text().split() in (["region"], ["library", "region"])
     weight = model.inner.weight
-    torch.testing.assert_close(*(torch.autograd.grad(one(X).sum(), weight) for one in (loaded, model)))
+    torch.testing.assert_close(*(torch.autograd.grad(module(X).sum(), weight) for module in (loaded, model)))
 
 
 @pytest.mark.parametrize("group", ALL)
-def test_it_is_refused_before_anything_of_it_runs(group, sound, folder, mark):
+def test_damaged_artifact_is_refused_before_its_code_runs(group, sound, folder, mark):
     model = Scaled(2.0)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for name, damage in ALL[group].items():
@@ -79,7 +79,7 @@ def test_it_is_refused_before_anything_of_it_runs(group, sound, folder, mark):
 
 
 @pytest.mark.parametrize("group", [group for group in ALL if "whole" in group or "any bit" in group])
-def test_it_is_refused_with_a_model_that_keeps_its_own_weights(group, sound, folder, mark):
+def test_damaged_artifact_is_refused_with_a_model_that_keeps_its_own_weights(group, sound, folder, mark):
     for name, damage in ALL[group].items():
         damage(folder)
         with pytest.raises(ArtifactError):
@@ -106,7 +106,7 @@ def test_an_unknown_key_under_a_sound_digest(folder):
 
 
 def test_a_key_twice_under_a_sound_digest(folder):
-    """Of which readers take different ones."""
+    """JSON readers choose different ones of two equal keys."""
     text = (folder / "manifest.json").read_text().partition(',\n "digest"')[0]
     text = text.replace('"recipe"', '"recipe": "mine",\n "recipe"', 1)
     digest = digest_of(f"{text}\n}}\n".encode())
@@ -123,7 +123,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_another_machines_is_told_apart_from_damage(kind, kernels, tmp_path, mark):
+def test_artifact_of_another_machine_is_distinguished_from_damage(kind, kernels, tmp_path, mark):
     changes, needs, words = FOREIGN[kind]
     folder = artifact_of(2.0, kernels, tmp_path / "foreign.thunder", needs)
     mark.unlink()

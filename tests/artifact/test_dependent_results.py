@@ -1,4 +1,4 @@
-"""Gradients between results of a program that was loaded from an artifact are eager's."""
+"""Gradients between results of a program loaded from an artifact equal those of eager."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def writes(x: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Head(nn.Module):
-    """A model that returns its loss beside the logits that the loss is computed from."""
+    """A model that returns its loss and the logits that the loss is computed from."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Head(nn.Module):
 
 
 def gradients(program: Callable[..., Any]) -> list[Any]:
-    """Gradients of each result with respect to all others, hooks, and what `retain_grad` and the leaves get."""
+    """The gradients of each result with respect to all others, the values seen by hooks, and the `.grad` of leaves."""
     x, met = leaf(), {}
     torch.manual_seed(0)
     results = tree_leaves(program(x))

@@ -45,7 +45,9 @@ def test_keywords_that_the_example_does_not_have_keep_their_order(tmp_path: Path
 
 
 @pytest.mark.parametrize("wrong", [{"b": Y}, {"b": Y, "a": X, "c": Z}, {"b": Y, "a": torch.ones(3)}])
-def test_what_no_program_accepts_in_any_order_is_refused(tmp_path: Path, wrong: dict[str, torch.Tensor]) -> None:
+def test_keywords_that_no_program_accepts_in_any_order_are_refused(
+    tmp_path: Path, wrong: dict[str, torch.Tensor]
+) -> None:
     loaded = thunder.load(saved(tmp_path, a=X, b=Y), Weighted(), strict=True)
     with pytest.raises(WrongInputs):
         loaded(**wrong)

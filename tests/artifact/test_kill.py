@@ -1,4 +1,4 @@
-"""Processes that are killed while they compile and write: the cache and the artifact that was there stay usable."""
+"""Processes that are killed while they compile and write: the cache and the previous artifact stay usable."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from thunder_core.workflow.artifact import open_artifact
 from thunder_core.workflow.artifact.replay import example_of
 
 pytestmark = pytest.mark.slow
-MOST_SECONDS = 120  # that any step may take on a machine that is busy
+MOST_SECONDS = 120  # for any step on a busy machine
 
 
 @dataclass
 class Run:
-    """A process that optimizes, by its number and its log."""
+    """A process that optimizes, with its process number and its log."""
 
     number: int
     log: Path
@@ -45,18 +45,18 @@ class Run:
         return True
 
     def wait_for(self, words: str) -> None:
-        """Until it has said that, or is gone."""
+        """Wait until the log contains the text or the process has ended."""
         end = time.monotonic() + MOST_SECONDS
         while not self.said(words) and self.alive and time.monotonic() < end:
             time.sleep(0.002)
 
     def wait(self) -> bool:
-        """Whether it came to its end, in time."""
+        """Wait for the end of the process, and return whether it ended in time."""
         self.wait_for("nothing that it says")
         return self.said("done")
 
     def kill(self) -> None:
-        """Kill it with its compilers."""
+        """Kill the process and its compilers."""
         try:
             os.killpg(self.number, signal.SIGKILL)
         except ProcessLookupError:
@@ -66,7 +66,7 @@ class Run:
 
 @dataclass
 class Nursery:
-    """Starts processes that optimize one model into one folder with one cache."""
+    """A process that starts processes, which optimize one model into one folder with one cache."""
 
     process: subprocess.Popen[str]
     folder: Path
@@ -77,11 +77,11 @@ class Nursery:
         return Store(self.folder / "cache" / "kernels")
 
     def unfinished(self, run: Run) -> list[Path]:
-        """The folders that it has begun to write."""
+        """The folders that processes have begun to write."""
         return list((self.folder / "places").glob(f".*-{run.number}-*"))
 
     def wait_for_folder(self, run: Run) -> None:
-        """Until it has begun to write a folder, or is gone."""
+        """Wait until the process has begun to write a folder or has ended."""
         while run.alive and not self.unfinished(run):
             time.sleep(0.0005)
 
@@ -109,16 +109,16 @@ def nursery(tmp_path_factory) -> Iterator[Nursery]:
 
 
 def assert_sound(nursery: Nursery) -> None:
-    """The cache has nothing damaged, and the artifact, old or new, is whole and can be loaded."""
+    """Check that the cache has no damage, and that the old or the new artifact is complete and can be loaded."""
     assert [record.damage for record in nursery.store.verify() if record.damage] == []
     open_artifact(nursery.folder / "places" / "out.thunder")
 
 
 def test_two_processes_killed_processes_and_the_old_artifact(nursery):
-    """Killed while compiling; then two at once, which both succeed; then killed at random while they write."""
+    """Processes are killed while compiling; two run at once and succeed; others are killed while they write."""
     draw = random.Random(4)
     killed, results = 0, []
-    for _ in range(5):  # nothing is in the cache, so there is something to compile
+    for _ in range(5):  # the cache is empty, so that there is something to compile
         run = nursery.start()
         run.wait_for("begin compile")
         time.sleep(draw.uniform(0, 1.5))
@@ -148,7 +148,7 @@ def test_two_processes_killed_processes_and_the_old_artifact(nursery):
     assert_sound(nursery)
     assert sorted(path.name for path in (nursery.folder / "places").iterdir()) == ["other.thunder", "out.thunder"]
     assert list((nursery.folder / "cache" / "kernels" / "building").iterdir()) == []
-    for place in ("other.thunder", "out.thunder"):  # of an empty cache, and of a full one
+    for place in ("other.thunder", "out.thunder"):  # with an empty cache, and with a full one
         loaded = thunder.load(nursery.folder / "places" / place, strict=True)
         with torch.no_grad():
             results.append(loaded(**example_of(nursery.folder / "places" / place)).logits)
@@ -166,7 +166,7 @@ STEPS = ("sync_files", "replace_folder", "exchange_names", "sync_folder")
     ],
 )
 def test_killed_at_each_step_of_the_exchange(nursery, step):
-    """Whichever step a process dies before, one artifact is there under its name, the old or the new."""
+    """A process that dies before any step leaves the old or the new artifact under its name."""
     if not (nursery.folder / "places" / "out.thunder").exists():
         assert nursery.start().wait()
     run = nursery.start(die=step)

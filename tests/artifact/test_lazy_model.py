@@ -1,4 +1,4 @@
-"""An artifact with weights runs before its model is built: the cases of `lazy_model_cases.py`, each in a process."""
+"""An artifact with weights runs before its model is built: the cases of `lazy_model_cases.py` in separate processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was left out stays left out in an artifact, of what it holds and of what it traces anew."""
+"""Left-out parts stay left out in the programs of an artifact and in the programs that it traces later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return thunder.save(compiled, tmp_path_factory.mktemp("without") / "a.thunder")
 
 
-def test_the_manifest_has_it_and_what_is_traced_anew_obeys_it(saved: Path) -> None:
+def test_the_manifest_lists_left_out_parts_and_new_traces_leave_them_out(saved: Path) -> None:
     facts = open_artifact(saved).manifest.compiler
     assert facts.options.without == WITHOUT
     assert facts.executors == ("inductor", "torch")

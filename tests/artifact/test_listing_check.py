@@ -1,4 +1,4 @@
-"""What people are shown of an artifact is what runs: lines that say something else are refused."""
+"""The listing of an artifact matches the code that runs: listings with other lines are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def stages(folder, trace="computation"):
 
 
 def rewrite(folder, name, text):
-    """Another content of a file, with its digest in a manifest that is sealed anew."""
+    """Replace the content of a file, and update its digest in the manifest."""
     (folder / name).write_text(text)
     facts = FileFacts(size=len(text.encode()), digest=digest_of(text.encode()))
     reseal(folder, files={**manifest_of(folder).files, name: facts})
@@ -47,7 +47,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_text_that_does_something_else_than_is_shown(lie, artifact):
+def test_code_that_differs_from_its_listing_is_refused(lie, artifact):
     last = stages(artifact)[-1]
     text = (artifact / last.file).read_text()
     assert LIES[lie](text) != text
@@ -65,7 +65,7 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("place", HIDDEN)
-def test_lines_that_show_something_else_than_runs(place, artifact):
+def test_listings_that_differ_from_the_code_are_refused(place, artifact):
     last = stages(artifact)[-1]
     content = json.loads((artifact / last.lines_file).read_text())
     content["lines"] = [HIDDEN[place](content["lines"][0]), *content["lines"][1:]]
@@ -74,7 +74,7 @@ def test_lines_that_show_something_else_than_runs(place, artifact):
         open_artifact(artifact).listing(last)
 
 
-def test_lines_of_another_trace(artifact):
+def test_lines_of_another_trace_are_refused(artifact):
     computation, prologue = stages(artifact)[-1], stages(artifact, "prologue")[-1]
     rewrite(artifact, computation.lines_file, (artifact / prologue.lines_file).read_text())
     with pytest.raises(ArtifactDamaged, match="which is displayed"):
@@ -82,14 +82,14 @@ def test_lines_of_another_trace(artifact):
 
 
 @pytest.mark.parametrize("content", ["", "[", "{}", "[" * 100_000, '{"name": 1}', "9" * 5001])
-def test_lines_that_cannot_be_read(content, artifact):
+def test_lines_that_cannot_be_read_are_refused(content, artifact):
     last = stages(artifact)[-1]
     rewrite(artifact, last.lines_file, content)
     with pytest.raises(ArtifactDamaged, match=r"is not one of Thunder's"):
         open_artifact(artifact).listing(last)
 
 
-def test_a_text_that_is_none(artifact):
+def test_code_that_is_no_text_file_is_refused(artifact):
     last = stages(artifact)[-1]
     (artifact / last.file).write_bytes(b"\xff\xfe")
     facts = FileFacts(size=2, digest=digest_of(b"\xff\xfe"))

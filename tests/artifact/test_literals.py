@@ -1,4 +1,4 @@
-"""Values as text, and back, without running anything."""
+"""Values are written as text and read back without running code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_plain_data_comes_back(value):
         {1},
     ],
 )
-def test_so_do_torchs_constants(value):
+def test_constants_of_torch_come_back(value):
     text = write_literal(value)
     assert text is not None
     assert read_literal(text) == value
@@ -56,7 +56,7 @@ class Colour(enum.Enum):
 
 
 @pytest.mark.parametrize("value", [object(), print, Colour.RED, [object()], torch.ones(1)])
-def test_what_is_more_than_its_text_is_not_written(value):
+def test_values_without_a_literal_are_not_written(value):
     assert write_literal(value) is None
 
 

@@ -1,4 +1,4 @@
-"""What was saved comes back: in this process and in a fresh one, with every kind of constant."""
+"""Saved programs are loaded in this process and in a fresh one, with every kind of constant."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from thunder_core.workflow.artifact.format.constants import import_path
 from thunder_core.workflow.artifact.format.modules import find_in_modules
 
 
-def test_a_loaded_module_computes_what_the_model_does_without_tracing(written, model, x):
+def test_a_loaded_module_equals_the_model_without_tracing(written, model, x):
     loaded = thunder.load(written, model, strict=True)
     torch.testing.assert_close(loaded(x), model(x), rtol=0, atol=0)
     assert thunder.cache_hits(loaded) == 1
     assert thunder.cache_misses(loaded) == 0
 
 
-def test_it_is_a_module_that_shares_the_models_state(written, model, x):
+def test_loaded_module_shares_the_models_state(written, model, x):
     loaded = thunder.load(written, model)
     assert isinstance(loaded, torch.nn.Sequential)
     assert loaded.state_dict().keys() == model.state_dict().keys()
@@ -46,9 +46,11 @@ def test_a_loaded_module_from_a_pickle_has_the_artifacts_programs(written, model
         assert again[0].weight is not model[0].weight
 
 
-def test_where_the_artifact_has_gone_a_pickled_module_is_compiled_by_its_recipe_or_refused(written, model, x, tmp_path):
+def test_a_pickled_module_without_its_artifact_is_compiled_by_its_recipe_or_refused(written, model, x, tmp_path):
     shutil.copytree(written, tmp_path / "artifact")
-    usual, strict = (pickle.dumps(thunder.load(tmp_path / "artifact", model, strict=one)) for one in (False, True))
+    usual, strict = (
+        pickle.dumps(thunder.load(tmp_path / "artifact", model, strict=refuses)) for refuses in (False, True)
+    )
     shutil.rmtree(tmp_path / "artifact")
     again = pickle.loads(usual)
     torch.testing.assert_close(again(x), model(x))
@@ -58,7 +60,7 @@ def test_where_the_artifact_has_gone_a_pickled_module_is_compiled_by_its_recipe_
 
 
 class Counting(torch.nn.Module):
-    """Writes to a buffer, and then asks for its value."""
+    """A module that writes to a buffer and then reads its value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +84,7 @@ def test_values_are_guarded_and_writes_taken_back(tmp_path):
     assert (thunder.cache_misses(loaded), thunder.cache_hits(loaded)) == (1, 5)
 
 
-def test_its_traces_can_be_printed(written, model, x):
+def test_traces_of_a_loaded_module_can_be_printed(written, model, x):
     loaded = thunder.load(written, model)
     loaded(x)
     assert "torch.nn.functional.gelu(" in str(thunder.last_traces(loaded)[-1])
@@ -97,7 +99,7 @@ def test_gradients_flow(written, model, x):
     torch.testing.assert_close(found, model[0].weight.grad)
 
 
-def test_other_inputs_are_traced_afresh(written, model):
+def test_other_inputs_are_traced_again(written, model):
     loaded = thunder.load(written, model)
     y = torch.ones(7, 4)
     torch.testing.assert_close(loaded(y), model(y), rtol=0, atol=0)
@@ -122,7 +124,7 @@ def test_a_deep_copy_runs_the_stored_programs_on_its_own_weights(written, model,
     assert not torch.equal(copied(x), model(x))
 
 
-def test_without_a_model_and_a_source_it_asks_for_the_model(written):
+def test_loading_without_a_model_and_a_source_requests_the_model(written):
     with pytest.raises(WrongInputs, match="does not record where its Sequential comes from"):
         thunder.load(written)
 
@@ -173,7 +175,7 @@ def test_nothing_to_save_before_the_first_call(model, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_was_loaded_is_not_saved_again(written, model, tmp_path):
+def test_saving_a_loaded_module_is_refused(written, model, tmp_path):
     with pytest.raises(WrongInputs, match="loaded from an artifact"):
         thunder.save(thunder.load(written, model), tmp_path / "a")
 
@@ -250,8 +252,8 @@ def test_a_class_of_an_argument_that_nothing_leads_to_is_named_when_saving(tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_script_defines_has_no_name_in_another_process(monkeypatch):
-    """A script that `multiprocessing` has started once more is called `__mp_main__`."""
+def test_functions_of_a_script_have_no_import_path(monkeypatch):
+    """`multiprocessing` runs the script again under the name `__mp_main__`."""
     for name in ("__main__", "__mp_main__"):
         script = types.ModuleType(name)
         exec("def own(): pass", vars(script))
@@ -269,7 +271,7 @@ def test_names_of_builtins_and_of_nothing_that_only_this_process_has(monkeypatch
     assert find_in_modules([held]) == {}
 
 
-def test_strict_tells_that_a_value_decided(tmp_path):
+def test_strict_names_the_value_that_decided(tmp_path):
     program = lambda x: torch.cond(x.sum() > 0, lambda x: x[:2] + 1, lambda x: x + 1, (x,))  # noqa: E731
     compiled = thunder.jit(program)
     compiled(torch.ones(3))
@@ -328,18 +330,18 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 class Liar:
-    """Says that it is a module, as libraries of cffi do, and has no namespace."""
+    """An object that claims to be a module, like libraries of cffi, but has no namespace."""
 
     __slots__ = ()
     __class__ = types.ModuleType
 
 
-def test_what_only_claims_to_be_a_module_is_passed_over(monkeypatch):
+def test_fake_modules_in_sys_modules_are_skipped(monkeypatch):
     monkeypatch.setitem(sys.modules, "a_liar", Liar())
     assert find_in_modules([object()]) == {}
 
 
-def test_a_fresh_process_loads_it_and_a_changed_module_is_noticed(tmp_path, monkeypatch):
+def test_a_fresh_process_loads_an_artifact_and_notices_a_changed_module(tmp_path, monkeypatch):
     (tmp_path / "small.py").write_text(MODEL)
     monkeypatch.syspath_prepend(tmp_path)
     model = importlib.import_module("small").Small()
@@ -387,7 +389,7 @@ def test_a_function_that_another_was_put_in_the_place_of_is_noticed(tmp_path, mo
     del sys.modules["scaling"]
 
 
-def test_a_module_that_is_no_file_is_an_attribute_of_one_that_is():
+def test_a_module_without_a_file_is_an_attribute_of_a_module_with_one():
     assert import_path(torch.ops.aten) == "torch.ops:aten"
     assert import_path(torch.nn.functional) == "torch.nn.functional"
     assert import_path(torch._C.DispatchKey.Python) == "torch:DispatchKey.Python"

@@ -1,4 +1,4 @@
-"""A loaded artifact knows the numbers that its programs were traced with, so that others become symbolic."""
+"""A loaded artifact knows the numbers that its programs were traced with, so that other numbers become symbolic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pooled(x: torch.Tensor, settings: Settings) -> torch.Tensor:
 
 
 def reloaded(calls: list[tuple[int, float]], folder: Path) -> Any:
-    """The function from an artifact that holds programs for these lengths and numbers."""
+    """Save a function with programs for these lengths and numbers, and load it."""
     compiled = thunder.jit(pooled)
     for length, scale in calls:
         compiled(torch.randn(2, length), Settings(scale))
@@ -31,7 +31,7 @@ def reloaded(calls: list[tuple[int, float]], folder: Path) -> Any:
 
 
 def misses(function: Any, *calls: tuple[int, float]) -> int:
-    """The programs that calls needed, each of which gave what eager PyTorch does."""
+    """Count the programs that the calls compile. The result of each call equals eager."""
     before = thunder.cache_misses(function)
     for length, scale in calls:
         x = torch.randn(2, length)
@@ -50,13 +50,13 @@ def test_other_numbers_become_symbolic_at_the_first_that_differs(tmp_path: Path)
     assert misses(loaded, (5, 3.0), (5, 4.0), (5, 0.25)) == 1
 
 
-def test_what_was_symbolic_stays_so(tmp_path: Path) -> None:
+def test_symbolic_values_stay_symbolic_after_loading(tmp_path: Path) -> None:
     loaded = reloaded([(5, 2.0), (6, 2.0)], tmp_path)
     assert misses(loaded, (9, 2.0), (8, 2.0)) == 0
     assert misses(loaded, (8, 3.0), (9, 4.0), (70, 5.0)) == 1
 
 
-def test_numbers_that_no_file_can_hold_are_learned_anew(tmp_path: Path) -> None:
+def test_numbers_that_a_file_cannot_hold_are_observed_again(tmp_path: Path) -> None:
     loaded = reloaded([(5, float("inf"))], tmp_path)
     (program,) = open_artifact(tmp_path / "kept.thunder").manifest.programs
     assert program.observed and all(number == 5 or number == 2 for number in program.observed.values())

@@ -1,4 +1,4 @@
-"""Artifacts of models whose weights are quantized by their checkpoints: the small weights come back in their layers."""
+"""Artifacts of models with quantized checkpoints: the packed weights are restored in their layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.workflow.artifact import open_artifact
 from thunder_core.workflow.artifact.format.manifest import WEIGHTS
 from thunder_core.workflow.models.loading.empty_model import build_empty_model, empty_model_facts, is_rebuildable
 
-# The library's module imports Inductor, which warns of parts of its own.
+# The module of transformers imports Inductor, whose own parts emit warnings.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 IDS = torch.arange(20).reshape(1, 20)
@@ -25,7 +25,7 @@ LLAMA = "transformers.models.llama.modeling_llama:LlamaForCausalLM"
 
 @pytest.fixture
 def model(tmp_path: Path) -> PreTrainedModel:
-    """A Llama of -1, 0 and 1, whose layers the library makes without another package."""
+    """A Llama with weights of -1, 0 and 1, whose layers transformers builds without another package."""
     folder = checkpoints.bitnet(tmp_path / "model")
     config = folder / "config.json"
     built = build_empty_model(
@@ -57,7 +57,7 @@ def test_an_artifact_that_is_loaded_alone_has_the_packed_weights(model: PreTrain
         kept = thunder.save(compiled, tmp_path / "kept", include_weights=True)
         loaded = thunder.load(kept)
         torch.testing.assert_close(loaded(input_ids=IDS).logits, expected, atol=0, rtol=0)
-        torch.testing.assert_close(  # traced anew, by the built model
+        torch.testing.assert_close(  # new inputs are traced with the built model
             loaded(input_ids=IDS[:, :7]).logits, model(input_ids=IDS[:, :7]).logits, atol=0.03, rtol=0.03
         )
     assert type(loaded.model.layers[0].mlp.up_proj).__name__ == "BitLinear"
@@ -68,7 +68,7 @@ def test_an_artifact_that_is_loaded_alone_has_the_packed_weights(model: PreTrain
 
 def test_weights_that_are_more_than_their_numbers_are_refused_by_name(tmp_path: Path) -> None:
     class Packed(torch.nn.Parameter):
-        """A weight of a class of its own."""
+        """A weight whose class is not a plain tensor."""
 
     layer = torch.nn.Linear(4, 4, bias=False)
     layer.weight = torch.Tensor._make_subclass(Packed, layer.weight.data)  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""The folder is there whole or not at all."""
+"""An artifact's folder is complete or absent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OPTIONS = {
 
 
 def write(folder: Path, text: str = "new", *, force: bool = False) -> None:
-    """Write the smallest artifact that there is, whose recipe is the text."""
+    """Write a minimal artifact whose recipe is the text."""
     with whole_folder(folder, force=force) as new:
         (new / "manifest.json").write_bytes(manifest(text))
 
@@ -66,13 +66,13 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_it_is_written_with_its_parents(tmp_path):
+def test_artifact_is_written_with_its_parent_folders(tmp_path):
     write(tmp_path / "a" / "b")
     assert written(tmp_path / "a" / "b") == "new"
     assert names(tmp_path / "a") == ["b"]
 
 
-def test_what_exists_is_kept(tmp_path):
+def test_existing_artifact_is_kept(tmp_path):
     write(tmp_path / "a", "old")
     with pytest.raises(OutputExists, match="was kept"):
         write(tmp_path / "a")
@@ -84,7 +84,7 @@ def test_force_replaces_an_artifact_as_a_whole(tmp_path):
     listed = {"traces/0.py": FileFacts(size=9, digest="0" * 64), "gone.py": FileFacts(size=9, digest="0" * 64)}
     (tmp_path / "a" / "manifest.json").write_bytes(manifest("old", files=listed))
     (tmp_path / "a" / "traces").mkdir()
-    (tmp_path / "a" / "traces" / "0.py").write_text("damaged")  # it is the artifact's own, in whatever state
+    (tmp_path / "a" / "traces" / "0.py").write_text("damaged")  # the file belongs to the artifact, whatever its content
     write(tmp_path / "a", force=True)
     assert names(tmp_path / "a") == ["manifest.json"]
     assert names(tmp_path) == ["a"]
@@ -112,7 +112,7 @@ def test_force_keeps_folders_whose_manifest_is_another_programs(tmp_path, kind):
     assert names(tmp_path) == ["a"]
 
 
-def test_force_keeps_an_artifact_that_holds_files_of_somebody(tmp_path):
+def test_force_keeps_an_artifact_that_holds_foreign_files(tmp_path):
     write(tmp_path / "a", "old")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -125,7 +125,7 @@ def test_force_keeps_an_artifact_that_holds_files_of_somebody(tmp_path):
     assert (written(tmp_path / "a"), names(tmp_path / "a")) == ("old", ["link", "manifest.json", "traces"])
 
 
-def test_files_that_come_while_it_is_written_are_kept(tmp_path):
+def test_files_added_while_an_artifact_is_written_are_kept(tmp_path):
     write(tmp_path / "a", "old")
     with pytest.raises(OutputExists), whole_folder(tmp_path / "a", force=True) as new:
         (new / "manifest.json").write_bytes(manifest("new"))
@@ -148,7 +148,7 @@ def test_force_replaces_nothing_but_artifacts_and_empty_folders(tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broken"), SystemExit(1)])
-def test_whatever_ends_the_writing_leaves_nothing(tmp_path, error):
+def test_interrupted_writing_leaves_nothing(tmp_path, error):
     with pytest.raises(type(error)), whole_folder(tmp_path / "made" / "a", force=False) as new:
         (new / "half").write_text("")
         raise error
@@ -165,7 +165,7 @@ def test_a_disk_that_fills_up(tmp_path, number, raised):
     assert names(tmp_path) == []
 
 
-def test_the_old_one_is_put_back_when_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+def test_old_artifact_is_put_back_when_the_new_one_cannot_replace_it(tmp_path, monkeypatch):
     write(tmp_path / "a", "old")
     rename = Path.rename
 
@@ -174,7 +174,8 @@ def test_the_old_one_is_put_back_when_the_new_one_cannot_take_its_place(tmp_path
             raise OSError(errno.EIO, "no")
         return rename(self, target)
 
-    monkeypatch.setattr(storage_folder, "exchange_names", lambda one, other: False)  # as where the system cannot
+    # Like a system that cannot exchange names.
+    monkeypatch.setattr(storage_folder, "exchange_names", lambda first, second: False)
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OutputNotWritable):
         write(tmp_path / "a", force=True)
@@ -183,7 +184,7 @@ def test_the_old_one_is_put_back_when_the_new_one_cannot_take_its_place(tmp_path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems rename twice")
-def test_old_and_new_change_places_in_one_step(tmp_path, monkeypatch):
+def test_old_and_new_artifact_are_exchanged_in_one_step(tmp_path, monkeypatch):
     write(tmp_path / "a", "old")
     monkeypatch.setattr(Path, "rename", lambda self, target: pytest.fail("there was a moment without either"))
     write(tmp_path / "a", "new", force=True)
@@ -197,7 +198,7 @@ def dead_process() -> int:
     return process.pid
 
 
-def test_what_a_dead_process_left_is_cleaned_up(tmp_path):
+def test_leftovers_of_a_dead_process_are_removed(tmp_path):
     dead = dead_process()
     (tmp_path / f".a.{storage_folder.HOST}-{dead}-00000000.new").mkdir()
     (tmp_path / f".b.{storage_folder.HOST}-{dead}-00000000.new").mkdir()
@@ -206,7 +207,7 @@ def test_what_a_dead_process_left_is_cleaned_up(tmp_path):
         assert names(tmp_path) == [held.name, f".b.{storage_folder.HOST}-{dead}-00000000.new", "a"]
 
 
-def test_what_a_dead_process_had_moved_away_is_put_back(tmp_path):
+def test_artifact_that_a_dead_process_moved_away_is_put_back(tmp_path):
     old = tmp_path / f".a.{storage_folder.HOST}-{dead_process()}-00000000.old"
     old.mkdir()
     (old / "manifest.json").write_bytes(manifest("old"))
@@ -221,13 +222,13 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         write(tmp_path / "file" / "a")
 
 
-def test_what_there_is_no_room_for_is_told_in_units_that_fit(tmp_path, monkeypatch):
+def test_lack_of_disk_space_is_reported_in_fitting_units(tmp_path, monkeypatch):
     monkeypatch.setattr(place.shutil, "disk_usage", lambda folder: SimpleNamespace(free=300 << 10))
     with pytest.raises(OutOfDisk, match=r"the weights need 1\.50 MiB, but the disk of .* has 300 KiB free"):
         place.require_room(tmp_path, 3 << 19)
 
 
-def test_an_error_of_the_block_is_not_taken_for_one_of_the_folder(tmp_path):
+def test_an_error_in_the_block_is_not_reported_as_an_error_of_the_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="weights"), whole_folder(tmp_path / "a", force=False):
         (tmp_path / "weights").read_bytes()
     with pytest.raises(OutputNotWritable, match="cannot be written"), whole_folder(tmp_path / "a", force=False) as new:

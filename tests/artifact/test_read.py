@@ -1,4 +1,4 @@
-"""What an error says of data that an artifact holds."""
+"""Error messages about the data of an artifact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program makes anew at each call, a loaded artifact makes too."""
+"""Objects that a program creates at each call are also created at each call of a loaded artifact."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import thunder_core as thunder
 
 
 class Model(nn.Module):
-    """A layer, with results that keep their state in C beside what it computes."""
+    """A layer whose results include objects that keep their state in C."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(3, 3)
 
     def forward(self, x: Tensor) -> tuple[Any, ...]:
-        """The layer, an attribute on what it gives, and the rest."""
+        """Return the layer's result with an attribute, a parameter, and the other objects."""
         y: Any = self.layer(x)
         y.label = ["label", 1]
         made = nn.Parameter(x.detach() * 2)
@@ -29,7 +29,7 @@ class Model(nn.Module):
         return y, made, constants, zip([y], [1], strict=True)
 
 
-def test_a_loaded_artifact_makes_them_anew(tmp_path: Path) -> None:
+def test_a_loaded_artifact_computes_new_results_at_each_call(tmp_path: Path) -> None:
     model, x = Model().eval(), torch.ones(2, 3)
     compiled: Any = thunder.jit(model, data_dependent="error")
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Nothing that runs code from data is anywhere in the tree."""
+"""The source tree has no code that runs code from data."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def offences(tree: ast.Module) -> Iterator[str]:
 
 
 def refuses_pickles(call: ast.Call) -> bool:
-    """Whether a call says in so many words that nothing is unpickled, as numpy's reader of arrays can be told."""
-    told = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-    return ast.unparse(call.func) in ("np.load", "numpy.load") and told.get("allow_pickle") == "False"
+    """Whether a call explicitly disables unpickling, like the argument of numpy's array reader."""
+    arguments = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    return ast.unparse(call.func) in ("np.load", "numpy.load") and arguments.get("allow_pickle") == "False"
 
 
-def test_the_search_finds_what_it_looks_for():
+def test_the_search_finds_known_examples():
     tree = ast.parse("import pickle\nfrom torch import load\nimport torch\ntorch.load('x')")
     assert list(offences(tree)) == ["pickle", "torch.load", "torch.load"]
     reads = ast.parse("np.load('x')\nnp.load('x', allow_pickle=True)\nnp.load('x', allow_pickle=False)\nuse(np.load)")
@@ -50,7 +50,7 @@ def test_nothing_is_ever_unpickled():
     assert {path: names for path, names in found.items() if names} == {}
 
 
-def test_eval_is_nowhere_and_exec_runs_printed_source_alone():
+def test_eval_is_unused_and_exec_runs_printed_source_alone():
     found = [
         (str(path.relative_to(ROOT)), node.func.id)
         for path, tree in sources()
@@ -59,4 +59,4 @@ def test_eval_is_nowhere_and_exec_runs_printed_source_alone():
     ]
     assert found == [
         ("thunder_core/tracing/ir/source_lines.py", "exec")
-    ]  # what was printed, or verified where it was kept
+    ]  # printed source, or source that was verified when it was read

@@ -1,4 +1,4 @@
-"""Signatures: who vouches for an artifact, told without loading it, and refused where it does not hold."""
+"""Signatures of artifacts: signers are listed without loading the artifact, and invalid signatures are refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from thunder_core.workflow.artifact.trust.public_keys import parse_line, trusted
 
 @pytest.fixture(autouse=True)
 def config(tmp_path, monkeypatch) -> Path:
-    """The folder of a user's list of trusted keys, which is not there yet."""
+    """The folder for the user's list of trusted keys, which does not exist yet."""
     monkeypatch.setenv("THUNDER_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.delenv("THUNDER_KEY_PASSPHRASE", raising=False)
     return tmp_path / "config"
@@ -53,7 +53,7 @@ def config(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def key(tmp_path) -> Path:
-    """A private key, with the public one beside it."""
+    """A private key with its public key."""
     new_key_pair(tmp_path / "mine", "me")
     return tmp_path / "mine"
 
@@ -84,7 +84,7 @@ def test_no_file_is_written_over(key):
     with pytest.raises(OutputExists):
         new_key_pair(key)
     key.unlink()
-    with pytest.raises(OutputExists):  # of the public one: the private one would be lost
+    with pytest.raises(OutputExists):  # refused for the public file, because the private key would be lost
         new_key_pair(key)
     assert not key.exists()
     assert content
@@ -103,7 +103,7 @@ def test_openssh_reads_ours_and_its_keys_sign(artifact, key, tmp_path):
 
 
 def test_a_fingerprint_is_that_of_openssh():
-    """Of the key in the examples of RFC 8410 (section 10.1)."""
+    """The key is from the examples of RFC 8410 (section 10.1)."""
     raw = bytes.fromhex("19bf44096984cdfe8541bac167dc3b96c85086aa30b6b6cb0c5c38ad703166e1")
     key = public_keys.PublicKey(raw, "example")
     assert parse_line(key.line) == key
@@ -156,7 +156,7 @@ NO_KEYS = {
 
 
 @pytest.mark.parametrize("kind", NO_KEYS)
-def test_what_is_no_key(kind, tmp_path, artifact):
+def test_files_that_hold_no_key_are_refused(kind, tmp_path, artifact):
     (tmp_path / "key").write_bytes(NO_KEYS[kind])
     (tmp_path / "key").chmod(0o600)
     for read in (read_public_keys, read_private_key):
@@ -164,7 +164,7 @@ def test_what_is_no_key(kind, tmp_path, artifact):
             read(tmp_path / "key")
 
 
-def test_the_halves_of_a_pair_are_told_apart(key):
+def test_private_and_public_keys_are_distinguished(key):
     with pytest.raises(BadKey, match="is a private key"):
         read_public_keys(key)
     public_place(key).chmod(0o600)
@@ -186,36 +186,36 @@ def test_signing_changes_no_other_file(artifact, key):
     assert (signer,) == read_public_keys(public_place(key))
 
 
-def test_what_is_signed_is_versioned_and_the_seal(artifact):
+def test_signed_message_is_a_version_and_the_digest(artifact):
     manifest = open_artifact(artifact).manifest
     assert message_of(manifest) == b"thunder artifact signature 1\0" + manifest.digest.encode()
     assert manifest.digest in (artifact / "manifest.json").read_text().splitlines()[-2]
 
 
-def test_several_sign_one_artifact(signed, key, tmp_path):
+def test_several_keys_sign_one_artifact(signed, key, tmp_path):
     other = new_key_pair(tmp_path / "other")
     sign(signed, tmp_path / "other")
-    sign(signed, key)  # once more, in place of the first
+    sign(signed, key)  # sign again with the same key, which replaces the first signature
     assert signers_of(open_artifact(signed)) == (other, *read_public_keys(public_place(key)))
 
 
 def test_a_change_that_is_sealed_again_is_not_signed(signed, model):
     reseal(signed, recipe="another")
-    opened = open_artifact(signed)  # by its digests it is sound
+    opened = open_artifact(signed)  # the digests alone are valid
     with pytest.raises(BadSignature, match="the signature or the manifest has been changed"):
         signers_of(opened)
     with pytest.raises(BadSignature):
         thunder.load(signed, model)
 
 
-def test_signing_anew_drops_what_holds_no_more(signed, key, tmp_path):
+def test_signing_again_drops_invalid_signatures(signed, key, tmp_path):
     reseal(signed, recipe="another")
     other = new_key_pair(tmp_path / "other")
     sign(signed, tmp_path / "other")
     assert signers_of(open_artifact(signed)) == (other,)
 
 
-def test_damage_is_damage_signed_or_not(signed, model):
+def test_damage_of_a_signed_artifact_is_reported_as_damage(signed, model):
     (path,) = signed.glob("traces/0/prologue-*.py")
     path.write_text(path.read_text() + "\n")
     with pytest.raises(ArtifactDamaged):
@@ -223,7 +223,7 @@ def test_damage_is_damage_signed_or_not(signed, model):
 
 
 def of_another(folder: Path) -> None:
-    """A signature by the same key, of another context or another artifact."""
+    """A signature by the same key for another context or another artifact."""
     content = json.loads((folder / "signature.json").read_text())
     one = base64.b64decode(content["signatures"][0]["signature"])
     content["signatures"][0]["signature"] = base64.b64encode(bytes([one[0] ^ 1]) + one[1:]).decode()
@@ -291,14 +291,14 @@ def silent(folder, model, **options):
         return thunder.load(folder, model, **options)
 
 
-def test_without_a_list_nothing_is_said(artifact, signed, model, x, config):
+def test_loading_without_a_list_of_keys_does_not_warn(artifact, signed, model, x, config):
     assert torch.equal(silent(signed, model)(x), model(x))
     (signed / "signature.json").unlink()
     assert torch.equal(silent(signed, model)(x), model(x))
     assert not config.exists()
 
 
-def test_with_a_list_strangers_are_told_of(signed, model, x, key, tmp_path):
+def test_loading_with_a_list_of_keys_warns_of_unknown_signers(signed, model, x, key, tmp_path):
     write_trusted([new_key_pair(tmp_path / "other")])
     with pytest.warns(
         UnsignedWarning, match=r"is signed by SHA256:.* \(calls itself mine\), which is not a trusted key"
@@ -311,14 +311,14 @@ def test_with_a_list_strangers_are_told_of(signed, model, x, key, tmp_path):
         thunder.load(signed, model, require_signature=True)
 
 
-def test_whom_the_user_trusts_is_loaded_without_a_word(signed, model, key, tmp_path):
+def test_artifact_signed_by_a_trusted_key_loads_without_a_warning(signed, model, key, tmp_path):
     other = new_key_pair(tmp_path / "other")
     write_trusted([other, *read_public_keys(public_place(key))])
     silent(signed, model)
     silent(signed, model, require_signature=True)
 
 
-def test_keys_that_are_named_stand_in_place_of_the_list(signed, model, key, tmp_path):
+def test_named_keys_replace_the_list_of_trusted_keys(signed, model, key, tmp_path):
     mine, other = str(public_place(key)), new_key_pair(tmp_path / "other")
     silent(signed, model, trusted_keys=[mine], require_signature=True)
     silent(signed, model, trusted_keys=mine, require_signature=True)
@@ -331,7 +331,7 @@ def test_keys_that_are_named_stand_in_place_of_the_list(signed, model, key, tmp_
         thunder.load(signed, model, trusted_keys=[tmp_path / "nowhere.pub"])
 
 
-def test_what_is_said_of_a_key_fakes_no_line(artifact, key):
+def test_comment_of_a_key_cannot_fake_a_line(artifact, key):
     sign_folder(
         artifact, open_artifact(artifact).manifest, read_private_key(key), "me\nsignature  SHA256:x, trusted\x1b[2J"
     )
@@ -355,16 +355,16 @@ def test_the_list_is_a_file_for_people(key, config):
     assert trusted_list() == (mine,)
 
 
-def test_a_list_is_text_in_one_encoding_wherever_it_is_written(key, monkeypatch):
+def test_a_list_of_keys_has_the_same_encoding_in_every_locale(key, monkeypatch):
     write_text = Path.write_text
 
-    def latin(self, text, encoding="latin-1"):  # as where the locale says so
+    def latin(self, text, encoding="latin-1"):  # as if the locale had this encoding
         return write_text(self, text, encoding=encoding)
 
     monkeypatch.setattr(Path, "write_text", latin)
     (mine,) = read_public_keys(public_place(key))
     write_trusted([replace(mine, comment="Jörg")])
-    assert [one.comment for one in trusted_list()] == ["Jörg"]
+    assert [entry.comment for entry in trusted_list()] == ["Jörg"]
 
 
 def test_a_list_in_a_folder_that_cannot_be_is_refused_with_its_reason(key, tmp_path, monkeypatch):
@@ -390,7 +390,7 @@ def test_half_a_key_is_not_left_behind(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_list_that_is_damaged_or_anybodys_is_refused(signed, model, key, config):
+def test_a_list_of_keys_that_is_damaged_or_writable_by_others_is_refused(signed, model, key, config):
     write_trusted(read_public_keys(public_place(key)))
     trusted_file().write_text("ssh-ed25519 AAAA\n")
     with pytest.raises(BadKey, match=r"line 1 of .*trusted_keys"):
@@ -421,7 +421,7 @@ def test_a_signed_artifact_may_be_replaced(signed, model, x):
     assert not is_signed(signed)
 
 
-def test_nothing_that_computes_is_imported_where_nothing_is_signed(artifact):
+def test_cryptography_is_not_imported_without_signatures(artifact):
     code = (
         "import sys; from tests.artifact.conftest import build; import thunder_core, thunder_cli.main\n"
         f"thunder_core.load({str(artifact)!r}, build()); thunder_cli.main.main(['verify', {str(artifact)!r}])\n"
@@ -430,12 +430,12 @@ def test_nothing_that_computes_is_imported_where_nothing_is_signed(artifact):
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_who_signed_is_told_by_the_users_own_comment(signed, key):
+def test_signer_is_named_by_the_comment_in_the_list_of_trusted_keys(signed, key):
     forged = json.loads((signed / "signature.json").read_text())
     forged["signatures"][0]["comment"] = "Alice (release)"
     (signed / "signature.json").write_text(json.dumps(forged))
-    trusted = iter(read_public_keys(public_place(key)))  # which can be gone through once
-    consent = Consent(trusted_keys=(one.line for one in trusted))
+    trusted = iter(read_public_keys(public_place(key)))  # an iterator, which can be read once
+    consent = Consent(trusted_keys=(public.line for public in trusted))
     for _ in range(2):
         (signer,) = require_authentic(open_artifact(signed), consent)
         assert signer.comment == "me"

@@ -32,10 +32,10 @@ def test_a_distribution_that_is_not_installed_requires_nothing() -> None:
     assert related(["no-such-distribution"]) == {"no-such-distribution"}
 
 
-def test_what_the_environment_says_is_kept_as_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [one for one in os.environ if one.startswith(ENVIRONMENT_PREFIXES)]:
+def test_environment_variables_are_kept_as_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [variable for variable in os.environ if variable.startswith(ENVIRONMENT_PREFIXES)]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("TRANSFORMERS_CACHE", "/home/jane/secret")  # where files lie says nothing of a model
+    monkeypatch.setenv("TRANSFORMERS_CACHE", "/home/jane/secret")  # the location of files has no influence on a model
     assert variables_here() == {}
     found = []
     for value in ("/home/jane/1", "/home/jane/0"):
@@ -51,7 +51,7 @@ def test_nothing_of_the_current_folder_is_imported(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(standalone, "is_worth_a_check", lambda artifact: True)
     monkeypatch.setattr(standalone, "CHECK", "import planted")
-    monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
     statuses = []
     run = subprocess.run
 

@@ -1,4 +1,4 @@
-"""Artifacts of programs with backwards of their own: what they do in autograd's graph is what eager does."""
+"""Artifacts of programs with compiled backwards behave like eager in autograd's graph."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def random(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
 
 
 def recorded(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
-    """What cannot be differentiated ahead; with equal bounds the noise is no noise."""
+    """A program that cannot be differentiated ahead of time. Its noise has equal bounds, and so is constant."""
     return (torch.nn.functional.rrelu(x * y, 0.25, 0.25, training=True, inplace=True),)
 
 
@@ -59,7 +59,7 @@ PROGRAMS = {program.__name__: program for program in (two, views, random, record
 
 
 def used(program: Callable[..., Any], **options: Any) -> list[torch.Tensor]:
-    """The results of a program and its gradients, with hooks, in a graph with more than the program."""
+    """The results of a program and its gradients, with hooks, in a graph with other operations."""
     x, y = leaf(0), leaf(1)
     torch.manual_seed(2)
     results = program(x * 1.5, y.cos(), **options)
@@ -68,9 +68,9 @@ def used(program: Callable[..., Any], **options: Any) -> list[torch.Tensor]:
 
 
 def assert_equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other)
-        assert one.stride() == other.stride()
+    for actual, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(actual, wanted)
+        assert actual.stride() == wanted.stride()
 
 
 def kept(program: Callable[..., Any], folder: Path, use: Callable[..., Any] = used) -> Path:
@@ -81,12 +81,12 @@ def kept(program: Callable[..., Any], folder: Path, use: Callable[..., Any] = us
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program of two results, of which all were differentiated."""
+    """An artifact of a program with two results, which was differentiated for both."""
     return kept(two, tmp_path_factory.mktemp("saved") / "two.thunder")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_it_is_what_eager_is(name, tmp_path):
+def test_loaded_training_program_equals_eager(name, tmp_path):
     loaded = thunder.load(kept(PROGRAMS[name], tmp_path / "a"), PROGRAMS[name], strict=True)
     for _ in range(2):
         assert_equal(used(loaded), used(PROGRAMS[name]))
@@ -100,7 +100,7 @@ def test_second_derivatives(name, tmp_path):
         torch.manual_seed(2)
         loss = sum(result.pow(3).sum() for result in program(x, y))
         first = torch.autograd.grad(loss, [x, y], create_graph=True)
-        return [*first, *torch.autograd.grad(sum(one.square().sum() for one in first), [x, y])]
+        return [*first, *torch.autograd.grad(sum(gradient.square().sum() for gradient in first), [x, y])]
 
     loaded = thunder.load(kept(PROGRAMS[name], tmp_path / "a"), PROGRAMS[name], strict=True)
     assert_equal(second(loaded), second(PROGRAMS[name]))
@@ -127,7 +127,7 @@ def test_a_registered_derivative_that_an_artifact_does_not_hold_is_refused(tmp_p
     thunder.register_derivative(torch.square, **save)(lambda context, gradient: gradient * context.saved_tensors[0] * 7)
     loaded = thunder.load(kept(squares_with_their_own_derivative, tmp_path / "a"), squares_with_their_own_derivative)
     x = leaf(0)
-    sum(one.sum() for one in loaded(x, leaf(1))).backward()
+    sum(result.sum() for result in loaded(x, leaf(1))).backward()
     torch.testing.assert_close(x.grad, x.detach() * 7 * (leaf(1).detach() + 1))
     with pytest.raises(NotDifferentiable, match=r"registered for torch\.square"):
         use(*loaded(x, leaf(1)), x)
@@ -142,22 +142,26 @@ def test_returned_views_are_views(tmp_path):
     assert turned.data_ptr() == row.data_ptr()
 
 
-def test_the_backward_is_compiled_when_it_is_saved_at_the_latest(tmp_path):
+def test_saving_compiles_a_backward_that_was_not_compiled_before(tmp_path):
     folder = kept(two, tmp_path / "a", lambda program: program(leaf(0), leaf(1)))
-    (stage,) = (one for one in open_artifact(folder).manifest.programs[0].stages if one.runs and one.given)
+    (stage,) = (
+        kept_stage
+        for kept_stage in open_artifact(folder).manifest.programs[0].stages
+        if kept_stage.runs and kept_stage.given
+    )
     assert (stage.trace, stage.given) == ("backward", (True, True))
     assert_equal(used(thunder.load(folder, two, strict=True)), used(two))
 
 
-def test_what_is_inspected_after_loading(saved):
+def test_backward_traces_can_be_inspected_after_loading(saved):
     loaded = thunder.load(saved, two)
     used(loaded)
     assert "# of t" in str(thunder.last_backward_traces(loaded)[-1])
 
 
 @pytest.mark.parametrize("name", ["tail", "backward"])
-def test_what_a_file_of_a_trace_is_given(tmp_path, name):
-    """By `thunder inspect-trace --plain`, for each stage."""
+def test_plain_file_of_a_stage_reports_an_unknown_model(tmp_path, name):
+    """The file is that of `thunder inspect-trace --plain`, for each stage."""
     folder = kept(views, tmp_path / "a")
     subject = subject_of(open_artifact(folder))
     stages = subject.traces[name]
@@ -171,7 +175,7 @@ def test_what_a_file_of_a_trace_is_given(tmp_path, name):
         exec("\n".join([text.partition("\nif __name__")[0], *block]), space)
         results = views(x, y)
         if name == "backward":
-            assert_equal(space["outputs"], torch.autograd.grad(sum(one.sum() for one in (x * y,)), [x, y]))
+            assert_equal(space["outputs"], torch.autograd.grad(sum(result.sum() for result in (x * y,)), [x, y]))
         else:
             assert_equal(list(space["outputs"]), list(results[:3]))
 
@@ -185,7 +189,7 @@ def of_the_second(program: Callable[..., Any]) -> list[torch.Tensor]:
     return [x.grad, y.grad]
 
 
-def test_each_backward_that_was_compiled_is_kept(tmp_path):
+def test_every_compiled_backward_is_saved(tmp_path):
     folder = kept(two, tmp_path / "a", lambda program: (used(program), of_the_second(program)))
     given = [stage.given for stage in open_artifact(folder).manifest.programs[0].stages if stage.runs and stage.given]
     assert given == [(True, True), (False, True)]
@@ -194,14 +198,14 @@ def test_each_backward_that_was_compiled_is_kept(tmp_path):
     assert_equal(of_the_second(loaded), of_the_second(two))
 
 
-def test_strict_refuses_one_that_was_not_kept_and_says_what_there_is(saved):
+def test_strict_refuses_a_backward_that_was_not_saved_and_lists_the_saved_ones(saved):
     loaded = thunder.load(saved, two, strict=True)
     with pytest.raises(NotDifferentiable, match=r"gradients of result 1 of 2; .* for: all its results") as refused:
         of_the_second(loaded)
     assert "save the artifact again after such a backward" in refused.value.fix
 
 
-def test_autograd_does_what_was_not_kept(saved):
+def test_autograd_computes_backwards_that_were_not_saved(saved):
     loaded = thunder.load(saved, two)
     assert_equal(of_the_second(loaded), of_the_second(two))
     out = loaded(leaf(0), leaf(1))[1].sum()
@@ -211,7 +215,7 @@ def test_autograd_does_what_was_not_kept(saved):
         out.backward()
 
 
-def test_a_program_that_writes_cannot_be_run_again_for_what_was_not_kept(tmp_path):
+def test_a_program_that_writes_cannot_be_run_again_for_a_backward_that_was_not_saved(tmp_path):
     def use(program: Callable[..., Any]) -> None:
         sum(result.sum() for result in program(leaf(0), leaf(1), torch.zeros(3))).backward()
 
@@ -226,7 +230,7 @@ def test_a_program_that_writes_cannot_be_run_again_for_what_was_not_kept(tmp_pat
 # ---- the manifest ---------------------------------------------------------------------------------------------
 
 
-def test_why_there_is_no_backward_is_kept(tmp_path):
+def test_reason_for_a_missing_backward_is_saved(tmp_path):
     folder = kept(recorded, tmp_path / "a")
     facts = open_artifact(folder).manifest.programs[0]
     assert facts.derivative is None
@@ -241,7 +245,7 @@ WRONG = {"body": 99, "count": 1, "results": [0], "strides": [[1]]}
 
 @pytest.mark.parametrize("key", WRONG)
 def test_facts_that_do_not_fit_each_other_are_damage(saved, tmp_path, key):
-    """Under a sound digest: somebody wrote them with care."""
+    """The manifest has a valid digest: its content was changed deliberately."""
     content = json.loads((saved / "manifest.json").read_text())
     del content["digest"]
     content["programs"][0]["derivative"][key] = WRONG[key]
@@ -254,7 +258,7 @@ def test_facts_that_do_not_fit_each_other_are_damage(saved, tmp_path, key):
 
 
 def test_a_manifest_holds_the_layouts_of_gradients_as_strides_or_ranks():
-    """A negative number is the rank of a dimension in memory, from the fastest on."""
+    """A negative number is the rank of a dimension in memory, counted from the fastest dimension."""
     layouts = (Strides((1, 3)), DimensionOrder((2, 0, 1)), Strides(()))
     signature = AutogradSignature(3, (0, 1, 2), layouts, (0,), writes=True, tail_inputs=(1,), downstream=((), (0,), ()))
     stored = StoredAutogradSignature.of(signature, body=2)

@@ -1,4 +1,4 @@
-"""What loading may run: nothing of the artifact, and no module of anybody whom its user does not trust."""
+"""Loading runs no code of the artifact, and imports no module that the user does not trust."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ MARKS = f"import os\n{WRITES}"
 
 @pytest.fixture
 def mark(tmp_path, monkeypatch) -> Path:
-    """The file that is there as soon as code has run that should not."""
+    """The file that exists as soon as untrusted code has run."""
     monkeypatch.setenv("THUNDER_TEST_MARK", str(tmp_path / "mark"))
     return tmp_path / "mark"
 
 
 @pytest.fixture
 def stranger(tmp_path, monkeypatch, mark) -> str:
-    """A package on the path, of which every module leaves the mark when it is imported."""
+    """A package on the path of which every module writes the mark when it is imported."""
     package = tmp_path / "path" / STRANGER
     package.mkdir(parents=True)
     for name in ("__init__", "inner"):
@@ -51,7 +51,7 @@ def stranger(tmp_path, monkeypatch, mark) -> str:
 
 
 def change_stage(folder: Path, trace: str, **changes: object) -> None:
-    """Another last stage of a trace of the program 0."""
+    """Replace the last stage of a trace of program 0."""
     programs = manifest_of(folder).programs
     stages = [
         stage.model_copy(update=changes) if stage.trace == trace and stage.runs else stage
@@ -61,7 +61,11 @@ def change_stage(folder: Path, trace: str, **changes: object) -> None:
 
 
 def add_constant(folder: Path, facts: ConstantFacts) -> None:
-    (stage,) = (one for one in manifest_of(folder).programs[0].stages if one.trace == "prologue" and one.runs)
+    (stage,) = (
+        kept_stage
+        for kept_stage in manifest_of(folder).programs[0].stages
+        if kept_stage.trace == "prologue" and kept_stage.runs
+    )
     change_stage(folder, "prologue", constants={**stage.constants, "strange": facts})
 
 
@@ -86,7 +90,7 @@ REFERENCES = {
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
-def test_a_strangers_module_is_not_imported(reference, artifact, model, stranger, mark):
+def test_an_untrusted_module_is_not_imported(reference, artifact, model, stranger, mark):
     REFERENCES[reference](artifact)
     with pytest.raises(ImportRefused, match=STRANGER) as refused:
         thunder.load(artifact, model)
@@ -163,7 +167,7 @@ def test_a_module_that_ends_the_process_is_an_error_of_the_artifact(artifact, mo
 
 
 def make_package(folder: Path, name: str) -> Path:
-    """A package in a folder that leaves the mark when it is imported."""
+    """A package in a folder that writes the mark when it is imported."""
     (folder / name).mkdir(parents=True)
     (folder / name / "__init__.py").write_text(f"{MARKS}def thing(**given):\n    return None\n")
     return folder
@@ -171,15 +175,15 @@ def make_package(folder: Path, name: str) -> Path:
 
 @pytest.fixture
 def scipy_not_imported(monkeypatch):
-    """The library is known by its name, and nothing of it has been imported."""
+    """Remove scipy from the imported modules; the name of the library is known."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "scipy"]:
         monkeypatch.delitem(sys.modules, name)
 
 
-def test_a_folder_that_is_called_like_a_library_is_none(
+def test_a_folder_with_the_name_of_a_library_is_not_trusted(
     artifact, model, x, mark, tmp_path, monkeypatch, scipy_not_imported
 ):
-    """Python's path leads to the current folder first where it is run with `-m` or `-c`."""
+    """Python's path begins with the current folder if Python runs with `-m` or `-c`."""
     monkeypatch.chdir(make_package(tmp_path / "downloads", "scipy"))
     monkeypatch.syspath_prepend("")
     importlib.invalidate_caches()
@@ -197,7 +201,7 @@ def test_a_folder_that_is_called_like_a_library_is_none(
     assert torch.equal(loaded(x), model(x))
 
 
-def test_a_folder_that_claims_to_be_a_plug_in_is_none(artifact, model, mark, tmp_path, monkeypatch):
+def test_a_folder_that_claims_to_be_a_plug_in_is_not_trusted(artifact, model, mark, tmp_path, monkeypatch):
     folder = make_package(tmp_path / "downloads", "a_plug_in_of_the_tests")
     facts = folder / "a_plug_in_of_the_tests-1.dist-info"
     facts.mkdir()
@@ -210,8 +214,8 @@ def test_a_folder_that_claims_to_be_a_plug_in_is_none(artifact, model, mark, tmp
     assert not mark.exists()
 
 
-def test_what_a_users_settings_name_is_trusted(artifact, model, mark, tmp_path, monkeypatch, scipy_not_imported):
-    """`PYTHONPATH` leads to a checkout of a library."""
+def test_modules_on_the_users_pythonpath_are_trusted(artifact, model, mark, tmp_path, monkeypatch, scipy_not_imported):
+    """`PYTHONPATH` contains a checkout of a library."""
     folder = make_package(tmp_path / "checkout", "scipy")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", str(folder))
@@ -223,7 +227,7 @@ def test_what_a_users_settings_name_is_trusted(artifact, model, mark, tmp_path, 
 def test_a_library_that_was_installed_in_place_is_trusted(
     artifact, model, mark, tmp_path, monkeypatch, scipy_not_imported
 ):
-    """`pip install -e` leaves a record beside the packages that are installed."""
+    """`pip install -e` leaves a record next to the installed packages."""
     folder = make_package(tmp_path / "sources", "scipy")
     facts = tmp_path / "site" / "scipy-1.dist-info"
     facts.mkdir(parents=True)
@@ -244,14 +248,14 @@ def test_installed_packages_are_no_strays(name, monkeypatch):
 
 
 @pytest.mark.parametrize("trusted", [STRANGER, (STRANGER,), (f"{STRANGER}.inner", "math")])
-def test_the_user_may_trust_it(trusted, artifact, model, x, stranger, mark):
+def test_user_may_trust_a_module(trusted, artifact, model, x, stranger, mark):
     REFERENCES["a module inside"](artifact)
     loaded = thunder.load(artifact, model, trusted_modules=trusted, strict=True)
     assert mark.read_text() == "ran ran "
     assert torch.equal(loaded(x), model(x))
 
 
-def test_trust_in_a_module_is_none_in_its_neighbours(artifact, model, stranger, mark):
+def test_trust_in_a_module_does_not_extend_to_its_neighbours(artifact, model, stranger, mark):
     REFERENCES["a constant"](artifact)
     for trusted in (f"{STRANGER}.inner", f"{STRANGER}s", STRANGER[:-1]):
         with pytest.raises(ImportRefused):
@@ -259,7 +263,7 @@ def test_trust_in_a_module_is_none_in_its_neighbours(artifact, model, stranger, 
     assert not mark.exists()
 
 
-def test_what_is_imported_already_may_be_referred_to(artifact, model, x, stranger, mark):
+def test_modules_that_are_already_imported_may_be_referenced(artifact, model, x, stranger, mark):
     __import__(STRANGER)
     mark.unlink()
     REFERENCES["a constant"](artifact)
@@ -268,13 +272,13 @@ def test_what_is_imported_already_may_be_referred_to(artifact, model, x, strange
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", ".x", "x."])
-def test_what_is_no_module_cannot_be_trusted(name, artifact, model):
+def test_invalid_module_names_cannot_be_trusted(name, artifact, model):
     with pytest.raises(BadOption, match="is not a module name"):
         thunder.load(artifact, model, trusted_modules=(name,))
 
 
 @pytest.mark.parametrize("text", ["", ":thing", ".x:thing", "no_such_module_anywhere:x", "torch:no_such", "torch:a..b"])
-def test_what_is_not_there_is_told_so(text, artifact, model):
+def test_missing_constants_are_reported(text, artifact, model):
     add_constant(artifact, constant(text))
     with pytest.raises(ArtifactForeign, match="cannot be found"):
         thunder.load(artifact, model)
@@ -299,8 +303,8 @@ def test_the_code_of_one_model_is_not_that_of_another(monkeypatch):
     assert not trust_in(Own()).covers("transformers_modules.other.abc.modeling")
 
 
-def test_no_code_runs_on_a_way():
-    """Which could lead over getters and methods of the model."""
+def test_no_code_runs_while_an_attribute_path_is_followed():
+    """Attribute paths could run getters and methods of the model."""
 
     class Trap:
         @property
@@ -329,7 +333,11 @@ def test_no_code_runs_on_a_way():
 
 @pytest.mark.parametrize("trace", ["prologue", "computation", "epilogue"])
 def test_the_text_of_a_program_runs_at_its_first_call(trace, artifact, model, x, mark):
-    (stage,) = (one for one in manifest_of(artifact).programs[0].stages if one.trace == trace and one.runs)
+    (stage,) = (
+        kept_stage
+        for kept_stage in manifest_of(artifact).programs[0].stages
+        if kept_stage.trace == trace and kept_stage.runs
+    )
     rewrite(artifact, stage.file, MARKS + (artifact / stage.file).read_text())
     loaded = thunder.load(artifact, model, strict=True)
     assert not mark.exists()
@@ -393,7 +401,7 @@ def test_code_that_a_model_brings_runs_with_its_users_consent_alone(tmp_path, ma
     assert mark.exists()
     with torch.no_grad():
         assert torch.equal(again(input_ids=tokens).logits, expected)
-    assert thunder.load(artifact, loaded.model) is not None  # who brings the model along has run its code
+    assert thunder.load(artifact, loaded.model) is not None  # a caller that passes the model has already run its code
 
 
 def test_a_module_in_memory_imports_nothing_more_by_its_own_getattr(monkeypatch, mark, stranger):

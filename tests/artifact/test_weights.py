@@ -1,4 +1,4 @@
-"""Weights in an artifact: tied, shared and strided as they were, verified as they are read, enough to build a model."""
+"""Weights in an artifact stay tied, shared and strided, are verified when read, and suffice to build a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from thunder_core.workflow.models.loading import depth
 
 
 class Odd(torch.nn.Module):
-    """Everything that a weight can be: tied, a part of another's memory, strided, a scalar, empty, not persistent."""
+    """A model with tied, partly shared, strided, scalar, empty and non-persistent weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,15 +80,15 @@ def sharing(model: torch.nn.Module) -> list[int]:
     return [*first, offset]
 
 
-def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:
-    mine, theirs = tensors_of(one), tensors_of(other)
+def assert_same_weights(first: torch.nn.Module, second: torch.nn.Module) -> None:
+    mine, theirs = tensors_of(first), tensors_of(second)
     assert mine.keys() == theirs.keys()
     for name, tensor in mine.items():
         torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=0, msg=name)
         assert (tensor.stride(), tensor.requires_grad) == (theirs[name].stride(), theirs[name].requires_grad), name
 
 
-def test_a_model_without_data_gets_them_as_they_were(odd, tmp_path):
+def test_a_model_without_data_gets_the_saved_weights(odd, tmp_path):
     folder = saved(odd, tmp_path / "a")
     with torch.device("meta"):
         empty = Odd()
@@ -100,7 +100,7 @@ def test_a_model_without_data_gets_them_as_they_were(odd, tmp_path):
     torch.testing.assert_close(loaded(X), odd(X), rtol=0, atol=0)
 
 
-def test_a_model_that_is_given_keeps_its_own_unless_it_is_asked(odd, tmp_path):
+def test_a_given_model_keeps_its_weights_unless_loading_is_requested(odd, tmp_path):
     folder = saved(odd, tmp_path / "a")
     other = Odd()
     with torch.no_grad():
@@ -124,7 +124,7 @@ def test_another_model_is_refused_before_its_weights_are_touched(odd, tmp_path):
     assert torch.equal(other.weight, before)
 
 
-def test_a_class_that_nobody_can_build_asks_for_the_model(odd, tmp_path):
+def test_a_class_that_cannot_be_built_requires_the_model(odd, tmp_path):
     with pytest.raises(WrongInputs, match="does not record where its Odd comes from") as caught:
         thunder.load(saved(odd, tmp_path / "a"))
     assert "weights=True" in caught.value.fix
@@ -144,7 +144,7 @@ def test_the_file_is_plain_safetensors_with_each_storage_once(odd, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
-def test_every_dtype_is_written_as_safetensors_writes_it(dtype, tmp_path):
+def test_every_dtype_is_written_in_the_safetensors_format(dtype, tmp_path):
     tensor = torch.arange(6).reshape(2, 3).to(dtype)
     write_tensors(tmp_path / "mine", {"b": tensor, "a": torch.ones(1, dtype=torch.float64)})
     found = safetensors.torch.load_file(tmp_path / "mine")
@@ -180,14 +180,14 @@ SPECIAL = {
 
 
 @pytest.mark.parametrize("kind", SPECIAL)
-def test_what_is_more_than_its_numbers_is_refused(kind):
+def test_weights_that_are_more_than_numbers_are_refused(kind):
     model = torch.nn.Module()
     model.register_buffer("odd", SPECIAL[kind].tensor)
     with pytest.raises(CannotReplay, match=f"the weight odd .*{SPECIAL[kind].told}"):
         kept_weights(model)
 
 
-def test_a_function_has_none(tmp_path):
+def test_a_function_has_no_weights(tmp_path):
     compiled = thunder.jit(torch.tanh)
     compiled(X)
     with pytest.raises(WrongInputs, match="a function has no weights"):
@@ -195,7 +195,7 @@ def test_a_function_has_none(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_written(odd, tmp_path, monkeypatch):
+def test_a_disk_that_is_too_small_is_reported_before_anything_is_written(odd, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))
     with pytest.raises(OutOfDisk, match="the weights need"):
@@ -204,7 +204,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_written(odd, tmp_pa
 
 
 def test_weights_that_change_while_they_are_read_are_refused(odd, tmp_path, monkeypatch):
-    """Compared is what was read, not what lay there before."""
+    """The bytes that were read are verified, not the earlier content of the file."""
     folder = saved(odd, tmp_path / "a")
     opened = open_artifact
 
@@ -252,7 +252,7 @@ def llama() -> LlamaForCausalLM:
 
 @pytest.fixture(scope="module")
 def alone(llama, tmp_path_factory) -> Path:
-    """An artifact with weights, and the logits that it should give."""
+    """An artifact with weights, and the logits that it should return."""
     compiled = thunder.jit(llama)
     ids = torch.arange(12).reshape(1, 12)
     with torch.no_grad():
@@ -267,7 +267,7 @@ def test_a_fresh_process_needs_nothing_but_the_artifact(alone):
     assert (done.returncode, done.stdout) == (0, "same sdpa\n"), done.stderr
 
 
-def test_no_weights_are_drawn_to_be_thrown_away(alone, monkeypatch):
+def test_weights_are_not_initialized_before_they_are_loaded(alone, monkeypatch):
     for name in ("normal_", "uniform_", "kaiming_uniform_", "trunc_normal_"):
         monkeypatch.setattr(torch.nn.init, name, lambda *_, **__: pytest.fail("drawn"))
     state = torch.random.get_rng_state()

@@ -1,4 +1,4 @@
-"""An artifact with its weights and plain outputs loads and runs where the transformers library is not installed."""
+"""An artifact with weights and plain outputs loads and runs without the transformers library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODELS = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
     "t5": lambda: T5ForConditionalGeneration(T5Config(**T5, decoder_start_token_id=0)),
 }
-# A process in which no module of transformers, or of what comes with it, can be found.
+# Code of a process in which no module of transformers or of its dependencies can be imported.
 PROBE = """
 import importlib.machinery, sys
 BLOCKED = ("transformers", "tokenizers", "huggingface_hub", "accelerate", "datasets")
@@ -69,7 +69,7 @@ assert not [name for name in sys.modules if name.partition(".")[0] in BLOCKED]
 
 
 def run(text: str, *arguments: object) -> None:
-    """Run a probe in a process of its own."""
+    """Run a probe in a separate process."""
     command = [sys.executable, "-c", PROBE + text + END, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -97,7 +97,7 @@ def artifacts(tmp_path_factory) -> Artifacts:
 
 
 def eager_call(model: Path, folder: Path):
-    """What eager transformers gives for the same inputs, without a KV cache."""
+    """The results of eager transformers for the same inputs, without a KV cache."""
     eager = load_model(ModelRequest(model=str(model))).model
     with torch.no_grad():
         return eager(**torch.load(folder / "inputs.pt"), use_cache=False)
@@ -132,7 +132,7 @@ torch.testing.assert_close(result, torch.load(sys.argv[1] + "/../expected.pt"))
     )
 
 
-def test_outputs_of_the_library_are_ours_where_it_is_missing_and_its_own_where_it_is_there(artifacts):
+def test_outputs_of_the_library_are_replaced_only_if_the_library_is_missing(artifacts):
     made = artifacts("bert", None)
     run(
         """
@@ -149,7 +149,7 @@ refused(lambda: loaded.config)
     assert type(result) is BaseModelOutputWithPoolingAndCrossAttentions
 
 
-def test_a_cache_and_weights_that_are_elsewhere_need_the_library_which_is_said(artifacts):
+def test_a_cache_and_weights_that_are_elsewhere_need_the_library_and_the_error_says_so(artifacts):
     made = artifacts("llama", None), artifacts("bert", "dict", include_weights=False)
     run("for folder in sys.argv[1:]: refused(lambda: thunder.load(folder))", *made)
 
@@ -159,7 +159,7 @@ def test_a_model_that_is_built_later_gives_the_same_outputs(artifacts):
     loaded, inputs = thunder.load(made), torch.load(made.parent / "inputs.pt")
     with torch.no_grad():
         first = loaded(**inputs)
-        assert loaded.config.model_type == "bert"  # builds it
+        assert loaded.config.model_type == "bert"  # reading an attribute builds the model
         again, traced = loaded(**inputs), loaded(**inputs, output_hidden_states=True)
     assert {type(first), type(again), type(traced)} == {thunder.ModelOutput}
     assert list(again) == ["last_hidden_state", "pooler_output"]
@@ -176,7 +176,7 @@ def test_generation_keeps_the_outputs_of_the_library():
 
 def test_classes_with_methods_of_their_own_are_not_replaced():
     assert is_read_alike("transformers.modeling_outputs:CausalLMOutputWithPast")
-    assert not is_read_alike("transformers.models.clip.modeling_clip:CLIPOutput")  # its to_tuple() is another
+    assert not is_read_alike("transformers.models.clip.modeling_clip:CLIPOutput")  # its to_tuple() differs
     assert not is_read_alike("collections:OrderedDict")
 
 

@@ -1,4 +1,4 @@
-"""A baseline is held against speed-ups, and only against what is comparable."""
+"""Speed-ups are compared with a baseline, and only with a comparable one."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_the_speedup_is_compared_and_not_the_clock() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "too_slow"), [(1.6, False), (1.43, False), (1.42, True), (0.5, True)])
-def test_what_has_lost_more_than_allowed_is_too_slow(ratio: float, too_slow: bool) -> None:
+def test_speedup_that_dropped_more_than_allowed_is_too_slow(ratio: float, too_slow: bool) -> None:
     (row,) = compare_with_baseline(suite(ratio), suite(1.5), 0.05)
     assert row.too_slow == too_slow
     assert row.slowdown == pytest.approx(1.5 / ratio - 1)
 
 
-def test_the_error_names_what_is_slower_and_holds_all_rows() -> None:
+def test_the_error_names_slower_rows_and_holds_all_rows() -> None:
     with pytest.raises(SlowerThanBaseline) as caught:
         check_against_baseline(suite(1.0), suite(1.5), fraction_of("5%"))
     text = str(caught.value)
@@ -77,7 +77,7 @@ def test_the_error_names_what_is_slower_and_holds_all_rows() -> None:
         ({"candidates": suite(1.0).reports[0].candidates[1:]}, "compares with optimized"),
     ],
 )
-def test_what_is_not_comparable_is_refused(changes: dict[str, object], message: str) -> None:
+def test_baseline_that_is_not_comparable_is_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(BadOption, match=message) as caught:
         compare_with_baseline(suite(1.5), suite(1.5, **changes), 0.05)
     assert caught.value.status == 2
@@ -106,7 +106,7 @@ def test_another_schema_is_refused(tmp_path: Path, change: object, message: str)
 
 
 def with_seconds(data: dict[str, Any], seconds: Callable[[list[float]], list[float]]) -> dict[str, Any]:
-    """The same suite, with other times of its last candidate."""
+    """The same suite with other times of its last candidate."""
     candidate = data["reports"][0]["candidates"][-1]
     candidate["seconds"] = seconds(candidate["seconds"])
     return data
@@ -142,12 +142,12 @@ def test_a_file_that_is_missing_or_is_not_json_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("text", "value"), [("5%", 0.05), ("0 %", 0.0), ("2.5%", 0.025), ("150%", 1.5)])
-def test_percentages(text: str, value: float) -> None:
+def test_percentages_are_read_as_fractions(text: str, value: float) -> None:
     assert fraction_of(text) == pytest.approx(value)
 
 
 @pytest.mark.parametrize("text", ["5", "-5%", "five%", "", "nan%"])
-def test_what_is_no_percentage(text: str) -> None:
+def test_text_that_is_no_percentage_is_refused(text: str) -> None:
     with pytest.raises(BadOption, match="--fail-above"):
         fraction_of(text)
 
@@ -166,7 +166,7 @@ CHOKING = {
 
 
 @pytest.mark.parametrize("kind", CHOKING)
-def test_a_file_that_chokes_who_reads_it_is_none(tmp_path: Path, kind: str) -> None:
+def test_file_that_breaks_the_json_parser_is_refused(tmp_path: Path, kind: str) -> None:
     (tmp_path / "baseline.json").write_text(CHOKING[kind])
     with pytest.raises(BadOption, match="is not a measurement"):
         read_suite(tmp_path / "baseline.json")

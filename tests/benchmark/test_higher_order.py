@@ -1,4 +1,4 @@
-"""The benchmark of operators of functions: who takes a program is measured, and who refuses it is named."""
+"""The benchmark of higher-order operators measures each compiler that accepts a program and names each that refuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks import higher_order
 
 @pytest.fixture(autouse=True)
 def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run in eager PyTorch what would be compiled by Inductor."""
+    """Run programs that Inductor would compile in eager PyTorch."""
 
     def compiled(program: Any, who: str) -> Any:
         import thunder_core
@@ -21,13 +21,13 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(higher_order, "compiled", compiled)
 
 
-def test_the_steady_state_is_that_of_all_who_take_the_program() -> None:
+def test_the_steady_state_is_measured_for_all_compilers_that_accept_the_program() -> None:
     found = higher_order.steady("vmap(grad)", 2)
     assert found["milliseconds"].keys() == set(higher_order.CONTENDERS) and not found["refused"]
     assert all(value > 0 for value in found["milliseconds"].values())
 
 
-def test_who_refuses_a_program_is_named_with_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_that_refuses_a_program_is_named_with_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refusing(program: Any, who: str) -> Any:
         def run(*args: Any) -> Any:
             if who == "thunder":
@@ -45,7 +45,7 @@ def test_who_refuses_a_program_is_named_with_the_error(monkeypatch: pytest.Monke
     assert "thunder        refused: NotImplementedError" in higher_order.told(row)
 
 
-def test_the_ratios_are_to_those_who_take_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ratios_are_to_compilers_that_accept_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(module: str, what: str, *rest: str, **places: str) -> dict[str, Any]:
         if what == "steady":
             return {"milliseconds": {"eager": 4.0, "thunder": 1.0}, "refused": {"torch.compile": "no"}}

@@ -1,4 +1,4 @@
-"""The load of other processes while something is measured."""
+"""The load of other processes during a measurement."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def neighbour():
     process.wait()
 
 
-def test_another_process_counts_and_this_one_does_not(neighbour):
+def test_load_of_another_process_counts_and_load_of_this_process_does_not(neighbour):
     with observed_load() as load:
         spin(0.5)
     assert load.others is not None
@@ -46,7 +46,7 @@ def test_another_process_counts_and_this_one_does_not(neighbour):
     assert alone.others < load.others + 0.5
 
 
-def test_a_short_interval_says_nothing():
+def test_a_short_interval_gives_no_load():
     with observed_load() as load:
         pass
     assert (load.others, load.in_words(load.processors)) == (None, "")
@@ -62,8 +62,8 @@ def test_threads_wait_where_fewer_processors_are_free(others, threads, waits):
 
 
 def test_time_that_the_host_took_away_is_named():
-    told = MachineLoad(processors=2, others=1.75, stolen=1.25).in_words(2)
-    assert told == "busy: other processes use 1.8 of 2 processors, 1.2 of them for other virtual machines"
+    words = MachineLoad(processors=2, others=1.75, stolen=1.25).in_words(2)
+    assert words == "busy: other processes use 1.8 of 2 processors, 1.2 of them for other virtual machines"
 
 
 def test_an_unstable_result_names_the_load(monkeypatch):

@@ -1,4 +1,4 @@
-"""Candidates are called in turn, in the promised numbers, and the figures are those of the raw times."""
+"""Candidates are called in turn, as often as requested, and the figures are computed from the raw times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def measured(calls: list[str], **options: object) -> BenchmarkReport:
-    """Three candidates that note that they were called."""
+    """Measure three candidates that record their calls."""
     candidates: dict[str, Callable[[], object]] = {name: lambda name=name: calls.append(name) for name in "abc"}
     return measure(candidates, **{"runs": 6, "warmup": 2, "device": CPU, **options})
 
@@ -38,7 +38,7 @@ def test_every_round_calls_each_candidate_once_in_a_changing_order() -> None:
     assert again == calls
 
 
-def test_the_figures_are_those_of_the_times() -> None:
+def test_figures_are_computed_from_the_times() -> None:
     report = measured([], configuration={"batch": "1"})
     assert [candidate.name for candidate in report.candidates] == ["a", "b", "c"]
     for candidate in report.candidates:
@@ -55,7 +55,7 @@ def test_the_figures_are_those_of_the_times() -> None:
     assert BenchmarkReport.model_validate_json(report.model_dump_json()) == report
 
 
-def test_memory_is_counted_on_a_cpu_where_it_is_asked_for() -> None:
+def test_memory_is_counted_on_a_cpu_on_request() -> None:
     calls = {"none": lambda: None, "a mebibyte": lambda: torch.empty(1 << 18)}
     report = measure(calls, runs=2, warmup=1, device=CPU, memory=True)
     nothing, something = (candidate.peak_bytes for candidate in report.candidates)
@@ -63,8 +63,8 @@ def test_memory_is_counted_on_a_cpu_where_it_is_asked_for() -> None:
     assert 1 << 20 <= something < 1.01 * (1 << 20)
 
 
-def test_what_earlier_calls_left_behind_is_dropped_before_memory_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of training frees the gradients of the last one: what it takes must not look smaller by them."""
+def test_leftovers_of_earlier_calls_are_released_before_memory_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training step frees the gradients of the previous step, which must not reduce its measured memory."""
     asked: list[str] = []
     monkeypatch.setattr(measurement, "peak_of", lambda call, device, on_host: asked.append("count"))
     measured([], release=lambda: asked.append("release"))
@@ -72,7 +72,7 @@ def test_what_earlier_calls_left_behind_is_dropped_before_memory_is_counted(monk
 
 
 class FakeGpu:
-    """A CUDA device that is not the current one, as far as a timer asks for it."""
+    """A CUDA device that is not the current one, as far as a timer uses it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[object] = []
@@ -87,7 +87,7 @@ class FakeGpu:
         return 2000.0
 
 
-def test_the_gpu_that_computes_is_the_one_that_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_computing_gpu_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = FakeGpu(monkeypatch)
     assert timing.timer_for(torch.device("cuda:1"))(lambda: gpu.asked.append("call")) == 2.0
     whole, stream = "all of cuda:1", "stream of cuda:1"
@@ -101,7 +101,7 @@ def test_the_number_of_threads_is_put_back(one_thread: None) -> None:
         assert torch.get_num_threads() == 1
 
 
-def test_what_takes_half_as_long_is_twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_halved_time_is_a_speedup_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
 
     def takes(seconds: float) -> None:
@@ -114,7 +114,7 @@ def test_what_takes_half_as_long_is_twice_as_fast(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_collector_is_held_during_calls_and_left_as_it_was(enabled: bool) -> None:
+def test_garbage_collection_is_disabled_during_calls_and_restored(enabled: bool) -> None:
     was = gc.isenabled()
     try:
         (gc.enable if enabled else gc.disable)()
@@ -135,13 +135,13 @@ def test_progress_counts_rounds() -> None:
     assert seen == [(number, 8) for number in range(1, 9)]
 
 
-def test_one_run_has_no_interval() -> None:
+def test_a_single_run_is_refused_because_it_has_no_interval() -> None:
     with pytest.raises(BadOption, match="--runs is 1"):
         measured([], runs=1)
 
 
 def test_the_interval_is_of_pairs() -> None:
-    """A disturbance that hits both calls of a round leaves their ratio alone; unpaired drawing would not see that."""
+    """A disturbance of both calls of a round does not change their ratio. Unpaired resampling would miss that."""
     load = [1.0, 5.0, 2.0, 9.0, 3.0, 7.0, 4.0, 8.0, 6.0]
     found = speedup([2 * x for x in load], load)
     assert (found.low, found.value, found.high) == pytest.approx((2.0, 2.0, 2.0))

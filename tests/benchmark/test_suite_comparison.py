@@ -1,4 +1,4 @@
-"""Two results are compared by their speed-ups, with the rounds of each drawn apart."""
+"""Two results are compared by their speed-ups. The rounds of each result are resampled separately."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, con
 
 
 def suite(*reports: BenchmarkReport, **changes: object) -> BenchmarkSuite:
-    """These measurements, with what is changed in each."""
-    return BenchmarkSuite(thunder="0.1.0", reports=tuple(one.model_copy(update=changes) for one in reports))
+    """A suite of measurements, each with the given changes."""
+    return BenchmarkSuite(thunder="0.1.0", reports=tuple(report.model_copy(update=changes) for report in reports))
 
 
 def named(recipe: str, **sizes: str) -> dict[str, str]:
@@ -19,7 +19,7 @@ def named(recipe: str, **sizes: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("second", "verdict"), [(2.6, "faster"), (0.65, "slower"), (1.3, "not distinguishable")])
-def test_what_is_told_of_the_second(second: float, verdict: str) -> None:
+def test_second_suite_is_faster_slower_or_not_distinguishable(second: float, verdict: str) -> None:
     (row,) = contrast_suites(
         suite(steady(1.3), configuration=named("a")), suite(steady(second), configuration=named("b"))
     )
@@ -30,18 +30,19 @@ def test_what_is_told_of_the_second(second: float, verdict: str) -> None:
 
 
 def test_the_interval_is_about_that_of_two_independent_measurements() -> None:
-    """Its width is that of both intervals together: the root of the sum of squares, for small ones."""
+    """For small intervals, its width is the root of the sum of the squares of both widths."""
     first, second = steady(1.3), steady(1.3, rounds=40)
     (row,) = contrast_suites(suite(first), suite(second))
     widths = [
-        (one.speedup.high - one.speedup.low) / one.speedup.value for one in (first.candidates[1], second.candidates[1])
+        (candidate.speedup.high - candidate.speedup.low) / candidate.speedup.value
+        for candidate in (first.candidates[1], second.candidates[1])
     ]
     assert (row.ratio.high - row.ratio.low) / row.ratio.value == pytest.approx(
         sum(w**2 for w in widths) ** 0.5, rel=0.3
     )
 
 
-def test_sizes_that_only_one_has_are_left_out() -> None:
+def test_sizes_of_a_single_suite_are_left_out() -> None:
     both = suite(
         steady(1.3).model_copy(update={"configuration": named("a")}),
         steady(1.5).model_copy(update={"configuration": named("a", seq="16")}),

@@ -28,7 +28,7 @@ def test_the_slow_executor_has_most_of_the_time():
     assert sum(shares.values()) == pytest.approx(1.0)
 
 
-def test_nothing_to_do_takes_no_share():
+def test_an_executor_without_work_has_no_share():
     compiled = thunder.jit(lambda x: x)
     x = torch.randn(4)
     compiled(x)

@@ -1,4 +1,4 @@
-"""A speed is told as what the rounds allow, and a gate holds only where it is shown."""
+"""A speed-up is reported only as far as the rounds show it, and a gate passes only if its speed-up is shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.workflow.benchmark.verdict import in_words, verdict_of
 
 
 def report_of(eager: list[float], ours: list[float]) -> BenchmarkReport:
-    """A measurement of eager and of ours."""
+    """A measurement of eager and of the optimized model."""
     described = describe_candidate("eager", eager, eager, None), describe_candidate("thunder", ours, eager, 1 << 20)
     return BenchmarkReport(
         machine="m",
@@ -28,7 +28,7 @@ def report_of(eager: list[float], ours: list[float]) -> BenchmarkReport:
 
 
 def steady(ratio: float, rounds: int = 30, noise: float = 0.02) -> BenchmarkReport:
-    """Ours is `ratio` times as fast, and each time is off by so much of itself."""
+    """A report in which the optimized model is `ratio` times as fast, with noise relative to each time."""
     draw = random.Random(3)
     eager, ours = ([scale * abs(1 + noise * draw.gauss(0, 1)) for _ in range(rounds)] for scale in (1.0, 1.0 / ratio))
     return report_of(eager, ours)
@@ -55,13 +55,13 @@ SAID = {
 
 
 @pytest.mark.parametrize("case", SAID)
-def test_what_a_measurement_allows_to_be_said(case: str) -> None:
+def test_verdict_follows_from_the_measurement(case: str) -> None:
     speedup, rounds, candidate, verdict = SAID[case]
     assert verdict_of(speedup, rounds, QUIET, candidate) == verdict
     assert verdict_of(speedup, rounds, candidate, QUIET) == verdict
 
 
-def test_six_rounds_are_where_the_sign_test_can_tell() -> None:
+def test_the_sign_test_needs_six_rounds() -> None:
     assert 2 / 2**5 > 0.05 > 2 / 2**6
 
 
@@ -74,14 +74,14 @@ def test_the_verdict_is_in_the_data_and_in_words(ratio: float, verdict: str) -> 
     assert "too few" in in_words("not distinguishable", "eager", 5)
 
 
-def test_equal_candidates_are_seldom_told_apart() -> None:
-    """The interval holds the truth in about 95 of 100 measurements; with this seed in 96 of 100."""
+def test_equal_candidates_are_seldom_distinguished() -> None:
+    """The interval contains the true ratio in about 95 of 100 measurements, and with this seed in 96."""
     draw = random.Random(0)
     verdicts = [report_of(*([draw.gauss(1, 0.05) for _ in range(30)] for _ in "ab")) for _ in range(100)]
     assert sum(report.verdicts["thunder"] == "not distinguishable" for report in verdicts) >= 90
 
 
-def test_percentiles_and_throughput_are_those_of_the_times() -> None:
+def test_percentiles_and_throughput_are_computed_from_the_times() -> None:
     report = report_of([0.01 * n for n in range(1, 102)], [0.5] * 101)
     eager, ours = report.candidates
     assert (eager.median, eager.p90, eager.p99) == pytest.approx((0.51, 0.91, 1.0))
@@ -91,7 +91,7 @@ def test_percentiles_and_throughput_are_those_of_the_times() -> None:
     assert once.p99 == 1.0
 
 
-def test_what_is_computed_is_written_and_computed_anew_when_read() -> None:
+def test_computed_fields_are_written_and_computed_again_when_read() -> None:
     report = steady(1.3)
     data = report.model_dump()
     assert data["candidates"][0]["p99"] == report.first.p99
@@ -99,7 +99,7 @@ def test_what_is_computed_is_written_and_computed_anew_when_read() -> None:
     assert BenchmarkReport.model_validate(data) == report
     assert BenchmarkReport.model_validate(data).verdicts == {"thunder": "faster"}
     without = {key: value for key, value in data.items() if key not in {"verdicts", "throughput"}}
-    assert BenchmarkReport.model_validate(without) == report  # as earlier versions wrote it
+    assert BenchmarkReport.model_validate(without) == report  # earlier versions wrote no computed fields
 
 
 def suite_of(*reports: BenchmarkReport) -> BenchmarkSuite:
@@ -110,14 +110,14 @@ def suite_of(*reports: BenchmarkReport) -> BenchmarkSuite:
     ("report", "least", "holds"),
     [
         (steady(1.3), 1.1, True),
-        (steady(1.3), 1.299, False),  # the median alone shows it
+        (steady(1.3), 1.299, False),  # the median passes, but the interval does not
         (steady(1.05), 1.1, False),
         (steady(0.9), 0.8, True),
         (steady(1.3, rounds=5), 1.1, False),
         (report_of([0.1 * n for n in range(1, 31)], [0.01 * n for n in range(1, 31)]), 1.1, False),  # unstable
     ],
 )
-def test_a_gate_holds_where_the_speedup_is_shown(report: BenchmarkReport, least: float, holds: bool) -> None:
+def test_a_gate_passes_only_if_the_speedup_is_shown(report: BenchmarkReport, least: float, holds: bool) -> None:
     if holds:
         require_speedup(report, least, "thunder")
         return
@@ -131,6 +131,6 @@ def test_a_gate_holds_where_the_speedup_is_shown(report: BenchmarkReport, least:
 
 
 @pytest.mark.parametrize(("least", "runs"), [(0.0, 30), (-1.0, 30), (math.nan, 30), (math.inf, 30), (1.1, 5)])
-def test_what_is_no_gate(least: float, runs: int) -> None:
+def test_impossible_gates_are_refused(least: float, runs: int) -> None:
     with pytest.raises(BadOption, match="--runs is 5" if runs == 5 else "--require-speedup is"):
         check_gate(least, runs)

@@ -1,4 +1,4 @@
-"""A store in a temporary folder, a key, and a build that counts."""
+"""A store in a temporary folder, a key, and a builder that counts its runs."""
 
 from __future__ import annotations
 

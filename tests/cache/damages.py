@@ -1,4 +1,4 @@
-"""Some five hundred ways in which an entry can be damaged, each a name and what is done to its folder."""
+"""About five hundred ways to damage an entry: each has a name and a function that changes its folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Damage = Callable[[Path], object]
 Change = Callable[[bytes, int], bytes]
 FILES = ("manifest.json", "kernel.so", "wrapper.py")
 MANIFEST = "manifest.json"
-POSITIONS = 32  # of each kind of change, spread evenly over each file
+POSITIONS = 32  # of each type of change, spread evenly over each file
 
 
 def flip(content: bytes, place: int) -> bytes:
@@ -34,7 +34,7 @@ def insert_one(content: bytes, place: int) -> bytes:
 
 
 def other_block(content: bytes, place: int) -> bytes:
-    """As long as before: what a disk gives back for a block that it has lost."""
+    """Replace a block by bytes of the same length, like a disk that has lost a block."""
     block = content[place : place + 64]
     return content[:place] + bytes(255 - byte for byte in block) + content[place + 64 :]
 
@@ -43,7 +43,7 @@ CHANGES: tuple[Change, ...] = (flip, cut, drop_one, insert_one, other_block)
 
 
 def damages() -> Iterator[tuple[str, Damage]]:
-    """Every damage, with its name."""
+    """Every damage with its name."""
     for name in FILES:
         for change in CHANGES:
             for number in range(POSITIONS):
@@ -66,7 +66,7 @@ def changed(name: str, change: Change, share: float) -> Damage:
 
 
 def reseal(folder: Path, **changes: object) -> None:
-    """A manifest that somebody wrote with care, digest and all."""
+    """Change the manifest and update its digest."""
     manifest = EntryManifest.model_validate_json((folder / MANIFEST).read_bytes())
     sealed = manifest.model_copy(update=changes).sealed()
     (folder / MANIFEST).write_bytes(sealed.to_bytes())
@@ -104,8 +104,8 @@ def swap_files(folder: Path) -> None:
 
 
 def take_from_neighbour(folder: Path, name: str) -> None:
-    """Files of another sound entry, whole."""
-    (neighbour,) = (other for other in folder.parent.iterdir() if other != folder)
+    """Copy complete files of another undamaged entry."""
+    (neighbour,) = (entry for entry in folder.parent.iterdir() if entry != folder)
     (folder / name).write_bytes((neighbour / name).read_bytes())
 
 
@@ -124,7 +124,7 @@ def another_key(folder: Path) -> None:
 
 
 def twice(folder: Path) -> None:
-    """JSON with a key twice, of which readers take different ones."""
+    """JSON with a repeated key, of which readers choose different ones."""
     text = (folder / MANIFEST).read_text()
     (folder / MANIFEST).write_text(text.replace('"label"', '"label": "mine",\n "label"', 1))
 

@@ -1,4 +1,4 @@
-"""Keys, contents, and builds that count."""
+"""Keys, contents, and builders that count their runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FILES = {"kernel.so": bytes(range(256)) * 16, "wrapper.py": b"import nothing\n" 
 
 
 class Builder:
-    """A build that counts how often it ran."""
+    """A builder that counts its runs."""
 
     def __init__(self, files: dict[str, bytes] | None = None) -> None:
         self.files = FILES if files is None else files

@@ -1,4 +1,4 @@
-"""Damage: whatever is done to an entry, it is noticed before anything of it is used, dropped, and built again."""
+"""Damage: a damaged entry is noticed before use, dropped, and built again."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ALL = list(damages())
 MOST_SECONDS = 0.1
 
 
-def test_there_are_some_five_hundred():
+def test_damages_number_about_five_hundred():
     assert len(ALL) > 500
     assert len({name for name, _ in ALL}) == len(ALL)
 
 
 @pytest.mark.parametrize(("name", "damage"), ALL, ids=[name for name, _ in ALL])
-def test_it_is_noticed_dropped_and_built_again(store, key, build, caplog, name, damage):
+def test_damaged_entry_is_noticed_dropped_and_built_again(store, key, build, caplog, name, damage):
     store.get_or_build(key, build, "layer 0")
     store.get_or_build(key_of("its neighbour"), Builder({"kernel.so": b"other", "wrapper.py": b"words"}))
     folder = store.folder / "entries" / key.digest
@@ -46,7 +46,7 @@ def test_it_is_noticed_dropped_and_built_again(store, key, build, caplog, name, 
 
 
 @pytest.mark.parametrize(("name", "damage"), ALL[::8], ids=[name for name, _ in ALL[::8]])
-def test_it_is_found_by_verify(store, key, build, name, damage):
+def test_damage_is_found_by_verify(store, key, build, name, damage):
     store.get_or_build(key, build, "layer 0")
     store.get_or_build(key_of("its neighbour"), Builder({"kernel.so": b"other", "wrapper.py": b"words"}))
     damage(store.folder / "entries" / key.digest)
@@ -55,7 +55,7 @@ def test_it_is_found_by_verify(store, key, build, name, damage):
     assert key.digest not in {record.digest for record in store.entries()}
 
 
-def test_a_builder_hears_what_was_wrong(store, key, build, caplog):
+def test_damage_is_logged_and_explained_by_why(store, key, build, caplog):
     store.get_or_build(key, build)
     (store.folder / "entries" / key.digest / "kernel.so").write_bytes(b"")
     with caplog.at_level(logging.WARNING, "thunder_core.backend.cache"):

@@ -1,4 +1,4 @@
-"""Why an entry was built: the field in which it differs from the nearest that was there."""
+"""The reason why an entry was built: the field in which it differs from the nearest existing entry."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_the_first_of_its_kind_has_nothing_to_be_compared_with(store, build):
     assert store.why(key_of("a", executor="triton")).nearest is None
 
 
-def test_the_nearest_is_the_one_with_the_fewest_differences(store, build):
+def test_the_nearest_entry_has_the_fewest_differences(store, build):
     store.get_or_build(key_of("a", torch="2.12.0"), build)
     store.get_or_build(key_of("a", torch="2.12.0", compiler="g++ 11"), build)
     store.get_or_build(key_of("a", torch="2.11.0", compiler="g++ 11"), build)
     assert differences(store.why(key_of("a"))) == ["torch: was 2.12.0, is 2.13.0"]
 
 
-def test_of_several_the_latest(store, build):
+def test_the_latest_of_several_near_entries_is_compared(store, build):
     store.get_or_build(key_of("a", torch="2.12.0"), build)
     store.get_or_build(key_of("a", torch="2.11.0"), build)
     assert differences(store.why(key_of("a"))) == ["torch: was 2.11.0, is 2.13.0"]
@@ -59,7 +59,7 @@ def test_another_region_under_the_same_label(store, build):
     assert store.why(key_of("b")).nearest is None
 
 
-def test_an_entry_that_replaced_a_damaged_one_says_so(store, key):
+def test_an_entry_records_that_it_replaced_a_damaged_entry(store, key):
     store.get_or_build(key, Builder())
     (store.folder / "entries" / key.digest / "kernel.so").unlink()
     store.get_or_build(key, Builder())

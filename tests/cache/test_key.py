@@ -1,4 +1,4 @@
-"""Keys: the same for the same fields, and for nothing else."""
+"""Keys are equal if their fields are equal, and only then."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from hypothesis import strategies as st
 from thunder_core.backend.cache import Key
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
-# Texts that imitate what separates the parts.
+# Texts that imitate the separators of a key.
 SLY = st.text('",:{}[]\\=/ab\x00\n', max_size=6) | TEXT
 CUTS = st.tuples(st.integers(0, 6), st.integers(0, 6))
 FIELDS = st.dictionaries(SLY, SLY, max_size=4)
 
 
 @given(SLY, FIELDS, SLY, FIELDS)
-def test_two_keys_are_one_only_if_everything_is_the_same(executor, fields, other_executor, other_fields):
+def test_two_keys_are_equal_only_if_all_their_parts_are_equal(executor, fields, other_executor, other_fields):
     same = (executor, fields) == (other_executor, other_fields)
-    one, other = Key(executor, fields), Key(other_executor, other_fields)
-    assert (one.digest == other.digest) is same
-    assert (one == other) is same
+    first_key, second_key = Key(executor, fields), Key(other_executor, other_fields)
+    assert (first_key.digest == second_key.digest) is same
+    assert (first_key == second_key) is same
 
 
 @given(SLY, CUTS, CUTS)
-def test_nothing_can_be_pushed_over_a_border(text, first, second):
+def test_text_cannot_move_between_fields_without_changing_the_digest(text, first, second):
     def cut(low: int, high: int) -> Key:
         return Key(text[:low], {text[low:high]: text[high:]})
 
-    one, other = cut(*sorted(first)), cut(*sorted(second))
-    same = (one.executor, one.fields) == (other.executor, other.fields)
-    assert (one.digest == other.digest) is same
+    first_key, second_key = cut(*sorted(first)), cut(*sorted(second))
+    same = (first_key.executor, first_key.fields) == (second_key.executor, second_key.fields)
+    assert (first_key.digest == second_key.digest) is same
 
 
 @given(st.dictionaries(SLY, SLY, min_size=2, max_size=4))
@@ -41,7 +41,7 @@ def test_the_order_of_the_fields_means_nothing(fields):
     assert len({Key("a", fields), Key("a", backwards)}) == 1
 
 
-def test_a_key_does_not_change_with_what_it_was_made_of():
+def test_changes_of_the_source_dict_do_not_change_a_key():
     fields = {"region": "a"}
     key = Key("inductor", fields)
     before = key.digest
@@ -50,8 +50,8 @@ def test_a_key_does_not_change_with_what_it_was_made_of():
     assert Key("inductor", key.fields).digest == before
 
 
-def test_the_digest_stays_what_it_is():
-    """A change here makes every entry of every user unreachable: raise SCHEMA_VERSION with it."""
+def test_the_digest_does_not_change_between_versions():
+    """A change of this digest makes every entry of every user unreachable: raise SCHEMA_VERSION with it."""
     assert Key("inductor", {"region": "a", "compiler": "ü"}).canonical() == (
         '["thunder.kernel",2,"inductor",{"compiler":"ü","region":"a"}]'
     )
@@ -64,7 +64,7 @@ def test_only_texts_are_fields(fields):
         Key("inductor", fields)
 
 
-def test_what_cannot_be_written_is_refused():
+def test_key_that_cannot_be_encoded_is_refused():
     with pytest.raises(ValueError, match="surrogates"):
         Key("inductor", {"region": "\ud800"})
 

@@ -1,4 +1,4 @@
-"""Whose the folders are: machine code is taken from the user's own and no one else's to write."""
+"""Owners of the cache folders: machine code is read only from folders that no other user can write."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_folder_that_others_can_write_to_is_refused(store, key, build, inner, 
     for use in (lambda: store.get(key), lambda: store.get_or_build(key, build), store.entries, store.verify):
         with pytest.raises(CacheNotUsable, match="can be written by other users"):
             use()
-    (store.folder / inner).chmod(0o755)  # to be read by others does no harm
+    (store.folder / inner).chmod(0o755)  # read permission for others does no harm
     assert store.get(key).contents == FILES
 
 
@@ -47,7 +47,7 @@ def test_a_link_in_the_place_of_the_entries_is_refused(store, key, build, tmp_pa
 
 
 def test_the_store_itself_may_be_a_link(store, key, build, tmp_path):
-    """People put their caches onto other disks."""
+    """Users put their caches on other disks."""
     store.get_or_build(key, build)
     (tmp_path / "link").symlink_to(store.folder)
     assert Store(tmp_path / "link").get(key).contents == FILES

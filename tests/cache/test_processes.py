@@ -1,4 +1,4 @@
-"""Many processes, one store: each kernel is built once, and a process that is killed harms nobody."""
+"""Many processes with one store: each kernel is built once, and a killed process causes no harm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from thunder_core.backend.cache import Store
 
 @contextmanager
 def workers(task: str, folder: Path, number: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Some processes at the same task, all of which are ready; killed at the end if they still run."""
+    """Several processes with the same task, all of which are ready. They are killed at the end if they still run."""
     command = [sys.executable, "-m", "tests.cache.worker", task, str(folder)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     running = [
@@ -53,7 +53,7 @@ def test_processes_that_want_the_same_build_it_once(tmp_path, number):
 
 @pytest.mark.slow
 def test_killed_processes_leave_a_store_that_works_and_heals(tmp_path):
-    """20 times two processes that build, drop, prune and clear, killed at a random moment."""
+    """20 pairs of processes that build, drop, prune and clear are killed at a random moment."""
     draw = random.Random(20)
     store = Store(tmp_path / "kernels", patience=20)
     interrupted = 0

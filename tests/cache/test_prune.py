@@ -1,4 +1,4 @@
-"""What goes first, and what stays."""
+"""The entries that pruning removes and the entries that it keeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE = 10_000
 
 @pytest.fixture
 def aged(store):
-    """Entries `0` to `4`, used as many days ago; each of some more than 10,000 bytes."""
+    """Entries `0` to `4`, each of slightly more than 10,000 bytes and last used as many days ago as its name says."""
     for days in (3, 0, 4, 1, 2):
         store.get_or_build(key_of(str(days)), Builder({"kernel.so": os.urandom(SIZE)}), str(days))
         used = time.time() - days * DAY
@@ -36,42 +36,42 @@ def test_entries_are_listed_by_use(aged):
     assert {record.digest: record.size for record in records} == on_disk
 
 
-def test_what_was_used_least_recently_goes_first(aged):
-    one = max(record.size for record in aged.entries())
-    freed = aged.prune(max_bytes=3 * one)
+def test_least_recently_used_entries_are_removed_first(aged):
+    largest = max(record.size for record in aged.entries())
+    freed = aged.prune(max_bytes=3 * largest)
     assert (labels(freed.removed), labels(freed.kept)) == (["3", "4"], ["0", "1", "2"])
     assert labels(aged.entries()) == ["0", "1", "2"]
     assert freed.size == sum(record.size for record in freed.removed) > 2 * SIZE
     assert freed.kept_size == sum(record.size for record in aged.entries())
 
 
-def test_use_makes_young(aged):
+def test_use_refreshes_the_age_of_an_entry(aged):
     aged.get(key_of("4"))
     aged.get_or_build(key_of("3"), Builder())
     assert labels(aged.prune(max_bytes=3 * 12_000).kept) == ["3", "4", "0"]
 
 
-def test_looking_is_no_use(aged):
+def test_listing_does_not_count_as_use(aged):
     aged.verify()
     aged.entries()
     aged.why(key_of("4"))
     assert labels(aged.entries()) == ["0", "1", "2", "3", "4"]
 
 
-def test_by_age(aged):
+def test_entries_are_removed_by_age(aged):
     assert labels(aged.prune(max_age=timedelta(days=2.5)).removed) == ["3", "4"]
     assert labels(aged.prune(max_age=timedelta(days=2.5)).removed) == []
     assert labels(aged.prune(max_age=timedelta(days=1.5), max_bytes=12_000).kept) == ["0"]
 
 
-def test_a_large_one_makes_no_room_for_older_ones(store):
-    """What is left are the latest used, not those that happen to fit."""
+def test_a_large_entry_makes_no_room_for_older_entries(store):
+    """The latest used entries are kept, not those that happen to fit."""
     for region, size in (("old", 10), ("large", 50_000), ("new", 10)):
         store.get_or_build(key_of(region), Builder({"kernel.so": bytes(size)}), region)
     assert labels(store.prune(max_bytes=20_000).kept) == ["new"]
 
 
-def test_damage_goes_in_any_case(aged):
+def test_damaged_entries_are_always_removed(aged):
     (aged.folder / "entries" / key_of("0").digest / "manifest.json").write_text("{}")
     (freed,) = aged.prune(max_bytes=1 << 30).removed
     assert freed.damage
@@ -93,8 +93,8 @@ def test_clear_removes_all_and_what_was_left_behind(aged):
     assert aged.clear().size == 0
 
 
-def test_what_is_not_the_caches_own_stays(aged):
-    """A folder that was named by mistake may have folders of these names."""
+def test_foreign_files_in_the_cache_folder_stay(aged):
+    """A folder that was named by mistake may contain folders with the names of the cache."""
     others = [aged.folder / "entries" / "diary.md", aged.folder / "building" / "plan", aged.folder / "locks" / "door"]
     for path in others:
         path.write_text("mine")

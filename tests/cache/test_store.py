@@ -1,4 +1,4 @@
-"""The store: what is built once is found again, and what fails leaves nothing."""
+"""The store: a built entry is found again, and a failed build leaves nothing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def everything_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.parent.name != "locks")
 
 
-def test_what_is_not_there_is_none_and_makes_nothing(store, key):
+def test_missing_entry_is_none_and_creates_nothing(store, key):
     assert store.get(key) is None
     assert store.entries() == []
     assert not store.folder.exists()
 
 
-def test_what_was_built_is_found_by_another_store(store, key, build):
+def test_built_entry_is_found_by_another_store(store, key, build):
     built = store.get_or_build(key, build, "layer 0")
     other = Store(store.folder)
     found = other.get(key)
@@ -55,12 +55,12 @@ def test_paths_are_a_private_copy(store, key, build):
     assert {name: path.read_bytes() for name, path in paths.items()} == FILES
     assert store.folder not in entry.folder.parents
     assert stat.S_IMODE(entry.folder.stat().st_mode) == 0o700
-    store.clear()  # whatever happens to the store, what was verified stays
+    store.clear()  # the verified contents stay, whatever happens to the store
     assert entry.files["kernel.so"].read_bytes() == FILES["kernel.so"]
 
 
-def test_machine_code_is_loaded_from_it(store, key):
-    """An extension of the standard library stands for a kernel."""
+def test_machine_code_is_loaded_from_an_entry(store, key):
+    """An extension of the standard library is the kernel."""
     shared = next(Path(sysconfig.get_path("stdlib"), "lib-dynload").glob("_bisect.*.so"))
     entry = store.get_or_build(key, Builder({"_bisect.so": shared.read_bytes()}))
     store.clear()
@@ -73,7 +73,7 @@ def test_machine_code_is_loaded_from_it(store, key):
 
 
 def test_every_entry_has_a_path_of_its_own(store, key, build):
-    """Loaders take a path that they have seen for the library that they have loaded."""
+    """Loaders return a library that is already loaded for a path that they have seen."""
     first = store.get_or_build(key, build)
     second = store.get(key)
     assert first.files["kernel.so"] != second.files["kernel.so"]
@@ -113,7 +113,7 @@ def test_a_build_that_fails_leaves_nothing(store, key, error):
     store.get_or_build(key, Builder())
 
 
-def test_what_a_killed_build_left_goes_with_the_next(store, key, build):
+def test_leftovers_of_a_killed_build_are_removed_by_the_next_build(store, key, build):
     store.get_or_build(key_of("another"), build)
     left = store.folder / "building" / f"{key.digest}-12345678"
     left.mkdir()
@@ -123,7 +123,7 @@ def test_what_a_killed_build_left_goes_with_the_next(store, key, build):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk(store, key, number):
+def test_a_full_disk_in_a_build_is_an_error_and_leaves_nothing(store, key, number):
     def filling(folder: Path) -> None:
         (folder / "half").write_text("half")
         raise OSError(number, os.strerror(number))
@@ -136,9 +136,7 @@ def test_a_full_disk(store, key, number):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 @pytest.mark.parametrize("name", ["mkdir", "kernel.so", "manifest.json"])
-def test_a_full_disk_under_the_store_keeps_nothing_and_hinders_nobody(
-    store, key, build, monkeypatch, caplog, name, number
-):
+def test_a_full_disk_stores_nothing_and_stops_no_build(store, key, build, monkeypatch, caplog, name, number):
     write, mkdir = Path.write_bytes, Path.mkdir
 
     def full(self: Path) -> None:
@@ -152,7 +150,7 @@ def test_a_full_disk_under_the_store_keeps_nothing_and_hinders_nobody(
     assert entry.contents == build.files
     assert store.get(key) is None
     assert "is not cached" in caplog.text
-    assert not any("kernel.so" in one for one in everything_in(store.folder))
+    assert not any("kernel.so" in path for path in everything_in(store.folder))
 
 
 def make_folder(folder: Path) -> None:
@@ -199,7 +197,7 @@ def test_a_store_that_cannot_be_written_serves_all_the_same(tmp_path, key, build
         store.entries()
 
 
-def test_who_waits_too_long_builds_for_itself(store, key, build, caplog):
+def test_store_that_waits_too_long_builds_for_itself(store, key, build, caplog):
     hasty = Store(store.folder, patience=0.05)
 
     def slow(folder: Path) -> None:
@@ -227,7 +225,7 @@ def test_threads_that_want_the_same_key_build_it_once(store, key, build):
     assert (found, build.runs) == ([FILES] * 4, 1)
 
 
-def test_the_cache_folder_is_where_the_variable_says(monkeypatch, tmp_path):
+def test_the_environment_variable_sets_the_cache_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
     assert Store().folder == tmp_path / "kernels"
     monkeypatch.setenv("THUNDER_CACHE_DIR", "")

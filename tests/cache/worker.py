@@ -12,7 +12,7 @@ from tests.cache.samples import key_of
 from thunder_core.backend.cache import Store
 
 REGIONS = 6
-SIZE = 300_000  # bytes: long enough to be killed in the middle of
+SIZE = 300_000  # bytes: large enough to kill the process in the middle of writing
 
 
 def content(region: int) -> bytes:
@@ -20,7 +20,7 @@ def content(region: int) -> bytes:
 
 
 def build_slowly(folder: Path, region: int) -> None:
-    """Write two files a block at a time, and note in the log that it was done."""
+    """Write two files a block at a time, and record the build in the log."""
     with (folder / "kernel.so").open("wb") as file:
         for start in range(0, SIZE, 30_000):
             file.write(content(region)[start : start + 30_000])
@@ -30,7 +30,7 @@ def build_slowly(folder: Path, region: int) -> None:
 
 
 def together(folder: Path) -> None:
-    """Wait for the others, then build all regions; each build is a line of the log."""
+    """Wait for the other processes, then build all regions. Each build is a line of the log."""
     store = Store(folder / "kernels")
 
     def build(place: Path, region: int) -> None:
@@ -47,7 +47,7 @@ def together(folder: Path) -> None:
 
 
 def forever(folder: Path) -> None:
-    """Build, read, damage, prune and clear at random until killed."""
+    """Build, read, damage, prune and clear entries at random until killed."""
     store = Store(folder / "kernels")
     draw = random.Random(os.getpid())
     ready(folder)

@@ -1,4 +1,4 @@
-"""Running the command line inside the tests' own process."""
+"""Run the command line inside the tests' own process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Thunder = Callable[..., Result]
 
 @functools.cache
 def command() -> Any:
-    """The commands, which a process of users builds once, and the tests would build anew for each call."""
+    """The command-line application, built once as in a process of a user. Otherwise each call would build it again."""
     return get_command(build_app())
 
 
@@ -52,10 +52,10 @@ def here(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def threads(one_thread: None) -> None:
-    """The models are too small for more than one."""
+    """Use one thread: the models are too small for more."""
 
 
 @pytest.fixture(scope="session")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small Llama in Hugging Face layout; not to be changed."""
+    """A small Llama in Hugging Face layout. Tests must not change it."""
     return saved(tmp_path_factory.mktemp("models") / "small-llama")

@@ -1,4 +1,4 @@
-"""What the tests of commands that load a model share: small models, quick options, and what a refusal looks like."""
+"""Shared parts of the tests of commands that load a model: small models, quick options and checks of refusals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUICK = ("--seq", 8, "--runs", 2, "--warmup", 0)
 
 @dataclass(frozen=True)
 class Result:
-    """What a command gave: its exit status, and what it wrote."""
+    """The result of a command: its exit status and output."""
 
     status: int
     out: str
@@ -48,13 +48,13 @@ class OwnModel(PreTrainedModel):
 
 
 def saved(folder: Path, sample: str = "llama") -> Path:
-    """A small model in Hugging Face layout."""
+    """Save a small model in Hugging Face layout."""
     load_model(ModelRequest(sample=SAMPLES[sample])).model.save_pretrained(folder)
     return folder
 
 
 def own_model(folder: Path, forward: str) -> Path:
-    """A model that brings its own code: an embedding, a head, and this forward; for `--random-weights`."""
+    """A model with custom code (an embedding, a head and this forward), for `--random-weights`."""
     folder.mkdir()
     (folder / "own.py").write_text(OWN + forward)
     automatic = {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel", "AutoModelForCausalLM": "own.OwnModel"}
@@ -64,7 +64,7 @@ def own_model(folder: Path, forward: str) -> Path:
 
 
 def assert_refused(done: Result, here: Path, status: int, code: str, words: str) -> None:
-    """The error is told with its code and these words, and nothing else is left."""
+    """Check that the error is reported with its code and these words, and that no files are left."""
     assert done.status == status, done.err
     assert code in done.err
     assert words in done.err

@@ -1,4 +1,4 @@
-"""`thunder bench`: artifacts and models, at several sizes, against others and against a baseline."""
+"""`thunder bench`: artifacts and models, at several sizes, compared with other candidates and with a baseline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline import Request, bench, optimize
 from thunder_core.workflow.pipeline.request import bench_request
 
-pytestmark = pytest.mark.usefixtures("without_kernels")  # but for what fixtures of the module make
+pytestmark = pytest.mark.usefixtures("without_kernels")  # except for models that module fixtures make
 
 ROUNDS = ("--runs", 2, "--warmup", 0)
 
@@ -60,7 +60,7 @@ def test_a_model_under_a_recipe_at_several_sizes(thunder, model):
 
 
 def test_images_are_measured_by_their_pixels(thunder, tmp_path):
-    """The sequence length of tokens says nothing of them, in a table, in a gate's words and beside a baseline."""
+    """Image sizes replace the sequence length in tables, in messages of gates and in baselines."""
     done = thunder("bench", saved(tmp_path / "vit", "vit"), "--batch", 2, *ROUNDS, "--json")
     assert done.status == 0, done.err
     assert "measure 2 x 32 x 32 pixels" in done.err
@@ -81,7 +81,10 @@ def test_an_artifact(thunder, artifact):
 
 
 def test_an_artifact_is_measured_as_it_was_made(thunder, tmp_path):
-    """Its own programs at their own size: nothing is traced for a benchmark, and another size is refused."""
+    """The artifact's programs run at the size that they were traced for.
+
+    A benchmark traces nothing and refuses another size.
+    """
     made = Request("hf-bert", out=tmp_path / "made", batch=2, seq=8, validate=False, benchmark=False)
     optimize(made)
     done = thunder("bench", tmp_path / "made", *ROUNDS, "--json")
@@ -128,7 +131,7 @@ def test_inductor_is_torch_compile(monkeypatch):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Sets what is measured: eager takes 10 ms, and thunder this many."""
+    """Set the measured times: eager takes 10 ms, and thunder takes the given time."""
     from thunder_core.workflow.benchmark import BenchmarkReport
     from thunder_core.workflow.benchmark.statistics import describe_candidate
 
@@ -179,7 +182,7 @@ class TestBaseline:
         assert data["error"]["code"] == "TH0501"
         assert data["error"]["rows"][0]["too_slow"] is True
 
-    def test_what_was_not_measured_then(self, thunder, model, measured, baseline):
+    def test_size_that_the_baseline_lacks_is_refused(self, thunder, model, measured, baseline):
         done = thunder("bench", model, "--seq", 6, "--baseline", baseline)
         assert done.status == 2
         assert "seq=6" in done.err
@@ -194,7 +197,7 @@ SAID = {5.0: "faster than eager", 10.0: "not distinguishable from eager", 20.0: 
 
 @pytest.mark.parametrize("milliseconds", SAID)
 @pytest.mark.parametrize("sizes", ["4", "4,8"])
-def test_the_verdict_is_the_first_that_is_said(thunder, model, measured, milliseconds, sizes):
+def test_the_verdict_is_printed_first(thunder, model, measured, milliseconds, sizes):
     measured(milliseconds)
     done = thunder("bench", model, "--seq", sizes, "--quiet")
     first = done.out.splitlines()[0]
@@ -238,7 +241,7 @@ def test_other_forms_of_the_result(thunder, model, measured, here):
 
 
 class TestWhatWasMeasuredIsNotLost:
-    """Whatever follows a measurement may fail: it is printed all the same, or is in the error's document."""
+    """A result is printed, or is in the error's document, even if a step after the measurement fails."""
 
     def test_a_file_that_cannot_be_written(self, thunder, model, measured, here, monkeypatch):
         measured(5.0)
@@ -265,7 +268,7 @@ class TestWhatWasMeasuredIsNotLost:
         done = thunder("bench", model, "--seq", 4, "--require-speedup", 4, *json_option)
         assert (done.status, done.json["error"]["code"]) == (5, "TH0502")
 
-    def test_both_gates_are_told(self, thunder, model, measured):
+    def test_both_failed_gates_are_reported(self, thunder, model, measured):
         measured(5.0)
         thunder("bench", model, "--seq", 4, "--out", "before.json")
         measured(8.0)
@@ -315,7 +318,7 @@ def test_two_artifacts_are_measured_in_turn(thunder, artifact, tmp_path):
     assert names == [f"A: {artifact.name}", f"B: {artifact.name}", "eager"]
 
 
-def test_what_cannot_be_compared(thunder, artifact, model, tmp_path):
+def test_results_that_cannot_be_compared_are_refused(thunder, artifact, model, tmp_path):
     for first, second in ((artifact, model), (artifact, tmp_path / "nowhere"), (artifact, __file__)):
         done = thunder("bench", first, second)
         assert (done.status, done.out) == (2, "")

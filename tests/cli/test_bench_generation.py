@@ -31,7 +31,7 @@ class Eager(Recipe):
 
 @pytest.fixture
 def uncompiled(monkeypatch):
-    """What is measured as thunder is another object of the eager model: nothing is compiled."""
+    """Measure another object of the eager model as thunder, so that nothing is compiled."""
     monkeypatch.setattr(
         generation_bench,
         "open_model",
@@ -45,11 +45,11 @@ def suite(thunder, llama, uncompiled, here):
     return here / "result.json"
 
 
-def test_the_first_token_and_those_behind_it_are_told_for_each_batch(thunder, llama, uncompiled):
+def test_the_first_and_later_tokens_are_reported_for_each_batch(thunder, llama, uncompiled):
     done = thunder("bench", llama, *GENERATE, *LENGTHS, "--batch", "1,2")
     assert done.status == 0, done.err
-    told = [line.split("  ")[1] for line in done.out.splitlines() if line.startswith("Speed")]
-    assert told == ["thunder", "thunder, first token", "thunder, next token"]
+    rows = [line.split("  ")[1] for line in done.out.splitlines() if line.startswith("Speed")]
+    assert rows == ["thunder", "thunder, first token", "thunder, next token"]
     for word in (
         "3 + 4 tokens",
         "2 interleaved generations",
@@ -64,20 +64,25 @@ def test_the_first_token_and_those_behind_it_are_told_for_each_batch(thunder, ll
 
 
 def test_the_result_as_data(thunder, llama, uncompiled):
-    """Batches of 1 and 8, unless others are named; and as many tokens as the model has positions for."""
+    """By default the batches are 1 and 8, and the number of tokens is the number of positions of the model."""
     done = thunder("bench", llama, "--task", "Generate", "--runs", 2, "--warmup", 0, "--new-tokens", 3, "--json")
     assert done.status == 0, done.err
     found = BenchmarkSuite.model_validate(json.loads(done.out))
-    assert [(one.prompt_length, one.new_tokens, one.configuration["batch"]) for one in found.generations] == [
+    assert [
+        (generation.prompt_length, generation.new_tokens, generation.configuration["batch"])
+        for generation in found.generations
+    ] == [
         (128, 3, "1"),
         (128, 3, "8"),
     ]
-    assert [[one.name for one in report.candidates] for report in found.measured] == [["eager", "thunder"]] * 6
+    assert [[candidate.name for candidate in report.candidates] for report in found.measured] == [
+        ["eager", "thunder"]
+    ] * 6
     assert [len(text.seconds) for report in found.generations for text in report.texts] == [3] * 4
-    assert all(one.peak_bytes for report in found.reports for one in report.candidates)
+    assert all(candidate.peak_bytes for report in found.reports for candidate in report.candidates)
 
 
-def test_tokens_that_are_not_eagers_are_told(thunder, llama, monkeypatch):
+def test_tokens_that_differ_from_eager_are_reported(thunder, llama, monkeypatch):
     def other(model):
         changed = saved_again(model)
         with torch.no_grad():
@@ -174,7 +179,7 @@ def test_samples_are_no_prompts(thunder, here, llama, tmp_path):
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory, llama):
-    """An artifact that was made for generation, of the executor torch alone."""
+    """An artifact for generation that uses the executor torch alone."""
     out = tmp_path_factory.mktemp("artifacts") / "generates"
     made = {"prompt_length": 3, "new_tokens": 4, "batch": 1, "validate": False, "benchmark": False}
     return optimize(Request(Eager, model=ModelRequest(str(llama), task="generate"), out=out, **made)).artifact
@@ -191,7 +196,7 @@ def test_an_artifact_generates_by_its_own_programs(thunder, artifact, here, monk
     assert not report.difference(report.candidates[1])
     two = thunder("bench", artifact, artifact, *GENERATE, "--new-tokens", 2, "--prompt-length", 2, "--json")
     assert two.status == 0, two.err
-    assert [one["name"] for one in two.json["reports"][0]["candidates"]] == ["A: generates", "B: generates"]
+    assert [row["name"] for row in two.json["reports"][0]["candidates"]] == ["A: generates", "B: generates"]
     assert two.json["reports"][0]["new_tokens"] == 2
 
 
@@ -205,7 +210,7 @@ ARTIFACT = {
 
 
 @pytest.mark.parametrize("case", ARTIFACT)
-def test_what_an_artifact_does_not_serve_is_refused(thunder, artifact, here, case):
+def test_sizes_that_an_artifact_does_not_serve_are_refused(thunder, artifact, here, case):
     arguments, code, words = ARTIFACT[case]
     assert_refused(thunder("bench", artifact, *GENERATE, *arguments), here, 2, code, words)
 
@@ -225,7 +230,7 @@ def test_a_model_that_generates_nothing_is_refused(thunder, here, tmp_path):
 
 
 class TestContenders:
-    """The contenders are other objects than the model, which stays as it is."""
+    """The contenders are other objects than the model, which stays unchanged."""
 
     @pytest.fixture
     def model(self):

@@ -1,4 +1,4 @@
-"""`thunder cache`: what is kept, whether it is sound, what goes, and why something was built."""
+"""`thunder cache`: list, verify, prune and explain entries."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_models_are_listed_with_the_size_of_their_entries(thunder, two_models):
         ["Bert", "1", "196", "KiB"],
     ]
     models = thunder("cache", "list", "--by-model", "--json").json["models"]
-    assert [(one["model"], one["entries"]) for one in models] == [("Llama", 2), ("", 3), ("Bert", 1)]
+    assert [(entry["model"], entry["entries"]) for entry in models] == [("Llama", 2), ("", 3), ("Bert", 1)]
 
 
 def test_entries_of_one_model_are_removed(thunder, two_models):
@@ -129,7 +129,7 @@ def test_compiled_model_names_its_entries(store):
     assert "Net" in {record.model.rpartition(".")[2] for record in store.entries()}
 
 
-def test_verify_says_that_all_is_well(thunder, store):
+def test_verify_reports_that_all_entries_are_undamaged(thunder, store):
     assert thunder("cache", "verify").out == f"3 entries, 294 KiB, all intact in {store.folder}\n"
     data = thunder("cache", "verify", "--json").json
     assert (data["schema"], data["entries"]) == ("thunder.cache-verify/1", 3)
@@ -180,7 +180,7 @@ def test_prune_by_age_and_size(thunder, store):
     assert [record.fields["compiler"] for record in store.entries()] == ["g++ 13.1"]
 
 
-def test_a_dry_run_lists_what_would_go(thunder, store):
+def test_a_dry_run_lists_the_entries_to_remove(thunder, store):
     done = thunder("cache", "prune", "--max-age", "30d", "--dry-run")
     assert "triton" in done.out
     assert done.out.endswith("would free 98.1 KiB: 1 entry; 2 entries with 196 KiB remain\n")
@@ -188,7 +188,7 @@ def test_a_dry_run_lists_what_would_go(thunder, store):
     assert len(store.entries()) == 3
 
 
-def test_prune_wants_to_know_what(thunder, store):
+def test_prune_without_a_valid_limit_is_refused(thunder, store):
     done = thunder("cache", "prune")
     assert (done.status, done.out) == (2, "")
     assert "thunder cache clear" in done.err
@@ -198,12 +198,12 @@ def test_prune_wants_to_know_what(thunder, store):
     assert len(store.entries()) == 3
 
 
-def test_clear_says_what_it_freed(thunder, store):
+def test_clear_reports_the_freed_space(thunder, store):
     assert thunder("cache", "clear").out == "freed 294 KiB: 3 entries\n"
     assert store.entries() == []
 
 
-def test_why_names_the_field(thunder, store):
+def test_why_names_the_field_that_differs(thunder, store):
     done = thunder("cache", "why")
     assert (done.status, done.err) == (0, "")
     assert done.out.splitlines()[-1].split() == ["compiler", "g++", "12.2", "g++", "13.1"]
@@ -215,7 +215,7 @@ def test_why_names_the_field(thunder, store):
     assert data["why"]["differences"] == [{"field": "compiler", "was": "g++ 12.2", "now": "g++ 13.1"}]
 
 
-def test_why_of_the_first(thunder, store):
+def test_why_of_the_first_entry(thunder, store):
     done = thunder("cache", "why", key_of("a", compiler="g++ 12.2").digest)
     assert "the cache had no entry for this region" in done.out
     damage(store)
@@ -223,14 +223,14 @@ def test_why_of_the_first(thunder, store):
     assert "because the entry was damaged: 'kernel.so' does not match its digest" in thunder("cache", "why").out
 
 
-def test_why_of_nothing(thunder, store):
+def test_why_of_an_unknown_entry_is_refused(thunder, store):
     done = thunder("cache", "why", "layer.0")
     assert (done.status, "TH0202" in done.err, "did you mean layers.0?" in done.err) == (2, True, True)
     store.clear()
     assert thunder("cache", "why").status == 2
 
 
-def test_why_of_a_beginning_that_several_share(thunder, store):
+def test_why_of_an_ambiguous_prefix_is_refused(thunder, store):
     for number in range(16):
         store.get_or_build(key_of(str(number)), Builder())
     digests = [record.digest for record in store.entries()]

@@ -1,4 +1,4 @@
-"""Checks for continuous integration: JUnit files, GitHub's annotations and step summaries, and the key for kernels."""
+"""Checks for continuous integration: JUnit files, GitHub annotations and step summaries, and the key for kernels."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_error_is_a_failed_case_and_an_annotation(thunder, here, summary):
     assert "**failed**: `validate`" in summary.read_text()
 
 
-def test_what_is_no_gate_is_an_error(thunder, here):
+def test_failure_that_is_no_gate_is_a_junit_error(thunder, here):
     assert thunder("optimize", "nothing", "--junit", "j.xml").status == 2
     ((_, (result,)),) = cases(here / "j.xml").items()
     assert (type(result), result.type) == (Error, "TH0204")

@@ -1,4 +1,4 @@
-"""Completion in the shell, as `thunder --install-completion` sets it up."""
+"""Shell completion as `thunder --install-completion` sets it up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`thunder debug`: the first wrong line, what reproduces it, and the exit statuses."""
+"""`thunder debug`: the first wrong line, the script that reproduces it, and the exit statuses."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class WrongTransform(Recipe):
 
 @pytest.fixture
 def recipes(here):
-    """A file of recipes that are wrong."""
+    """A file with wrong recipes."""
     file = here / "wrong.py"
     file.write_text(RECIPES)
     return file
 
 
 def reproduced(folder):
-    """The exit status of a script that reproduces a fault, and what it prints."""
+    """Run a script that reproduces a fault; return its exit status and output."""
     script = [sys.executable, "-W", "ignore", str(folder / "reproduce.py")]
     done = subprocess.run(script, capture_output=True, text=True, check=False, env=os.environ.copy())
     assert done.stderr == ""
@@ -120,7 +120,7 @@ def test_a_validation_that_fails_names_the_line_and_how_to_leave_it_out(thunder,
     assert not (here / "a").exists()
 
 
-def test_an_artifact_is_examined_beside_what_is_compiled_now(thunder, here, llama):
+def test_an_artifact_is_compared_with_a_new_compilation(thunder, here, llama):
     made = thunder("optimize", llama, "--recipe", "default", "--no-benchmark", "--out", here / "a", *QUICK)
     assert made.status == 0, made.err
     done = thunder("debug", here / "a")
@@ -175,7 +175,7 @@ def test_wrong_program_of_ranges_and_of_generation_is_named(thunder, llama, reci
     assert {fault["kind"] for fault in done.json["inside"]["faults"]} == {kind}
 
 
-def test_a_folder_that_is_there_is_kept(thunder, here, llama):
+def test_an_existing_folder_is_kept(thunder, here, llama):
     (here / "there").mkdir()
     done = thunder("debug", llama, "--out", here / "there")
     assert done.status == 2

@@ -15,7 +15,7 @@ from thunder_core.workflow.artifact.format.manifest import ToleranceFacts
 
 
 def write_resealed(folder: Path, name: str, content: str) -> None:
-    """Write a file of an artifact, and a manifest that says so."""
+    """Write a file of an artifact, and update the manifest."""
     (folder / name).write_text(content)
     files = dict(manifest_of(folder).files)
     data = (folder / name).read_bytes()
@@ -30,7 +30,7 @@ def stage_of(folder: Path, trace: str):
 
 
 def change_line(folder: Path, trace: str, pattern: str, replacement: str, number: int = 0) -> None:
-    """Change a line of a stage's code: the match of that number."""
+    """Change a line of a stage's code: the line of the match with the given number."""
     name = stage_of(folder, trace).file
     text = (folder / name).read_text()
     found = list(re.finditer(pattern, text, re.MULTILINE))[number]
@@ -39,7 +39,7 @@ def change_line(folder: Path, trace: str, pattern: str, replacement: str, number
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a stored program: the trace, a pattern of its text, what stands there then, and the line at fault."""
+    """A change of a stored program: the trace, a pattern of its text, the replacement, and the wrong line."""
 
     trace: str
     pattern: str
@@ -80,7 +80,7 @@ def artifact(thunder, here, llama):
 
 
 def faults_of(thunder, folder: Path) -> list[dict[str, str]]:
-    """What `thunder debug` finds in an artifact; it exits with 1 where it finds something."""
+    """Return the faults that `thunder debug` finds in an artifact. The command exits with 1 if there are any."""
     done = thunder("debug", folder, "--json")
     faults = done.json["inside"]["faults"]
     assert done.status == bool(faults), done.err

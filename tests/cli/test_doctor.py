@@ -1,4 +1,4 @@
-"""`thunder doctor` and `thunder executors`: what is here, and what to do about what is not."""
+"""`thunder doctor` and `thunder executors`: installed parts, missing parts, and how to install them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 
 
 def swapped(function):
-    """A claim of `silu` with another function in its place."""
+    """An executor that claims `silu` and runs another function."""
 
     def claim(bsym):
         if bsym.symbol.name != "torch.nn.functional.silu":
@@ -30,7 +30,7 @@ def swapped(function):
 
 @pytest.fixture
 def small_trials(monkeypatch):
-    """Executors are tried on a few elements: here Triton's kernels run in its interpreter."""
+    """Try executors on a few elements: here Triton's kernels run in its interpreter."""
     monkeypatch.setattr(executor_trial, "SIZES", (1, 1, 4, 16))
 
 
@@ -58,7 +58,7 @@ def test_doctor_prints_a_line_for_each_check(thunder):
     assert done.err == ""
 
 
-def test_what_is_missing_is_an_error_only_when_strict(thunder, monkeypatch):
+def test_missing_dependency_is_an_error_only_when_strict(thunder, monkeypatch):
     monkeypatch.setattr(health, "EXAMINATIONS", [lambda: iter([Check("scipy", "missing", "no", "pip install scipy")])])
     assert thunder("doctor").status == 0
     done = thunder("doctor", "--strict")
@@ -67,7 +67,7 @@ def test_what_is_missing_is_an_error_only_when_strict(thunder, monkeypatch):
     assert "pip install scipy" in done.err
 
 
-def test_what_is_optional_is_no_error(thunder, monkeypatch):
+def test_missing_optional_dependency_is_no_error(thunder, monkeypatch):
     monkeypatch.setattr(health, "EXAMINATIONS", [lambda: iter([Check("gpu", "optional", "none", "buy one")])])
     done = thunder("doctor", "--strict")
     assert done.status == 0
@@ -137,7 +137,7 @@ def test_a_compiler_that_compiles_nothing_is_noticed(thunder, monkeypatch, compi
 
 
 def promising(claim):
-    """An executor that says that it can run everywhere, and claims a line so."""
+    """An executor that claims to run everywhere and claims a line."""
 
     class Promising(Executor):
         name = "promising"
@@ -154,7 +154,7 @@ def raises(x, **_):
 
 
 @pytest.mark.parametrize(
-    ("claim", "told"),
+    ("claim", "message"),
     [
         (lambda bsym: None, "claims no operation"),
         (lambda bsym: 1 / 0, "ZeroDivisionError"),
@@ -163,17 +163,17 @@ def raises(x, **_):
     ],
     ids=["nothing", "fails to claim", "wrong", "fails to run"],
 )
-def test_an_executor_that_does_not_do_what_it_says_is_noticed(monkeypatch, claim, told):
+def test_an_executor_that_breaks_its_promise_is_noticed(monkeypatch, claim, message):
     executor = SimpleNamespace(EXECUTOR=promising(claim))
     monkeypatch.setattr(plugins, "load", lambda group, name: executor)
     check = health.executor(plugins.Listed("promising", "Promises.", "nowhere.promising", None))
     assert check.state == "degraded"
-    assert told in check.found
+    assert message in check.found
 
 
 @pytest.mark.parametrize("name", plugins.names("executors"))
 def test_an_executor_that_can_be_had_is_tried(name):
-    (listed,) = [one for one in plugins.listing("executors") if one.name == name]
+    (listed,) = [executor for executor in plugins.listing("executors") if executor.name == name]
     check = health.executor(listed)
     assert check.state == "optional" or check.found.startswith("tried on")
 
@@ -186,7 +186,7 @@ def test_other_distributions_of_our_names_are_noticed(monkeypatch):
     assert "python -m thunder_cli.main" in check.fix
 
 
-def test_executors_are_listed_with_what_they_claim(thunder):
+def test_executors_are_listed_with_their_claims(thunder):
     done = thunder("executors", "--json")
     assert done.json["schema"] == "thunder.executors/1"
     rows = by_name(done.json["executors"])

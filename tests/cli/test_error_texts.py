@@ -20,7 +20,7 @@ CLASSES = [
 
 
 def sentences(docstring: str) -> list[str]:
-    """The sentences and the items of lists; a bracket does not end a sentence."""
+    """The sentences and list items of a text. A closing bracket does not end a sentence."""
     plain = re.sub(r"`[^`]*`", "CODE", inspect.cleandoc(docstring))
     return [part.strip() for part in re.split(r"(?<=[.;:])\s+|\n\n|\n- ", plain) if part.strip()]
 

@@ -1,4 +1,4 @@
-"""Escape sequences in artifacts, models, settings and arguments: no command hands them to the terminal."""
+"""Escape sequences in artifacts, models, settings and arguments: no command writes them to the terminal."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from thunder_core.workflow.models.request.sample_models import SAMPLES
 from thunder_core.workflow.pipeline import Request, optimize
 
 OBEYED = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\x0c"
-COLOURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\")  # what rich writes of its own on a terminal
+COLOURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\")  # the sequences that rich writes to a terminal
 ALL = ("prologue", "computation", "epilogue")
 PLAIN = ("trace", "name", "file", "lines_file", "kind", "steps", "files", "digest", "created", "torch", "thunder")
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory) -> Path:
-    """A sound artifact by its digests, of which every text that can hold escape sequences does."""
+    """An artifact with valid digests in which every text field contains escape sequences."""
     folder = tmp_path_factory.mktemp("hostile") / "hostile.thunder"
     sample = ModelRequest(sample=SAMPLES["llama"])
     optimize(Request(model=sample, recipe="default", out=folder, seq=8, validate=False, benchmark=False))
-    listings = [stage.lines_file for one in manifest_of(folder).programs for stage in one.stages]
+    listings = [stage.lines_file for program in manifest_of(folder).programs for stage in program.stages]
     for name in ("report.json", *listings):
         content = json.loads((folder / name).read_text())
         (folder / name).write_text(json.dumps(poisoned(content, LINES if name in listings else REPORT)))
@@ -46,7 +46,7 @@ def hostile(tmp_path_factory) -> Path:
 
 TOLD = ("recipe", "options", "subject", "environment", "programs")
 REPORT = ("created", "validation_state", "state", "call")
-LINES = ("name", "text", "reads", "returns", "constants", "imports")  # what is code, and is compared with what runs
+LINES = ("name", "text", "reads", "returns", "constants", "imports")  # code, which is compared with the code that runs
 
 
 def facts(path: Path) -> dict[str, object]:
@@ -54,11 +54,11 @@ def facts(path: Path) -> dict[str, object]:
 
 
 def poisoned(value: object, spared: tuple[str, ...]) -> object:
-    """Plain data with escape sequences in each text but under some keys."""
+    """Plain data with escape sequences in each text, except under some keys."""
     if isinstance(value, dict):
         return {key: one if key in spared else poisoned(one, spared) for key, one in value.items()}
     if isinstance(value, list):
-        return [poisoned(one, spared) for one in value]
+        return [poisoned(item, spared) for item in value]
     return f"{value}{OBEYED}" if isinstance(value, str) else value
 
 
@@ -125,7 +125,7 @@ def test_a_settings_file(thunder, tmp_path):
 
 @pytest.mark.parametrize("extra", [(), ("--json",), ("--debug",)])
 def test_arguments(thunder, extra):
-    """Which a script may have from elsewhere."""
+    """A script may get its arguments from an untrusted source."""
     commands = ("optimize", f"./{OBEYED}"), ("explain", OBEYED), ("recipes", "show", OBEYED), (OBEYED,)
     for words in (*commands, ("bench", "--against", OBEYED)):
         done = thunder(*words, *extra)
@@ -134,10 +134,10 @@ def test_arguments(thunder, extra):
 
 
 def test_a_picture(tmp_path):
-    """Where a name is no formula either: matplotlib reads what is between two dollar signs as one."""
+    """The name is no formula either: matplotlib reads text between two dollar signs as a formula."""
     report = benchmark()
-    names = {one.name: f"{one.name} $\\frac$ {OBEYED}" for one in report.candidates}
-    candidates = tuple(one.model_copy(update={"name": names[one.name]}) for one in report.candidates)
+    names = {candidate.name: f"{candidate.name} $\\frac$ {OBEYED}" for candidate in report.candidates}
+    candidates = tuple(candidate.model_copy(update={"name": names[candidate.name]}) for candidate in report.candidates)
     told = {"model": f"$x_$ {OBEYED}", "recipe": "$", "dtype": "float32", "batch": "1", "seq": "8"}
     nasty = report.model_copy(update={"candidates": candidates, "configuration": told, "machine": "$"})
     draw_suite(BenchmarkSuite(thunder="1", reports=(nasty,)), tmp_path / "picture.svg")

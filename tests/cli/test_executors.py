@@ -1,4 +1,4 @@
-"""`thunder executors --of`: who runs an artifact's program, and what was refused."""
+"""`thunder executors --of`: the executors that run an artifact's program, and the refused operations."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def test_an_artifacts_executors(thunder, here):
     (here.parent / "cxx").write_text('#!/bin/sh\ncase "$*" in *kernels.cpp*) exit 1;; esac\nexec g++ "$@"\n')
     (here.parent / "cxx").chmod(0o755)
     hidden = {**os.environ, "CXX": str(here.parent / "cxx"), "THUNDER_CACHE_DIR": str(here / "empty")}
-    hidden["THUNDER_PRECOMPILED_HEADERS"] = ""  # this compiler would compile its own
-    # PyTorch keeps the compiler that it found in the environment when it was imported.
+    hidden["THUNDER_PRECOMPILED_HEADERS"] = ""  # this compiler would compile separate headers
+    # PyTorch keeps the compiler that the environment named when PyTorch was imported.
     done = subprocess.run(command, env=hidden, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = thunder("executors", "--of", "made", "--json").json
@@ -34,7 +34,7 @@ def test_an_artifacts_executors(thunder, here):
     assert all(words in text for words in ("torch", "100%", "Refused", "inductor"))
 
 
-def test_what_has_no_report(thunder, here):
+def test_artifact_without_a_report_is_refused(thunder, here):
     compiled = thunder_library.jit(torch.nn.Linear(2, 2))
     compiled(torch.ones(1, 2))
     thunder_library.save(compiled, here / "saved")

@@ -1,4 +1,4 @@
-"""`thunder explain`: every code, and the nearest for one that does not exist."""
+"""`thunder explain`: every code, and the nearest code for an unknown one."""
 
 from __future__ import annotations
 

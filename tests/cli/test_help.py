@@ -9,7 +9,7 @@ import typer
 
 from thunder_cli.app import build_app
 
-# A phrase that made readers read a sentence again, or a word of our own where PyTorch's users have a term.
+# Phrases that are hard to read, or words of our own for which PyTorch's users have a term.
 BANNED = re.compile(
     r"\b(acquire[sd]?|beside|told|tells|is drawn|drawn|go on with|look after|so long|in whatever order|lies? in no|"
     r"without a word|that there are|of which|by which|no more|stands? for|which there|in place of|who (may|can|runs?)|"
@@ -45,7 +45,9 @@ def sentences(help_text: str) -> list[str]:
 def test_every_command_and_every_option_has_a_help_text():
     assert len(APP) > 20
     assert [name for name, text in HELPS.items() if not text] == []
-    assert all(getattr(one, "help", None) for command in APP.values() for one in command.params if one.name != "help")
+    assert all(
+        getattr(option, "help", None) for command in APP.values() for option in command.params if option.name != "help"
+    )
 
 
 def test_a_help_text_begins_with_a_verb_or_a_noun():

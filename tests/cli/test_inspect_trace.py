@@ -1,4 +1,4 @@
-"""`thunder inspect-trace`: from an artifact and from a model."""
+"""`thunder inspect-trace` of an artifact and of a model."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def loaded() -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def artifact(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For inference."""
+    """An artifact for inference."""
     return artifact_of(loaded, tmp_path_factory.mktemp("artifacts") / "llama.thunder", grad=False)
 
 
 @pytest.fixture(scope="module")
 def training(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a backward for all results, and one for the first alone."""
+    """An artifact for training, with a backward for all results and one for the first result alone."""
     return artifact_of(loaded, tmp_path_factory.mktemp("artifacts") / "training.thunder", grad=True)
 
 
 @pytest.fixture(scope="module")
 def fused(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For training, with regions."""
+    """An artifact for training, with regions."""
     folder = tmp_path_factory.mktemp("artifacts") / "fused.thunder"
     return artifact_of(loaded, folder, grad=True, executors=("inductor", "torch"))
 
@@ -88,7 +88,7 @@ def test_the_list_as_data(thunder, artifact):
     assert all(s["seconds"] >= 0 and s["lines"] > 0 for s in stages)
 
 
-def test_each_line_has_its_types_its_place_and_its_module(thunder, artifact):
+def test_each_line_shows_types_source_line_and_module(thunder, artifact):
     out = thunder("inspect-trace", artifact).out
     assert "# ---- model.layers.0.self_attn.q_proj ----" in out
     assert "llama/modeling_llama.py:" in out
@@ -103,13 +103,13 @@ def test_a_module_of_another_stage(thunder, artifact):
     assert "mlp" not in out
 
 
-def test_aten_is_what_pytorch_makes_of_it(thunder, artifact):
+def test_level_aten_shows_the_decomposed_operations(thunder, artifact):
     out = thunder("inspect-trace", artifact, "--level", "aten", "--module", "layers.0.mlp").out
     assert "torch.ops.aten.silu.default(" in out
     assert "torch.nn.functional" not in out
 
 
-def test_grep_tells_numbers_and_places(thunder, artifact):
+def test_grep_prints_line_numbers_and_source_lines(thunder, artifact):
     matches = thunder("inspect-trace", artifact, "--grep", r"functional\.silu", "--json").json["matches"]
     assert [m["module"] for m in matches] == ["model.layers.0.mlp.act_fn", "model.layers.1.mlp.act_fn"]
     assert all(m["number"] > 0 and "activations.py:" in m["place"] for m in matches)
@@ -123,12 +123,12 @@ def test_grep_without_a_match(thunder, artifact):
     assert "no line of computation, stage" in result.err
 
 
-def test_what_matches_at_an_earlier_stage_is_told(thunder, artifact):
+def test_grep_names_the_earlier_stage_that_matches(thunder, artifact):
     dropped = thunder("inspect-trace", artifact, "--diff", "1", "2", "--plain").out
     (text,) = re.findall(r"^-    (t\d+) = ", dropped, re.MULTILINE)[:1]
-    told = thunder("inspect-trace", artifact, "--grep", rf"^{text} = ", "--json")
-    assert (told.status, told.json["matches"]) == (1, [])
-    assert "lines of stage 1: share common expressions match: --stage 1" in told.err
+    result = thunder("inspect-trace", artifact, "--grep", rf"^{text} = ", "--json")
+    assert (result.status, result.json["matches"]) == (1, [])
+    assert "lines of stage 1: share common expressions match: --stage 1" in result.err
 
 
 # ---- regions --------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_a_module_is_found_in_regions(thunder, fused, module):
 
 
 @pytest.mark.parametrize("module", ["layers.1.mlp", "layers.0.input_layernorm"])
-def test_the_function_of_a_module_in_regions_computes_what_the_module_does(thunder, fused, loaded, here, module):
+def test_the_function_of_a_module_in_regions_equals_the_module(thunder, fused, loaded, here, module):
     assert thunder("inspect-trace", fused, "--module", module, "-o", "part.py").status == 0
     spec = importlib.util.spec_from_file_location("part", here / "part.py")
     part = importlib.util.module_from_spec(spec)
@@ -210,7 +210,7 @@ def test_diff_of_two_stages(thunder, artifact):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["--trace", "backward"], "TH0212", "no compiled backward: autograd was off when it was traced"),
         (
@@ -228,11 +228,11 @@ def test_diff_of_two_stages(thunder, artifact):
         (["--trace", "middle"], "TH0201", "middle"),
     ],
 )
-def test_what_does_not_exist_is_an_error_of_usage(thunder, artifact, arguments, code, told):
+def test_missing_parts_and_conflicting_options_are_usage_errors(thunder, artifact, arguments, code, message):
     result = thunder("inspect-trace", artifact, *arguments, "--json")
     assert result.status == 2
     assert result.json["error"]["code"] == code
-    assert told in result.json["error"]["what"]
+    assert message in result.json["error"]["what"]
 
 
 def test_a_damaged_artifact_is_rejected(thunder, artifact, tmp_path):
@@ -281,12 +281,14 @@ def test_the_plain_computation_can_be_imported_and_fed(thunder, artifact, here, 
     )
 
 
-@pytest.mark.parametrize(("trace", "told"), [("prologue", "every guard holds"), ("epilogue", "CausalLMOutputWithPast")])
-def test_so_do_the_prologue_and_the_epilogue(thunder, artifact, here, trace, told):
+@pytest.mark.parametrize(
+    ("trace", "output"), [("prologue", "every guard holds"), ("epilogue", "CausalLMOutputWithPast")]
+)
+def test_the_plain_prologue_and_epilogue_run_by_themselves(thunder, artifact, here, trace, output):
     thunder("inspect-trace", artifact, "--trace", trace, "--output", f"{trace}.py")
     done = run_file(here / f"{trace}.py")
     assert done.returncode == 0, done.stderr
-    assert told in done.stdout
+    assert output in done.stdout
 
 
 def test_a_model_is_traced_for_the_purpose_and_its_plain_form_runs(thunder, loaded, here):
@@ -299,14 +301,14 @@ def test_a_model_is_traced_for_the_purpose_and_its_plain_form_runs(thunder, load
     assert sorted(path.name for path in here.iterdir()) == ["llama", "model.py"]
 
 
-def test_no_such_model(thunder):
+def test_an_unknown_model_is_refused(thunder):
     result = thunder("inspect-trace", "no/such/folder/here")
     assert result.status == 2
     assert "TH0204" in result.err
 
 
 @pytest.mark.usefixtures("without_kernels")
-def test_a_model_is_traced_as_in_training_if_that_is_asked_for(thunder, loaded, here):
+def test_a_model_is_traced_for_training_on_request(thunder, loaded, here):
     loaded.model.save_pretrained(here / "llama")
     given = ("inspect-trace", "llama", "--recipe", "hf-llama", "--seq", "8", "--train")
     backward = thunder(*given, "--trace", "backward", "--plain")
@@ -322,7 +324,7 @@ def test_a_model_is_traced_as_in_training_if_that_is_asked_for(thunder, loaded, 
 # ---- training -------------------------------------------------------------------------------------------------
 
 
-def test_each_line_of_a_backward_says_what_it_is_the_derivative_of(thunder, training):
+def test_each_line_of_a_backward_names_its_forward_operation(thunder, training):
     out = thunder("inspect-trace", training, "--trace", "backward").out
     assert "# ---- backward of model.layers.0.mlp.act_fn ----" in out
     assert re.search(r"# of t\d+ = torch\.nn\.functional\.silu\(t\d+", out)
@@ -347,23 +349,23 @@ def test_the_plain_backward_gives_eagers_gradients(thunder, training, loaded, he
     loaded.model(**example_inputs(loaded, batch=2, seq=8, seed=0)).logits.sum().backward()
     weight = loaded.model.model.layers[0].mlp.up_proj.weight
     (told,) = re.findall(r"gradient of model_layers_0_mlp_up_proj_weight: .* first (.*)", done.stdout)
-    torch.testing.assert_close(torch.tensor([float(one) for one in told.split(", ")]), weight.grad.flatten()[:4])
+    torch.testing.assert_close(torch.tensor([float(number) for number in told.split(", ")]), weight.grad.flatten()[:4])
     loaded.model.zero_grad()
 
 
 @pytest.mark.parametrize(
-    ("trace", "told"),
+    ("trace", "output"),
     [
         ("prologue", "every guard holds"),
         ("computation", "torch.float32 [2, 8, 512]"),
         ("epilogue", "CausalLMOutputWithPast"),
     ],
 )
-def test_the_plain_form_of_each_trace_of_training_runs(thunder, training, here, trace, told):
+def test_the_plain_form_of_each_trace_of_training_runs(thunder, training, here, trace, output):
     thunder("inspect-trace", training, "--trace", trace, "--output", f"{trace}.py")
     done = run_file(here / f"{trace}.py")
     assert done.returncode == 0, done.stderr
-    assert told in done.stdout
+    assert output in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -375,9 +377,13 @@ def test_the_plain_form_of_each_trace_of_training_runs(thunder, training, here, 
         ("backward", "free", "aten"),
     ],
 )
-def test_regions_in_a_plain_file_give_what_eager_gives(thunder, fused, loaded, here, trace, stage, level):
+def test_regions_in_a_plain_file_equal_eager(thunder, fused, loaded, here, trace, stage, level):
     stages = thunder("inspect-trace", fused, "--list", "--json").json["stages"]
-    *_, number = (one["number"] for one in stages if one["trace"] == trace and one["name"].startswith(stage))
+    *_, number = (
+        kept_stage["number"]
+        for kept_stage in stages
+        if kept_stage["trace"] == trace and kept_stage["name"].startswith(stage)
+    )
     done = thunder("inspect-trace", fused, "-t", trace, "--stage", number, "--level", level, "-o", "fused.py")
     assert done.status == 0, done.err
     ran = run_file(here / "fused.py")

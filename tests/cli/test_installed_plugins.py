@@ -1,4 +1,4 @@
-"""A recipe and a transform of a package that is installed apart from Thunder, by their entry points."""
+"""A recipe and a transform of a separately installed package are found by their entry points."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Plain(Recipe):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A distribution with a recipe and a transform, as pip unpacks one."""
+    """A distribution with a recipe and a transform, in the layout of pip."""
     site = tmp_path / "site"
     for name, source in (("polite_passes", TRANSFORM), ("polite_recipes", RECIPE)):
         (site / name).mkdir(parents=True)
@@ -62,7 +62,7 @@ def installed(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_they_make_an_artifact(thunder, here, llama, installed):
+def test_installed_plugins_contribute_to_an_artifact(thunder, here, llama, installed):
     added = 'SayHello(words="good morning")'
     options = ("--seq", "8", "--runs", "2", "--warmup", "0", "--quiet")
     done = thunder("optimize", llama, "--recipe", "plain", "--add-transform", added, "--out", "made", *options)

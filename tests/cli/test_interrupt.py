@@ -1,4 +1,4 @@
-"""Ctrl-C in a process of its own: from the signal to the end of the process it is less than a second."""
+"""Ctrl-C in a separate process: the process ends less than a second after the signal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
 
 
 def contention() -> float:
-    """How many times longer a piece of work takes here and now than it would with a core for itself; at least 1."""
+    """How many times longer a piece of work takes here and now than on an idle core; at least 1."""
     began, cpu = time.monotonic(), time.process_time()
     while time.process_time() - cpu < 0.5:
         pass
@@ -33,9 +33,9 @@ def contention() -> float:
 
 
 def test_ctrl_c_while_a_compiler_runs_ends_the_command_within_a_second(llama, tmp_path):
-    """PyTorch, transformers and Inductor are loaded then: what Python does when it ends counts too.
+    """PyTorch, transformers and Inductor are loaded, so the time includes Python's shutdown.
 
-    Where other processes keep the cores busy, a second of work takes as much longer as all else.
+    The limit of one second grows by the same factor as other work if other processes keep the cores busy.
     """
     script, started = tmp_path / "g++", tmp_path / "started"
     script.write_text(COMPILER.format(started=started))
@@ -48,9 +48,9 @@ def test_ctrl_c_while_a_compiler_runs_ends_the_command_within_a_second(llama, tm
     wait_for(started, process)
     interrupted = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
-    _, told = process.communicate()
+    _, output = process.communicate()
     took = time.monotonic() - interrupted
     assert process.returncode == 130
-    assert "TH1301" in told
+    assert "TH1301" in output
     assert not (tmp_path / "out").exists()
     assert took < contention()

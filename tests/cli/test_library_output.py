@@ -1,4 +1,4 @@
-"""Libraries do not talk over us, whenever they are imported; what may take long is said before."""
+"""Libraries print nothing over the output of a command, and slow steps are announced before they start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_library_that_is_imported_within_stays_quiet(name, caplog):
     logger, child = logging.getLogger(name), logging.getLogger(f"{name}.somewhere.within")
     before = logger.level
     with quiet_libraries(debug=False):
-        logger.setLevel(logging.DEBUG)  # as it does when it is imported
+        logger.setLevel(logging.DEBUG)  # like the library does when it is imported
         child.warning("retrying")
         assert not child.isEnabledFor(logging.ERROR)
     assert caplog.records == []
@@ -35,7 +35,7 @@ def test_a_nested_hush_is_undone_in_order():
 
 
 @pytest.mark.parametrize("command", ["optimize", "bench", "inspect-trace"])
-def test_that_the_hub_is_asked_is_said_before(thunder, monkeypatch, command):
+def test_lookup_on_the_hub_is_announced_before_it_happens(thunder, monkeypatch, command):
     def download(*_, **__):
         raise huggingface_hub.errors.LocalEntryNotFoundError("no network")
 

@@ -1,4 +1,4 @@
-"""The entry point: messages, exit statuses, speed, and what is on which stream."""
+"""The entry point: messages, exit statuses, speed, and the stream of each output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ raise SystemExit(status)
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["optimize", "--help"], ["--version"], ["explain"], ["recipes"], ["cache"]]
 )
-def test_what_needs_no_model_imports_no_torch(arguments):
+def test_commands_without_a_model_import_no_torch(arguments):
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(heavy=set(HEAVY)), *arguments], capture_output=True, text=True, check=False
     )
@@ -49,21 +49,21 @@ BAD_SIZES = [
 
 
 def test_sizes_that_cannot_be_are_refused_without_torch():
-    calls = "".join(f"main({['optimize', 'nothing', *given[:-1]]!r})\n" for given in BAD_SIZES)
+    calls = "".join(f"main({['optimize', 'nothing', *arguments[:-1]]!r})\n" for arguments in BAD_SIZES)
     found = "bool(sys.modules.keys() & {'torch', 'transformers', 'numpy'})"
     probe = f"import sys\nfrom thunder_cli.main import main\n{calls}raise SystemExit({found})"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     assert done.returncode == 0
-    told = " ".join(done.stderr.split())
-    assert told.count("error") == len(BAD_SIZES), done.stderr
-    assert all(given[-1] in told for given in BAD_SIZES), done.stderr
+    output = " ".join(done.stderr.split())
+    assert output.count("error") == len(BAD_SIZES), done.stderr
+    assert all(arguments[-1] in output for arguments in BAD_SIZES), done.stderr
 
 
 def test_help_takes_under_half_a_second():
     def once():
         before = os.times()
         subprocess.run([sys.executable, "-m", "thunder_cli.main", "--help"], capture_output=True, check=True)
-        after = os.times()  # of the processor: other work on the machine must not count
+        after = os.times()  # CPU time, because other work on the machine must not count
         return after.children_user + after.children_system - before.children_user - before.children_system
 
     assert min(once() for _ in range(5)) < 0.5
@@ -188,7 +188,7 @@ def test_completion_knows_recipes():
     assert done.stdout.split() == ["hf-llama3", "hf-llama3-hopper"]
 
 
-def test_what_nobody_foresaw_is_a_bug_of_ours(thunder, monkeypatch):
+def test_unexpected_exceptions_are_reported_as_bugs(thunder, monkeypatch):
     fail_with(monkeypatch, ZeroDivisionError("division by zero"))
     done = thunder("anything")
     assert done.status == 70
@@ -213,7 +213,7 @@ def test_ctrl_c_inside_a_command_exits_with_130(thunder, monkeypatch):
     assert thunder("explain").status == 130
 
 
-def test_no_color_is_respected(monkeypatch):
+def test_the_no_color_variable_is_respected(monkeypatch):
     command = [sys.executable, "-m", "thunder_cli.main", "explain", "TH0202"]
     environment = {"PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path), "FORCE_COLOR": "1", "TERM": "xterm-256color"}
     coloured = subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
@@ -222,7 +222,7 @@ def test_no_color_is_respected(monkeypatch):
     assert "31m" not in plain.stdout
 
 
-def test_a_reader_that_leaves_is_no_error():
+def test_a_closed_pipe_is_no_error():
     done = subprocess.run(
         f"{sys.executable} -m thunder_cli.main explain | head -n 1",
         shell=True,

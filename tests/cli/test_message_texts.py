@@ -1,4 +1,4 @@
-"""The messages of errors and their fixes use no phrase that makes a reader read them again."""
+"""Error messages and fixes contain no phrase that is hard to read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("thunder_core", "thunder_cli", "executors", "recipes")
-# Word order of another language, pronouns without a noun, and words of our own where PyTorch's users have a term.
+# Foreign word order, pronouns without a noun, and words of our own for which PyTorch's users have a term.
 BANNED = re.compile(
     r"\b(acquire[sd]?|beside|tells?|told|anew|mend|cannot be one|not to be had|what is compiled|outside of what|"
     r"lies? in no|nobody|holds no|say(s)? nothing|so that it|by which|in place of|in the place|of its own kind|"
@@ -22,7 +22,7 @@ BANNED = re.compile(
 
 
 def text_of(node: ast.AST) -> str | None:
-    """The words of a string or an f-string, `{}` for each value; None for other nodes."""
+    """The text of a string or an f-string, with `{}` for each value; None for other nodes."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
@@ -31,7 +31,7 @@ def text_of(node: ast.AST) -> str | None:
 
 
 def messages(path: Path) -> Iterator[tuple[str, str]]:
-    """The message and the fix of each error that a file makes, each with its line."""
+    """The message and the fix of each error in a file, with its line."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and any(keyword.arg == "fix" for keyword in node.keywords):
             parts = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "fix")]

@@ -1,4 +1,4 @@
-"""`thunder optimize`: what it prints where, and each bad input: message, code, status, and nothing left behind."""
+"""`thunder optimize`: its output, and each bad input: message, code, status, and no leftover files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from thunder_executors.nvfuser import lacking
 
 @pytest.fixture
 def damaged(tmp_path):
-    """A small Llama of one's own, to damage."""
+    """A separate small Llama that a test may damage."""
     return saved(tmp_path / "damaged")
 
 
-def test_the_main_job(thunder, here, llama):
+def test_optimize_writes_and_reports_an_artifact(thunder, here, llama):
     done = thunder("optimize", llama, "--recipe", "hf-llama", *QUICK)
     assert done.status == 0, done.err
     artifact = here / "small-llama-hf-llama.thunder"
@@ -65,10 +65,10 @@ BAD_RANGES = {
 }
 
 
-@pytest.mark.parametrize("given", BAD_RANGES)
-def test_a_range_that_cannot_be(thunder, here, llama, given):
-    code, told = BAD_RANGES[given]
-    assert_refused(thunder("optimize", llama, "--dynamic", given, "--dry-run"), here, 2, code, told)
+@pytest.mark.parametrize("arguments", BAD_RANGES)
+def test_a_range_that_cannot_be(thunder, here, llama, arguments):
+    code, message = BAD_RANGES[arguments]
+    assert_refused(thunder("optimize", llama, "--dynamic", arguments, "--dry-run"), here, 2, code, message)
 
 
 def test_a_second_run_takes_a_new_name(thunder, here, llama):
@@ -94,7 +94,7 @@ def test_quiet_prints_the_artifacts_path_alone(thunder, here, llama):
     assert (done.status, done.out, done.err) == (0, f"{here / 'result'}\n", "")
 
 
-def test_not_validated_is_said(thunder, llama):
+def test_missing_validation_is_reported(thunder, llama):
     done = thunder("optimize", llama, "-r", "hf-llama", *QUICK, "--no-validate", "--no-benchmark")
     assert done.status == 0
     assert "not validated" in done.out
@@ -130,7 +130,7 @@ def test_a_target_is_in_the_plan(thunder, here, llama):
 
 
 @pytest.mark.usefixtures("without_kernels")
-def test_what_is_made_for_a_target_says_that_validation_is_pending(thunder, here, llama):
+def test_artifact_for_a_target_reports_that_validation_is_pending(thunder, here, llama):
     done = thunder("optimize", llama, "-r", "hf-llama", "--target", "sm_90", "--out", "result", *QUICK)
     assert done.status == 0, done.err
     assert "pending: run `thunder validate`" in done.out
@@ -138,7 +138,7 @@ def test_what_is_made_for_a_target_says_that_validation_is_pending(thunder, here
     assert json.loads((here / "result" / "report.json").read_text())["validation_state"] == "pending"
 
 
-def test_a_config_file_gives_what_the_command_line_does_not(thunder, here, llama):
+def test_a_config_file_sets_options_that_the_command_line_omits(thunder, here, llama):
     (here / "run.toml").write_text(f'model = "{llama}"\nrecipe = "hf-llama"\nseq = 9\nbatch = 2\n')
     data = thunder("optimize", "--config", "run.toml", "--batch", 5, "--dry-run", "--json").json
     assert (data["recipe"], data["seq"], data["batch"]) == ("hf-llama", 9, 5)
@@ -176,14 +176,14 @@ def test_target_is_compiled_for_from_a_config_alone(thunder, here, damaged):
     assert json.loads((here / "result" / "manifest.json").read_text())["target"] == "sm_90"
 
 
-def test_a_lack_degrades_and_strict_makes_it_an_error(thunder, here, monkeypatch):
+def test_a_missing_part_degrades_and_is_an_error_if_strict(thunder, here, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setitem(sample_models.SAMPLES, "llama3", sample_models.SAMPLES["llama"])
     few = ("--seq", 4, "--inputs", 1, "--no-benchmark")  # Triton's kernels run in its interpreter
     done = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "result", *few)
     assert done.status == 0, done.err
     lacks_more = len(list(lacking())) > 1
-    assert (done.err + done.out).count("no CUDA GPU") == 1 + lacks_more  # once for all, and beside what nvFuser lacks
+    assert (done.err + done.out).count("no CUDA GPU") == 1 + lacks_more  # once for all, and once for nvFuser
     assert "degraded" in done.out
     assert json.loads((here / "result" / "report.json").read_text())["degraded"]
     strict = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "other", "--strict")
@@ -312,7 +312,7 @@ def test_force_replaces_an_artifact(thunder, here, llama):
     ],
     ids=["disk", "memory", "interrupt"],
 )
-def test_what_befalls_the_writing(thunder, here, llama, monkeypatch, raised, status, code):
+def test_errors_while_writing_leave_nothing(thunder, here, llama, monkeypatch, raised, status, code):
     def fail(*_, **__):
         raise raised
 
@@ -334,7 +334,7 @@ def test_ctrl_c_at_any_stage(thunder, here, llama, monkeypatch, stage):
     assert_refused(done, here, 130, "TH1301", stage)
 
 
-def test_a_failed_validation_publishes_nothing_and_tells_what_it_measured(thunder, here, llama, monkeypatch):
+def test_a_failed_validation_publishes_nothing_and_reports_the_measurement(thunder, here, llama, monkeypatch):
     from thunder_core.passes.recipe import Recipe, Tolerance
 
     monkeypatch.setattr(Recipe, "tolerance", lambda self, dtype: Tolerance(times_eager=-1.0, floor=0.0))
@@ -348,7 +348,7 @@ def test_a_failed_validation_publishes_nothing_and_tells_what_it_measured(thunde
 
 @pytest.fixture
 def takes(monkeypatch):
-    """Sets what is measured: eager takes 10 ms, and thunder this many."""
+    """Set the measured times: eager takes 10 ms, and thunder takes the given time."""
 
     def set_to(milliseconds):
         from thunder_core.workflow.pipeline import call_optimization
@@ -359,7 +359,7 @@ def takes(monkeypatch):
     return set_to
 
 
-def test_a_recipe_that_makes_a_model_slower_says_so_first(thunder, here, llama, takes):
+def test_a_slower_model_is_reported_first(thunder, here, llama, takes):
     takes(20.0)
     run = ("optimize", llama, "-r", "hf-llama", *QUICK, "--no-validate")
     done = thunder(*run, "--out", "result")
@@ -378,13 +378,13 @@ def test_an_artifact_without_the_speedup_that_is_required_is_not_written(thunder
     run = ("optimize", llama, "-r", "hf-llama", "--seq", 8, "--no-validate", "--out", "result", "--quiet")
     takes(9.0)
     assert_refused(thunder(*run, "--require-speedup", 1.2), here, 5, "TH0502", "thunder is 1.111x")
-    told = thunder(*run, "--require-speedup", 1.2, "--json").json["error"]
-    assert told["report"]["verdicts"] == {"thunder": "faster"}
+    error = thunder(*run, "--require-speedup", 1.2, "--json").json["error"]
+    assert error["report"]["verdicts"] == {"thunder": "faster"}
     assert thunder(*run, "--require-speedup", 1.1).status == 0
 
 
 def spoil(folder, value):
-    """Put a value into all of a layer's weights."""
+    """Fill all weights of a layer with a value."""
     weights = load_file(folder / "model.safetensors")
     weights["model.layers.1.mlp.down_proj.weight"].fill_(value)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

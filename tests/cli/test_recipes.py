@@ -1,4 +1,4 @@
-"""`thunder recipes`: the list, one of them, and the completion of their names."""
+"""`thunder recipes`: the list, a single recipe, and the completion of names."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_differences_from_default_are_shown(thunder):
 def test_a_recipe_that_fuses_does_not_promise_eager_kernels(thunder):
     for name in plugins.names("recipes"):
         shown = thunder("recipes", "show", name, "--json").json["recipe"]
-        if "inductor" in [one["name"] for one in shown["executors"]]:
+        if "inductor" in [executor["name"] for executor in shown["executors"]]:
             assert "eager" not in shown["description"]
     assert "Inductor" in thunder("recipes", "show", "default").out
 
@@ -88,12 +88,12 @@ def test_names_of_tasks_are_completed():
 
 
 def test_a_sum_is_explained_the_same_in_every_order(thunder):
-    one = thunder("recipes", "explain", "hf-llama3", "default", "--add-executor", "triton", "--json").json
-    other = thunder("recipes", "explain", "default", "--add-executor", "triton", "hf-llama3", "--json").json
-    assert one == other
-    assert one["schema"] == "thunder.explanation/1"
-    assert one["recipe"]["name"] == "default + hf-llama3 + triton"
-    steps = {step["name"]: step["reasons"] for step in one["recipe"]["steps"]}
+    first = thunder("recipes", "explain", "hf-llama3", "default", "--add-executor", "triton", "--json").json
+    second = thunder("recipes", "explain", "default", "--add-executor", "triton", "hf-llama3", "--json").json
+    assert first == second
+    assert first["schema"] == "thunder.explanation/1"
+    assert first["recipe"]["name"] == "default + hf-llama3 + triton"
+    steps = {step["name"]: step["reasons"] for step in first["recipe"]["steps"]}
     assert list(steps)[-5:] == ["sdpa", "triton", "packed-linear", "inductor", "torch"]
     assert steps["packed-linear"] == ["packed-linear comes after triton"]
     text = thunder("recipes", "explain", "default", "--add-transform", "Autocast(dtype=torch.float16)").out
@@ -112,10 +112,10 @@ BAD_SUMS = {
 }
 
 
-@pytest.mark.parametrize("given", BAD_SUMS)
-def test_what_cannot_be_added_is_refused(thunder, given):
-    done = thunder("recipes", "explain", *given)
-    code, words = BAD_SUMS[given]
+@pytest.mark.parametrize("arguments", BAD_SUMS)
+def test_recipes_that_cannot_be_added_are_refused(thunder, arguments):
+    done = thunder("recipes", "explain", *arguments)
+    code, words = BAD_SUMS[arguments]
     assert (done.status, done.out) == (2, "")
     assert code in done.err
     assert words in " ".join(done.err.split())
@@ -185,14 +185,14 @@ def test_a_file_names_one_recipe(thunder, here, name, words):
     assert (done.status, "TH0219" in done.err, words in done.err) == (2, True, True)
 
 
-def test_a_file_that_cannot_be_loaded_is_told(thunder, here):
+def test_a_file_that_cannot_be_loaded_is_reported(thunder, here):
     (here / "broken.py").write_text("import nothing_of_the_kind")
     done = thunder("recipes", "explain", "broken.py")
     assert (done.status, "TH0219" in done.err) == (2, True)
     assert "No module named" in done.err
 
 
-def test_the_recipe_of_a_models_folder_is_run_where_it_is_trusted(thunder, here):
+def test_the_recipe_of_a_models_folder_runs_only_if_trusted(thunder, here):
     model = saved(here / "model")
     (model / "thunder_recipe.py").write_text(OWN.replace('class Other(Recipe):\n    """Adds nothing."""\n', ""))
     settings = (model, "--recipe", "hf-llama", *QUICK, "--dry-run")
@@ -208,7 +208,7 @@ def test_the_recipe_of_a_models_folder_is_run_where_it_is_trusted(thunder, here)
     assert (refused.status, "TH0201" in refused.err) == (2, True)
 
 
-def test_the_recipe_of_a_models_folder_is_measured_and_inspected_where_it_is_trusted(thunder, here):
+def test_the_recipe_of_a_models_folder_is_measured_and_inspected_only_if_trusted(thunder, here):
     model = saved(here / "model")
     visible = OWN.replace("return trace", 'return trace.having(trace.bound_symbols, made_by="leave alone")')
     (model / "thunder_recipe.py").write_text(visible.replace('class Other(Recipe):\n    """Adds nothing."""\n', ""))

@@ -1,4 +1,4 @@
-"""`thunder run`: tokens and text beside eager `generate`, from stdin too, what is refused, and Ctrl-C."""
+"""`thunder run`: tokens and text compared with eager `generate`, prompts on stdin, refusals, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Eager(Recipe):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A small Llama with a tokenizer in its folder, and an artifact of it that goes on with texts."""
+    """A small Llama with a tokenizer in its folder, and an artifact of the Llama that generates text."""
     folder = tmp_path_factory.mktemp("made")
     saved(folder / "model")
     words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(512)}, unk_token="w0"))
@@ -77,14 +77,14 @@ def test_tokens_and_text_are_those_of_eager_generate(thunder, made, monkeypatch,
     assert found["tokens_per_second"] == pytest.approx(8 / sum(found["seconds_of_each_token"][1:]))
 
 
-def test_rate_of_a_large_model_stands_beside_the_bandwidth_of_memory(thunder, made, monkeypatch):
+def test_rate_of_a_large_model_is_compared_with_the_memory_bandwidth(thunder, made, monkeypatch):
     run = ("run", made / "generating", "--new-tokens", 9, "--prompt", PROMPT)
     assert thunder(*run, "--json").json["memory"] is None
     assert "memory bandwidth" not in thunder(*run).err
     monkeypatch.setattr(generation, "LARGE", 0)
     found = thunder(*run, "--json").json
     weights = AutoModelForCausalLM.from_pretrained(made / "model")
-    held = {id(one): one.nbytes for one in (*weights.parameters(), *weights.buffers())}
+    held = {id(tensor): tensor.nbytes for tensor in (*weights.parameters(), *weights.buffers())}
     assert found["memory"]["weights"] == sum(held.values())
     assert 1e8 < found["memory"]["bandwidth"] < 1e13
     words = thunder(*run).err
@@ -106,10 +106,10 @@ def test_rate_of_a_large_model_stands_beside_the_bandwidth_of_memory(thunder, ma
     ],
 )
 def test_rate_in_words(seconds, reading, words):
-    assert in_words([Token(1, one, False) for one in seconds], reading) == words
+    assert in_words([Token(1, duration, False) for duration in seconds], reading) == words
 
 
-def test_tokens_are_drawn_as_eager_generate_draws_them(thunder, made):
+def test_sampled_tokens_are_those_of_eager_generate(thunder, made):
     options = {"temperature": 0.7, "top_k": 40, "top_p": 0.8}
     model = AutoModelForCausalLM.from_pretrained(made / "model").eval()
     ids = torch.tensor([[1, 2, 3]])
@@ -125,7 +125,7 @@ def test_tokens_are_drawn_as_eager_generate_draws_them(thunder, made):
     assert again[0]["tokens"] != again[1]["tokens"]
 
 
-def test_what_is_outside_of_the_lengths_of_generation_is_refused(thunder, made):
+def test_prompts_outside_of_the_lengths_of_generation_are_refused(thunder, made):
     for options, words in (
         (("--prompt-ids", "1,2,3,4,5,6,7"), "shorten the prompt"),
         (("--prompt-ids", "1,2,3", "--new-tokens", 13), "use at most 12 new tokens"),
@@ -170,7 +170,7 @@ def test_prompts_that_cannot_be_are_refused(thunder, made, kind):
     assert "Traceback" not in done.err
 
 
-def test_without_a_prompt_a_tokenizer_or_programs_it_is_said_what_to_do(thunder, made, monkeypatch):
+def test_missing_prompt_tokenizer_or_programs_are_refused_with_advice(thunder, made, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert "there is no prompt" in thunder("run", made / "artifact").err
     monkeypatch.setattr("thunder_core.workflow.models.inputs.tokens.TOKENIZERS", ())
@@ -188,7 +188,7 @@ def test_a_prompt_on_stdin_that_is_no_text_is_refused(thunder, made, monkeypatch
 
 
 @pytest.mark.parametrize("kind", ["artifact", "generating"])
-def test_ctrl_c_ends_it_with_what_was_said_so_far(thunder, made, monkeypatch, kind):
+def test_ctrl_c_ends_generation_with_the_text_so_far(thunder, made, monkeypatch, kind):
     put = TokenListener.put
 
     def interrupted(self, value):

@@ -1,4 +1,4 @@
-"""Real samples: traced, validated, measured, and judged by a metric before and after."""
+"""Real samples are traced, validated, measured, and evaluated by a metric before and after."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.workflow.artifact.format.read import open_artifact
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest
 
-pytestmark = pytest.mark.usefixtures("without_kernels")  # but for what fixtures of the module make
+pytestmark = pytest.mark.usefixtures("without_kernels")  # except for models that module fixtures make
 
 ROUNDS = QUICK[2:]
 HEAD = ("--allow-random-weights", "score")
@@ -25,7 +25,7 @@ TEXTS = ("the cat saw a dog", "a red dog saw the cat", "the dog", "a cat saw the
 
 @pytest.fixture(scope="module")
 def speaker(tmp_path_factory):
-    """A small Llama with a tokenizer beside it."""
+    """A small Llama with a tokenizer in its folder."""
     folder = saved(tmp_path_factory.mktemp("models") / "speaker")
     write_tokenizer(folder)
     return folder
@@ -36,17 +36,17 @@ def texts(here):
     return write_lines(here / "texts.jsonl", *({"text": text} for text in TEXTS))
 
 
-def test_the_whole_way_on_texts(thunder, here, speaker, texts):
+def test_optimize_validates_and_evaluates_on_texts(thunder, here, speaker, texts):
     run = ("optimize", speaker, "-r", "hf-llama", "--input", texts, "--batch", 2, *ROUNDS)
     done = thunder(*run, "--eval", texts, "--out", "result")
     assert done.status == 0, done.err
-    told = " ".join(done.err.split())
-    assert "batch 2, sequence 6, 5 samples from texts.jsonl" in told
-    assert "perplexity before and after, on 5 samples from texts.jsonl" in told
+    output = " ".join(done.err.split())
+    assert "batch 2, sequence 6, 5 samples from texts.jsonl" in output
+    assert "perplexity before and after, on 5 samples from texts.jsonl" in output
     assert "evaluate" in done.err
     assert "Evaluation  20 labels of 5 samples, texts.jsonl:" in done.out
     report = json.loads((here / "result" / "report.json").read_text())
-    assert report["validation"]["inputs"] == 1  # the other of two whole batches
+    assert report["validation"]["inputs"] == 1  # the second of two whole batches
     assert report["benchmark"]["configuration"]["input"].startswith("texts.jsonl:")
     assert report["evaluation"]["before"] == pytest.approx(perplexity_of(speaker), rel=1e-5)
     assert report["evaluation"]["after"] == pytest.approx(report["evaluation"]["before"], rel=1e-5)
@@ -55,7 +55,7 @@ def test_the_whole_way_on_texts(thunder, here, speaker, texts):
     checked = thunder("validate", "result", "--input", texts, "--eval", texts, "--json", "--quiet").json
     assert checked["validation"]["inputs"] == 2
     assert checked["evaluation"]["before"] == pytest.approx(report["evaluation"]["before"])
-    assert thunder("validate", "result", "--quiet").status == 0  # on drawn inputs of the same shapes
+    assert thunder("validate", "result", "--quiet").status == 0  # on random inputs of the same shapes
     longer = write_lines(here / "longer.jsonl", *({"text": f"{text} and more of it"} for text in TEXTS))
     notes = thunder("validate", "result", "--input", longer, "--json", "--quiet").json["validation"]["notes"]
     assert notes == ["4 of the 5 samples of longer.jsonl were truncated to the artifact's 6 tokens"]
@@ -65,7 +65,7 @@ def test_the_whole_way_on_texts(thunder, here, speaker, texts):
 
 
 def perplexity_of(folder):
-    """The perplexity of the texts, one by one and without padding."""
+    """The perplexity of the texts, computed one by one without padding."""
     from transformers import AutoTokenizer
 
     loaded = load_model(ModelRequest(str(folder)))
@@ -103,7 +103,7 @@ def test_a_step_of_training_on_real_samples(thunder, here, speaker, texts):
     assert (refused.status, "--eval and --train exclude each other" in refused.err) == (2, True)
 
 
-def test_one_batch_is_validated_on_itself_and_that_is_said(thunder, here, speaker):
+def test_a_single_batch_is_validated_on_itself_with_a_note(thunder, here, speaker):
     write_lines(here / "one.jsonl", {"input_ids": [3, 4, 5, 6], "position_ids": [0, 1, 2, 3]})
     run = ("optimize", speaker, "-r", "hf-llama", "--input", "one.jsonl", "--no-benchmark", "--out", "result")
     done = thunder(*run)
@@ -111,7 +111,7 @@ def test_one_batch_is_validated_on_itself_and_that_is_said(thunder, here, speake
     assert note in " ".join(done.out.split())
     assert "not traced" not in done.out
     assert json.loads((here / "result" / "report.json").read_text())["validation"]["notes"][0] == note
-    assert open_artifact(here / "result").manifest.drawn == {}  # drawn ones have no position_ids
+    assert open_artifact(here / "result").manifest.drawn == {}  # random inputs have no position_ids
     done = thunder("validate", "result", "--quiet")
     assert (done.status, "--input" in done.err) == (2, True)
     assert thunder("validate", "result", "--input", "one.jsonl", "--quiet").status == 0

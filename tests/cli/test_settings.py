@@ -1,4 +1,4 @@
-"""Settings from a file and from the command line: one set of names, checked in one place."""
+"""Settings from a file and from the command line have the same names and are checked in one place."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_nothing_given_leaves_the_defaults():
         ("[set.deep]\nkey = 1", "set is", "use a value that is"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path, text, problem, remedy):
+def test_faults_of_a_settings_file_are_reported(tmp_path, text, problem, remedy):
     with pytest.raises(BadConfigFile) as caught:
         read_settings(written(tmp_path, text))
     assert problem in caught.value.what
@@ -193,7 +193,7 @@ CHOKING = {
 
 
 @pytest.mark.parametrize("kind", CHOKING)
-def test_files_that_choke_who_reads_them_are_refused(tmp_path, kind):
+def test_files_that_break_the_toml_parser_are_refused(tmp_path, kind):
     path = tmp_path / "thunder.toml"
     path.write_text(CHOKING[kind], errors="surrogateescape")
     with pytest.raises(BadConfigFile) as refused:

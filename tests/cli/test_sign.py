@@ -1,4 +1,4 @@
-"""`thunder keys`, `thunder sign` and `thunder verify`, and what other commands ask of signatures."""
+"""`thunder keys`, `thunder sign` and `thunder verify`, and the signature options of other commands."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def written(tmp_path_factory) -> Path:
     return thunder_core.save(compiled, tmp_path_factory.mktemp("artifacts") / "tiny.thunder")
 
 
-def test_a_key_is_forgotten_by_the_name_that_is_its_file_s_too(thunder, here):
-    """The comment of a new key is the name of its private file, which holds no public key."""
+def test_a_key_is_forgotten_by_its_name_or_its_file(thunder, here):
+    """The comment of a new key is the name of its private file, which contains no public key."""
     made = thunder("keys", "new", "alice", "--json").json
     thunder("keys", "trust", "alice.pub")
     assert thunder("keys", "forget", "alice").status == 0
@@ -65,7 +65,7 @@ def test_from_a_new_key_to_trust(thunder, artifact, here):
     assert "1 trusted in" in thunder("keys", "trust", "team.pub").out
     trusted = thunder("verify", artifact, "--require-signature")
     assert trusted.status == 0
-    assert "(the team), trusted" in trusted.out  # as the user calls the key, whatever the artifact says
+    assert "(the team), trusted" in trusted.out  # the user's name of the key, whatever name the artifact gives
     assert thunder("keys", "list", "--json").json["keys"][0]["comment"] == "the team"
     assert thunder("keys", "forget", "the tean").status == 2
     assert thunder("keys", "forget", made["fingerprint"]).status == 0
@@ -73,7 +73,7 @@ def test_from_a_new_key_to_trust(thunder, artifact, here):
     assert thunder("verify", artifact, "--require-signature").status == 6
 
 
-def test_verify_says_what_it_compared(thunder, artifact):
+def test_verify_reports_the_compared_files(thunder, artifact):
     done = thunder("verify", artifact)
     assert (done.status, done.err) == (0, "")
     assert "all match the manifest" in done.out
@@ -104,7 +104,7 @@ def test_verify_refuses(thunder, artifact, here):
     assert "TH0601" in thunder("verify", here).err
 
 
-def test_what_optimize_signs_is_verified_until_it_is_changed(thunder, llama, here):
+def test_signature_of_optimize_holds_until_the_artifact_changes(thunder, llama, here):
     for name in ("mine", "other"):
         thunder("keys", "new", name)
     run = ("optimize", llama, "-r", "hf-transformers", "-o", "signed", *QUICK, "--no-validate", "--no-benchmark")
@@ -128,7 +128,7 @@ def test_what_optimize_signs_is_verified_until_it_is_changed(thunder, llama, her
     assert thunder("verify", "signed", "--json").json["signatures"] == []
 
 
-def test_what_is_for_artifacts_is_refused_for_models(thunder, llama):
+def test_options_for_artifacts_are_refused_for_models(thunder, llama):
     done = thunder("bench", llama, "--require-signature", "--trust-module", "mine")
     assert done.status == 2
     assert "--trust-module, --require-signature needs an artifact" in done.err

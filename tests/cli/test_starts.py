@@ -1,4 +1,4 @@
-"""Fast starts: what a command refuses by names, sizes and paths alone is refused before PyTorch is imported."""
+"""Fast starts: errors in names, sizes and paths are refused before PyTorch is imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from transformers import BertConfig, BertModel
 import thunder_core as thunder
 
 HEAVY = ("torch", "transformers", "numpy", "matplotlib", "scipy", "jinja2")
-# Every command in one process, in turn: none of them may leave a heavy module behind.
+# Every command runs in turn in one process. None of them may import a heavy module.
 PROBE = f"""
 import contextlib, io, json, sys
 from thunder_cli.main import main
@@ -78,7 +78,7 @@ REFUSED = {
     "cache why nothing": (2, "TH0202", "nothing"),
 }
 
-# What reads an artifact, and says what it holds: the words that come out.
+# Commands that read an artifact and print its contents, with words of their output.
 READS = {
     "inspect-trace read --list": (0, "computation"),
     "inspect-trace read": (0, "def computation"),
@@ -97,7 +97,7 @@ READS = {
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
-    """What each command of `READS` gave, of a small artifact."""
+    """The output of each command of `READS` for a small artifact."""
     here = tmp_path_factory.mktemp("reads")
     (here / "cache").mkdir()
     compiled = thunder.jit(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()))
@@ -108,7 +108,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
-    """What each command of `REFUSED` gave, run in one process."""
+    """The output of each command of `REFUSED`, run in one process."""
     here = tmp_path_factory.mktemp("here")
     for name in ("taken", "empty", "bad", "bare", "cache"):
         (here / name).mkdir()
@@ -124,7 +124,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, obj
 
 
 def cached(home: Path, name: str) -> Path:
-    """The snapshot of a model of the hub in the cache of a home, which holds a config alone if it is a new one."""
+    """The snapshot of a hub model in the cache of a home folder. A new snapshot contains the config alone."""
     model = home / ".cache" / "huggingface" / "hub" / f"models--acme--{name}"
     snapshot = model / "snapshots" / ("0" * 40)
     for folder in (model / "refs", snapshot):
@@ -135,7 +135,7 @@ def cached(home: Path, name: str) -> Path:
 
 
 def run_all(commands: object, here: Path) -> dict[str, dict[str, object]]:
-    """What each of the commands gives in this folder, all of them in one new process."""
+    """Run the commands in this folder, all in one new process, and return the output of each."""
     lines = [str(command) for command in commands]  # type: ignore[attr-defined]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path), "HF_HUB_OFFLINE": "1", "HOME": str(here)}
     done = subprocess.run(
@@ -151,22 +151,22 @@ def run_all(commands: object, here: Path) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("command", REFUSED)
-def test_what_names_and_sizes_tell_is_refused_before_pytorch(refused, command):
+def test_wrong_names_and_sizes_are_refused_before_pytorch_is_imported(refused, command):
     status, code, words = REFUSED[command]
-    told = refused[command]
-    assert (told["status"], told["out"]) == (status, ""), told
-    assert code in told["err"]
-    assert words in told["err"]
-    assert told["heavy"] == []
+    result = refused[command]
+    assert (result["status"], result["out"]) == (status, ""), result
+    assert code in result["err"]
+    assert words in result["err"]
+    assert result["heavy"] == []
 
 
 @pytest.mark.parametrize("command", READS)
 def test_reading_an_artifact_needs_no_pytorch(read, command):
     status, words = READS[command]
-    told = read[command]
-    assert told["status"] == status, told
-    assert words in f"{told['out']}{told['err']}"
-    assert told["heavy"] == []
+    result = read[command]
+    assert result["status"] == status, result
+    assert words in f"{result['out']}{result['err']}"
+    assert result["heavy"] == []
 
 
 def test_damaged_weights_are_refused_before_pytorch(tmp_path):
@@ -174,13 +174,13 @@ def test_damaged_weights_are_refused_before_pytorch(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "damaged" / "config.json").write_text("{}")
     (tmp_path / "damaged" / "model.safetensors").write_bytes(b"too short to be weights")
-    (told,) = run_all(["optimize damaged"], tmp_path).values()
-    assert told["status"] == 2
-    assert "TH0205" in told["err"]
-    assert not {"torch", "transformers"} & set(told["heavy"])
+    (result,) = run_all(["optimize damaged"], tmp_path).values()
+    assert result["status"] == 2
+    assert "TH0205" in result["err"]
+    assert not {"torch", "transformers"} & set(result["heavy"])
 
 
-# A command in a process that notes what was printed when a module is imported.
+# A command in a process that records the output so far when a module is imported.
 WATCHING = """
 import contextlib, io, json, sys
 from thunder_cli.main import main
@@ -199,7 +199,7 @@ print(json.dumps({"status": status, "out": out.getvalue(), "err": err.getvalue()
 
 
 def watched(folder: Path, *options: str) -> dict[str, object]:
-    """What the optimization of a model prints, and had printed when it imported the watched modules."""
+    """The output of the optimization of a model, and the output so far when each watched module was imported."""
     command = [sys.executable, "-c", WATCHING, "optimize", str(folder), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
     return json.loads(done.stdout.splitlines()[-1])
@@ -215,35 +215,35 @@ def bert(tmp_path_factory) -> Path:
 
 
 def test_a_dry_run_imports_nothing_of_the_models_code(bert):
-    told = watched(bert, "--dry-run")
-    assert told["status"] == 0, told
-    assert told["seen"].keys() == {"torch"}
-    assert told["out"].count("bert (BertModel)") == 1
-    assert "memory" in told["out"]
+    result = watched(bert, "--dry-run")
+    assert result["status"] == 0, result
+    assert result["seen"].keys() == {"torch"}
+    assert result["out"].count("bert (BertModel)") == 1
+    assert "memory" in result["out"]
 
 
 def test_the_model_is_shown_before_pytorch_is_imported(bert):
-    told = watched(bert, "--dynamic", "seq=1:9999999")
-    assert told["status"] == 2, told
-    assert "bert (BertModel)" in told["seen"]["torch"]
-    assert told["err"].count("bert (BertModel)") == 1
-    assert told["out"] == ""
+    result = watched(bert, "--dynamic", "seq=1:9999999")
+    assert result["status"] == 2, result
+    assert "bert (BertModel)" in result["seen"]["torch"]
+    assert result["err"].count("bert (BertModel)") == 1
+    assert result["out"] == ""
 
 
 def test_the_plan_is_shown_before_the_code_of_the_model_is_imported(bert):
-    told = watched(
+    result = watched(
         bert, "--dry-run", "--dtype", "bfloat16"
-    )  # the weights would be converted, so that the files do not say enough
-    shown = told["seen"]["transformers.modeling_utils"]
+    )  # the weights would be converted, so their sizes in the files do not suffice
+    shown = result["seen"]["transformers.modeling_utils"]
     assert "executors" in shown
     assert "artifact" in shown
     assert "memory" not in shown
-    assert "memory" in told["out"].removeprefix(shown)
+    assert "memory" in result["out"].removeprefix(shown)
 
 
 def test_a_plan_as_json_has_no_other_rows(bert):
-    told = watched(bert, "--dry-run", "--json")
-    assert json.loads(told["out"])["model"].endswith("bert")
+    result = watched(bert, "--dry-run", "--json")
+    assert json.loads(result["out"])["model"].endswith("bert")
 
 
 def test_the_compiler_is_imported_without_dynamo():

@@ -1,4 +1,4 @@
-"""`--train`: steps of training, optimized, validated, measured, inspected and trained by in another process."""
+"""`--train`: training steps are optimized, validated, measured, inspected, and run by another process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARAMETERS = 21  # of the small Llama
 
 @pytest.fixture(scope="module")
 def made(llama, tmp_path_factory):
-    """The artifact of a step of training."""
+    """The artifact of a training step."""
     from thunder_cli.main import main
 
     out = tmp_path_factory.mktemp("made") / "step"
@@ -41,7 +41,7 @@ def step(made, here):
     return shutil.copytree(made, here / "step")
 
 
-def test_a_step_of_training_is_the_main_job_too(thunder, here, llama):
+def test_optimize_writes_and_reports_a_training_step(thunder, here, llama):
     done = thunder("optimize", llama, "--recipe", "hf-llama", "--train", *QUICK)
     assert done.status == 0, done.err
     assert [path.name for path in here.iterdir()] == ["small-llama-hf-llama-train.thunder"]
@@ -52,12 +52,12 @@ def test_a_step_of_training_is_the_main_job_too(thunder, here, llama):
     assert "forward, loss and backward" in done.err
 
 
-def test_the_report_tells_forward_and_backward(made):
+def test_the_report_shows_forward_and_backward(made):
     report = json.loads((made / "report.json").read_text())
     assert report["train"] is True
     names = [output["name"] for output in report["validation"]["outputs"]]
     assert names[:2] == ["loss", "logits"]
-    assert len(names) == 2 + PARAMETERS  # no keys and values for later tokens
+    assert len(names) == 2 + PARAMETERS  # without keys and values for later tokens
     assert sum(name.endswith(".grad") for name in names) == PARAMETERS
     assert report["validation"]["passed"] is True
     assert report["benchmark"]["configuration"]["call"] == "training step"
@@ -105,13 +105,13 @@ print("trained")
 """
 
 
-def test_another_process_trains_by_it_without_tracing(step, here):
+def test_another_process_trains_with_the_artifact_without_tracing(step, here):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = run_python("-c", TRAINS_ELSEWHERE, cwd=here, env=environment)
     assert (done.stdout, done.returncode) == ("trained\n", 0), done.stderr
 
 
-def test_a_model_of_ones_own_has_to_be_in_the_same_state(step):
+def test_a_model_of_the_user_has_to_be_in_the_same_state(step):
     artifact = open_artifact(step)
     model = rebuilt_model(artifact)
     model.config.use_cache = True
@@ -125,7 +125,7 @@ def test_a_model_of_ones_own_has_to_be_in_the_same_state(step):
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_what_was_saved_is_validated_with_its_backward(thunder, step, monkeypatch):
+def test_saved_training_step_is_validated_with_its_backward(thunder, step, monkeypatch):
     monkeypatch.setattr(
         "thunder_core.compilation.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced")
     )
@@ -135,7 +135,7 @@ def test_what_was_saved_is_validated_with_its_backward(thunder, step, monkeypatc
     whole = Bridge.gradients
 
     def twice(self, *arguments):
-        return [None if one is None else 2 * one for one in whole(self, *arguments)]
+        return [None if gradient is None else 2 * gradient for gradient in whole(self, *arguments)]
 
     monkeypatch.setattr(Bridge, "gradients", twice)
     done = thunder("validate", step, "--inputs", 1, "--quiet", "--json")
@@ -158,7 +158,7 @@ def test_a_wrong_backward_is_not_published(thunder, here, llama, monkeypatch):
     assert_refused(done, here, 4, "TH0402", ".grad` is None in the optimized model and a float32")
 
 
-def test_its_backward_can_be_read(thunder, step, here):
+def test_backward_of_a_training_step_can_be_inspected(thunder, step, here):
     listed = thunder("inspect-trace", step, "--list")
     assert "for training" in listed.out
     assert thunder("inspect-trace", step, "--list", "--json").json["train"] is True
@@ -169,7 +169,7 @@ def test_its_backward_can_be_read(thunder, step, here):
     assert done.stdout.count("gradient of ") == PARAMETERS, done.stderr
 
 
-def test_without_validation_and_benchmark_the_backward_is_there_too(thunder, here, llama):
+def test_the_backward_is_saved_without_validation_and_benchmark(thunder, here, llama):
     run = ("optimize", llama, "-r", "hf-llama", "--train", "--out", "step", *QUICK, "--no-validate", "--no-benchmark")
     assert thunder(*run).status == 0
     (program,) = open_artifact(here / "step").manifest.programs
@@ -177,7 +177,7 @@ def test_without_validation_and_benchmark_the_backward_is_there_too(thunder, her
     assert thunder("validate", "step", "--inputs", 1).status == 0
 
 
-def test_the_plan_says_so_and_a_config_file_can(thunder, here, llama):
+def test_training_is_in_the_plan_and_may_come_from_a_config_file(thunder, here, llama):
     plain = thunder("optimize", llama, "-r", "hf-llama", "--train", "--dry-run")
     assert "training: forward, loss and backward" in " ".join(plain.out.split())
     (here / "run.toml").write_text("train = true\n")
@@ -205,14 +205,14 @@ class TestBench:
         assert steps == [True] * 4  # to compile, twice to measure, and once to count its memory
         assert "2 interleaved training steps" in " ".join(thunder(*run).out.split())
 
-    def test_an_artifact_measures_what_it_is_for(self, thunder, step):
+    def test_bench_measures_the_purpose_of_the_artifact(self, thunder, step):
         report = thunder("bench", step, *self.ROUNDS, "--json").json["reports"][0]
         assert report["configuration"]["call"] == "training step"
         done = thunder("bench", step, "--train")
         assert (done.status, "TH0201" in done.err, "--train needs a model, but" in done.err) == (2, True, True)
 
     @pytest.mark.usefixtures("without_kernels")
-    def test_steps_are_not_held_against_inference(self, thunder, llama, here):
+    def test_training_steps_are_not_compared_with_inference(self, thunder, llama, here):
         run = ("bench", llama, "-r", "hf-llama", *self.ROUNDS)
         assert thunder(*run, "--out", "inference.json").status == 0
         done = thunder(*run, "--train", "--baseline", "inference.json")
@@ -255,7 +255,9 @@ def test_a_model_that_cannot_be_trained(thunder, here, tmp_path, monkeypatch, fo
     ],
     ids=["no labels", "target"],
 )
-def test_what_is_refused_before_anything_is_loaded(thunder, here, llama, monkeypatch, options, code, words):
+def test_bad_training_options_are_refused_before_anything_is_loaded(
+    thunder, here, llama, monkeypatch, options, code, words
+):
     monkeypatch.setattr(
         "thunder_core.workflow.pipeline.session.session.load_model", lambda request: pytest.fail("too heavy")
     )

@@ -25,7 +25,7 @@ IDS = [101, 7, 42, 102]  # that ask.py sends
 
 
 def steps() -> Iterator[tuple[str, str]]:
-    """The page as files (`file`, content) and commands (command, what the page says that it prints)."""
+    """The page as files (`file`, content) and commands (command, its output according to the page)."""
     for language, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
         if language == "python":
             yield "file", text
@@ -36,20 +36,20 @@ def steps() -> Iterator[tuple[str, str]]:
 
 
 def promised(printed: str) -> set[str]:
-    """The words that begin the lines which a command is said to print."""
+    """The first words of the output lines that the page shows for a command."""
     lines = [line.split() for line in printed.splitlines()]
     return {words[0] for words in lines if words and re.fullmatch(r"[A-Za-z][\w.-]*", words[0])}
 
 
 class Tour:
-    """What a user has while following the page: a folder, a server, and what was printed."""
+    """The state of a user who follows the page: a folder, a server, and the output so far."""
 
     def __init__(self, here: Path, thunder: Callable[..., Result], capsys: pytest.CaptureFixture[str]) -> None:
         self.here, self.thunder, self.capsys = here, thunder, capsys
         self.server: subprocess.Popen[str] | None = None
 
     def follow(self, command: str, text: str) -> str:
-        """Write a file, or run a command; what is printed."""
+        """Write a file, or run a command and return its output."""
         if command == "file":
             (self.here / text.partition("\n")[0].removeprefix("# ")).write_text(text, encoding="utf-8")
             return text
@@ -69,9 +69,9 @@ class Tour:
         return self.capsys.readouterr().out
 
     def serve(self, file: str) -> str:
-        """Start the server; what it prints when it is ready."""
+        """Start the server and return its output when it is ready."""
         path = os.pathsep.join(str(part) for part in (ROOT, ROOT / "executors", ROOT / "recipes"))
-        environment = {**os.environ, "PYTHONPATH": path, "CXX": "/bin/false"}  # it compiles nothing
+        environment = {**os.environ, "PYTHONPATH": path, "CXX": "/bin/false"}  # the server compiles nothing
         command = [sys.executable, file]
         self.server = subprocess.Popen(
             command, cwd=self.here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -85,7 +85,7 @@ RUN: dict[str, Callable[[Tour, list[str]], str]] = {"thunder": Tour.run_thunder,
 
 @pytest.fixture
 def tour(thunder, here, capsys, monkeypatch) -> Iterator[Tour]:
-    """A fresh user in an empty folder, with settings and a port of their own."""
+    """A new user in an empty folder, with separate settings and a separate port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("PORT", str(free.getsockname()[1]))
@@ -97,7 +97,7 @@ def tour(thunder, here, capsys, monkeypatch) -> Iterator[Tour]:
         found.server.communicate()
 
 
-def test_the_tour_works_as_it_is_written(tour, here):
+def test_the_tutorial_works_as_written(tour, here):
     printed = {}
     for command, text in steps():
         printed[command] = found = tour.follow(command, text)
@@ -110,7 +110,7 @@ def test_the_tour_works_as_it_is_written(tour, here):
     torch.testing.assert_close(torch.tensor(eval(answer)), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_tour_is_a_whole():
+def test_the_tutorial_is_complete():
     commands = [command for command, _ in steps()]
     used = {command.split()[1] for command in commands if command.startswith("thunder")}
     assert used >= {"doctor", "optimize", "inspect-trace", "bench", "validate", "sign", "verify"}

@@ -1,4 +1,4 @@
-"""`thunder validate`: what it prints, what it writes, and what it refuses; artifacts with and without their weights."""
+"""`thunder validate`: its output, its files and its refusals; artifacts with and without weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bytes_of(folder):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Two artifacts of a small Llama: one that was validated and holds the weights, one that is neither."""
+    """Two artifacts of a small Llama: one is validated and contains the weights, the other is not and does not."""
     from thunder_cli.main import main
 
     folder = tmp_path_factory.mktemp("made")
@@ -41,7 +41,7 @@ def bare(made, here):
     return shutil.copytree(made / "bare", here / "bare")
 
 
-def test_one_that_was_validated_is_not_changed(thunder, here, whole):
+def test_validated_artifact_is_not_changed(thunder, here, whole):
     before = bytes_of(whole)
     done = thunder("validate", "whole")
     assert done.status == 0, done.err
@@ -60,7 +60,7 @@ def test_json_and_fresh_inputs(thunder, whole):
     assert other["validation"]["outputs"] != first["validation"]["outputs"]
 
 
-def test_one_that_was_not_becomes_validated_and_stays_whole(thunder, here, bare):
+def test_unvalidated_artifact_becomes_validated_and_stays_whole(thunder, here, bare):
     (bare / "notes.txt").write_text("mine")
     before = bytes_of(bare)
     assert json.loads(before["report.json"])["validation_state"] == "off"
@@ -78,7 +78,7 @@ def test_one_that_was_not_becomes_validated_and_stays_whole(thunder, here, bare)
 
 
 @pytest.mark.parametrize("state", ["pending", "off"])
-def test_no_write_leaves_it_alone(thunder, bare, state):
+def test_no_write_leaves_the_artifact_unchanged(thunder, bare, state):
     reseal(bare, validation=state)
     before = bytes_of(bare)
     done = thunder("validate", "bare", "--no-write", "--json", "--quiet")
@@ -86,7 +86,7 @@ def test_no_write_leaves_it_alone(thunder, bare, state):
     assert bytes_of(bare) == before
 
 
-def test_out_of_tolerance_changes_nothing_and_tells_what_it_measured(thunder, bare):
+def test_out_of_tolerance_changes_nothing_and_reports_the_measurement(thunder, bare):
     reseal(bare, tolerance=ToleranceFacts(times_eager=-1.0, floor=0.0, kl=0.0, top1=1.0))
     before = bytes_of(bare)
     done = thunder("validate", "bare", "--json", "--quiet")
@@ -111,12 +111,12 @@ def test_an_artifact_cannot_loosen_the_tolerance_of_its_recipe(thunder, bare):
 
 
 @pytest.mark.parametrize("text", ["much", "-1", "inf", "nan", "speed=1", "kl=", "=", ""])
-def test_what_is_no_tolerance_is_refused(thunder, bare, text):
+def test_text_that_is_no_tolerance_is_refused(thunder, bare, text):
     done = thunder("validate", "bare", "--tolerance", text)
     assert (done.status, "TH0201" in done.err) == (2, True)
 
 
-def test_what_is_compared_are_the_stored_programs(thunder, bare, monkeypatch):
+def test_the_stored_programs_are_compared(thunder, bare, monkeypatch):
     monkeypatch.setattr(
         "thunder_core.compilation.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced")
     )
@@ -126,7 +126,7 @@ def test_what_is_compared_are_the_stored_programs(thunder, bare, monkeypatch):
     assert (done.status, "TH0213" in done.err) == (2, True)
 
 
-def test_a_folder_that_cannot_be_written_is_told_first(thunder, bare, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_reported_first(thunder, bare, monkeypatch):
     monkeypatch.setattr("thunder_core.workflow.pipeline.validate.can_be_revised", lambda folder: False)
     done = thunder("validate", "bare", "--quiet")
     assert done.status == 2
@@ -150,7 +150,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_refused(thunder, whole, kind):
+def test_damaged_and_unsuitable_artifacts_are_refused(thunder, whole, kind):
     damage, status, words = REFUSED[kind]
     damage(whole)
     done = thunder("validate", "whole", "--quiet")
@@ -163,7 +163,7 @@ def test_no_inputs(thunder, whole):
     assert thunder("validate", "whole", "--inputs", 0).status == 2
 
 
-def test_whether_weights_are_included_is_said(thunder, made):
+def test_validate_reports_whether_weights_are_included(thunder, made):
     for name, included in (("whole", True), ("bare", False)):
         report = json.loads((made / name / "report.json").read_text())
         assert bool(report["weights_bytes"]) is included
@@ -175,7 +175,7 @@ def test_whether_weights_are_included_is_said(thunder, made):
     assert "weights: in the artifact" in thunder("inspect-trace", made / "whole", "--list").out
 
 
-def test_bench_needs_no_checkpoint_where_the_weights_are_included(thunder, here, made, tmp_path):
+def test_bench_needs_no_checkpoint_if_the_weights_are_included(thunder, here, made, tmp_path):
     saved(tmp_path / "model")
     run = ("optimize", tmp_path / "model", "-r", "hf-llama", *MAKE, "--no-validate", "--out")
     assert thunder(*run, "whole", "--include-weights").status == 0

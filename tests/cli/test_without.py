@@ -1,4 +1,4 @@
-"""`--without`: parts that are left out, in the plan, the report, the manifest and the explanation."""
+"""`--without`: left-out parts in the plan, the report, the manifest and the explanation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_an_executor_is_left_out_of_a_module(thunder, here, llama):
     report = json.loads((here / "a" / "report.json").read_bytes())
     assert report["recipe"]["without"] == ["cse", MLP, "sdpa"]
     assert report["degraded"] == []
-    (refused,) = [one for one in report["refused"] if one["reason"] == LEFT_OUT]
+    (refused,) = [refusal for refusal in report["refused"] if refusal["reason"] == LEFT_OUT]
     assert (refused["executor"], refused["operations"] > 4) == ("inductor", True)
     assert LEFT_OUT in (here / "a" / "report.md").read_text()
     assert f"| without | cse, {MLP}, sdpa |" in (here / "a" / "report.md").read_text()
@@ -33,7 +33,7 @@ def test_an_executor_is_left_out_of_a_module(thunder, here, llama):
     assert "region" in thunder("inspect-trace", here / "a", "--plain").out
 
 
-def test_it_is_in_a_dry_run_and_where_a_model_is_inspected(thunder, llama):
+def test_left_out_parts_are_in_a_dry_run_and_in_an_inspected_trace(thunder, llama):
     plan = thunder("optimize", llama, "--without", MLP, "--dry-run", "--json").json
     assert plan["without"] == [MLP]
     shown = thunder("inspect-trace", llama, "--without", "inductor", "--seq", 8, "--plain").out
@@ -48,7 +48,7 @@ def test_a_whole_model_without_an_executor_is_no_loss_of_the_machine(thunder, he
     assert json.loads((here / "a" / "report.json").read_bytes())["degraded"] == []
 
 
-def test_an_explanation_is_without_it(thunder):
+def test_an_explanation_omits_left_out_parts(thunder):
     explain = ("recipes", "explain", "default", "--without", "inductor", "--without", "cse", "--without", "sdpa:attn")
     explained = thunder(*explain, "--json").json["recipe"]
     assert [step["name"] for step in explained["steps"]] == ["DropDeadCode", "sdpa", "torch"]
@@ -66,7 +66,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_cannot_be_left_out_is_refused(thunder, here, llama, text):
+def test_parts_that_cannot_be_left_out_are_refused(thunder, here, llama, text):
     code, words = REFUSED[text]
     done = thunder("optimize", llama, "--without", text, "--quiet")
     assert_refused(done, here, 2, code, "")

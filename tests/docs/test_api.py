@@ -1,4 +1,4 @@
-"""The API reference names every public name by the module that defines it."""
+"""The API reference names every public name by its defining module."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ STEPS = {step["name"]: step["run"] for step in GITHUB["jobs"]["smoke"]["steps"] 
 
 
 def thunder_commands() -> list[list[str]]:
-    """Every call of `thunder` on the page, as arguments."""
+    """The arguments of every call of `thunder` on the page."""
     lines = [*STEPS.values(), *GITLAB["thunder"]["script"]]
     lines += re.findall(r"^\$ (thunder .*)$", "".join(blocks(PAGE, "console")), re.MULTILINE)
     return [shlex.split(line)[1:] for line in lines if line.startswith("thunder ")]

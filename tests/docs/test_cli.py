@@ -1,4 +1,4 @@
-"""The page about the command line is what the commands say, and its examples are valid."""
+"""The page about the command line matches the commands, and its examples are valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_page_is_up_to_date():
     assert cli.PAGE.read_text(encoding="utf-8") == cli.render(), "run `make docs`"
 
 
-def test_every_command_is_on_it():
+def test_every_command_is_on_the_page():
     text = cli.render()
     assert all(f"## `thunder {name}" in text for name in plugins.names("commands"))
 
@@ -36,7 +36,7 @@ PAGES = (
     "docs/benchmark.md",
     "docs/tutorial.md",
 )
-GROUPS = ("cache", "keys", "recipes")  # commands that have commands of their own
+GROUPS = ("cache", "keys", "recipes")  # commands with subcommands
 TEXT = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
 
 

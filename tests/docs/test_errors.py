@@ -1,4 +1,4 @@
-"""The page of exit statuses and error codes says what `thunder_core/foundation/errors/` says."""
+"""The page of exit statuses and error codes matches `thunder_core/foundation/errors/`."""
 
 from __future__ import annotations
 

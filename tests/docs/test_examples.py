@@ -1,4 +1,4 @@
-"""Every example on the pages and in the docstrings of the public names is run."""
+"""Every example on the pages and in the docstrings of the public names runs."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ MODULES = (
     "thunder_core.backend.patterns.pattern",
 )
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:Warning only once"),  # PyTorch overrides kernels of its own for vmap
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),  # Dynamo asks for it
+    pytest.mark.filterwarnings("ignore:Warning only once"),  # PyTorch overrides its own kernels for vmap
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),  # Dynamo reads .grad
 ]
 FLAGS = doctest.ELLIPSIS
 

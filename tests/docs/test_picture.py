@@ -1,4 +1,4 @@
-"""The pictures of a report: one in light, one in dark, by a browser that may not be here."""
+"""The light and the dark picture of a report, made by a browser that may not be installed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PAGE = (
 )
 
 
-def test_without_a_browser_it_is_said_which_would_do(monkeypatch, tmp_path, capsys):
+def test_missing_browser_is_reported_with_suitable_ones(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(SystemExit):
         picture.main([str(tmp_path / "report.html")])
     assert "chromium-headless-shell" in capsys.readouterr().err
 
 
-def test_without_a_report_it_is_said(monkeypatch, tmp_path, capsys):
+def test_missing_report_is_reported(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     with pytest.raises(SystemExit):
         picture.main([str(tmp_path / "report.html")])

@@ -1,4 +1,4 @@
-"""The prose of the pages: sentences that can be read at once, and the terms that PyTorch's users know."""
+"""The prose of the pages: short sentences, and the terms that PyTorch's users know."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ GENERATED = {
     "coverage",
     "coverage_symbolic",
     "coverage_vmap",
-}  # their texts stand elsewhere
+}  # their texts are in other files
 WAITING: set[str] = set()
 PAGES = [
     *("README.md", "CONTRIBUTING.md", "recipes/README.md", "executors/README.md"),
     *(f"docs/{path.stem}.md" for path in sorted((ROOT / "docs").glob("*.md")) if path.stem not in GENERATED | WAITING),
 ]
-WORDS = 38  # of a sentence, without what is in parentheses
-# A phrase that made readers read a sentence again, or a word of our own where PyTorch's users have a term.
+WORDS = 38  # words in a sentence, not counting parentheses
+# Phrases that are hard to read, or words of our own for which PyTorch's users have a term.
 ODD = re.compile(
     r"\b(beside eager|is told|are told|drawn inputs|inputs are drawn|anew|in whatever order|whoever|go on with|"
     r"look after|that there are|which there are|middle half|of which|those that|one that|whatever was|no more|"
@@ -33,7 +33,7 @@ ODD = re.compile(
 
 
 def paragraphs(page: str) -> Iterator[str]:
-    """The paragraphs and items of lists of a page, without code, tables and headings."""
+    """The paragraphs and list items of a page, without code, tables and headings."""
     text = re.sub(r"^ *```.*?^ *```$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^(\||#|    |<|  <).*$", "", text, flags=re.MULTILINE)
     yield from (" ".join(part.split()) for part in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text))

@@ -1,4 +1,4 @@
-"""The page of recipes says what the recipes say."""
+"""The page of recipes matches the recipes."""
 
 from __future__ import annotations
 

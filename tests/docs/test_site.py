@@ -1,4 +1,4 @@
-"""The site: it is built without a warning, has a search, sections and the guides of other folders, and no source."""
+"""The site builds without a warning, has a search, sections and the guides of other folders, and no source."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`thunder debug` on model families, dtypes and recipes: it may find nothing in programs that are right."""
+"""`thunder debug` on model families, dtypes and recipes: right programs must have no fault."""

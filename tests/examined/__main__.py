@@ -1,6 +1,6 @@
 """Examine ten families in three dtypes under the recipes that quantize, with ranges of sizes and in generation.
 
-Whatever `thunder debug` finds is printed, and the exit status is the number of combinations with a wrong line or an
+The findings of `thunder debug` are printed, and the exit status is the number of combinations with a wrong line or an
 error that is not a refusal.
 
 Usage: python -m tests.examined [FAMILY ...] [--dtypes float32,bfloat16,float16] [--only plain,dynamic,generate]
@@ -42,7 +42,7 @@ class Combination:
         return f"{self.family:8} {self.dtype:9} {'+'.join(self.recipe):28} {self.way:9}"
 
     def request(self) -> Request:
-        """The request of `thunder debug` for it."""
+        """The request of `thunder debug` for this combination."""
         model = ModelRequest(sample=SAMPLES[self.family], dtype=self.dtype, device="cpu")
         request = Request(self.recipe, model, force_slow=True)
         if self.way == "generate":
@@ -51,7 +51,7 @@ class Combination:
 
 
 def combinations(families: list[str], dtypes: list[str], ways: list[str]) -> Iterator[Combination]:
-    """Every combination that there is; only decoders generate."""
+    """Every combination. Only decoders generate."""
     for family in families:
         for dtype in dtypes:
             for way in ways:
@@ -60,7 +60,7 @@ def combinations(families: list[str], dtypes: list[str], ways: list[str]) -> Ite
 
 
 def verdict(combination: Combination) -> tuple[str, bool]:
-    """What was found, and whether it is wrong; recipes may refuse a dtype or a task."""
+    """The findings in words, and whether they are wrong. Recipes may refuse a dtype or a task."""
     try:
         diagnosis = debug_model(combination.request(), DebugRequest())
     except ThunderError as error:
@@ -70,7 +70,7 @@ def verdict(combination: Combination) -> tuple[str, bool]:
 
 
 def main() -> None:
-    """Examine, print a line for each combination, and end with the number of wrong ones."""
+    """Examine each combination, print a line for each, and exit with the number of wrong ones."""
     parser = argparse.ArgumentParser()
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--dtypes", default=",".join(DTYPES))

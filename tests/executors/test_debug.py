@@ -14,7 +14,7 @@ from thunder_core.foundation.errors import WrongResult
 
 
 def implementing(operation, function, **options):
-    """An executor called `wrong` that runs one operation by a function."""
+    """An executor called `wrong` that runs one operation with the given function."""
     executor = OperatorExecutor("wrong")
     executor.implements(operation, **options)(function)
     return executor
@@ -57,7 +57,7 @@ def test_a_wrong_executor_is_found_and_named(operation, function, found, trainin
     assert wrong.value.where.lineno == program.__code__.co_firstlineno + expected
 
 
-def test_without_it_the_wrong_result_is_given():
+def test_without_the_debug_executor_the_wrong_result_is_returned():
     compiled = thunder.jit(program, executors=[implementing(*WRONG[0][:2])])
     assert not torch.allclose(compiled(*inputs())[0], program(*inputs())[0], rtol=1e-5)
 
@@ -69,14 +69,14 @@ def test_a_right_program_passes(claims, training):
     compiled = thunder.jit(program, executors=["debug", right] if claims else ["sdpa", "debug"])
     actual, expected = inputs(training), inputs(training)
     for _ in range(2):
-        for one, other in zip(compiled(*actual), program(*expected), strict=True):
-            torch.testing.assert_close(one, other)
+        for ours, wanted in zip(compiled(*actual), program(*expected), strict=True):
+            torch.testing.assert_close(ours, wanted)
     if training:
         compiled(*actual)[0].sum().backward()
         program(*expected)[0].sum().backward()
-        torch.testing.assert_close([one.grad for one in actual], [one.grad for one in expected])
+        torch.testing.assert_close([tensor.grad for tensor in actual], [tensor.grad for tensor in expected])
     checked = thunder.checks(compiled)
-    derived = [one.left_out for one in checked if not one.compared]
+    derived = [check.left_out for check in checked if not check.compared]
     assert derived == (["it is PyTorch's own derivative of an executor's function"] if training and claims else [])
     assert bool(checked) == claims
 
@@ -101,7 +101,7 @@ def test_the_first_wrong_line_is_named():
         compiled(torch.ones(2))
 
 
-def test_what_draws_random_numbers_is_compared_with_the_same_draws():
+def test_random_operations_are_compared_with_the_same_random_numbers():
     same = implementing(F.dropout, lambda x, p=0.5, training=True, inplace=False: F.dropout(x, p, training))
     compiled = thunder.jit(lambda x: F.dropout(x, 0.4) + torch.rand(3), executors=[same, "debug"])
     x = torch.ones(4, 3)
@@ -111,13 +111,13 @@ def test_what_draws_random_numbers_is_compared_with_the_same_draws():
         torch.manual_seed(3)
         assert torch.equal(actual, F.dropout(x, 0.4) + torch.rand(3))
         assert torch.equal(state, torch.get_rng_state())
-    assert [one.compared for one in thunder.checks(compiled)] == [2]
+    assert [check.compared for check in thunder.checks(compiled)] == [2]
     others = implementing(F.dropout, lambda x, p=0.5, training=True, inplace=False: F.dropout(x.flip(0), p).flip(0))
     with pytest.raises(WrongResult, match=r"F?.*dropout"):
         thunder.jit(lambda x: F.dropout(x, 0.4), executors=[others, "debug"])(x)
 
 
-def test_what_writes_in_place_is_compared_with_copies():
+def test_in_place_operations_are_compared_on_copies():
     right = implementing(torch.Tensor.mul_, lambda x, y: x.copy_(x * y), writes=True)
     wrong = implementing(torch.Tensor.mul_, lambda x, y: x.copy_(x * y + 1), writes=True)
 
@@ -129,7 +129,7 @@ def test_what_writes_in_place_is_compared_with_copies():
     compiled = thunder.jit(writes, executors=[right, "debug"])
     assert compiled(x) == writes(y)
     assert torch.equal(x, y)
-    assert [one.compared for one in thunder.checks(compiled)] == [1]
+    assert [check.compared for check in thunder.checks(compiled)] == [1]
     with pytest.raises(WrongResult, match="mul_"):
         thunder.jit(writes, executors=[wrong, "debug"])(x)
 
@@ -140,7 +140,7 @@ def test_a_function_that_is_differentiated_may_write_to_its_own_results(addend):
     compiled = thunder.jit(program, executors=[executor, "debug"])
     if addend == 1:
         compiled(*inputs(training=True))
-        assert [one.compared for one in thunder.checks(compiled)] == [1]
+        assert [check.compared for check in thunder.checks(compiled)] == [1]
         return
     with pytest.raises(WrongResult, match="largest difference"):
         compiled(*inputs(training=True))
@@ -156,7 +156,7 @@ def test_an_executor_that_is_no_worse_than_eager_passes():
     assert thunder.checks(compiled)[0].compared == 1
 
 
-def test_what_cannot_be_compared_is_counted():
+def test_operations_that_cannot_be_compared_are_counted():
     same = implementing(torch.empty_like, torch.empty_like)
     compiled = thunder.jit(lambda x: torch.empty_like(x).fill_(1) + 1, executors=[same, "debug"])
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
@@ -166,7 +166,7 @@ def test_what_cannot_be_compared_is_counted():
 
 
 @pytest.mark.parametrize("addend", [1, 2])
-def test_it_checks_fused_regions(addend):
+def test_fused_regions_are_checked(addend):
     class Fusing(thunder.FusionExecutor):
         name, claims, symbolic_sizes = "fusing", "everything", True
 
@@ -195,10 +195,10 @@ def test_symbolic_sizes():
     for rows in (2, 3, 5):
         x, w = torch.randn(rows, 3), torch.randn(3, 5)
         torch.testing.assert_close(compiled(x, w), program(x, w))
-    assert [one.compared for one in thunder.checks(compiled)] == [3]
+    assert [check.compared for check in thunder.checks(compiled)] == [3]
 
 
-def test_it_is_a_recipe_that_is_added_to_others():
+def test_debug_recipe_can_be_added_to_other_recipes():
     from thunder_recipes.debug import Debug
     from thunder_recipes.default import Default
 

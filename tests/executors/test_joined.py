@@ -1,4 +1,4 @@
-"""Products of one row with several weights: one product, whatever the weights are and whoever holds their memory."""
+"""Products of one row with several weights become one product, whatever the weights and the users of their memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_many_rows_and_training_are_left_to_others():
     assert not are_adjacent(weights_of(model))
 
 
-def test_one_program_serves_every_batch():
+def test_a_single_program_serves_every_batch():
     model = Attention()
     compiled = thunder.jit(model, executors=(JOINED, "torch"), symbolic={"x.size(0)": (1, 8)})
     with torch.no_grad():
@@ -84,7 +84,7 @@ def test_weights_that_change_are_seen():
         torch.testing.assert_close(compiled(x), model(x))
 
 
-def test_memory_that_somebody_else_holds_stays_where_it_is():
+def test_memory_with_other_references_stays_in_place():
     model, x = Attention(), torch.randn(1, 16)
     view, address = model.k.weight.detach().view(-1), model.k.weight.data_ptr()
     compiled = thunder.jit(model, executors=(JOINED, "torch"))
@@ -133,7 +133,7 @@ def test_an_input_that_is_written_between_is_no_common_row():
 
 
 @pytest.mark.parametrize("change", ["bias", "width", "dtype"])
-def test_layers_that_cannot_be_joined_run_as_they_are(change):
+def test_layers_that_cannot_be_joined_run_unchanged(change):
     model, x = Attention(width=6 if change == "width" else 16, bias=change == "bias"), torch.randn(1, 16)
     if change == "dtype":
         model, x = model.double(), x.double()
@@ -144,7 +144,7 @@ def test_layers_that_cannot_be_joined_run_as_they_are(change):
     assert joined_in(compiled) == []
 
 
-def test_an_artifact_joins_in_a_process_of_its_own(tmp_path):
+def test_an_artifact_joins_layers_in_another_process(tmp_path):
     model, x = Attention(), torch.randn(1, 16)
     with torch.no_grad():
         expected = model(x)
@@ -184,6 +184,6 @@ def test_on_a_gpu_the_product_is_that_of_each_weight(dtype):
     expected = [nn.functional.linear(row.double(), weight.double()) for weight in weights]
     found = joined_linear(row, *weights)
     assert are_adjacent(weights)
-    for one, wanted in zip(found, expected, strict=True):
-        assert one.is_contiguous()
-        torch.testing.assert_close(one.double(), wanted, rtol=2e-2, atol=2e-2 * wanted.abs().max().item())
+    for actual, wanted in zip(found, expected, strict=True):
+        assert actual.is_contiguous()
+        torch.testing.assert_close(actual.double(), wanted, rtol=2e-2, atol=2e-2 * wanted.abs().max().item())

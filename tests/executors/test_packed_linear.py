@@ -1,4 +1,4 @@
-"""Linear layers on the CPU by the kernel: the values of PyTorch, whatever the shapes are and whoever writes to them."""
+"""Linear layers on the CPU run the kernel: its values are PyTorch's for all shapes and after writes to the weights."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def in_double(x, weight, bias=None):
 
 
 def assert_product(function, x, weight, bias=None) -> None:
-    """The kernel computes a product, at most twice as far from the product in float64 as PyTorch, and some ulps."""
+    """Check that a product is at most twice as far from float64 as PyTorch's product, plus some ulps."""
     compiled = thunder.jit(function, executors=EXECUTORS)
     with torch.no_grad():
         found, eager, exact = compiled(x, weight, bias), function(x, weight, bias), in_double(x, weight, bias)
@@ -104,7 +104,7 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_rows_that_lie_apart_are_read_where_they_lie(name):
+def test_rows_with_gaps_are_read_without_a_copy(name):
     assert_product(linear, INPUTS[name](), torch.randn(24, 32), torch.randn(24))
 
 
@@ -122,7 +122,7 @@ def test_input_in_another_order_is_left_to_others(name):
     assert claimed_in(compiled) == []
 
 
-def test_weight_with_gaps_between_its_rows_is_read_where_it_lies():
+def test_weight_with_gaps_between_its_rows_is_read_without_a_copy():
     assert_product(linear, torch.randn(20, 32), torch.randn(24, 64)[:, 8:40], torch.randn(24))
 
 
@@ -155,7 +155,7 @@ def test_arguments_by_name_are_read():
     assert claimed_in(compiled)
 
 
-def test_one_program_serves_every_number_of_rows():
+def test_a_single_program_serves_every_number_of_rows():
     layer = Layer()
     compiled = thunder.jit(layer, executors=EXECUTORS, symbolic={"x.size(0)": (1, 64), "x.size(1)": (1, 64)})
     with torch.no_grad():
@@ -243,12 +243,12 @@ def test_a_weight_that_the_program_writes_to_counts_from_then_on():
 def test_training_step_has_the_gradients_of_pytorch():
     model, x = nn.Sequential(Layer(), nn.Tanh(), Layer(33, 5)), torch.randn(20, 48, requires_grad=True)
     compiled = thunder.jit(model, executors=EXECUTORS)
-    for _ in range(2):  # the second step reads the weights that the first one wrote
+    for _ in range(2):  # the second step reads the weights that the first step wrote
         tensors = [x, *model.parameters()]
         found = torch.autograd.grad(compiled(x).square().sum(), tensors)
         expected = torch.autograd.grad(model(x).square().sum(), tensors)
-        for one, wanted in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-4)
+        for actual, wanted in zip(found, expected, strict=True):
+            torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
         with torch.no_grad():
             for parameter, gradient in zip(model.parameters(), found[1:], strict=True):
                 parameter.sub_(0.01 * gradient)
@@ -290,7 +290,7 @@ def test_a_part_without_gradients_is_taken():
     torch.testing.assert_close(layer.linear.weight.grad, torch.zeros(33, 48), atol=1e-3, rtol=0)
 
 
-def test_frozen_weights_are_taken_where_autograd_is_on():
+def test_frozen_weights_are_claimed_with_autograd_on():
     layer, x = Layer().requires_grad_(False), torch.randn(20, 48)
     compiled = thunder.jit(layer, executors=EXECUTORS)
     torch.testing.assert_close(compiled(x), layer(x))
@@ -375,7 +375,7 @@ def test_an_artifact_is_refused_by_a_processor_that_lacks_its_instructions(tmp_p
         thunder.load(tmp_path / "artifact", layer)
 
 
-def test_the_executor_is_missing_where_the_processor_lacks_avx2(monkeypatch):
+def test_the_executor_is_missing_if_the_processor_lacks_avx2(monkeypatch):
     monkeypatch.setattr("thunder_executors.packed_linear.missing_processor", lambda: "the kernel needs AVX2")
     assert KERNEL.missing() == "the kernel needs AVX2"
     compiled = thunder.jit(Layer(), executors=EXECUTORS)
@@ -386,7 +386,7 @@ def test_the_executor_is_missing_where_the_processor_lacks_avx2(monkeypatch):
 
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
-    """A cache without measurements, which has the compiled kernel."""
+    """A cache that contains the compiled kernel and no measurements."""
     content = library()
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("THUNDER_TUNE", "10s")
@@ -394,13 +394,13 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setattr("thunder_executors.packed_linear.kernel.library", lambda: content)
 
 
-def measured_as(monkeypatch, kernel: float, other: float) -> list[str]:
-    """Have measurements give these seconds; the products that are measured."""
+def measured_as(monkeypatch, kernel: float, library: float) -> list[str]:
+    """Make measurements return these seconds, and return the list of measured products."""
     titles: list[str] = []
 
     def measure(product, _function):
         titles.append(product.title)
-        return Times(kernel, other)
+        return Times(kernel, library)
 
     monkeypatch.setattr(measurement, "measure", measure)
     return titles
@@ -414,10 +414,14 @@ def compiled_layers(*layers: Layer):
 
 
 def refused_by_kernel(compiled) -> list[tuple[str, int]]:
-    return [(one.reason, one.count) for one in thunder.last_traces(compiled)[-1].refused if one.executor == KERNEL.name]
+    return [
+        (refusal.reason, refusal.count)
+        for refusal in thunder.last_traces(compiled)[-1].refused
+        if refusal.executor == KERNEL.name
+    ]
 
 
-def test_the_faster_one_is_chosen_and_its_times_are_kept(own_cache, monkeypatch):
+def test_the_faster_kernel_is_chosen_and_its_times_are_kept(own_cache, monkeypatch):
     titles = measured_as(monkeypatch, 1e-3, 2e-3)
     compiled = compiled_layers(Layer(48, 48), Layer(48, 48), Layer(48, 32, bias=False))
     assert titles == ["20 x 48 to 48, with bias", "20 x 48 to 32"]
@@ -439,7 +443,7 @@ def test_the_times_are_shown(own_cache, monkeypatch):
 
 
 @pytest.mark.parametrize("kernel", [2e-3, 1e-3, 0.98e-3])
-def test_the_library_multiplies_where_the_kernel_is_not_clearly_faster(own_cache, monkeypatch, kernel):
+def test_the_library_multiplies_unless_the_kernel_is_clearly_faster(own_cache, monkeypatch, kernel):
     measured_as(monkeypatch, kernel, 1e-3)
     compiled = compiled_layers(Layer(48, 48), Layer(48, 48))
     assert claimed_in(compiled) == []
@@ -457,7 +461,7 @@ def test_a_kernel_that_computes_other_values_is_not_chosen(own_cache, monkeypatc
     assert "with other values" in reason
 
 
-def test_nothing_is_measured_where_tuning_is_off(own_cache, monkeypatch):
+def test_nothing_is_measured_if_tuning_is_off(own_cache, monkeypatch):
     titles = measured_as(monkeypatch, 1e-3, 2e-3)
     with tuning(0):
         compiled = compiled_layers(Layer())
@@ -465,7 +469,7 @@ def test_nothing_is_measured_where_tuning_is_off(own_cache, monkeypatch):
     assert refused_by_kernel(compiled) == []
 
 
-def test_what_the_budget_is_too_small_for_is_left_to_the_library(own_cache, monkeypatch):
+def test_layers_beyond_the_tuning_budget_are_left_to_the_library(own_cache, monkeypatch):
     titles = measured_as(monkeypatch, 1e-3, 2e-3)
     with tuning(1e-6):
         compiled = compiled_layers(Layer())
@@ -494,11 +498,11 @@ def test_measurement_gives_times_near_its_estimate(rows, depth, columns):
 def test_measured_kernel_is_that_of_a_real_measurement(own_cache):
     compiled = compiled_layers(Layer(64, 64))
     trace = thunder.last_traces(compiled)[-1]
-    told = [one.choice for one in kernel_choices(trace)] or [reason for reason, _ in refused_by_kernel(compiled)]
+    told = [entry.choice for entry in kernel_choices(trace)] or [reason for reason, _ in refused_by_kernel(compiled)]
     assert "torch.nn.functional.linear" in told[0]
 
 
-# The vectors of AVX-512 in a processor that lacks them: what the compiler makes of vectors of 16 numbers.
+# AVX-512 vectors on a processor without AVX-512: the code that the compiler makes of vectors of 16 numbers.
 WIDE = """
 typedef float Vector __attribute__((vector_size(64)));
 constexpr int WIDTH = 16, TILE_ROWS = 14;
@@ -512,7 +516,7 @@ inline float sum_of(Vector values) { float sum = 0; for (int i = 0; i < 16; i++)
 """
 
 
-def test_tiles_of_wider_vectors_multiply_alike():
+def test_tiles_of_wider_vectors_give_the_same_product():
     from thunder_executors.inductor.building.compilers import compilers  # imports Inductor
     from thunder_executors.inductor.building.library import compiled as compiled_library
     from thunder_executors.inductor.generate import CppKernel

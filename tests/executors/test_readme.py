@@ -1,4 +1,4 @@
-"""The executor in executors/README.md works as it says."""
+"""The example executor in executors/README.md works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention: the backend that takes the inputs by PyTorch's own rules is named on the line, and runs it."""
+"""Attention: the line names the backend that accepts the inputs by PyTorch's own rules, and runs it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def line_of(function, *args):
     compiled = thunder.jit(function, executors=(sdpa.EXECUTOR, "torch"))
     with torch.no_grad():
         program, _ = trace_for(compiled, torch.device("cuda"), args, {})
-    (line,) = [one for one in program.last("computation").bound_symbols if one.executor == "sdpa"]
+    (line,) = [bsym for bsym in program.last("computation").bound_symbols if bsym.executor == "sdpa"]
     return line
 
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A machine with a GPU: the backends that take any inputs, and what each was asked."""
+    """A machine with a GPU: the backends that accept any inputs, and the checks of each."""
     taking, asked = {SDPBackend.MATH}, []
 
     def rule(backend):
@@ -62,7 +62,7 @@ def test_the_line_names_the_first_backend_that_takes_the_inputs(gpu, backend, na
     assert [one for one, _ in asked] == list(sdpa.PRIORITY[: sdpa.PRIORITY.index(backend) + 1])
 
 
-def test_pytorchs_rules_are_asked_of_these_inputs(gpu):
+def test_pytorchs_rules_are_checked_for_the_given_inputs(gpu):
     _, asked = gpu
     key = torch.randn(2, 2, 8, 16)
     line_of(masked, Q.bfloat16(), key.bfloat16(), key.bfloat16(), torch.ones(8, 8, dtype=torch.bool))
@@ -76,12 +76,12 @@ def test_pytorchs_rules_are_asked_of_these_inputs(gpu):
     assert (params.attn_mask, params.is_causal, params.enable_gqa) == (None, True, False)
 
 
-def test_for_a_gpu_elsewhere_the_backend_is_found_there():
+def test_backend_for_an_absent_gpu_is_found_on_that_gpu():
     assert line_of(causal, Q, Q, Q).symbol.name == "thunder_executors.sdpa.attention"
 
 
 @pytest.mark.parametrize("function", list(sdpa.FUNCTIONS.values()), ids=lambda function: function.__name__)
-def test_each_function_is_pytorchs(function):
+def test_each_backend_function_computes_pytorchs_attention(function):
     torch.testing.assert_close(function(Q, Q, Q, is_causal=True), causal(Q, Q, Q))
 
 
@@ -98,7 +98,7 @@ def test_on_a_gpu_the_named_backend_runs():
     compiled = thunder.jit(causal, executors=(sdpa.EXECUTOR, "torch"))
     with torch.no_grad():
         torch.testing.assert_close(compiled(q, q, q), causal(q, q, q), rtol=2**-6, atol=2**-6)
-        (line,) = [one for one in thunder.last_traces(compiled)[-1].bound_symbols if "attention" in one.symbol.name]
+        (line,) = [bsym for bsym in thunder.last_traces(compiled)[-1].bound_symbols if "attention" in bsym.symbol.name]
         backend = sdpa.backend_for(line)
         assert backend is not None
         assert (line.executor == "sdpa") == (sdpa.choice_of_pytorch(line) is not backend)

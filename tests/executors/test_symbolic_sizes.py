@@ -1,4 +1,7 @@
-"""Executors state whether they take symbolic sizes, and those that do not have no part in programs that have them."""
+"""Executors declare whether they accept symbolic sizes.
+
+Executors that do not have no part in programs with such sizes.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ TAKES = {
 
 
 @pytest.mark.parametrize("name", TAKES)
-def test_each_executor_states_what_it_takes(name: str) -> None:
+def test_each_executor_declares_whether_it_accepts_symbolic_sizes(name: str) -> None:
     if name == "triton" and not plugins.installed("triton"):
         pytest.skip("triton is not installed")
     assert find_executor(name).symbolic_sizes is TAKES[name]
@@ -42,7 +45,7 @@ def scaled(x: Tensor) -> Tensor:
 
 
 class ByItsSizes(FusionExecutor):
-    """Compiles regions of constant sizes alone, as Inductor does on CUDA."""
+    """An executor that compiles regions of constant sizes alone, like Inductor on CUDA."""
 
     symbolic_sizes: ClassVar[bool] = True
     name = "by_its_sizes"
@@ -64,7 +67,7 @@ def scaled_of(name: str) -> Any:
 
 
 def test_regions_that_are_compiled_for_constant_sizes_alone_are_not_given_up() -> None:
-    """By default a second length makes a second program where one for all lengths would run without its kernels."""
+    """A second length compiles a second program if one for all lengths would run without the executor's kernels."""
     compiled = thunder.jit(scaled, executors=[ByItsSizes(), "torch"])
     for length in (3, 5, 7):
         torch.testing.assert_close(compiled(torch.ones(length)), scaled(torch.ones(length)))

@@ -1,4 +1,4 @@
-"""Requirements say what is missing and what would help."""
+"""Requirements name missing parts and a fix."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from thunder_core.tracing.extension.requirement import Cuda, CxxCompiler, Package, Processor, problem_of_cxx
 
 
-def test_a_package_that_is_there_is_not_missing() -> None:
+def test_an_installed_package_is_not_missing() -> None:
     assert Package("torch").missing() is None
 
 
-def test_a_package_that_is_not_there() -> None:
+def test_a_package_that_is_not_installed_is_missing() -> None:
     lacking = Package("no_such_backend", extra="triton")
     assert lacking.missing() == "no_such_backend is not installed"
     assert lacking.fix == 'pip install "thunder-optimize[triton]"'
@@ -43,7 +43,7 @@ def test_the_capability_is_a_minimum(
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "message"),
     [
         ("exit 3", "exit status 3, without an output file"),
         ("exit 0", "exit status 0, without an output file"),
@@ -51,7 +51,7 @@ def test_the_capability_is_a_minimum(
         ("sleep 9", "does not run"),
     ],
 )
-def test_a_compiler_is_tried(script: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_is_tried(script: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "compiler"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -60,11 +60,11 @@ def test_a_compiler_is_tried(script: str, told: str, tmp_path: Path, monkeypatch
     reason = CxxCompiler().missing()
     assert reason is not None
     assert reason.startswith(f"no C++ compiler: {path} ")
-    assert told in reason
+    assert message in reason
     assert "CXX" in CxxCompiler().fix
 
 
-def test_a_compiler_that_is_not_there() -> None:
+def test_a_compiler_that_is_not_installed_is_missing() -> None:
     assert problem_of_cxx("no-such-compiler") == "no-such-compiler is not there"
 
 
@@ -76,7 +76,7 @@ def test_a_compiler_that_is_not_there() -> None:
         (set(), None),
     ],
 )
-def test_one_of_the_instruction_sets_is_enough(
+def test_a_single_instruction_set_of_several_is_enough(
     monkeypatch: pytest.MonkeyPatch, found: set[str], missing: str | None
 ) -> None:
     monkeypatch.setattr("thunder_core.tracing.extension.requirement.instruction_sets", lambda: frozenset(found))

@@ -1,4 +1,4 @@
-"""The order of transforms comes from their traits alone, and conflicts name both parties."""
+"""The order of transforms follows from their traits alone, and conflicts name both parties."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 class Silent(Transform):
-    """Leaves a trace as it is."""
+    """A transform that leaves a trace unchanged."""
 
     def __call__(self, trace: Trace) -> Trace:
         return trace
@@ -80,12 +80,12 @@ def test_traits_name_files_too() -> None:
     )
 
 
-def test_a_trait_that_names_nobody_present_is_met() -> None:
+def test_a_trait_that_names_an_absent_transform_is_met() -> None:
     assert order_transforms([Fuse()]) == (Fuse(),)
     assert order_transforms([]) == ()
 
 
-def test_one_that_is_given_twice_counts_once() -> None:
+def test_transform_that_is_given_twice_counts_once() -> None:
     assert order_transforms([Quantize(4), Shard(), Quantize(4)]) == (Quantize(4), Shard())
 
 
@@ -121,7 +121,7 @@ def test_a_trait_that_names_nothing_is_refused(trait: str, name: str) -> None:
     assert {"DropDeadCode", "dce", "Functionalize"} <= set(re.split(r"[ ,]+", caught.value.fix))
 
 
-def test_the_nearest_transforms_are_told() -> None:
+def test_the_nearest_transforms_are_suggested() -> None:
     misspelled = type("Misspelled", (Silent,), {"after": ("DropDeadCod",)})
     with pytest.raises(UnknownName) as caught:
         order_transforms([misspelled()])
@@ -144,13 +144,13 @@ assert len(order_transforms([Early()])) == 1
 @pytest.mark.parametrize(
     "declared", [{"after": "dce"}, {"befor": ("dce",)}, {"exclude": ("dce",)}, {"setup_config": None}]
 )
-def test_what_nobody_reads_is_refused(declared: dict[str, object]) -> None:
+def test_unknown_attributes_of_a_transform_are_refused(declared: dict[str, object]) -> None:
     assert issubclass(Silent, Silent), "which an abstract class remembers"
     with pytest.raises(BadRecipe, match=next(iter(declared))):
         type("Misspelled", (Silent,), declared)
 
 
-def test_options_may_be_called_as_they_like() -> None:
+def test_options_may_have_any_name() -> None:
     @dataclass(frozen=True)
     class Wanting(Silent):
         need: int = 3
@@ -159,7 +159,9 @@ def test_options_may_be_called_as_they_like() -> None:
     assert order_transforms([Wanting(excluded=("x",))]) == (Wanting(excluded=("x",)),)
 
 
-@pytest.mark.parametrize("given", [Shard, "shard", None])
-def test_what_is_no_transform_is_refused(given: object) -> None:
-    with pytest.raises(BadRecipe, match="not a Transform" if not isinstance(given, type) else "instead of a Transform"):
-        order_transforms([given])
+@pytest.mark.parametrize("transform", [Shard, "shard", None])
+def test_objects_that_are_no_transforms_are_refused(transform: object) -> None:
+    with pytest.raises(
+        BadRecipe, match="not a Transform" if not isinstance(transform, type) else "instead of a Transform"
+    ):
+        order_transforms([transform])

@@ -1,1 +1,1 @@
-"""Fault localization: small programs with one mistake each, and right programs in which nothing is found."""
+"""Fault localization: small programs with a single mistake each, and right programs in which no fault is found."""

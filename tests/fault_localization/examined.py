@@ -1,4 +1,4 @@
-"""Small functions and models, compiled and examined."""
+"""Compile and examine small functions and models."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def examined(
 
 
 def activating(function: Callable[[torch.Tensor], torch.Tensor]) -> thunder.OperatorExecutor:
-    """An executor that computes `silu` by a function."""
+    """An executor that computes `silu` with the given function."""
     executor = thunder.OperatorExecutor("mine")
 
     @executor.implements(silu)

@@ -1,4 +1,4 @@
-"""A model with layers of one shape, settings and state, in which anything may be wrong."""
+"""A model with layers of one shape, settings and state, in which every part may be wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import torch
 
 
 class Layers(torch.nn.Module):
-    """Two layers of one shape, a scale and a flag; it keeps a running mean and its latest output, and fills a cache."""
+    """Two layers of one shape, a scale and a flag.
+
+    The model keeps a running mean and its latest output, and fills a cache.
+    """
 
     def __init__(self) -> None:
         super().__init__()

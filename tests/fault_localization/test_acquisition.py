@@ -1,4 +1,4 @@
-"""Computations that were acquired otherwise than the program computes."""
+"""Traced computations that differ from the program."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def random_slopes(x: torch.Tensor) -> torch.Tensor:
 
 
 def noisy(x: torch.Tensor) -> torch.Tensor:
-    """Random numbers about a mean that is random, too."""
+    """Random numbers about a random mean."""
     noise = torch.randn(4, 4) * 0.5
     return torch.normal(torch.tanh(noise - x @ x.t() * 0.3), 0.5) * 3
 
@@ -48,7 +48,7 @@ DRAWING = (dropped_twice, attention, random_slopes, noisy)
 
 
 def acquired_wrongly(program: Program, number: int) -> tuple[Program, str, str]:
-    """The program as if another computation had been acquired, what is other, and the name that the line defines."""
+    """The program with a changed computation, the change in words, and the name that the changed line defines."""
     what, name, trace = list(changed(program.traces("computation")[0]))[number]
     wrong = with_transformed(program, trace)
     stages = [stage for stage in wrong.stages if stage.trace is not program.traces("computation")[0]]
@@ -71,7 +71,7 @@ def test_right_program_that_draws_random_numbers_has_no_fault(subject):
     assert not examined(subject, x=numbers()).faults
 
 
-def test_calls_are_recorded_with_what_they_return():
+def test_calls_are_recorded_with_their_results():
     x = numbers()
     with RecordCalls() as recorder:
         two_calls(x)
@@ -80,7 +80,7 @@ def test_calls_are_recorded_with_what_they_return():
 
 
 @pytest.mark.parametrize(("room", "runs"), [(0, 5), (200, 5), (300, 3), (10_000, 1)])
-def test_results_that_are_not_held_are_recorded_again(room, runs):
+def test_dropped_results_are_recorded_again(room, runs):
     x, recorders = numbers(), []  # 128 bytes
     with RecordCalls() as whole:
         two_calls(x)
@@ -92,8 +92,8 @@ def test_results_that_are_not_held_are_recorded_again(room, runs):
 
     calls = RepeatedRecording(two_calls, run, room).calls
     assert [call.name for call in calls] == ["mul", "silu", "tanh", "mul"]
-    for call, other in zip((*calls, calls[0]), (*whole.calls, whole.calls[0]), strict=True):
-        assert torch.equal(call.results[0], other.results[0])
+    for call, wanted in zip((*calls, calls[0]), (*whole.calls, whole.calls[0]), strict=True):
+        assert torch.equal(call.results[0], wanted.results[0])
     held = [sum(one.nbytes for (one,) in recorder.held.values()) for recorder in recorders]
     assert max(held) <= max(room, x.nbytes)
     assert len(recorders) == runs
@@ -113,7 +113,7 @@ def test_program_that_makes_other_calls_each_time_is_refused():
 
 
 def deep(x: torch.Tensor) -> torch.Tensor:
-    """Many layers, and random numbers between them."""
+    """Many layers with random numbers between them."""
     for _ in range(12):
         x = torch.sin(silu(x * 2) * 1e3) + torch.rand_like(x)
     return x
@@ -134,12 +134,12 @@ def test_faults_are_found_with_some_results_held_at_a_time(room, monkeypatch):
 
 
 def amplifying(x: torch.Tensor) -> torch.Tensor:
-    """A result that makes the last digits of an activation its first ones."""
+    """A result whose leading digits are the last digits of an activation."""
     return torch.sin(silu(x * 2) * 1e6) + 1
 
 
 def rounding_otherwise() -> tuple[thunder.OperatorExecutor, str]:
-    """Executors of which one computes `silu` with another rounding."""
+    """Executors of which the first computes `silu` with different rounding."""
     return activating(lambda x: silu(x.double()).float()), "torch"
 
 
@@ -149,7 +149,7 @@ def test_a_program_that_amplifies_rounding_is_right():
     assert not examined(amplifying, rounding_otherwise(), x=x).faults
 
 
-def test_each_wrong_line_is_named_where_rounding_is_amplified():
+def test_each_wrong_line_is_named_in_a_program_that_amplifies_rounding():
     program = program_of(amplifying, rounding_otherwise(), x=numbers())
     for number in range(len(list(changed(program.traces("computation")[0])))):
         wrong, what, name = acquired_wrongly(program, number)
@@ -166,7 +166,7 @@ def test_other_sizes_of_a_program_that_amplifies_rounding_are_right():
 
 
 class LeavesOut(torch.nn.Module):
-    """A model with calls that return what they are given, and the same calls at one line for several tensors."""
+    """A model with calls that return their arguments, and a line that makes the same call for several tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,10 +175,10 @@ class LeavesOut(torch.nn.Module):
         self.register_buffer("narrow", torch.randn(16, 8).bfloat16())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """A stack of layers, and a product of which one factor is narrow already."""
+        """A stack of layers, and a product of which one factor has a narrow dtype."""
         for layer in self.layers:
             x = layer(x.contiguous().to(torch.float32)).tanh() + x
-        return torch.nn.functional.linear(*(one.to(torch.bfloat16) for one in (x, self.narrow)))
+        return torch.nn.functional.linear(*(factor.to(torch.bfloat16) for factor in (x, self.narrow)))
 
 
 def test_calls_that_a_trace_leaves_out():

@@ -1,4 +1,4 @@
-"""Inputs of computations, copied while others call the program."""
+"""Inputs of computations, copied while other code calls the program."""
 
 from __future__ import annotations
 

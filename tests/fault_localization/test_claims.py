@@ -1,4 +1,4 @@
-"""Lines of executors beside eager PyTorch."""
+"""Lines of executors compared with eager PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivatives beside those of autograd."""
+"""Derivatives compared with those of autograd."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from thunder_core.workflow.fault_localization import backward, backward_lockstep
 
 
 @pytest.fixture(params=["whole", "in lockstep"])
-def held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gradients of a small program are all held, those of a large one are compared one by one."""
+def gradients_held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep all gradients of a small program, and compare the gradients of a large program one by one."""
     if request.param == "in lockstep":
         for module in (lockstep, backward):
             monkeypatch.setattr(module, "LARGE_VALUES", 0)
@@ -26,7 +26,7 @@ def held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Derivatives that are registered are forgotten behind the test."""
+    """Remove the registered derivatives after the test."""
     monkeypatch.setattr(rules, "_rules", dict(rules._rules))
     before = set(rules.OWN_DERIVATIVES)
     yield
@@ -45,13 +45,13 @@ def derive_silu(factor: float) -> None:
         return gradient * torch.sigmoid(x) * (1 + x * (1 - torch.sigmoid(x))) * factor
 
 
-def test_a_right_derivative(held, forgotten):
+def test_a_right_derivative(gradients_held, forgotten):
     derive_silu(1.0)
     assert not examined(activated, x=numbers().requires_grad_()).faults
 
 
 @pytest.mark.parametrize("factor", [1.001, -1.0])
-def test_a_wrong_derivative_is_named_by_its_line_of_the_forward(held, forgotten, factor):
+def test_a_wrong_derivative_is_named_by_its_line_of_the_forward(gradients_held, forgotten, factor):
     derive_silu(factor)
     fault = examined(activated, x=numbers().requires_grad_()).faults[0]
     assert fault.kind == "differentiation"
@@ -59,24 +59,24 @@ def test_a_wrong_derivative_is_named_by_its_line_of_the_forward(held, forgotten,
     assert fault.difference.startswith("the gradient of ")
 
 
-def test_a_right_backward_of_a_kernel(held):
+def test_a_right_backward_of_a_kernel(gradients_held):
     executor = activating(lambda x: x * torch.sigmoid(x))
     assert not examined(activated, (executor, "torch"), x=numbers().requires_grad_()).faults
 
 
 def shared(x: torch.Tensor) -> torch.Tensor:
-    """A tensor that is read three times, parts of one, and a product with itself."""
+    """A tensor that is read three times, parts of a tensor, and a product with itself."""
     first, second = (x @ x.t()).tanh().chunk(2)
     return (silu(x) * x).sum() + (first * second).sum() + x.exp().mean()
 
 
 def dropped(x: torch.Tensor) -> torch.Tensor:
-    """Dropout, whose backward reads the mask that was drawn."""
+    """Dropout, whose backward reads the random mask."""
     return torch.nn.functional.dropout(torch.tanh(x * 2), 0.5).sum()
 
 
 @pytest.mark.parametrize("function", [shared, dropped])
-def test_right_gradients(held, function):
+def test_right_gradients(gradients_held, function):
     report = examined(function, x=numbers().requires_grad_())
     assert not report.faults
     assert "differentiate" in report.stages
@@ -92,9 +92,9 @@ def test_right_training_program_has_no_fault_in_lockstep(family, monkeypatch):
 
 def test_wrong_lines_of_a_backward_are_caught_in_lockstep(monkeypatch):
     monkeypatch.setattr(lockstep, "LARGE_VALUES", 0)
-    outcomes = [one for one in sampled("llama", {"derivative": 6}, seed=3) if one.counts]
+    outcomes = [outcome for outcome in sampled("llama", {"derivative": 6}, seed=3) if outcome.counts]
     assert len(outcomes) > 3
-    assert all(one.named for one in outcomes), "\n".join(map(str, outcomes))
+    assert all(outcome.named for outcome in outcomes), "\n".join(map(str, outcomes))
 
 
 def test_gradients_in_lockstep_are_dropped_when_they_were_compared(monkeypatch):

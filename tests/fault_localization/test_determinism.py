@@ -1,4 +1,4 @@
-"""Programs that compute something else each time."""
+"""Programs whose results differ from call to call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epilogues that return, or leave behind, something else than the computation has given them."""
+"""Epilogues that return or write other values than the computation's results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_core.workflow.fault_localization.examination import examine
 
 
 def model_and_program():
-    """The model with a cache among its arguments."""
+    """A model that has a cache among its arguments, and its program."""
     model = Layers().eval()
     compiled = thunder.jit(model, executors=["torch"])
     compiled(x=numbers(), cache=[torch.zeros(0, 8)])
@@ -25,22 +25,22 @@ def model_and_program():
 
 
 def line_with(program, text: str) -> str:
-    """The line of the epilogue that has a text in it."""
+    """The line of the epilogue that contains a text."""
     return next(line for line in map(text_of, program.last("epilogue").bound_symbols) if text in line)
 
 
 def fault_with(text: str, change):
-    """The fault of the epilogue whose line with a text was changed, and the other line."""
+    """The fault that is found after the epilogue's line with a text is changed, and the changed line."""
     model, program = model_and_program()
     line = line_with(program, text)
     returned = line_with(program, "result = ")
     names = dict(re.findall(r"'(\w+)': (\w+)", returned))
-    other = change(line, names)
-    wrong = with_trace(program, "epilogue", lambda epilogue: with_text(epilogue, line, other))
+    changed_line = change(line, names)
+    wrong = with_trace(program, "epilogue", lambda epilogue: with_text(epilogue, line, changed_line))
     before = model.mean.clone()
     (fault,) = examine(wrong, model, (), {"x": numbers(), "cache": [torch.zeros(0, 8)]}).faults
     assert torch.equal(model.mean, before)
-    return fault, other
+    return fault, changed_line
 
 
 def test_a_right_epilogue():

@@ -1,4 +1,4 @@
-"""Nothing is found in right programs of the ten families."""
+"""No fault is found in right programs of the ten families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prologues without one of their guards."""
+"""Prologues with one guard removed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_guard_that_is_left_out_is_named(guard):
 @pytest.mark.parametrize(
     "guard", ["module.dropout.p: was 0.5", "module.scale: was 0.5", "module.is_shifted: was False"]
 )
-def test_guard_that_is_left_out_is_named_where_the_model_draws_random_numbers(guard):
+def test_guard_that_is_left_out_is_named_for_a_model_with_random_numbers(guard):
     model = Layers().train()
     program = program_of(model, x=numbers())
     wrong = with_trace(

@@ -1,4 +1,4 @@
-"""Traces in lockstep are the same where each shared name and each output has the same bits, and only there."""
+"""Traces in lockstep are equal if and only if each shared name and each output has the same bits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def traced(function) -> Trace:
 
 
 def with_operation(trace: Trace, old: str, new) -> Trace:
-    """The trace with another operation in the place of one."""
+    """The trace with one operation replaced."""
     bsyms = (
         replace(bsym, symbol=Symbol(new.__name__, new)) if bsym.symbol.short_name == old else bsym
         for bsym in trace.bound_symbols
@@ -34,10 +34,10 @@ def with_operation(trace: Trace, old: str, new) -> Trace:
     return trace.having(tuple(bsyms), made_by="change")
 
 
-def alike(one: Trace, other: Trace) -> bool:
-    """Whether two traces of one tensor compute the same."""
-    inputs = {one.inputs[0].name: X}
-    return compute_the_same(one, other, inputs, RandomStates.now(inputs))
+def alike(first: Trace, second: Trace) -> bool:
+    """Whether two traces of one tensor compute the same results."""
+    inputs = {first.inputs[0].name: X}
+    return compute_the_same(first, second, inputs, RandomStates.now(inputs))
 
 
 def chain(x):
@@ -51,7 +51,7 @@ def noisy(x):
 
 
 @pytest.mark.parametrize("function", [chain, noisy])
-def test_trace_computes_what_it_computes(function):
+def test_trace_is_equal_to_itself(function):
     trace = traced(function)
     state = torch.get_rng_state()
     assert alike(trace, trace)

@@ -13,10 +13,10 @@ from thunder_core.workflow.fault_localization.trace_examination import without_f
 
 
 def lines(function, x):
-    """The non-finite lines of a function, by their kinds."""
+    """The non-finite lines of a function by their type."""
     trace = program_of(function, x=x).traces("computation")[0]
     found = non_finite_lines(trace, inputs_by_name(trace, (x,)), RandomStates.now({}), "eager PyTorch")
-    return {one.kind: one for one in found}
+    return {line.kind: line for line in found}
 
 
 def test_the_first_nan():
@@ -33,7 +33,7 @@ def test_a_line_within_a_region():
     compiled(x)
     claimed = without_freed(thunder.last_traces(compiled))[-1]
     assert len(claimed) == 1
-    found = {one.kind: one for one in non_finite_lines(claimed, {"x": x}, RandomStates.now({}), "thunder")}
+    found = {line.kind: line for line in non_finite_lines(claimed, {"x": x}, RandomStates.now({}), "thunder")}
     assert "log(" in found["NaN"].line
 
 
@@ -43,7 +43,7 @@ def test_an_infinity_that_becomes_a_nan():
     assert "NaN" in found
 
 
-def test_an_input_that_has_one():
+def test_an_input_with_a_nan():
     x = numbers()
     x[0, 0] = torch.nan
     assert lines(lambda x: x + 1, x)["NaN"].line == "the input x"

@@ -1,4 +1,4 @@
-"""Nothing is found in right programs of quantized models, whose codes amplify rounding."""
+"""No fault is found in right programs of quantized models, whose codes amplify rounding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def diagnosis(family: str, recipe: str, dtype: str = "float32", without: tuple[str, ...] = ("inductor",)) -> Diagnosis:
-    """What `thunder debug` finds in a sample of a family under a recipe that quantizes."""
+    """The report of `thunder debug` for a sample of a family under a recipe that quantizes."""
     model = ModelRequest(sample=SAMPLES[family], dtype=dtype)
     request = Request(recipe=("default", recipe), model=model, without=without, force_slow=True)
     return debug_model(request, DebugRequest())
@@ -39,7 +39,7 @@ def test_no_false_alarm_with_fused_regions(family, recipe):
 
 
 def pairs() -> Iterator[tuple[str, str, str]]:
-    """Families, recipes and dtypes, so that each two of them meet: a third of all combinations."""
+    """Families, recipes and dtypes such that every pair of values occurs: a third of all combinations."""
     for (row, family), (column, recipe) in itertools.product(enumerate(FAMILIES), enumerate(RECIPES)):
         yield family, recipe, DTYPES[(row + column) % len(DTYPES)]
 

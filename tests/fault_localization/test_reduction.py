@@ -1,4 +1,4 @@
-"""The shortest run of operations by which an executor is wrong."""
+"""The shortest run of operations in which an executor is wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reduced(executor):
     return reduced_program(trace.bound_symbols, inputs_by_name(trace, (numbers(),)), (executor,), Deadline())
 
 
-def test_one_operation_is_left():
+def test_reduction_leaves_a_single_operation():
     program = reduced(activating(lambda x: silu(x) + 1e-3))
     assert program is not None
     assert [bsym.symbol.short_name for bsym in program.trace.bound_symbols] == ["silu"]

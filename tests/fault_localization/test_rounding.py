@@ -1,4 +1,4 @@
-"""What rounding explains, and what it does not."""
+"""Differences that rounding explains, and differences that it does not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def product(dtype: torch.dtype):
-    """A product of matrices in a dtype, as a whole and in two halves, and the function in float64."""
+    """A matrix product in a dtype, computed at once and in two halves, and the function in float64."""
     left, right = numbers(32, 64).to(dtype), numbers(64, 32, seed=1).to(dtype)
 
     def exact(perturbed: bool = False) -> torch.Tensor:
@@ -33,14 +33,14 @@ def test_another_order_of_additions_is_rounding(dtype):
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-4), (torch.bfloat16, 0.1), (torch.float16, 2e-2)])
-def test_a_relative_error_is_none(dtype, error):
+def test_a_relative_error_is_no_rounding(dtype, error):
     _, whole, exact = product(dtype)
     measured = rounding_difference(whole * (1 + error), whole, exact)
     assert measured.difference is not None
     assert measured.error > measured.allowed
 
 
-def test_one_element_counts():
+def test_a_single_wrong_element_is_reported():
     _, whole, exact = product(torch.float32)
     wrong = whole.clone()
     wrong[3, 5] += 1e-3
@@ -57,6 +57,8 @@ def test_a_nan_counts():
 
 
 def test_integers_are_equal():
-    one = torch.arange(6)
-    assert rounding_difference(one, one.clone(), lambda perturbed=False: None).difference is None
-    assert rounding_difference(one + (one == 3), one, lambda perturbed=False: None).difference is not None
+    integers = torch.arange(6)
+    assert rounding_difference(integers, integers.clone(), lambda perturbed=False: None).difference is None
+    assert (
+        rounding_difference(integers + (integers == 3), integers, lambda perturbed=False: None).difference is not None
+    )

@@ -1,4 +1,4 @@
-"""Transforms that change what a program computes."""
+"""Transforms that change the results of a program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.workflow.fault_localization.examination import examine
 
 
 def two_layers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Two layers that differ in their operands and a constant."""
+    """Two layers that differ in their operands and in a constant."""
     return torch.tanh(x - y) * 0.5 + silu(y / x)
 
 

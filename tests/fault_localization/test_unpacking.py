@@ -1,4 +1,4 @@
-"""Prologues that hand over something else than the computation's inputs stand for."""
+"""Prologues that pass other values than the computation's inputs denote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SWAPPED = {"first_weight": "second_weight", "second_weight": "first_weight"}
 
 
 def faults_with(change):
-    """The faults of a program with another prologue, and the lines of that prologue."""
+    """The faults of a program with a changed prologue, and the changed lines."""
     model = Layers().eval()
     program = with_trace(program_of(model, x=numbers()), "prologue", change)
     found = examine(program, model, (), {"x": numbers()}).faults

@@ -1,1 +1,1 @@
-"""Generation: whole models of the transformers library that continue prompts, beside eager PyTorch."""
+"""Generation: whole models of the transformers library continue prompts, compared with eager PyTorch."""

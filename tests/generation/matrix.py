@@ -1,4 +1,4 @@
-"""Every family of models that generates in every mode of `generate`, beside eager PyTorch.
+"""Every family of models that generates, in every mode of `generate`, compared with eager PyTorch.
 
 Usage: python -m tests.generation.matrix [FAMILY ...] [--modes MODE,MODE] [--write FILE] [--page FILE]
 """
@@ -22,15 +22,15 @@ from tests.generation.models import MODELS, Uncompiled, model_of
 from tests.generation.modes import ASSISTED, MODES, Mode, assert_same, modes_with
 from thunder_core.foundation.errors import RecompileWarning
 
-SIZES = ((2, 7), (3, 9))  # batch and length of the first prompts, and of the second ones
+SIZES = ((2, 7), (3, 9))  # batch and length of the first and of the second prompts
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The outcome of one mode on one family: how many programs there were after each of the prompts.
+    """The outcome of one mode on one family: the number of programs after each prompt.
 
-    Where eager PyTorch raises, `refused` is its error, which the compiled model raises too. `differs` is how the
-    compiled model does otherwise; empty where it does not.
+    If eager PyTorch raises an error, `refused` is the error, which the compiled model raises too. `differs` is the
+    difference of the compiled model, or empty.
     """
 
     programs: tuple[int, ...] = ()
@@ -39,36 +39,36 @@ class Cell:
 
 
 def cells(family: str, modes: Iterable[str]) -> dict[str, Cell]:
-    """The outcome of each mode on a family, each with a compiled model of its own."""
+    """The outcome of each mode on a family, each with a separately compiled model."""
     model = model_of(family)
     known = modes_with(model)
     return {mode: outcome(known[mode], model) for mode in modes}
 
 
 def differing(family: str, modes: Iterable[str]) -> dict[str, str]:
-    """The modes in which a compiled model of the family does otherwise than eager, each with how."""
+    """The modes in which a compiled model of the family differs from eager, each with the difference."""
     return {mode: cell.differs for mode, cell in cells(family, modes).items() if cell.differs}
 
 
 def outcome(mode: Mode, model: torch.nn.Module) -> Cell:
-    """The outcome of a mode on a model, compiled for this alone."""
+    """The outcome of a mode on a model that is compiled for this mode alone."""
     compiled = thunder.compile(model, Uncompiled)
     programs = []
     for size in SIZES:
         try:
             expected = mode(model, *size)
-        except Exception as refusal:  # transformers has no such mode for the type
+        except Exception as refusal:  # transformers has no such mode for the model type
             return refused_alike(mode, compiled, size, refusal)
         try:
             assert_same(mode(compiled, *size), expected)
-        except Exception as error:  # of whatever kind: the others are tried as well
+        except Exception as error:  # of any class: the other modes are tried as well
             return Cell(differs=f"{type(error).__name__}: {error}")
         programs.append(thunder.cache_misses(compiled))
     return Cell(tuple(programs))
 
 
 def refused_alike(mode: Mode, compiled: torch.nn.Module, size: tuple[int, int], refusal: Exception) -> Cell:
-    """The outcome of a mode that eager refuses: the compiled model raises the same error."""
+    """The outcome of a mode that eager refuses: the compiled model must raise the same error."""
     told = f"{type(refusal).__name__}: {refusal}"
     try:
         mode(compiled, *size)
@@ -79,7 +79,7 @@ def refused_alike(mode: Mode, compiled: torch.nn.Module, size: tuple[int, int], 
 
 
 def main() -> int:
-    """Tell of each family which modes differ; 1 where there is one."""
+    """Print for each family the modes that differ, and return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", default=[*MODELS])
     parser.add_argument("--modes", type=lambda names: names.split(","), default=[*MODES, ASSISTED])
@@ -111,7 +111,7 @@ def told(cell: Cell) -> str:
 
 
 def add(file: Path, family: str, found: dict[str, Cell]) -> None:
-    """Add the outcomes of a family to a file of JSON."""
+    """Add the outcomes of a family to a JSON file."""
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     known.setdefault(family, {}).update({mode: asdict(cell) for mode, cell in found.items()})
     file.write_text(json.dumps(known, indent=1), encoding="utf-8")
@@ -135,7 +135,7 @@ with different lengths. If a mode only takes a single prompt, each batch is one 
 
 
 def page(found: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """The page of the documentation on outcomes by family and mode."""
+    """The documentation page on outcomes by family and mode."""
     modes = [mode for mode in (*MODES, ASSISTED) if any(mode in of_family for of_family in found.values())]
     rows = [["family", *modes], ["---"] * (len(modes) + 1)]
     rows += [[family, *(short(found[family].get(mode)) for mode in modes)] for family in MODELS if family in found]
@@ -143,7 +143,7 @@ def page(found: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 
 def short(cell: dict[str, Any] | None) -> str:
-    """An outcome in a word."""
+    """An outcome in one word."""
     if cell is None:
         return "-"
     if cell["differs"] or cell["refused"]:

@@ -11,7 +11,7 @@ import transformers
 
 from thunder_recipes.hf_transformers import HFTransformers
 
-WINDOW = 12  # tokens, of models that attend to the latest ones alone
+WINDOW = 12  # tokens, for models with sliding-window attention
 VOCABULARY = 64
 TOKENS = {"vocab_size": VOCABULARY, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 DECODER = {
@@ -49,8 +49,8 @@ T5 = {
     "num_decoder_layers": 2,
     "num_heads": 4,
 }
-IMAGE = 5  # the token in whose places an image stands
-SIZE = 28  # pixels, of four patches
+IMAGE = 5  # the placeholder token of an image
+SIZE = 28  # pixels, in four patches
 PATCHES = 4
 VISION = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 JAMBA = {
@@ -110,13 +110,16 @@ MODELS: dict[str, Maker] = {
 
 
 class Uncompiled(HFTransformers):
-    """Models of the transformers library by the executor torch, which compiles no kernels."""
+    """Models of the transformers library with the executor torch, which compiles no kernels."""
 
     executors = ("torch",)
 
 
 def model_of(name: str) -> Any:
-    """A model whose weights are large enough for its tokens to differ; it generates as many as it is asked for."""
+    """A model whose weights are large enough for its tokens to differ.
+
+    It generates exactly as many tokens as requested.
+    """
     torch.manual_seed(0)
     model = MODELS[name]().eval()
     for parameter in model.parameters():
@@ -127,7 +130,7 @@ def model_of(name: str) -> Any:
 
 
 def draft_of(model: Any) -> Any:
-    """A model that guesses many of the model's tokens, and not all."""
+    """A draft model that predicts many of the model's tokens, but not all."""
     draft = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(7)
     for parameter in draft.parameters():
@@ -136,12 +139,12 @@ def draft_of(model: Any) -> Any:
 
 
 def prompt_of(batch: int, length: int, seed: int = 1) -> torch.Tensor:
-    """Seeded tokens, none of them a special one."""
+    """Seeded tokens without special tokens."""
     return torch.randint(8, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
 def question_of(batch: int, length: int, seed: int = 1) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Prompts with an image behind their first token, and these images."""
+    """Prompts with an image after their first token, and the images."""
     text = prompt_of(batch, length, seed)
     prompt = torch.cat([text[:, :1], torch.full((batch, PATCHES), IMAGE), text[:, 1:]], 1)
     generator = torch.Generator().manual_seed(seed)
@@ -149,12 +152,12 @@ def question_of(batch: int, length: int, seed: int = 1) -> tuple[torch.Tensor, d
 
 
 def asked_of(model: Any, batch: int, length: int) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Prompts for a model, and what else it is given with them: images where it sees."""
+    """The prompts of a model and its other inputs, such as images."""
     sees = hasattr(model.config, "vision_config")
     return question_of(batch, length) if sees else (prompt_of(batch, length), {})
 
 
 def greedy(model: Any, prompt: torch.Tensor, tokens: int = 12, **options: Any) -> Any:
-    """The prompt with so many tokens; what the options say goes before."""
+    """The prompt continued by greedy decoding. Options replace the defaults."""
     usual = {"attention_mask": torch.ones_like(prompt), "do_sample": False, "pad_token_id": 0}
     return model.generate(prompt, **{**usual, "max_new_tokens": tokens, **options})

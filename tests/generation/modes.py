@@ -1,4 +1,4 @@
-"""The modes of `generate`, each a function of a model and a size, and how results are compared with eager PyTorch's."""
+"""The modes of `generate`, each a function of a model and a size, and the comparison of results with eager's."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import transformers
 
 from tests.generation.models import asked_of, draft_of, greedy
 
-Mode = Callable[[Any, int, int], Any]  # of a model, a batch and a length; some take one prompt whatever the batch
+Mode = Callable[[Any, int, int], Any]  # of a model, a batch and a length; some take one prompt for every batch
 
 
 class Streamer(transformers.generation.BaseStreamer):  # type: ignore[misc]
-    """Keeps what it is given."""
+    """A streamer that keeps the tokens that it receives."""
 
     def __init__(self) -> None:
         self.given: list[Any] = []
@@ -27,7 +27,7 @@ class Streamer(transformers.generation.BaseStreamer):  # type: ignore[misc]
 
 
 class StopsAt(transformers.StoppingCriteria):  # type: ignore[misc]
-    """Ends a text at a length."""
+    """A criterion that ends a text at a length."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -37,7 +37,7 @@ class StopsAt(transformers.StoppingCriteria):  # type: ignore[misc]
 
 
 class Forbids(transformers.LogitsProcessor):  # type: ignore[misc]
-    """Forbids every second token."""
+    """A processor that forbids every second token."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         forbidden = scores.clone()
@@ -46,53 +46,53 @@ class Forbids(transformers.LogitsProcessor):  # type: ignore[misc]
 
 
 def continued(model: Any, batch: int, length: int, **options: Any) -> Any:
-    """Prompts, with images where the model sees, and what follows them."""
-    prompt, given = asked_of(model, batch, length)
-    return greedy(model, prompt, **given, **options)
+    """Prompts, with images for a multimodal model, and their continuations."""
+    prompt, inputs = asked_of(model, batch, length)
+    return greedy(model, prompt, **inputs, **options)
 
 
 def sampled(model: Any, batch: int, length: int, **options: Any) -> Any:
-    """Tokens that are drawn with a seed."""
+    """Tokens that are sampled with a seed."""
     torch.manual_seed(3)
     return continued(model, batch, length, do_sample=True, temperature=0.8, top_k=20, top_p=0.9, **options)
 
 
 def padded(model: Any, batch: int, length: int, **options: Any) -> Any:
-    """What follows prompts of several lengths, which are padded at their left."""
-    prompt, given = asked_of(model, batch, length + 3)
+    """The continuations of prompts of several lengths, padded on the left."""
+    prompt, inputs = asked_of(model, batch, length + 3)
     mask = torch.ones_like(prompt)
     for row, count in zip(range(batch), (3, 0, 1), strict=False):
         prompt[row] = torch.cat([torch.zeros(count, dtype=prompt.dtype), prompt[row, : prompt.shape[1] - count]])
         mask[row, :count] = 0
-    return greedy(model, prompt, attention_mask=mask, **given, **options)
+    return greedy(model, prompt, attention_mask=mask, **inputs, **options)
 
 
 def streamed(model: Any, batch: int, length: int) -> Any:
-    """The tokens, and what a streamer was given of them."""
+    """The tokens, and the tokens that a streamer received."""
     streamer = Streamer()
     return continued(model, 1, length, streamer=streamer), streamer.given
 
 
 def scored(model: Any, batch: int, length: int) -> Any:
-    """The tokens, and the scores and logits that they were chosen by."""
+    """The tokens, with their scores and logits."""
     options = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
     found = continued(model, batch, length, **options)
     return found.sequences, found.scores, found.logits
 
 
 def processed(model: Any, batch: int, length: int) -> Any:
-    """Tokens that processors have chosen, the library's and one of the caller's."""
+    """Tokens chosen by processors of the library and of the caller."""
     options = {"repetition_penalty": 1.2, "no_repeat_ngram_size": 2}
     return continued(model, batch, length, logits_processor=[Forbids()], **options)
 
 
 def with_options(**options: Any) -> Mode:
-    """What follows prompts with options of `generate`."""
+    """The continuations of prompts with options of `generate`."""
     return lambda model, batch, length: continued(model, batch, length, **options)
 
 
 def for_one(**options: Any) -> Mode:
-    """What follows a single prompt with options of `generate`."""
+    """The continuation of a single prompt with options of `generate`."""
     return lambda model, batch, length: continued(model, 1, length, **options)
 
 
@@ -122,16 +122,16 @@ ASSISTED = "assisted generation"
 
 
 def modes_with(model: Any) -> dict[str, Mode]:
-    """All modes, and that in which another model, uncompiled, guesses tokens ahead."""
+    """All modes, and the mode in which another, uncompiled model drafts tokens."""
     return {**MODES, ASSISTED: for_one(assistant_model=draft_of(model))}
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    """The same tokens and texts, and scores equal but for rounding."""
+    """Check for the same tokens and texts, and for scores that are equal except for rounding."""
     if isinstance(expected, tuple | list):
         assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_same(one, other)
+        for actual, wanted in zip(found, expected, strict=True):
+            assert_same(actual, wanted)
     elif isinstance(expected, torch.Tensor) and expected.is_floating_point():
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     elif isinstance(expected, torch.Tensor):

@@ -1,4 +1,4 @@
-"""The encoder of an encoder-decoder, which `generate` calls itself, is compiled by itself."""
+"""The encoder of an encoder-decoder model, which `generate` calls directly, is compiled separately."""
 
 from __future__ import annotations
 

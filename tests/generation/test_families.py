@@ -1,4 +1,4 @@
-"""Each family of models generates eager PyTorch's tokens, by few programs whatever the lengths and the batch."""
+"""Each family of models generates eager PyTorch's tokens with few programs for all lengths and batches."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from tests.generation.modes import padded
 from thunder_core.compilation.compiler import specializations_of
 
 SHAPES = ((2, 7), (1, 4), (3, 9), (1, 5))
-USUAL = 2  # programs: for the prompt, and for each token that follows
-WITH_WINDOW = 4  # tokens that fill a window and those behind it, for which masks are built
+USUAL = 2  # programs: one for the prompt, and one for each later token
+WITH_WINDOW = 4  # for tokens that fill a window and for later tokens, which need masks
 FIRST = {"mistral": WITH_WINDOW, "gemma2": 3, "phi3": WITH_WINDOW}
-IN_THE_MATRIX = ("mamba2", "jamba", "llava")  # families that `python -m tests.generation.matrix` alone runs
+IN_THE_MATRIX = ("mamba2", "jamba", "llava")  # families that only `python -m tests.generation.matrix` runs
 LATER = {"mamba": 1 + len(SHAPES)}  # its prompt is a loop over tokens, which is traced for each length
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma2"])
-def test_prompts_longer_than_the_window_need_two_programs_whatever_their_lengths(name: str) -> None:
+def test_prompts_longer_than_the_window_need_two_programs_for_all_lengths(name: str) -> None:
     model = model_of(name)
     compiled = thunder.compile(model, Uncompiled)
-    for batch, length in ((2, 15), (2, 17), (1, 20)):  # what is kept of them is a slice, with strides of its own
+    for batch, length in ((2, 15), (2, 17), (1, 20)):  # the kept part of the prompt is a slice, with different strides
         prompt = prompt_of(batch, length)
         assert torch.equal(greedy(compiled, prompt, 4), greedy(model, prompt, 4))
     assert thunder.cache_misses(compiled) == 2, thunder.recompile_reasons(compiled)
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma2"])
-def test_a_static_cache_with_a_sliding_window_needs_three_programs_whatever_the_batch(name: str) -> None:
+def test_a_static_cache_with_a_sliding_window_needs_three_programs_for_every_batch(name: str) -> None:
     model = model_of(name)
     compiled = thunder.compile(model, Uncompiled)
     for batch, length in SHAPES:  # the texts end beyond the window
@@ -57,7 +57,7 @@ def test_a_family_generates_eagers_tokens_by_few_programs(name: str) -> None:
 
 @pytest.mark.parametrize("batches", [(1, 8, 3), (8, 1, 2)])
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
-def test_one_token_prompts_add_a_program_and_padding_adds_two_whatever_the_batch(batches: tuple[int, ...]) -> None:
+def test_prompts_of_one_token_add_a_program_and_padding_adds_two_for_every_batch(batches: tuple[int, ...]) -> None:
     model = model_of("llama")
     compiled = thunder.compile(model, Uncompiled)
     programs = []

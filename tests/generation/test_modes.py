@@ -1,4 +1,4 @@
-"""Every mode of `generate` gives eager PyTorch's tokens on a compiled model, which is unmodified otherwise."""
+"""Every mode of `generate` gives eager PyTorch's tokens on a compiled model, which is otherwise unmodified."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.generation.matrix import differing
 from tests.generation.models import Uncompiled, draft_of, greedy, model_of, prompt_of
 from tests.generation.modes import MODES, assert_same
 
-PROGRAMS = 14  # all modes together: prompts and later tokens, padded or not, three kinds of caches, no cache
+PROGRAMS = 14  # all modes together: prompts and later tokens, padded or not, three types of caches, no cache
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def pair() -> tuple[Any, Any]:
     return model, thunder.compile(model, Uncompiled)
 
 
-# Modes that the families' own tests run, that need a GPU, or that take as many programs as steps have sizes.
+# Modes that the families' tests run, that need a GPU, or that need as many programs as steps have sizes.
 ELSEWHERE = ("greedy", "offloaded cache", "prompt lookup", "chunked prefill")
 
 
@@ -61,7 +61,7 @@ def test_a_compiled_model_guesses_tokens_for_another() -> None:
         assert torch.equal(greedy(model, prompt, assistant_model=compiled), expected)
 
 
-# Of all families and modes, some that no other test runs; `python -m tests.generation.matrix` runs all.
+# Some families and modes that no other test runs. `python -m tests.generation.matrix` runs all of them.
 CELLS = {
     "qwen3_moe": ("left padding", "beam search"),
     "mamba": ("sampling", "left padding"),
@@ -78,7 +78,7 @@ def test_families_of_other_builds_generate_in_other_modes(family: str, mode: str
     assert not differing(family, [mode])
 
 
-def test_a_compiled_model_has_all_that_generates() -> None:
+def test_a_compiled_model_has_the_attributes_for_generation() -> None:
     model = model_of("llama")
     compiled = thunder.compile(model, "hf-llama3")
     assert isinstance(compiled, transformers.GenerationMixin)

@@ -1,4 +1,4 @@
-"""A model of images and text continues prompts with images as eager PyTorch does."""
+"""A model of images and text continues prompts with images like eager PyTorch."""
 
 from __future__ import annotations
 

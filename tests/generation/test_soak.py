@@ -1,4 +1,4 @@
-"""Prompts of changing lengths, padded or not, in batches of changing sizes, trace and keep nothing after the second."""
+"""Prompts of changing lengths, paddings and batch sizes trace and keep nothing after the second prompt."""
 
 from __future__ import annotations
 
@@ -15,38 +15,41 @@ from tests.generation.modes import padded
 from thunder_core.passes.transforms.static_cache import GenerateWithStaticCache
 
 PROMPTS = 20
-SETTLED = 2  # prompts, after which nothing is traced and nothing more is kept
-TOLERATED = 8  # objects of one class: less than one a prompt
-CACHES = ("ReferenceType", "builtin_function_or_method")  # of abstract classes, which grow by classes in eager too
+SETTLED = 2  # prompts, after which nothing is traced and no more objects are kept
+TOLERATED = 8  # objects of one class: less than one per prompt
+# Caches of abstract classes, which grow with the number of classes in eager too.
+CACHES = ("ReferenceType", "builtin_function_or_method")
 
 
 class UncompiledStatic(Uncompiled):
-    """The static cache, by the executor torch, which compiles no kernels."""
+    """The static cache with the executor torch, which compiles no kernels."""
 
     def setup_transforms(self) -> Any:
         return (*super().setup_transforms(), GenerateWithStaticCache())
 
 
 def sizes() -> list[tuple[int, int]]:
-    """Batches of 1 to 8 prompts of 2 to 24 tokens; the first two are of several."""
+    """Batches of 1 to 8 prompts of 2 to 24 tokens. The first two batches have several prompts."""
     return [(1 + (count + 1) * 3 % 8, 2 + count * 7 % 23) for count in range(PROMPTS)]
 
 
 def continued(model: Any, count: int, batch: int, length: int) -> torch.Tensor:
-    """What follows prompts, of which those with an odd number are padded at their left."""
+    """The continuations of prompts. Prompts with an odd number are padded on the left."""
     texts: torch.Tensor = (
         padded(model, batch, length, max_new_tokens=5) if count % 2 else greedy(model, prompt_of(batch, length), 5)
     )
     return texts
 
 
-def held() -> tuple[Counter[str], int]:
-    """The objects that Python's collector knows, by their classes, and the bytes of all tensors' storages."""
+def living_objects() -> tuple[Counter[str], int]:
+    """The objects that Python's collector knows, counted by class, and the bytes of all tensors' storages."""
     gc.collect()
-    tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor) and one.layout is torch.strided]
-    storages = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in tensors}
-    # Counted behind that, since a storage that was asked for is an object of Python's from then on.
-    return Counter(type(one).__qualname__ for one in gc.get_objects()), sum(storages.values())
+    tensors = [
+        tensor for tensor in gc.get_objects() if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
+    ]
+    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
+    # Objects are counted before storages, because reading a storage creates a Python object that stays.
+    return Counter(type(tensor).__qualname__ for tensor in gc.get_objects()), sum(storages.values())
 
 
 @pytest.mark.parametrize(("family", "recipe"), [("llama", Uncompiled), ("llama", UncompiledStatic), ("t5", Uncompiled)])
@@ -58,7 +61,7 @@ def test_prompts_of_all_sizes_trace_nothing_and_keep_nothing(family: str, recipe
     for count, (batch, length) in enumerate(sizes(), start=1):
         assert torch.equal(continued(compiled, count, batch, length), continued(model, count, batch, length))
         if count in (SETTLED + 1, PROMPTS):
-            kept.append(held())
+            kept.append(living_objects())
         programs.append(thunder.cache_misses(compiled))
     assert programs[SETTLED - 1 :] == programs[-1:] * (PROMPTS - SETTLED + 1), thunder.recompile_reasons(compiled)
     (objects, storages), (objects_at_last, storages_at_last) = kept

@@ -1,4 +1,4 @@
-"""Generation into a static cache: eager PyTorch's tokens, by few programs, and no token copies what is cached."""
+"""Generation with a static cache: eager PyTorch's tokens, with few programs, and no token copies the cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEYS = 2 * ROOM * 8 * 4  # bytes of the keys of one layer and row: two heads of 
 
 
 class Uncompiled(HFGenerate):
-    """The recipe by the executor torch, which compiles no kernels."""
+    """The recipe with the executor torch, which compiles no kernels."""
 
     executors = ("torch",)
 
@@ -42,20 +42,20 @@ def pair() -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def programs(pair: tuple[Any, Any]) -> tuple[Trace, Trace]:
-    """What a prompt and a token behind it run, and a cache with much room."""
+    """The programs that a prompt and a later token run, with a large cache."""
     compiled = thunder.compile(pair[0], Uncompiled)
     greedy(compiled, prompt_of(2, 7), 2, max_cache_len=ROOM)
-    token, prompt = (one.last("computation") for one in specializations_of(compiled).programs)
+    token, prompt = (program.last("computation") for program in specializations_of(compiled).programs)
     return prompt, token
 
 
 def sizes_of(proxy: TensorProxy) -> tuple[int, ...]:
-    """The sizes of a tensor in the call that was traced."""
+    """The sizes of a tensor in the traced call."""
     return tuple(map(hint_of, proxy.shape))
 
 
 def tensors_of(trace: Trace) -> list[TensorProxy]:
-    """The tensors that the bound symbols of a trace make, those inside of them included."""
+    """The output tensors of the bound symbols of a trace, including nested ones."""
     parts = (*trace.bound_symbols, *(part for bsym in trace.bound_symbols for part in bsym.operations))
     return [proxy for one in parts for proxy in one.defines if isinstance(proxy, TensorProxy)]
 
@@ -103,7 +103,7 @@ def test_a_token_allocates_no_memory_of_the_caches_size(pair: tuple[Any, Any]) -
 
 def test_a_prompt_has_the_logits_of_its_last_token_alone(programs: tuple[Trace, Trace]) -> None:
     trace, _ = programs
-    (head,) = [one for one in trace.bound_symbols if "lm_head_weight" in {proxy.name for proxy in one.inputs}]
+    (head,) = [bsym for bsym in trace.bound_symbols if "lm_head_weight" in {proxy.name for proxy in bsym.inputs}]
     assert [sizes_of(proxy) for proxy in head.defines] == [(2, 1, 64)]
     assert (2, 7, 64) not in map(sizes_of, tensors_of(trace))
 
@@ -117,7 +117,7 @@ CHOICES: dict[str, tuple[dict[str, Any], type]] = {
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_what_a_call_says_of_its_cache_goes_before(name: str, pair: tuple[Any, Any]) -> None:
+def test_cache_options_of_a_call_take_precedence(name: str, pair: tuple[Any, Any]) -> None:
     options, kind = CHOICES[name]
     found = greedy(pair[1], prompt_of(2, 7), 3, return_dict_in_generate=True, **options)
     assert type(returned_cache(found)) is kind
@@ -136,12 +136,12 @@ def test_a_cache_that_is_given_is_continued(pair: tuple[Any, Any]) -> None:
 
 def test_tokens_that_are_guessed_ahead_have_a_cache_that_can_be_cropped(pair: tuple[Any, Any]) -> None:
     model, compiled = pair
-    found, expected = (greedy(one, prompt_of(1, 7), assistant_model=model) for one in (compiled, model))
+    found, expected = (greedy(each_model, prompt_of(1, 7), assistant_model=model) for each_model in (compiled, model))
     assert torch.equal(found, expected)
 
 
 def compiling_everywhere(fullgraph: bool = False) -> CompileConfig:
-    """The config by which transformers compiles on the CPU as it does on GPUs."""
+    """The config with which transformers compiles on the CPU as on GPUs."""
     config = CompileConfig(fullgraph=fullgraph)
     config._compile_all_devices = True
     return config
@@ -156,7 +156,7 @@ def test_transformers_compiles_no_compiled_model(pair: tuple[Any, Any]) -> None:
     assert not hasattr(model, "_compiled_call"), "the model that was compiled would run this"
 
 
-def test_what_transformers_compiled_of_the_model_is_the_models_alone(pair: tuple[Any, Any]) -> None:
+def test_call_that_transformers_compiled_belongs_to_the_model_alone(pair: tuple[Any, Any]) -> None:
     model, compiled = pair
     calls: list[int] = []
     config = compiling_everywhere()

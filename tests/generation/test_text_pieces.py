@@ -20,7 +20,7 @@ BYTES = [
     "\u00e2",
     "\u0124",
     "\u00ac",
-]  # the last three are one character
+]  # the last three are a single character
 
 
 def word_pieces(*, cleanup: bool) -> PreTrainedTokenizerFast:

@@ -1,4 +1,4 @@
-"""`generate` of a module around the model that generates: the inner model is compiled, or a warning says otherwise."""
+"""`generate` of a module around the model that generates: the inner model is compiled, or a warning is shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False}
 
 
 class Tuner(nn.Module):
-    """Finds what it lacks in the model that it holds, as tuners of adapters do."""
+    """A wrapper that looks up missing attributes in its model, like tuners of adapters."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Tuner(nn.Module):
 
 
 class Adapted(nn.Module):
-    """Generates by the model beneath a tuner, after a change of how inputs are prepared, as PeftModel does."""
+    """A wrapper that generates with the model beneath a tuner and changes how inputs are prepared, like PeftModel."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Adapted(nn.Module):
 
 
 class Guided(nn.Module):
-    """Adds to what the inner model generates, as composite models do."""
+    """A model that extends the text of its inner model, like composite models."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Guided(nn.Module):
 
 
 class Looping(nn.Module):
-    """Calls a module without a `generate` in a loop of its own."""
+    """A model that calls a module without a `generate` method in a loop."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def test_generate_that_calls_a_compiled_module_within_does_not_warn() -> None:
 
 
 class Acting(nn.Module):
-    """Methods that call the module by its `forward`, and by itself."""
+    """Methods that call the module by its `forward` and by `__call__`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The traces of every program as JSON, from a process in which nothing else has been imported or compiled."""
+"""The traces of every program as JSON, from a process that has imported and compiled nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def described(program: Program) -> str:
-    """Every stage of every trace of a program, without folders and lines that change from place to place."""
+    """Every stage of every trace of a program, without folders and lines that depend on the installation."""
     parts = [f"recorded by autograd: {program.recorded}"] if program.recorded else []
     for name in TRACES:
         parts.extend(stages_described(program.stages_of(name)))
@@ -32,7 +32,7 @@ def described(program: Program) -> str:
 
 
 def stages_described(stages: list[Stage]) -> Iterator[str]:
-    """The stages of one trace: the first as a whole, and the difference that each later one makes."""
+    """The stages of one trace: the first in full, and each later stage as its difference from the previous one."""
     before: list[str] = []
     for number, stage in enumerate(stages):
         text = str(stage.trace).splitlines()

@@ -1,4 +1,4 @@
-"""Small programs whose traces are kept as text: each runs once, and returns what `jit` compiled for it."""
+"""Small programs whose traces are kept as text: each runs once, and returns the function that `jit` compiled for it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ONE_LAYER = {
         "num_layers": 1,
         "num_decoder_layers": 1,
         "use_cache": False,
-    },  # its cache copies by a table that others extend
+    },  # its cache copies with a table that other code extends
 }
 
 
 def family(name: str) -> Compiled:
-    """A training step's forward and backward through a model of the family that has one layer."""
+    """Forward and backward of a training step of the family's model with one layer."""
     sample = SAMPLES[name]
     config = {**sample.config, **ONE_LAYER.get(name, {"num_hidden_layers": 1})}
     loaded = load_model(ModelRequest(sample=replace(sample, config=config)))
@@ -45,7 +45,7 @@ def weight(*shape: int) -> Tensor:
 
 
 def in_place_on_input() -> Compiled:
-    """An argument is written to, through a view too, and what was computed is written to where autograd follows."""
+    """The program writes to an argument, also through a view, and to a computed tensor that autograd records."""
 
     def update(x: Tensor, scale: Tensor) -> Tensor:
         x.mul_(2)
@@ -68,7 +68,7 @@ def in_place_on_buffer() -> Compiled:
 
 
 def views() -> Compiled:
-    """Results that are views of an argument and of each other, which the tail makes."""
+    """Results that are views of an argument and of each other. The tail makes these views."""
 
     def split(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         product = x * y
@@ -89,7 +89,7 @@ def dropout() -> Compiled:
 
 
 def autocast_inside() -> Compiled:
-    """A program switches autocast on for a part of itself."""
+    """A program enables autocast for a part of its operations."""
 
     def mixed(x: Tensor, w: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -102,7 +102,7 @@ def autocast_inside() -> Compiled:
 
 
 def autocast_transform() -> Compiled:
-    """The transform `Autocast` rewrites a program that knows nothing of it."""
+    """The transform `Autocast` rewrites a program that does not use autocast."""
     from thunder_core.passes.transforms.autocast import Autocast
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
@@ -112,7 +112,7 @@ def autocast_transform() -> Compiled:
 
 
 def checkpointed() -> Compiled:
-    """What `torch.utils.checkpoint` covers is computed once more in the backward."""
+    """The operations inside `torch.utils.checkpoint` are recomputed in the backward."""
     inner = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.SiLU(), torch.nn.Linear(8, 4))
 
     def forward(x: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ def checkpointed() -> Compiled:
 
 
 def optimizer_step() -> Compiled:
-    """A whole step of training: forward, backward and AdamW, which writes parameters and its own state."""
+    """A whole training step: forward, backward and AdamW, which writes the parameters and its state."""
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
 
@@ -142,7 +142,7 @@ def optimizer_step() -> Compiled:
 
 
 def data_dependent_branch() -> Compiled:
-    """The value of a tensor decides the way, and the program expects that value from then on."""
+    """The value of a tensor decides a branch, and the program guards this value from then on."""
 
     def clip(x: Tensor, limit: float) -> Tensor:
         if x.abs().max() > limit:
@@ -155,7 +155,7 @@ def data_dependent_branch() -> Compiled:
 
 
 def value_of_a_tensor() -> Compiled:
-    """A tensor's values are a size and a result of Python's."""
+    """A tensor's values are used as a size and as a result in Python."""
 
     def count(x: Tensor) -> tuple[Tensor, int]:
         found = x.nonzero()
@@ -185,7 +185,7 @@ def repeated_region() -> Compiled:
 
 
 def attention() -> Compiled:
-    """Attention is claimed by the backend that will run it, its backward too."""
+    """Attention, with its backward, is claimed by the backend that will run it."""
     compiled = thunder.jit(
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), executors=("sdpa", "torch")
     )
@@ -194,7 +194,7 @@ def attention() -> Compiled:
 
 
 def side_effects() -> Compiled:
-    """The epilogue replays what was done to Python's objects, and what was printed."""
+    """The epilogue replays the changes of Python objects and the prints."""
     seen: list[Tensor] = []
     state = {"calls": 0}
 
@@ -210,7 +210,7 @@ def side_effects() -> Compiled:
 
 
 def default_dtype() -> Compiled:
-    """The process's default dtype is set and restored by the program."""
+    """The program sets and restores the process's default dtype."""
 
     def factory(x: Tensor) -> Tensor:
         before = torch.get_default_dtype()
@@ -239,7 +239,7 @@ def derivative_as_function() -> Compiled:
 
 
 def nested_compiled() -> Compiled:
-    """A function that was compiled otherwise stays one call."""
+    """A separately compiled function stays a single call."""
     from thunder_core.passes.transforms.autocast import Autocast
 
     inner = thunder.jit(lambda x, w: x @ w, executors=("torch",), transforms=(Autocast(torch.bfloat16),))
@@ -249,7 +249,7 @@ def nested_compiled() -> Compiled:
 
 
 def functional_program() -> Compiled:
-    """Random numbers and a write, as `Functionalize` leaves them."""
+    """Random numbers and a write after `Functionalize`."""
     from thunder_core.passes.transforms.functionalize import Functionalize
 
     def noisy(x: Tensor) -> Tensor:
@@ -264,7 +264,7 @@ def functional_program() -> Compiled:
 
 
 def symbolic_constraints() -> Compiled:
-    """What is decided by sizes and numbers: bounds, an excluded value, divisibility, equal and ordered sizes."""
+    """Decisions on sizes and numbers: bounds, an excluded value, divisibility, equal and ordered sizes."""
 
     def decided(x: Tensor, y: Tensor, n: int) -> Tensor:
         if 2 <= x.shape[0] <= 100 and x.shape[0] != 7 and n > 3:
@@ -290,7 +290,7 @@ def symbolic_shapes() -> Compiled:
 
 
 def symbolic_training() -> Compiled:
-    """A loss whose backward decides by sizes as well, and is handed them."""
+    """A loss whose backward also depends on sizes, which are passed to the backward."""
 
     def loss(x: Tensor, w: Tensor) -> Tensor:
         hidden = (x @ w).view(x.shape[0], 2, -1).transpose(0, 1)
@@ -302,7 +302,7 @@ def symbolic_training() -> Compiled:
 
 
 def symbolic_region() -> Compiled:
-    """A region that is compiled for all sizes: its kernels take the symbols behind the tensors."""
+    """A region that is compiled for all sizes: its kernels take the symbols after the tensors."""
     compiled = thunder.jit(
         lambda x: (x.exp() * 2 + x.shape[1]).softmax(-1), executors=("inductor", "torch"), cache="symbolic values"
     )

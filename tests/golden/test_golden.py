@@ -1,7 +1,7 @@
-"""The traces of small programs at every stage, beside their text in `__snapshots__`: whatever changes them shows here.
+"""The traces of small programs at every stage, compared with their text in `__snapshots__`: every change shows here.
 
-`make golden` writes the texts anew. The first stage of each trace is there as a whole, every later one as its
-difference to the stage before, so that a file tells what each step does.
+`make golden` writes the texts again. The file of a program has the first stage of each trace in full and every later
+stage as its difference from the previous one, so that the file shows the effect of each step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TraceText(SingleFileSnapshotExtension):
 
 @pytest.fixture(scope="module")
 def texts() -> dict[str, str]:
-    """The texts of all programs, of a process of its own: what else a process has imported shows in guards."""
+    """The texts of all programs from a separate process, because guards depend on the imported modules."""
     done = run_python("-m", "tests.golden", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout)

@@ -1,1 +1,1 @@
-"""The tests that need a GPU, on a machine with a Python of its own and no network: `python -m tests.gpu`."""
+"""The tests that need a GPU, on a machine with a different Python and no network: `python -m tests.gpu`."""

@@ -1,4 +1,4 @@
-"""A plug-in of pytest that writes down each event as it happens: a process that dies has told how far it came."""
+"""A pytest plug-in that writes each event at once, so that the record of a crashed process shows its progress."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-VARIABLE = "THUNDER_GPU_RECORD"  # the file that the events go to, a line of JSON each
-FINISH = "finish"  # the phase of the last event, which is no test's
+VARIABLE = "THUNDER_GPU_RECORD"  # the file of the events, with a line of JSON for each
+FINISH = "finish"  # the phase of the last event, which belongs to no test
 
 
 def note(**event: Any) -> None:

@@ -1,4 +1,4 @@
-"""What came of tests, from the events that were written down while they ran, and the JUnit file of it."""
+"""The results of tests from the recorded events, and their JUnit file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd]")
 
 @dataclass(frozen=True)
 class Result:
-    """A test, or a file that could not be collected: `passed`, `failed` in its own code, `skipped`, or else `error`."""
+    """The result of a test or of a file that could not be collected: `passed`, `failed`, `skipped`, or `error`."""
 
     test: str
     outcome: str
@@ -33,12 +33,12 @@ def read_events(record: Path) -> list[dict[str, Any]]:
 
 
 def is_finished(events: Iterable[dict[str, Any]]) -> bool:
-    """Whether pytest itself came to its end, with no error of its own or of how it was called."""
+    """Whether pytest finished without an internal error or a usage error."""
     return any(event["phase"] == FINISH and event["outcome"] in COMPLETE for event in events)
 
 
 def results_of(events: Iterable[dict[str, Any]], end: str) -> list[Result]:
-    """What the events of one process tell; a test that did not come to an end has the `end` of the process."""
+    """The results in the events of one process. A test that did not finish gets the `end` of the process."""
     by_test: dict[str, list[dict[str, Any]]] = {}
     for event in events:
         if event["phase"] != FINISH:
@@ -47,7 +47,7 @@ def results_of(events: Iterable[dict[str, Any]], end: str) -> list[Result]:
 
 
 def result_of(test: str, events: list[dict[str, Any]], end: str) -> Result:
-    """The result of one test by its events."""
+    """The result of one test from its events."""
     seconds = sum(event["seconds"] for event in events)
     for event in events:
         if event["outcome"] == "failed":
@@ -76,21 +76,21 @@ def write_junit(results: Iterable[Result], path: Path) -> None:
 
 def cases(results: Iterable[Result]) -> Iterator[ET.Element]:
     """The element of each result."""
-    for one in results:
-        file, _, name = one.test.partition("::")
-        case = ET.Element("testcase", classname=file, name=name or file, time=f"{one.seconds:.3f}")
-        if one.outcome in TAGS:
-            text = NO_XML.sub("?", one.text)
-            ET.SubElement(case, TAGS[one.outcome], message=message_of(text)).text = text
+    for result in results:
+        file, _, name = result.test.partition("::")
+        case = ET.Element("testcase", classname=file, name=name or file, time=f"{result.seconds:.3f}")
+        if result.outcome in TAGS:
+            text = NO_XML.sub("?", result.text)
+            ET.SubElement(case, TAGS[result.outcome], message=message_of(text)).text = text
         yield case
 
 
 def message_of(text: str) -> str:
-    """The line that says what is wrong: the first that pytest marks, else the last."""
+    """The line of the message: the first that pytest marks, or else the last."""
     lines = text.strip().splitlines() or [""]
     return next((line.removeprefix("E").strip() for line in lines if line.startswith("E  ")), lines[-1])[:300]
 
 
 def count(results: Iterable[Result], outcome: str) -> int:
-    """How many of the results came out so."""
-    return sum(one.outcome == outcome for one in results)
+    """The number of results with an outcome."""
+    return sum(result.outcome == outcome for result in results)

@@ -1,4 +1,4 @@
-"""The runner of GPU tests: what it finds, what it installs, and that nothing keeps the other tests from running."""
+"""The runner of GPU tests: the files that it finds, the wheels that it installs, and its handling of failing files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_files_with_the_mark_are_found(folder: Path) -> None:
     assert "tests/gpu/test_gpu.py" not in found
 
 
-def test_nothing_keeps_the_others_from_running(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failing_files_do_not_stop_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OUT", str(tmp_path / "out"))
     monkeypatch.setattr(sys, "argv", ["gpu", *map(str, gpu_files(folder)), "--test", "2"])
     assert main() == 1
@@ -91,12 +91,12 @@ def test_a_file_that_hangs_is_ended_and_time_for_all_is_kept(tmp_path: Path) -> 
     before = time.monotonic()
     results = [*run_files([hanging, never], Limits(test=1.0, file=3.0, total=2.0))]
     assert time.monotonic() - before < 20
-    assert [one.outcome for one in results] == ["error", "error"]
+    assert [result.outcome for result in results] == ["error", "error"]
     assert "ran past" in results[0].text
     assert "not run" in results[1].text
 
 
-def test_the_status_is_good_only_where_tests_ran() -> None:
+def test_the_status_is_zero_only_if_tests_ran() -> None:
     passed, skipped = Result("a", "passed"), Result("b", "skipped")
     assert [status_of(row) for row in ([passed, skipped], [skipped], [], [passed, Result("c", "error")])] == [
         0,
@@ -116,13 +116,13 @@ def test_junit_counts_by_file(tmp_path: Path) -> None:
     assert (suites["a.py"]["tests"], suites["a.py"]["failures"], suites["b.py"]["errors"]) == ("2", "1", "1")
 
 
-def test_what_is_here_is_known_in_one_spelling(tmp_path: Path) -> None:
+def test_installed_packages_are_known_by_normalized_names(tmp_path: Path) -> None:
     (tmp_path / "Carried_Before.Now-1.0.dist-info").mkdir()
     assert {"pytest", "typing-extensions", "carried-before-now"} <= present(tmp_path)
     assert name_of(tmp_path / "Of_Another.World-1.0-py3-none-any.whl") not in present(tmp_path)
 
 
-def test_what_is_neither_here_nor_carried_is_said(tmp_path, monkeypatch, capsys) -> None:
+def test_packages_that_are_neither_installed_nor_carried_are_reported(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(wheels, "NAMES", ("pytest", "of-another-world"))
     wheels.install(tmp_path, tmp_path)
     assert "lacking here, and not in" in capsys.readouterr().out
@@ -144,13 +144,16 @@ def test_installing_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyP
     code = f"import sys; sys.path.append({str(site)!r}); import {name}; assert {name}.VALUE == 3"
     subprocess.run([sys.executable, "-c", code], check=True)
     monkeypatch.setattr(subprocess, "run", None)
-    wheels.install(carried, site)  # it is there
+    wheels.install(carried, site)  # the package is installed
 
 
-def test_everything_that_the_project_needs_is_carried_or_named_by_what_such_machines_have() -> None:
+def test_every_dependency_is_carried_or_expected_on_such_machines() -> None:
     import tomllib
 
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    names = {wheels.normal("".join(c for c in one.split(">")[0] if c.isalnum() or c in "-_.")) for one in dependencies}
+    names = {
+        wheels.normal("".join(c for c in dependency.split(">")[0] if c.isalnum() or c in "-_."))
+        for dependency in dependencies
+    }
     brought = {"torch", "transformers", "numpy", "scipy", "matplotlib", "safetensors", "huggingface-hub"}
     assert names - brought <= set(wheels.NAMES)

@@ -1,7 +1,7 @@
-"""Wheels for a machine with a GPU and no network: collected here, carried there, and installed beside its own Python.
+"""Wheels for a machine with a GPU and no network: collected here, copied there, and installed next to its Python.
 
-`python -m tests.gpu.wheels collect` needs a network, `python -m tests.gpu.wheels install` does not. What the other
-machine has already stays as it is there: only distributions that it lacks are installed, into a folder of their own.
+`python -m tests.gpu.wheels collect` needs a network, `python -m tests.gpu.wheels install` does not. Packages that the
+other machine has stay unchanged: only missing distributions are installed, into a separate folder.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 WHEELS = ROOT / "build" / "gpu-wheels"
 SITE = ROOT / "build" / "gpu-site"
-LARGEST = 64 << 20  # bytes that the tracked files and the wheels may have together: they travel with every command
+LARGEST = 64 << 20  # bytes of the tracked files and the wheels together: they are copied with every command
 
-# What the project and its GPU tests import, of that what a machine for PyTorch may well lack; what these need, too.
+# The imports of the project and its GPU tests that a PyTorch machine may lack, and their dependencies.
 NAMES = (
     *("annotated-types", "blake3", "filelock", "platformdirs", "pydantic", "pydantic-core", "typing-extensions"),
     *("typing-inspection", "typer", "annotated-doc", "rich", "markdown-it-py", "mdurl", "pygments", "shellingham"),
@@ -26,12 +26,12 @@ NAMES = (
     *("psutil", "junitparser"),
     *("pytest", "pytest-timeout", "pluggy", "iniconfig", "packaging", "click"),
 )
-# Every tag of the C library that such a machine is sure to be new enough for; pip takes none but those that are named.
+# Every C library tag that such a machine certainly supports. pip accepts only the given tags.
 PLATFORMS = ("manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{number}" for number in range(5, 36)))
 
 
 def collect(python: str, machine: str, folder: Path = WHEELS) -> None:
-    """Download a wheel of each distribution for that Python (`3.12`) and processor (`x86_64`), none of its needs."""
+    """Download a wheel of each distribution, without dependencies, for a Python (`3.12`) and processor (`x86_64`)."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.whl"):
         old.unlink()
@@ -47,13 +47,13 @@ def collect(python: str, machine: str, folder: Path = WHEELS) -> None:
 
 
 def tracked() -> Iterator[Path]:
-    """The files of the checkout."""
+    """The tracked files of the checkout."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     yield from (path for name in listed.split("\0") if name and (path := ROOT / name).is_file())
 
 
 def install(folder: Path = WHEELS, site: Path = SITE) -> None:
-    """Install the carried wheels of what this Python lacks; without a network, and without touching the rest."""
+    """Install the carried wheels that this Python lacks, without a network and without changing other packages."""
     carried = sorted(folder.glob("*.whl"))
     unmet = sorted({*NAMES} - present(site) - {*map(name_of, carried)})
     if unmet:
@@ -68,8 +68,12 @@ def install(folder: Path = WHEELS, site: Path = SITE) -> None:
 
 
 def present(site: Path) -> set[str]:
-    """The names of the distributions that this Python has, or that folder."""
-    here = {normal(one.metadata["Name"]) for one in importlib.metadata.distributions() if one.metadata["Name"]}
+    """The names of the distributions that are installed in this Python or in the folder."""
+    here = {
+        normal(distribution.metadata["Name"])
+        for distribution in importlib.metadata.distributions()
+        if distribution.metadata["Name"]
+    }
     return here | {normal(path.name.partition("-")[0]) for path in site.glob("*.dist-info")}
 
 
@@ -79,7 +83,7 @@ def name_of(wheel: Path) -> str:
 
 
 def normal(name: str) -> str:
-    """A distribution's name in the one spelling that compares."""
+    """The normalized name of a distribution."""
     return name.lower().replace("_", "-").replace(".", "-")
 
 

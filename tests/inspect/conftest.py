@@ -1,4 +1,4 @@
-"""A subject to look at: a small model, traced."""
+"""An inspected subject: a small traced model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of models that are compiled for the purpose."""
+"""Traces of models that are compiled for the inspection."""
 
 from __future__ import annotations
 

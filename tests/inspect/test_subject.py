@@ -1,4 +1,4 @@
-"""Choosing traces and stages; parts of them; and their differences."""
+"""Selection of traces and stages, their parts, and their differences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.workflow.inspect.runnable import runnable
 from thunder_core.workflow.inspect.select import matches, module_lines
 
 
-def test_the_default_stage_is_the_one_that_runs(subject):
+def test_the_default_stage_is_the_stage_that_runs(subject):
     stage = subject.stage("computation")
     assert stage.facts.runs
     assert stage.facts.number == len(subject.traces["computation"]) - 1
@@ -29,7 +29,7 @@ def test_stages_go_by_number_name_and_part_of_a_name(subject):
     assert by == [2, 2, 2, 2]
 
 
-def test_names_that_do_not_exist_are_told_with_those_that_do(subject):
+def test_unknown_names_are_refused_with_the_existing_names(subject):
     with pytest.raises(NoSuchTrace, match="no stage '9'") as missing:
         subject.stage("computation", "9")
     assert "0 trace, 1 share-common-expressions" in missing.value.fix
@@ -37,18 +37,18 @@ def test_names_that_do_not_exist_are_told_with_those_that_do(subject):
         subject.stage("computation", "a")
 
 
-def test_backward_says_why_there_is_none(subject):
+def test_missing_backward_is_refused_with_the_reason(subject):
     with pytest.raises(NoSuchTrace, match="has no compiled backward: autograd was off when") as missing:
         subject.stage("backward")
     assert missing.value.fix == "name one of: prologue, computation, epilogue"
 
 
-def test_what_each_step_changed_is_counted(subject):
+def test_changes_of_each_stage_are_counted(subject):
     drop = subject.stage("computation", "drop-dead-code").facts
     assert (drop.added, drop.removed) == (0, 2)
 
 
-def test_the_lines_of_a_module_with_what_goes_in_and_out(subject):
+def test_the_lines_of_a_module_with_its_inputs_and_outputs(subject):
     listing = module_lines(subject.stage("computation", "drop-dead-code").read(), "layers.1")
     assert {line.module for line in listing.lines} == {"layers.1", "layers.1.up", "layers.1.down"}
     origins = [value.origin for value in listing.inputs]
@@ -77,7 +77,7 @@ def test_a_module_whose_lines_are_gone_is_looked_for_in_the_stages_before(subjec
     assert missing.value.fix == "use --stage 3 (claim by torch), the last stage with such lines"
 
 
-def test_the_function_of_a_module_computes_what_the_module_does(subject, compiled):
+def test_the_function_of_a_module_equals_the_module(subject, compiled):
     listing = module_lines(subject.stage("computation").read(), "layers.1")
     namespace: dict[str, object] = {}
     exec(layout(listing), namespace)
@@ -102,12 +102,12 @@ def test_patterns_are_looked_for_in_statements_metadata_modules_and_the_users_li
     assert [m.text for m in matches(listing, "aten.addmm", "aten")]
 
 
-def test_a_bad_pattern(subject):
+def test_a_bad_pattern_is_refused(subject):
     with pytest.raises(BadOption, match="not a regular expression"):
         list(matches(subject.stage("computation").read(), "("))
 
 
-def test_a_diff_shows_what_a_step_did(subject):
+def test_a_diff_shows_the_changes_of_a_stage(subject):
     before, after = (subject.stage("computation", name) for name in ("share-common-expressions", "drop-dead-code"))
     lines = unified(before, after)
     assert lines[0] == "--- computation, stage 1: share common expressions"
@@ -116,7 +116,7 @@ def test_a_diff_shows_what_a_step_did(subject):
     assert unified(after, after) == []
 
 
-def test_plain_text_without_a_source_defines_the_function_and_says_what_is_missing(subject):
+def test_plain_text_without_a_source_defines_the_function_and_names_missing_parts(subject):
     stage = subject.stage("computation")
     text = runnable(subject, stage, stage.read())
     assert "raise SystemExit('the origin of the model is not known" in text

@@ -1,4 +1,4 @@
-"""The memory of a program beside what PyTorch's allocator was asked for."""
+"""The memory of a program compared with the allocations of PyTorch's allocator."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def llama(executors: tuple[str, ...]):
 def train(compiled, ids):
     for parameter in compiled.parameters():
         parameter.grad = None
-    results = compiled(input_ids=ids, labels=ids)  # held meanwhile, as the account says
+    results = compiled(input_ids=ids, labels=ids)  # still alive here, as the account says
     results.loss.backward()
 
 
 @pytest.mark.parametrize("executors", EXECUTORS, ids="+".join)
-def test_a_training_step_of_llama_takes_what_was_estimated(executors):
+def test_a_training_step_of_llama_takes_the_estimated_memory(executors):
     model, compiled, ids = llama(executors)
     model.train()
     train(compiled, ids)
@@ -43,7 +43,7 @@ def test_a_training_step_of_llama_takes_what_was_estimated(executors):
 
 
 @pytest.mark.parametrize("executors", EXECUTORS, ids="+".join)
-def test_inference_of_llama_takes_what_was_estimated(executors):
+def test_inference_of_llama_takes_the_estimated_memory(executors):
     model, compiled, ids = llama(executors)
     model.eval()
     with torch.no_grad():
@@ -53,7 +53,7 @@ def test_inference_of_llama_takes_what_was_estimated(executors):
 
 
 @pytest.mark.parametrize("executors", EXECUTORS, ids="+".join)
-def test_what_the_forward_saves_is_what_is_left_after_it(executors):
+def test_tensors_that_the_forward_saves_are_the_memory_left_after_it(executors):
     model, compiled, ids = llama(executors)
     model.train()
     train(compiled, ids)
@@ -66,7 +66,7 @@ def test_what_the_forward_saves_is_what_is_left_after_it(executors):
     assert use.saved > 0
 
 
-def test_before_its_first_backward_a_program_is_examined_as_it_was_derived():
+def test_a_program_without_a_backward_call_is_examined_with_its_derived_backward():
     compiled = thunder.jit(lambda x: torch.exp(x).sin().sum())
     x = torch.ones(256, requires_grad=True)
     out = compiled(x)
@@ -76,7 +76,7 @@ def test_before_its_first_backward_a_program_is_examined_as_it_was_derived():
     assert before.saved == 1024
 
 
-def test_a_program_that_autograd_records_says_what_is_not_in_the_account():
+def test_a_program_that_autograd_records_names_memory_outside_of_the_account():
     compiled = thunder.jit(lambda x: (x * 2).exp_().sigmoid_())
     compiled(torch.ones(256, requires_grad=True))
     assert "autograd" in thunder.examine_memory(compiled).note
@@ -91,6 +91,6 @@ def test_the_account_in_words():
     )
 
 
-def test_what_was_not_compiled_is_refused():
+def test_uncompiled_functions_are_refused():
     with pytest.raises(WrongInputs):
         thunder.examine_memory(torch.exp)

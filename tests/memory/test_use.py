@@ -1,4 +1,4 @@
-"""Memory told from a trace: what is made, shared, freed, and there for the time of a line only."""
+"""Memory computed from a trace: allocated, shared, freed, and temporary within a line."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ def last_trace(function, *inputs, executors=("torch",)):
     return thunder.last_traces(compiled)[-1]
 
 
-def held(function, *inputs):
+def held_bytes(function, *inputs):
     use = memory_use(last_trace(function, *inputs))
     return [line.held - use.outside for line in use.lines]
 
 
-def test_what_is_made_is_held_until_it_is_deleted():
-    chain = held(lambda x: torch.tanh(torch.exp(torch.sin(x))), torch.zeros(256))
+def test_results_hold_memory_until_they_are_deleted():
+    chain = held_bytes(lambda x: torch.tanh(torch.exp(torch.sin(x))), torch.zeros(256))
     assert chain == [KIB, 2 * KIB, KIB, 2 * KIB, KIB]
 
 
-def test_views_hold_what_they_show():
-    assert held(lambda x: torch.sin(x).view(16, 16).t(), torch.zeros(256)) == [KIB] * 5
+def test_views_hold_the_memory_of_their_base():
+    assert held_bytes(lambda x: torch.sin(x).view(16, 16).t(), torch.zeros(256)) == [KIB] * 5
 
 
 def test_a_part_holds_the_whole():
-    assert held(lambda x: torch.sin(x)[:1], torch.zeros(256))[-1] == KIB
+    assert held_bytes(lambda x: torch.sin(x)[:1], torch.zeros(256))[-1] == KIB
 
 
 def test_views_of_inputs_hold_nothing():
-    assert max(held(lambda x: x.view(16, 16).t(), torch.zeros(256))) == 0
+    assert max(held_bytes(lambda x: x.view(16, 16).t(), torch.zeros(256))) == 0
 
 
 def test_writing_in_place_holds_nothing_more():
-    assert max(held(lambda x: torch.sin(x).mul_(2).add_(1), torch.zeros(256))) == KIB
+    assert max(held_bytes(lambda x: torch.sin(x).mul_(2).add_(1), torch.zeros(256))) == KIB
 
 
 def test_inputs_and_constants_are_outside():
@@ -76,7 +76,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")], ids="+".join)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_peak_is_what_the_allocator_says(name, executors):
+def test_the_peak_equals_that_of_the_allocator(name, executors):
     x = torch.randn(32, 64)
     compiled = thunder.jit(PROGRAMS[name], executors=executors)
     with torch.no_grad():

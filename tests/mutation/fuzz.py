@@ -1,7 +1,8 @@
-"""Random programs that compute, look, write and draw: `python -m tests.mutation.fuzz 5000` tries that many.
+"""Random programs that compute, query, write and draw random numbers.
 
-A program is a list of steps over a growing list of tensors; each step is a row of a table and the numbers of its
-operands. What eager PyTorch refuses has to be refused with the same class of error.
+`python -m tests.mutation.fuzz 5000` runs that many programs. A program is a list of steps over a growing list of
+tensors. Each step is a row of a table and the numbers of its operands. Errors of eager PyTorch must be raised with the
+same class.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ MAKERS: tuple[Make, ...] = (one, two, leaf, inner, leaf_and_plain, *ALIASED)
 
 @dataclass(frozen=True)
 class Program:
-    """Steps, what they begin with, and which of the tensors are returned."""
+    """The steps, their initial tensors, and the indices of the returned tensors."""
 
     make: Make
     steps: tuple[tuple[int, int, int, int], ...]
@@ -105,7 +106,7 @@ class Program:
     grad: bool
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
-        """Run it."""
+        """Run the program."""
         known = list(tensors)
         for row, first, second, number in self.steps:
             known.append(TABLE[row](known[first % len(known)], known[second % len(known)], number))
@@ -113,7 +114,7 @@ class Program:
 
 
 def program(seed: int) -> Program:
-    """The program with that number; steps that eager PyTorch refuses are left out of most."""
+    """The program with the given number. Most programs have no steps that eager PyTorch refuses."""
     draw = random.Random(seed)
     make, grad = draw.choice(MAKERS), draw.random() < 0.5
     steps: list[tuple[int, int, int, int]] = []
@@ -125,7 +126,7 @@ def program(seed: int) -> Program:
 
 
 def runs(candidate: Program) -> bool:
-    """Whether eager PyTorch does it."""
+    """Whether eager PyTorch runs the program without an error."""
     with torch.set_grad_enabled(candidate.grad), torch.random.fork_rng():
         try:
             candidate(*candidate.make())
@@ -143,7 +144,7 @@ WAYS: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def differences(candidate: Program, way: str) -> Sequence[str]:
-    """What a program does otherwise when it is compiled, at its first call and at its second."""
+    """The differences of the compiled program from eager, at its first and at its second call."""
     compiled = thunder.jit(lambda *tensors: candidate(*tensors), **WAYS[way]())
     with torch.set_grad_enabled(candidate.grad):
         for _ in range(2):
@@ -151,7 +152,7 @@ def differences(candidate: Program, way: str) -> Sequence[str]:
             if "error" not in eager.facts:
                 found = eager.differences(ours)
             elif way == "functional" or "inplace operation" in eager.facts["error"][1]:
-                return []  # what is not written to is not modified by the time that the backward reads it
+                return []  # a tensor that is not written to is unmodified when the backward reads it
             else:
                 kinds = eager.facts["error"][0], ours.facts.get("error", ["none"])[0]
                 found = [] if kinds[0] == kinds[1] else [f"error: {kinds}"]
@@ -161,7 +162,7 @@ def differences(candidate: Program, way: str) -> Sequence[str]:
 
 
 def main(count: int, first: int = 0) -> int:
-    """Try so many programs; the number of those that differ."""
+    """Run the given number of programs, and return how many differ."""
     failed = 0
     for seed in range(first, first + count):
         candidate = program(seed)

@@ -1,4 +1,4 @@
-"""What a call did, as plain data: its result or error, what became of its arguments, who shares memory with whom."""
+"""The effects of a call as plain data: its result or error, its changed arguments, and the shared memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Make = Callable[[], tuple[Any, ...]]
 
 
 def parts(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Every leaf of a value with the way to it; modules by their parameters, gradients and buffers."""
+    """Every leaf of a value with its path. A module has its parameters, gradients and buffers."""
     if isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from parts(item, f"{where}[{index}]")
@@ -34,13 +34,13 @@ def parts(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
 
 @dataclass
 class Outcome:
-    """A call's description: `values` are compared exactly or nearly, `facts` always exactly."""
+    """The description of a call: `values` are compared exactly or approximately, `facts` always exactly."""
 
     values: dict[str, Tensor]
     facts: dict[str, Any]
 
     def differences(self, other: Outcome, exact: bool = True) -> list[str]:
-        """In words, what is not the same in another outcome; gradients are added up in any order."""
+        """The differences from another outcome in words. Gradients may be summed in any order."""
         found = [
             f"{key}: {self.facts.get(key)} | {other.facts.get(key)}"
             for key in {**self.facts, **other.facts}
@@ -53,15 +53,15 @@ class Outcome:
         return found
 
 
-def close(one: Tensor, other: Tensor, exact: bool) -> bool:
-    """Equal bit by bit (NaN is itself), or nearly."""
-    if not exact and one.is_floating_point():
-        return torch.allclose(one, other, rtol=1e-4, atol=1e-5, equal_nan=True)
-    return one.dtype == other.dtype and torch.equal(one.nan_to_num(), other.nan_to_num())
+def close(first: Tensor, second: Tensor, exact: bool) -> bool:
+    """Whether two tensors are equal bit by bit (NaN equals NaN), or approximately."""
+    if not exact and first.is_floating_point():
+        return torch.allclose(first, second, rtol=1e-4, atol=1e-5, equal_nan=True)
+    return first.dtype == second.dtype and torch.equal(first.nan_to_num(), second.nan_to_num())
 
 
 def is_recorded(tensor: Tensor) -> bool | str:
-    """Whether autograd recorded how a tensor was made; it may refuse to tell."""
+    """Whether autograd recorded a tensor's operation. Autograd may refuse to answer."""
     try:
         return tensor.grad_fn is not None
     except RuntimeError as error:
@@ -69,8 +69,8 @@ def is_recorded(tensor: Tensor) -> bool | str:
 
 
 def outcome(function: Callable[..., Any], args: tuple[Any, ...], backward: bool = True) -> Outcome:
-    """Call the function, differentiate what it returned if that can be, and describe all of it."""
-    torch.default_generator.manual_seed(1)  # `torch.manual_seed` formats the stack, for GPUs that may come later
+    """Call the function, differentiate its results if possible, and describe the effects."""
+    torch.default_generator.manual_seed(1)  # `torch.manual_seed` formats the stack, in case of a later GPU
     versions = [(where, leaf._version) for where, leaf in parts(args, "args") if isinstance(leaf, Tensor)]
     leaves = [leaf for _, leaf in parts(args) if isinstance(leaf, Tensor)]
     held = dict(parts(args, "args"))

@@ -1,4 +1,4 @@
-"""Small programs that write, alias, or both, each with a function that makes its arguments anew."""
+"""Small programs that write, alias, or both, each with a function that creates new arguments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def leaf_and_plain() -> tuple[Any, ...]:
 
 
 def inner() -> tuple[Any, ...]:
-    """A tensor that autograd follows and that is no leaf."""
+    """A tensor that autograd records and that is not a leaf."""
     return (numbers(4, 4, grad=True) * 2,)
 
 
@@ -343,7 +343,7 @@ def view_under_no_grad(x: Tensor) -> Any:
 
 
 def write_follows(x: Tensor, y: Tensor) -> Any:
-    """Writing what requires grad into a plain tensor makes autograd follow it."""
+    """Writing a tensor that requires grad into a plain tensor makes autograd record the plain tensor."""
     y[0] = x[0]
     y.mul_(x)
     return y.sum(), y.requires_grad, y.is_leaf
@@ -414,7 +414,7 @@ def common_before_and_after(x: Tensor) -> Any:
 
 
 def common_returned(x: Tensor) -> Any:
-    """Equal results must stay apart: the caller may write to one of them."""
+    """Equal results must stay separate: the caller may write to one of them."""
     return x + 1, x + 1, (x + 1)[0], (x + 1)[0]
 
 
@@ -505,7 +505,7 @@ def sets_data_of_another_shape(x: Tensor, y: Tensor) -> Any:
 
 
 def normalizes_twice(x: Tensor) -> Any:
-    """Each batch norm updates the statistics, whether its result is read or not."""
+    """Each batch norm updates the statistics, even if its result is not read."""
     mean, variance = torch.zeros(4), torch.ones(4)
     functional.batch_norm(x, mean, variance, training=True)
     functional.batch_norm(x, mean, variance, training=True)
@@ -558,7 +558,7 @@ def parameter_and_view(x: Tensor, y: Tensor) -> Any:
 
 
 class Counting(nn.Module):
-    """Counts its calls in a buffer, and keeps a running mean."""
+    """A module that counts its calls in a buffer and keeps a running mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -574,7 +574,7 @@ class Counting(nn.Module):
 
 
 class Replacing(nn.Module):
-    """Gives a buffer a new tensor at each call."""
+    """A module that gives a buffer a new tensor at each call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -587,7 +587,7 @@ class Replacing(nn.Module):
 
 
 class Tied(nn.Module):
-    """A parameter, and a buffer that is a view of it."""
+    """A module with a parameter and a buffer that is a view of the parameter."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Arguments that share memory: a program that was traced for one way of sharing notices another."""
+"""Arguments that share memory: a program traced for one layout of shared memory notices another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from thunder_core.tracing.library.overlap import overlaps
 @pytest.mark.parametrize("executors", EXECUTORS)
 @pytest.mark.parametrize("first", ALIASED, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("function", OF_TWO, ids=lambda function: function.__name__)
-def test_traced_for_one_and_called_with_another(function: Callable[..., Any], first: Make, executors: str) -> None:
+def test_other_sharing_than_the_traced_one_is_noticed(
+    function: Callable[..., Any], first: Make, executors: str
+) -> None:
     compiled = thunder.jit(function, executors=EXECUTORS[executors]())
     for make in (first, *ALIASED, first):
         eager, ours = outcome(function, make()), outcome(compiled, make())
@@ -36,7 +38,7 @@ def add_to_first(x: Tensor, y: Tensor) -> Tensor:
     return y * 2
 
 
-def test_writing_programs_are_traced_again_for_other_overlaps_and_tell_why() -> None:
+def test_writing_programs_are_traced_again_for_other_overlaps_with_the_reason() -> None:
     compiled = thunder.jit(add_to_first)
     for make in (two, disjoint, two):
         compiled(*make())
@@ -50,7 +52,7 @@ def test_writing_programs_are_traced_again_for_other_overlaps_and_tell_why() -> 
     assert thunder.last_traces(compiled)[0].aliases == (("x", "y"),)
 
 
-def test_programs_that_only_read_do_not_ask() -> None:
+def test_programs_that_only_read_have_no_overlap_guards() -> None:
     compiled = thunder.jit(lambda x, y: x * 2 + y)
     for make in (two, overlapping, disjoint):
         compiled(*make())
@@ -58,7 +60,7 @@ def test_programs_that_only_read_do_not_ask() -> None:
     assert "overlap_as" not in str(thunder.last_prologue_traces(compiled)[-1])
 
 
-def test_one_tensor_twice_is_not_two() -> None:
+def test_the_same_tensor_twice_is_another_program_than_two_tensors() -> None:
     compiled = thunder.jit(lambda x, y: (x + y, x is y))
     assert [compiled(*make())[1] for make in (two, same, two, same)] == [False, True, False, True]
     assert thunder.cache_misses(compiled) == 2
@@ -85,7 +87,7 @@ def test_parameters_that_come_to_share_memory_are_noticed() -> None:
 
 
 @pytest.mark.parametrize("view", [lambda row, size: row[:size], lambda row, size: row[::size][:3]])
-def test_tensors_that_overlap_as_they_grow_are_noticed_where_they_lie_as_before(view: Any) -> None:
+def test_tensors_that_overlap_after_growing_are_noticed(view: Any) -> None:
     compiled = thunder.jit(add_to_first, cache="symbolic values")
     memory, again = numbers(40), numbers(40)
     for size in (3, 4, 6, 12, 6, 13, 4):  # the second tensor begins at 11
@@ -139,18 +141,18 @@ STRANDED = (used, written_later, other_elements, of_another_view)
 
 @pytest.mark.parametrize("function", STRANDED, ids=lambda function: function.__name__)
 def test_views_of_a_tensor_whose_shape_is_changed_in_place(function: Callable[..., Any]) -> None:
-    """Autograd finds them again in what the tensor became."""
+    """Autograd finds these views in the resized tensor."""
     told = []
     for called in (function, thunder.jit(function)):
         x = numbers(3, 3).requires_grad_()
         results = tree_leaves(called(x))
         if x.grad is None:
-            sum(one.square().sum() for one in results if isinstance(one, Tensor)).backward()
+            sum(result.square().sum() for result in results if isinstance(result, Tensor)).backward()
         told.append((results, x.grad))
     torch.testing.assert_close(told[1], told[0])
 
 
-def test_gradients_behind_writes_to_such_a_tensor_are_refused() -> None:
+def test_gradients_behind_writes_to_a_resized_tensor_are_refused() -> None:
     @thunder.jit
     def program(x: Tensor) -> Tensor:
         x = x * 1

@@ -1,4 +1,4 @@
-"""What PyTorch refuses is refused with its own words, and the user's line is told."""
+"""Operations that PyTorch refuses are refused with PyTorch's message and the source line."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ WHILE_TRACING: dict[str, tuple[Callable[..., Any], Make]] = {
 
 @dataclass
 class Refusal:
-    """The class of an error, its message, and the traceback as it is printed."""
+    """The class of an error, its message, and the printed traceback."""
 
     kind: type
     message: str
@@ -98,7 +98,7 @@ def refusal(function: Callable[..., Any], *args: Any) -> Refusal:
 
 
 @pytest.mark.parametrize("name", WHILE_TRACING)
-def test_pytorchs_words_at_the_users_line(name: str) -> None:
+def test_errors_have_the_message_of_pytorch_and_name_the_source_line(name: str) -> None:
     function, make = WHILE_TRACING[name]
     eager, ours = refusal(function, *make()), refusal(thunder.jit(function), *make())
     assert (ours.kind, ours.message) == (eager.kind, eager.message)
@@ -138,7 +138,7 @@ def writes_to_a_part(x: Tensor, index: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
 @pytest.mark.parametrize("function", [looks_up, draws, writes_to_a_part], ids=lambda function: function.__name__)
-def test_what_only_the_values_tell_comes_with_the_users_line(function: Callable[..., Any], grad: bool) -> None:
+def test_errors_that_depend_on_values_name_the_source_line(function: Callable[..., Any], grad: bool) -> None:
     arguments = numbers(4, 4, grad=grad), torch.tensor([9])
     eager, ours = refusal(function, *arguments), refusal(thunder.jit(function), *arguments)
     assert (ours.kind, ours.message) == (eager.kind, eager.message)
@@ -176,7 +176,7 @@ def saved_and_written(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", BACKWARD)
-def test_what_the_backward_refuses(name: str) -> None:
+def test_errors_of_the_backward_are_those_of_eager(name: str) -> None:
     way, function, make = BACKWARD[name]
     eager, ours = refusal(way, function, *make()), refusal(way, thunder.jit(function), *make())
     assert issubclass(ours.kind, eager.kind)
@@ -184,7 +184,7 @@ def test_what_the_backward_refuses(name: str) -> None:
     assert f"in {way.__name__}" in ours.told, "backward is called by the user's own line"
 
 
-def test_a_backward_may_be_run_again_where_the_graph_is_retained() -> None:
+def test_a_backward_may_run_again_if_the_graph_is_retained() -> None:
     (x,) = leaf()
     result = thunder.jit(lambda x: x.sin().exp())(x).sum()
     result.backward(retain_graph=True)

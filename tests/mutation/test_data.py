@@ -1,4 +1,4 @@
-"""Tensors that are given other data: what comes after has the new shape, layout and dtype, in fused regions too."""
+"""Tensors whose data is replaced: later operations use the new shape, layout and dtype, also in fused regions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def twice(x: Tensor, layer: nn.Linear) -> Any:
 @pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")], ids="+".join)
 @pytest.mark.parametrize("with_gradients", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("program", [turned, of_another_dtype, of_an_argument, twice])
-def test_what_comes_after_new_data(program: Callable[..., Any], with_gradients: bool, executors: tuple[str, ...]):
+def test_programs_continue_as_in_eager_after_data_is_replaced(
+    program: Callable[..., Any], with_gradients: bool, executors: tuple[str, ...]
+):
     torch.manual_seed(0)
     eager = nn.Linear(3, 3)
     ours, compiled = copy.deepcopy(eager), thunder.jit(program, executors=executors)
@@ -53,5 +55,5 @@ def test_what_comes_after_new_data(program: Callable[..., Any], with_gradients: 
             if with_gradients and program is twice:
                 for results in (wanted, found):
                     results[2].sum().backward()
-                for parameter, other in zip(ours.parameters(), eager.parameters(), strict=True):
-                    torch.testing.assert_close(parameter.grad, other.grad)
+                for parameter, reference in zip(ours.parameters(), eager.parameters(), strict=True):
+                    torch.testing.assert_close(parameter.grad, reference.grad)

@@ -1,4 +1,4 @@
-"""Functionalization: nothing is written on the way, and nobody can tell the difference."""
+"""Functionalization: the computation writes to nothing, and its results are indistinguishable."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from thunder_core.passes.transforms.functionalize import Functionalize
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
-# What PyTorch refuses to differentiate since a saved tensor was written to: functional, it is not written to.
+# PyTorch does not differentiate these because a saved tensor was written to. The functional form has no such write.
 MENDED = {"saved_write", "activations of leaf", "activations of inner"}
-# Programs whose writes stay where they are: sizes and strides are changed in place, autograd does not see the writes,
+# Programs whose writes stay: they change sizes and strides in place, autograd does not see the writes,
 # tensors overlap, or PyTorch has no functional form.
 STAY = {
     "set_item_none", "metadata_in_place", "input_metadata_in_place", "resizes", "resizes_input", "inference",
@@ -33,7 +33,7 @@ def writes(trace: Trace) -> list[BoundSymbol]:
 
 
 def is_final(trace: Trace, line: BoundSymbol) -> bool:
-    """Whether a line copies into what came from outside, and nobody reads that later but to look at it again."""
+    """Whether a line copies into an external tensor that is read later only by views."""
     return line.symbol.name == "torch.ops.aten.copy_.default" and line.args[0].name in {
         *(proxy.name for proxy in trace.inputs),
         *trace.constants,
@@ -41,7 +41,7 @@ def is_final(trace: Trace, line: BoundSymbol) -> bool:
 
 
 def without_autograd(found: Outcome) -> Outcome:
-    """An outcome without what functionalization may change: how often a tensor is written to, and what views are of."""
+    """An outcome without the facts that functionalization may change: versions of tensors and bases of views."""
     facts: dict[str, Any] = {}
     for key, fact in found.facts.items():
         if isinstance(fact, dict):
@@ -54,7 +54,7 @@ def without_autograd(found: Outcome) -> Outcome:
 
 @pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
 @pytest.mark.parametrize("name", sorted(set(PROGRAMS) - MENDED))
-def test_what_it_does_is_what_eager_does(name: str, grad: bool) -> None:
+def test_functionalized_program_equals_eager(name: str, grad: bool) -> None:
     function, make = PROGRAMS[name]
     with torch.set_grad_enabled(grad):
         compiled = thunder.jit(function, transforms=(Functionalize(),), executors=(Replays(), "torch"))
@@ -83,7 +83,7 @@ def running_mean(x: Tensor, mean: Tensor) -> Tensor:
     return (x - mean).exp()
 
 
-def test_the_lines_say_what_they_compute() -> None:
+def test_functionalized_lines_show_their_operations() -> None:
     compiled = thunder.jit(running_mean, transforms=(Functionalize(),))
     compiled(numbers(4, 4), torch.zeros(4))
     (trace,) = (trace for trace in thunder.last_traces(compiled) if trace.made_by == "functionalize")
@@ -99,7 +99,7 @@ def test_the_lines_say_what_they_compute() -> None:
     assert all(line.source is not None and line.source.function == "running_mean" for line in trace.bound_symbols)
 
 
-def test_lines_that_wrote_are_fused_with_what_is_around_them() -> None:
+def test_functionalized_writes_are_fused_with_their_neighbours() -> None:
     def operations(*transforms: Any) -> list[int]:
         executor = Replays()
         with torch.no_grad():
@@ -123,7 +123,7 @@ def test_batch_norm_in_training_updates_its_statistics() -> None:
     assert all(is_final(trace, line) for line in writes(trace))
 
 
-def test_gradients_flow_through_what_was_written() -> None:
+def test_gradients_flow_through_writes() -> None:
     def program(x: Tensor) -> Tensor:
         y = torch.zeros(4, 4)
         y[1:] = x[:-1] * 2
@@ -142,7 +142,7 @@ def test_gradients_flow_through_what_was_written() -> None:
     assert writes(thunder.last_traces(compiled)[-1]) == []
 
 
-def test_memory_that_stays_does_not_keep_other_memory_from_it() -> None:
+def test_writes_that_stay_do_not_stop_the_functionalization_of_others() -> None:
     def program(x: Tensor) -> tuple[Tensor, Tensor]:
         stays, goes = x.clone(), x.clone()
         stays.t_()
@@ -157,7 +157,7 @@ def test_memory_that_stays_does_not_keep_other_memory_from_it() -> None:
     assert [line.symbol.short_name for line in writes(thunder.last_traces(compiled)[-1])] == ["t_", "add_"]
 
 
-def test_with_inductor_too() -> None:
+def test_functionalized_program_with_inductor_equals_eager() -> None:
     def program(x: Tensor, mean: Tensor) -> Tensor:
         y = torch.zeros(4, 4)
         y[1:] = x[:-1] * 2
@@ -195,15 +195,15 @@ def copied_to_nothing(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("follows", [True, False])
 @pytest.mark.parametrize("function", [all_copied, all_set, copied_to_nothing], ids=lambda function: function.__name__)
-def test_what_is_written_over_as_a_whole_has_eagers_gradient(function: Callable[..., Any], follows: bool) -> None:
-    """Autograd goes on to what was there: its gradient is zero, and not None."""
-    told = []
+def test_fully_overwritten_tensors_have_eagers_gradient(function: Callable[..., Any], follows: bool) -> None:
+    """Autograd includes the overwritten tensor: its gradient is zero, and not None."""
+    outcomes = []
     for called in (function, thunder.jit(function)):
         x, y = torch.ones(2, 3, requires_grad=True), torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
         results = called(x, y.requires_grad_(follows))
         (results[0].sum() + results[1].sum()).backward()
-        told.append((results, x.grad, y.grad, [result.requires_grad for result in results]))
-    torch.testing.assert_close(told[1], told[0])
+        outcomes.append((results, x.grad, y.grad, [result.requires_grad for result in results]))
+    torch.testing.assert_close(outcomes[1], outcomes[0])
 
 
 def overwritten(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -247,12 +247,18 @@ def overwritten_by_what_needs_a_gradient(x: Tensor, y: Tensor) -> tuple[Tensor, 
         overwritten_by_what_needs_a_gradient,
     ],
 )
-def test_what_autograd_sees_is_the_same(program: Callable[..., tuple[Tensor, ...]], explicit: bool) -> None:
+def test_autograd_metadata_and_gradients_equal_eager(
+    program: Callable[..., tuple[Tensor, ...]], explicit: bool
+) -> None:
     def run(call: Callable[..., tuple[Tensor, ...]]) -> tuple[tuple[Tensor, ...], list[bool], tuple[Tensor, ...]]:
         x, y = torch.ones(3, requires_grad=True), torch.full((3,), 2.0)
         torch.manual_seed(0)
         results = call(x, y)
-        return results, [one.requires_grad for one in results], torch.autograd.grad([one.sum() for one in results], x)
+        return (
+            results,
+            [result.requires_grad for result in results],
+            torch.autograd.grad([result.sum() for result in results], x),
+        )
 
     fast = thunder.jit(program, transforms=[Functionalize()] if explicit else [])
     torch.testing.assert_close(run(fast), run(program))
@@ -271,17 +277,17 @@ def test_two_results_in_the_same_memory_are_as_many_objects_as_in_eager(alias: C
         compiled = thunder.jit(program, transforms=(Functionalize(),), executors=("torch",))
         expected, found = (function(x.clone().requires_grad_(requires_grad)) for function in (program, compiled))
         torch.testing.assert_close(found, expected)
-        assert [one is found[0] for one in found] == [one is expected[0] for one in expected]
+        assert [result is found[0] for result in found] == [result is expected[0] for result in expected]
         assert found[0].untyped_storage()._cdata == found[1].untyped_storage()._cdata
 
 
 @pytest.mark.parametrize("requires_grad", [True, False], ids=["grad", "no grad"])
 @pytest.mark.parametrize("transforms", [(), (Functionalize(),)], ids=["plain", "functionalized"])
 @pytest.mark.parametrize("window", [(0, 2, 7), (0, 2, 3), (0, 2, 2), (1, 3, 3), (1, 6, 6), (1, 2, 1)], ids=str)
-def test_writes_through_windows_leave_what_none_covers(
+def test_writes_through_windows_leave_uncovered_elements(
     window: tuple[int, int, int], transforms: tuple[Functionalize, ...], requires_grad: bool
 ) -> None:
-    """PyTorch's functionalization makes a tensor anew of the windows of `unfold` that were written to, and of zeros."""
+    """PyTorch's functionalization builds a tensor of the written windows of `unfold` and of zeros."""
 
     def program(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y = x * 1
@@ -302,7 +308,7 @@ def test_writes_through_windows_leave_what_none_covers(
 
 @pytest.mark.parametrize("transforms", [(), (Functionalize(),)], ids=["plain", "functionalized"])
 def test_complex_numbers_that_are_set_to_zero_have_gradients_of_zero(transforms: tuple[Functionalize, ...]) -> None:
-    """PyTorch has the derivative of `zero_` for complex numbers, and not that of its out-of-place form."""
+    """PyTorch has the derivative of `zero_` for complex numbers, but not that of its out-of-place form."""
 
     def program(x: Tensor) -> Tensor:
         y = x * 2

@@ -1,4 +1,4 @@
-"""A few of the random programs; `python -m tests.mutation.fuzz` tries as many as one likes."""
+"""A few of the random programs. `python -m tests.mutation.fuzz` runs any number."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.mutation.fuzz import WAYS, differences, program
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(0, 200, 20))
-def test_random_programs_do_what_eager_does(seed: int, way: str) -> None:
+def test_random_programs_equal_eager(seed: int, way: str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's own, of outputs that are resized
+        warnings.simplefilter("ignore")  # PyTorch's own warnings about outputs that are resized
         for number in range(seed, seed + 20):
             assert differences(program(number), way) == [], number
 

@@ -1,4 +1,4 @@
-"""Programs that write to tensors: results, arguments, gradients, errors and who shares memory are eager's."""
+"""Programs that write to tensors: results, arguments, gradients, errors and shared memory are eager's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXECUTORS: dict[str, Callable[[], tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("executors", EXECUTORS)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_it_does_is_what_eager_does(name: str, executors: str) -> None:
+def test_mutating_program_equals_eager(name: str, executors: str) -> None:
     function, make = PROGRAMS[name]
     compiled = thunder.jit(function, executors=EXECUTORS[executors]())
     for _ in range(2):
@@ -36,7 +36,7 @@ INDUCTOR = ("fused_around", "fused_views", "chain", "writes_through_views", "sam
 
 
 @pytest.mark.parametrize("name", INDUCTOR)
-def test_with_inductor_too(name: str) -> None:
+def test_mutating_program_with_inductor_equals_eager(name: str) -> None:
     function, make = PROGRAMS[name]
     compiled = thunder.jit(function, executors=("inductor", "torch"))
     with torch.no_grad():
@@ -55,7 +55,7 @@ def test_giving_a_tensor_other_memory_is_refused_at_the_users_line() -> None:
     assert caught.value.where.function.endswith("program")
 
 
-def test_an_error_in_inference_mode_leaves_it() -> None:
+def test_an_error_restores_inference_mode() -> None:
     def program(x: Tensor, index: Tensor) -> Tensor:
         with torch.inference_mode():
             return x.index_select(0, index)
@@ -79,13 +79,13 @@ def test_an_error_in_inference_mode_leaves_it() -> None:
     ],
     ids=["is_leaf", "storage_offset", "is_view", "is_inference", "version"],
 )
-def test_what_is_asked_of_an_argument_is_guarded(question: Callable[[Tensor], Tensor]) -> None:
+def test_queried_properties_of_an_argument_are_guarded(question: Callable[[Tensor], Tensor]) -> None:
     (x,) = leaf()
     with torch.inference_mode():
         made = numbers(4, 4)
     compiled = thunder.jit(question)
-    for given in (x, (x * 2)[:], numbers(5, 4)[1:], numbers(4, 4), numbers(4, 4)[:], made, (x * 2).add_(1), x):
-        assert torch.equal(compiled(given), question(given))
+    for argument in (x, (x * 2)[:], numbers(5, 4)[1:], numbers(4, 4), numbers(4, 4)[:], made, (x * 2).add_(1), x):
+        assert torch.equal(compiled(argument), question(argument))
 
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
@@ -104,7 +104,7 @@ def test_versions_count_from_those_of_the_arguments(cache: str) -> None:
         assert x._version == like._version
 
 
-def test_the_version_of_an_input_is_not_told_once_its_memory_was_written_by_another_name() -> None:
+def test_the_version_of_an_input_is_refused_after_a_write_to_its_alias() -> None:
     def version(x: Tensor, y: Tensor) -> int:
         x.add_(1)
         return int(y._version)
@@ -118,7 +118,7 @@ def test_the_version_of_an_input_is_not_told_once_its_memory_was_written_by_anot
 
 
 def test_the_gradient_of_a_write_through_a_strided_view_is_right() -> None:
-    """PyTorch's derivative of the operation that does not write is not."""
+    """PyTorch's derivative of the out-of-place operation is wrong here."""
 
     def written(x: Tensor) -> Tensor:
         y = x * 1

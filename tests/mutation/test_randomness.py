@@ -1,4 +1,4 @@
-"""Random programs draw eager's numbers, bit by bit, and leave the generators as eager leaves them."""
+"""Random programs draw eager's numbers, bit by bit, and leave the generators in eager's state."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def in_place(x: Tensor) -> Any:
 
 
 def equal_draws(x: Tensor) -> Any:
-    """The same line twice, which must not be one."""
+    """Two equal lines, which must not become one."""
     return torch.rand(3), torch.rand(3), x + torch.rand(4), functional.dropout(x), functional.dropout(x)
 
 
 def dropped_draws(x: Tensor) -> Any:
-    """Nobody reads the numbers, but the next ones come after them."""
+    """The random numbers are unread, but later numbers depend on them."""
     torch.rand(3)
     functional.dropout(x)
     return torch.rand(3)
@@ -179,7 +179,7 @@ def test_the_numbers_are_eagers(name: str, executors: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["fused_draws", "equal_draws", "dropped_draws", "fused_draws of a leaf"])
-def test_with_inductor_too(name: str) -> None:
+def test_random_numbers_with_inductor_equal_eager(name: str) -> None:
     function, make = CASES[name]
     compiled = thunder.jit(function, executors=("inductor", "torch"))
     for _ in range(2):
@@ -219,7 +219,7 @@ def test_another_generator_of_the_callers_is_the_one_that_advances() -> None:
 
 
 @pytest.mark.parametrize("executors", EXECUTORS)
-def test_training_and_evaluation_are_told_apart(executors: str) -> None:
+def test_training_and_evaluation_are_distinguished(executors: str) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.ReLU(), nn.Dropout1d(0.3))
     compiled = thunder.jit(model, executors=EXECUTORS[executors]())
     for training in (True, False, True, False):
@@ -242,7 +242,7 @@ def test_initial_seed_is_not_baked() -> None:
 
 
 @pytest.mark.parametrize("number", [lambda g: g.clone_state()])
-def test_numbers_that_nobody_knows_before_the_call_are_refused(number: Callable[[torch.Generator], Any]) -> None:
+def test_random_numbers_unknown_before_the_call_are_refused(number: Callable[[torch.Generator], Any]) -> None:
     def program(x: Tensor, generator: torch.Generator) -> Tensor:
         number(generator)
         return x + 1
@@ -268,7 +268,7 @@ def test_tracing_leaves_generators_as_they_are() -> None:
 
 @pytest.mark.parametrize("preserve", [True, False])
 @pytest.mark.parametrize("reentrant", [False])
-def test_what_a_checkpoint_recomputes_has_the_same_numbers(reentrant: bool, preserve: bool) -> None:
+def test_checkpoint_recomputes_with_the_same_random_numbers(reentrant: bool, preserve: bool) -> None:
     def program(x: Tensor) -> Tensor:
         def part(y: Tensor) -> Tensor:
             return functional.dropout(y, 0.5) * y

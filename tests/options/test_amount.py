@@ -1,4 +1,4 @@
-"""Sizes and ages as people write them."""
+"""Sizes and ages in human-readable form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_sizes(text, size):
 
 
 @pytest.mark.parametrize("text", ["2x", "", "-1", "M", "1e9", "1,5G", "1.G", "2 G B", "nan", "inf"])
-def test_what_is_no_size(text):
+def test_text_that_is_no_size_is_refused(text):
     with pytest.raises(BadOption, match=r"--max-size is .*, which is not a size"):
         bytes_of("--max-size", text)
 
@@ -47,6 +47,6 @@ def test_ages(text, age):
 
 
 @pytest.mark.parametrize("text", ["30", "d", "1y", "-1d", "", "9" * 400 + "d", "200000d"])
-def test_what_is_no_age(text):
+def test_text_that_is_no_age_is_refused(text):
     with pytest.raises(BadOption, match=r"--max-age is .*, which is not an age"):
         age_of("--max-age", text)

@@ -1,4 +1,4 @@
-"""Durations are read with their units, and anything else is refused."""
+"""Durations are read with their units, and other text is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left out, as users write it: names, and modules by the end of their path."""
+"""Left-out parts in the spelling of users: names, and modules by the end of their path."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def test_a_text_names_a_part_or_an_executor_in_modules() -> None:
 
 
 @pytest.mark.parametrize("without", ["cse", 3, ["inductor:"], [":layers"], [""], [3], [None]])
-def test_what_names_nothing_is_refused(without: object) -> None:
+def test_values_that_name_no_part_are_refused(without: object) -> None:
     with pytest.raises(BadOption, match="without"):
         left_out_texts(without)

@@ -1,4 +1,4 @@
-"""An option is stated once: the command line, a settings file, the checks of a request and the docs follow from it."""
+"""An option is defined once: the command line, settings files, checks and docs follow from the definition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from thunder_core.workflow.pipeline.request.search_request import SearchRequest,
 from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest
 
 REQUESTS = (ModelRequest, Request, BenchRequest, ValidateRequest, SearchRequest)
-BOUNDED = {one.name: one for one in SETTINGS.values() if one.least is not None or one.most is not None}
+BOUNDED = {
+    setting.name: setting for setting in SETTINGS.values() if setting.least is not None or setting.most is not None
+}
 
 
 def outside(stated: Option) -> list[int]:
@@ -65,7 +67,7 @@ def test_a_bound_holds_wherever_the_option_is_given(name: str, tmp_path: Path, c
 @pytest.mark.parametrize(
     ("name", "field"), [("batch", "batches"), ("seq", "seqs"), ("runs", "runs"), ("warmup", "warmup")]
 )
-def test_a_benchmark_has_the_bounds_of_the_options_that_it_shares(name: str, field: str) -> None:
+def test_shared_options_of_a_benchmark_have_the_same_bounds(name: str, field: str) -> None:
     value = outside(BOUNDED[name])[0]
     many = field.endswith("s") and field != "runs"
     with pytest.raises(BadOption, match=f"--{name} is {value}"):
@@ -79,17 +81,19 @@ def test_every_option_is_in_the_help_and_in_the_docs() -> None:
         assert f"`--{name}`" in section, name
         assert SETTINGS[name].help.removesuffix(".") in section
     for request in REQUESTS:
-        for one in options_of(request).values():
-            assert one.help
-            assert one.name == "model" or f"`--{one.name}`" in page
+        for setting in options_of(request).values():
+            assert setting.help
+            assert setting.name == "model" or f"`--{setting.name}`" in page
 
 
-def test_defaults_in_words_are_those_of_the_fields() -> None:
-    known = {name: one for one in (ModelRequest(), Request(), SearchRequest()) for name in options_of(type(one))}
-    for one in SETTINGS.values():
-        value = getattr(known[one.field], one.field)
-        if one.kind is int and value is not None:
-            assert one.default_text == str(value)
+def test_defaults_in_help_texts_are_those_of_the_fields() -> None:
+    known = {
+        name: request for request in (ModelRequest(), Request(), SearchRequest()) for name in options_of(type(request))
+    }
+    for setting in SETTINGS.values():
+        value = getattr(known[setting.field], setting.field)
+        if setting.kind is int and value is not None:
+            assert setting.default_text == str(value)
 
 
 def test_a_new_option_is_one_field() -> None:
@@ -103,7 +107,7 @@ def test_a_new_option_is_one_field() -> None:
     class Other:
         deep: int = same_option(Small, "depth", starts=3)
 
-    assert [one.flag for one in options_of(Small).values()] == ["--depth", "--no-plain"]
+    assert [setting.flag for setting in options_of(Small).values()] == ["--depth", "--no-plain"]
     assert options_of(Small)["plain"].value_of(True) is False
     assert Other() == Other(deep=3)
     assert options_of(Other)["deep"].flag == "--depth"

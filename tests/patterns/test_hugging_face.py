@@ -1,4 +1,4 @@
-"""The patterns of transformers' models are found in those models, in every layer, and change nothing."""
+"""The patterns of transformers' models match in every layer of those models and change no result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.backend.claiming.executor import OperatorExecutor
 from thunder_core.backend.patterns import hugging_face
 from thunder_core.backend.patterns.pattern import Pattern
 
-# Longer before shorter; Gemma's before the one that it contains in float32.
+# Longer patterns before shorter ones. Gemma's comes before the pattern that it contains in float32.
 ORDER = (
     *("add_rms_norm_of_gemma", "add_rms_norm", "rms_norm_of_gemma", "rms_norm", "rms_norm_of_t5", "rotary_embedding"),
     *("packed_swiglu", "swiglu", "geglu", "geglu_tanh", "gelu_tanh"),
@@ -28,14 +28,15 @@ FOUND: dict[str, dict[str, int]] = {
     "llama": DECODER,
     "mistral": DECODER,
     "qwen2": DECODER,
-    "qwen3": {**DECODER, "rms_norm": 5},  # of queries and keys too
+    "qwen3": {**DECODER, "rms_norm": 5},  # also of queries and keys
     "gemma2": {**GEMMA, "next_token_loss": 1},
     "phi3": {"packed_swiglu": 2, **{name: count for name, count in DECODER.items() if name != "swiglu"}},
     "gpt2": {"gelu_tanh": 2, "next_token_loss": 1},
     "bert": {"cross_entropy": 1},
     "t5": {"rms_norm_of_t5": 12, "cross_entropy": 1},
 }
-T5_IN_FLOAT32 = {"rms_norm": 2, "add_rms_norm": 10, "cross_entropy": 1}  # where nothing is converted, they are Llama's
+# Without conversions, the layers match the patterns of Llama.
+T5_IN_FLOAT32 = {"rms_norm": 2, "add_rms_norm": 10, "cross_entropy": 1}
 
 
 def everything() -> OperatorExecutor:
@@ -80,7 +81,7 @@ def test_found_in_training_with_the_same_gradients(name: str) -> None:
     assert claims(compiled) == (T5_IN_FLOAT32 if name == "t5" else FOUND[name])
 
 
-def test_the_head_joins_the_loss_where_nobody_reads_the_logits() -> None:
+def test_the_head_joins_the_loss_if_the_logits_are_unread() -> None:
     loaded = sample("llama", "bfloat16")
     inputs = inputs_for(loaded, labels=True)
     compiled = thunder.jit(lambda **inputs: loaded.model(**inputs).loss, executors=[everything(), "torch"])
@@ -90,7 +91,7 @@ def test_the_head_joins_the_loss_where_nobody_reads_the_logits() -> None:
 
 
 def test_a_replacement_of_another_kind_gives_eagers_results() -> None:
-    """PyTorch's own rms_norm in place of seven lines, which rounds elsewhere."""
+    """PyTorch's own rms_norm replaces seven lines and rounds differently."""
     executor = OperatorExecutor("mine")
 
     @executor.replaces(hugging_face.rms_norm)
@@ -110,7 +111,7 @@ def test_a_replacement_of_another_kind_gives_eagers_results() -> None:
 
 
 def test_the_models_own_functions_are_patterns() -> None:
-    """As users would write it: the function that the model calls, imported from where it is."""
+    """Users write the pattern like this: the function that the model calls, imported from its module."""
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     executor = OperatorExecutor("mine")
     executor.replaces(llama.apply_rotary_pos_emb)(lambda q, k, cos, sin: llama.apply_rotary_pos_emb(q, k, cos, sin))

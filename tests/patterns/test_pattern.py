@@ -1,4 +1,4 @@
-"""Patterns: what they find however it is written, what they may not take, and what is no pattern."""
+"""Patterns: the spellings that they match, the lines that they must not claim, and invalid patterns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X, Y, Z = example(2, 3, 8), example(2, 3, 8, seed=1), example(8, seed=2)
 
 
 def claimed(pattern: Function, program: Function, *args: Any, by: Function | None = None, **options: Any) -> list[str]:
-    """The names of the lines that a pattern's executor runs; the result must be eager's, to the bit."""
+    """The names of the lines that a pattern's executor runs. The result must equal eager's to the bit."""
     executor = OperatorExecutor("mine")
     executor.replaces(pattern, **options)(by or pattern)
     compiled = thunder.jit(program, executors=[executor, "torch"])
@@ -105,7 +105,7 @@ def _checked(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_spellings_of_one_computation(name: str) -> None:
+def test_all_spellings_of_a_computation_match(name: str) -> None:
     pattern, program = SPELLINGS[name]
     args = (X, Y)[: pattern.__code__.co_argcount]
     assert len(claimed(pattern, program, *args)) == 1, claimed.refused
@@ -130,7 +130,7 @@ def test_parameters_with_a_default_are_constants() -> None:
     assert len(claimed(scaled, program, X, by=lambda x: (x * 2.0).exp())) == 1
 
 
-def test_the_claimed_line_tells_what_it_stands_for() -> None:
+def test_the_claimed_line_shows_the_operations_that_it_replaces() -> None:
     executor = OperatorExecutor("mine")
     executor.replaces(norm)(norm)
 
@@ -163,7 +163,7 @@ def test_a_result_may_be_read_before_the_stretch_ends() -> None:
     assert claimed(both, program, X, Y, Z) == ["both"]
 
 
-def test_views_that_others_read_too_stay() -> None:
+def test_views_with_other_readers_stay() -> None:
     def doubled(x: Tensor, w: Tensor) -> Tensor:
         return x * w.unsqueeze(0) + 1
 
@@ -173,7 +173,7 @@ def test_views_that_others_read_too_stay() -> None:
     assert claimed(doubled, program, X, Y, Z) == ["doubled", "doubled"]
 
 
-def test_views_of_a_result_that_others_read_too_stay_behind_it() -> None:
+def test_views_of_a_result_with_other_readers_stay_after_the_claimed_line() -> None:
     def turned(x: Tensor) -> tuple[Tensor, Tensor]:
         total = x * 2
         return total, total.mT.exp()
@@ -186,7 +186,7 @@ def test_views_of_a_result_that_others_read_too_stay_behind_it() -> None:
     assert claimed(turned, program, X) == ["turned"]
 
 
-def test_one_tensor_may_be_two_parameters() -> None:
+def test_a_tensor_may_match_two_parameters() -> None:
     assert len(claimed(lambda x, y: (x * y).exp(), lambda x: (x * x).exp(), X)) == 1
 
 
@@ -225,7 +225,7 @@ DIFFERENT: dict[str, tuple[Function, Function]] = {
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_what_differs_is_not_found(name: str) -> None:
+def test_programs_that_differ_do_not_match(name: str) -> None:
     pattern, program = DIFFERENT[name]
     assert claimed(pattern, program, *(X, Y)[: program.__code__.co_argcount]) == []
 
@@ -289,10 +289,12 @@ ILLEGAL: dict[Function, str] = {
 
 
 @pytest.mark.parametrize("program", ILLEGAL, ids=lambda program: program.__name__)
-def test_what_may_not_be_taken(program: Function) -> None:
+def test_illegal_matches_are_refused_with_the_reason(program: Function) -> None:
     assert claimed(scaled_exp, program, X.clone()) == []
     reason = ILLEGAL[program]
-    assert not reason or [told for told in claimed.refused if reason in told and f"{program.__name__}:" in told]
+    assert not reason or [
+        refusal for refusal in claimed.refused if reason in refusal and f"{program.__name__}:" in refusal
+    ]
 
 
 def test_in_autocast_and_after() -> None:
@@ -342,14 +344,14 @@ def test_a_replacement_without_a_derivative_serves_inference_only() -> None:
         assert len(claimed(scaled_exp, lambda x: scaled_exp(x + 1), leaf, by=forward_only)) == 1
 
 
-def test_supports_decides() -> None:
+def test_the_supports_check_decides() -> None:
     only_wide = lambda bsym: bsym.args[0].shape[-1] > 8  # noqa: E731
     assert claimed(scaled_exp, scaled_exp, X, supports=only_wide) == []
     assert "mine does not support it" in claimed.refused[0]
     assert len(claimed(scaled_exp, scaled_exp, example(2, 16), supports=only_wide)) == 1
 
 
-def test_a_kernel_that_needs_data_has_its_metadata_told() -> None:
+def test_a_kernel_that_needs_data_declares_its_metadata() -> None:
     def kernel(x: Tensor) -> Tensor:
         return torch.from_numpy(x.numpy() * 2).exp() + 1
 

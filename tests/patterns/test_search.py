@@ -1,4 +1,4 @@
-"""Searching costs in proportion to the trace: twice the layers, twice the steps."""
+"""The cost of a search is proportional to the trace: twice the layers, twice the steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATTERNS = ("add_rms_norm", "rms_norm", "rotary_embedding", "swiglu", "geglu_tan
 
 
 def layers(count: int) -> Trace:
-    """The trace of a stack of what a Llama is made of."""
+    """The trace of a stack of Llama-like layers."""
 
     def stack(x: Tensor, weight: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         for _ in range(count):

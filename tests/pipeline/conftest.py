@@ -1,4 +1,4 @@
-"""Small models and quick requests, and somebody who watches."""
+"""Small models, quick requests, and an object that watches an optimization."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.workflow.pipeline import Request
 
 
 class Watcher:
-    """Remembers what it is told, and raises in the stage that it is set to raise in."""
+    """A watcher that records its calls, and raises an error in a given stage."""
 
     def __init__(self, fails_in: str = "", error: type[BaseException] | None = None) -> None:
         self.fails_in, self.error = fails_in, error
@@ -34,12 +34,12 @@ class Watcher:
 
 @pytest.fixture(autouse=True)
 def threads(one_thread: None) -> None:
-    """The models are too small for more than one."""
+    """Use one thread: the models are too small for more."""
 
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """Where the artifact goes: the only thing in its folder."""
+    """The path of the artifact, which is the only object in its folder."""
     (tmp_path / "results").mkdir()
     return tmp_path / "results" / "small.thunder"
 

@@ -1,4 +1,4 @@
-"""`compile`: a model that is in memory, by a recipe's name, class or instance."""
+"""`compile`: compile a model in memory by a recipe's name, class or instance."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_result_is_eagers_and_the_state_is_shared():
 
 
 @pytest.mark.parametrize("recipe", ["hf-llama", HFLlama, HFLlama()], ids=["name", "class", "instance"])
-def test_a_recipe_is_asked_whether_it_takes_the_model(recipe):
+def test_a_recipe_checks_whether_it_accepts_the_model(recipe):
     with pytest.raises(RecipeMismatch):
         thunder_core.compile(Net(), recipe)
 
@@ -51,7 +51,7 @@ def test_an_unknown_recipe_suggests_the_nearest():
 
 
 def by_hand():
-    """An executor that is an object of this process alone: its relu is a sine, so that what ran is seen."""
+    """An executor that exists only in this process. Its relu is a sine, so that its use is visible in the result."""
     own = OperatorExecutor("by_hand")
 
     @own.implements(torch.Tensor.relu)
@@ -94,27 +94,27 @@ def test_an_executor_may_be_an_object(recipe):
 
 
 @pytest.mark.parametrize("recipe", [[], ["default", 3], None, 3, Net, Plugin("mine"), by_hand()])
-def test_what_is_no_recipe_is_refused(recipe):
+def test_objects_that_are_no_recipes_are_refused(recipe):
     with pytest.raises(BadRecipe, match="is not a recipe") as caught:
         thunder_core.compile(Net(), recipe)
     assert "Default() + plugin" in caught.value.fix
 
 
-def test_what_is_no_executor_is_refused():
+def test_objects_that_are_no_executors_are_refused():
     with pytest.raises(WrongInputs, match="is a single executor, not a list"):
         thunder_core.jit(Net(), executors="torch")
     with pytest.raises(WrongInputs, match="is not an executor"):
         thunder_core.jit(Net(), executors=[3])
 
 
-def test_a_recipe_that_lacks_a_part_says_so():
+def test_a_recipe_that_lacks_a_part_warns():
     class Wanting(Recipe):
         requirements = (Package("nothing_of_the_kind"), Package("nor_of_that"))
         parts = ("speed", "comfort")
 
     with pytest.warns(DegradedWarning) as caught:
         compiled = thunder_core.compile(Net(), Wanting)
-    assert [str(one.message).partition(" (")[0] for one in caught] == [
+    assert [str(warning.message).partition(" (")[0] for warning in caught] == [
         "the recipe wanting skips speed, comfort: nothing_of_the_kind is not installed",
         "the recipe wanting skips speed, comfort: nor_of_that is not installed",
     ]

@@ -1,4 +1,4 @@
-"""Ranges of the length of a cache: one artifact goes on with texts of all lengths, token by token."""
+"""Ranges of the length of a cache: one artifact continues texts of all lengths, token by token."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ LENGTHS = {"cache": (0, 24), "batch": (1, 2), "seq": (1, 12)}
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small Llama that reads a prompt, and goes on token by token.
+    """A small Llama that reads a prompt and continues it token by token.
 
-    Kernels for all sizes are in `test_dynamic.py`, and those of calls with caches on `docs/generation.md`.
+    Kernels for all sizes are tested in `test_dynamic.py`, and kernels of calls with caches on `docs/generation.md`.
     """
     folder = tmp_path_factory.mktemp("cached") / "small.thunder"
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
@@ -88,18 +88,18 @@ def test_an_artifact_generates_in_a_fresh_process_without_a_compiler(artifact: P
     assert done.stdout == "served\n", done.stderr
 
 
-def test_few_programs_serve_it_and_the_manifest_has_ranges_and_sizes(artifact: Path) -> None:
+def test_few_programs_serve_the_range_and_the_manifest_has_ranges_and_sizes(artifact: Path) -> None:
     manifest = open_artifact(artifact).manifest
     assert manifest.dynamic == LENGTHS
     assert manifest.drawn == {"batch": 1, "seq": 1, "cache": 24, "seed": 0}
-    assert manifest.example == ()  # a cache is drawn anew
+    assert manifest.example == ()  # the cache is created again from random values
     assert len(manifest.programs) <= 4
-    named = {one.name: (one.lower, one.upper) for one in manifest.compiler.options.symbolic}
+    named = {argument.name: (argument.lower, argument.upper) for argument in manifest.compiler.options.symbolic}
     assert (1, 24) in {named.get(f"{cache}.layers[*].keys.size(-2)") for cache in (CACHE, EARLIER_CACHE)}
     assert named["attention_mask.size(-1)"] == (1, 36)
 
 
-def test_a_file_that_runs_a_trace_draws_the_cache_anew(artifact: Path) -> None:
+def test_a_file_that_runs_a_trace_creates_a_random_cache(artifact: Path) -> None:
     lines = [*model_and_inputs(subject_of(open_artifact(artifact)))]
     assert lines[-1].endswith("(), example_inputs(loaded, batch=1, seq=1, cache=24, seed=0)")
 
@@ -109,11 +109,11 @@ def test_an_artifact_is_validated_and_measured_behind_caches(artifact: Path) -> 
     assert points[0] == "1 x 1 and cache 24"
     assert {"2 x 12 and cache 0", "2 x 1 and cache 24", "2 x 12 and cache 24"} < set(points)
     suite = bench_artifact(artifact, BenchRequest(runs=2, warmup=0, batches=(1,), seqs=(1,)))
-    measured = [size_in_words(one.configuration) for one in suite.reports]
+    measured = [size_in_words(report.configuration) for report in suite.reports]
     assert measured == ["1 x 1 and cache 24", "1 x 1 and cache 0", "1 x 1 and cache 1"]
 
 
-def test_one_token_is_traced_behind_a_cache_of_the_usual_length(tmp_path: Path) -> None:
+def test_a_single_token_is_traced_with_a_cache_of_the_default_length(tmp_path: Path) -> None:
     assert plan(quick(tmp_path / "a", seq=None, cache=5)).size == InputSize(1, 1, cache=5)
     ranged = plan(quick(tmp_path / "a", seq=None, dynamic={"cache": (1, 200)}))
     assert ranged.size == InputSize(1, 1, cache=128)
@@ -145,10 +145,10 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_caches_that_cannot_be_are_refused_by_the_plan(name: str, tmp_path: Path) -> None:
-    changes, error, told = REFUSED[name]
+    changes, error, message = REFUSED[name]
     (tmp_path / "x.jsonl").write_text('{"input_ids": [1], "labels": [1]}\n')
     files = {key: tmp_path / changes[key] for key in ("input", "evaluate") if key in changes}
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         plan(quick(tmp_path / "a", **{**changes, **files}))
 
 
@@ -157,7 +157,7 @@ def test_a_model_without_a_cache_is_refused(tmp_path: Path) -> None:
         optimize(quick(tmp_path / "a", sample="bert", dynamic={"cache": (1, 8)}))
 
 
-def test_a_cache_alone_may_begin_at_none() -> None:
+def test_only_the_range_of_a_cache_may_begin_at_zero() -> None:
     assert ranges_in("--dynamic", {"cache": "0:8"}) == {"cache": (0, 8)}
 
 

@@ -1,4 +1,4 @@
-"""The optimization of single calls of models that are not the same after their first one."""
+"""Optimization of single calls of models whose calls change after the first one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from thunder_core.workflow.pipeline import Request, optimize
 
 
 def note_first_call(module: Any, args: Any) -> None:
-    """Set an attribute, and only where it is missing."""
+    """Set an attribute if it is missing."""
     if not hasattr(module, "was_called"):
         module.was_called = True
 
 
 @dataclass(frozen=True)
 class NoteFirstCall(Transform):
-    """Give the model a hook that sets an attribute in the first call."""
+    """Add a hook to the model that sets an attribute in the first call."""
 
     def __call__(self, trace: Trace) -> Trace:
         return trace
@@ -47,4 +47,4 @@ def test_the_program_that_serves_later_calls_is_timed(tmp_path: Path) -> None:
     asked = Request(recipe=Noting, model=model, out=tmp_path / "out", seq=8, runs=2, warmup=0)
     report = optimize(asked).report
     assert report.programs == 2
-    assert sum(one.time_share or 0 for one in report.executors) > 0.9
+    assert sum(executor.time_share or 0 for executor in report.executors) > 0.9

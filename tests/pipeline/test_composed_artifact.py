@@ -1,4 +1,4 @@
-"""Artifacts of a composed recipe are the same in whatever order its parts were named."""
+"""Artifacts of a composed recipe are equal for every order of its parts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.pipeline.conftest import quick
 from thunder_core.workflow.artifact import open_artifact
 from thunder_core.workflow.pipeline import optimize
 
-OF_THE_MOMENT = ("created", "digest")  # and the seconds of each stage, and the report's
+OF_THE_MOMENT = ("created", "digest")  # and the seconds of each stage, and the digest of the report
 
 
 def content(folder: Path) -> dict[str, Any]:
-    """The manifest of an artifact, with the digests of all files but the report's, without times."""
+    """The manifest of an artifact without times, with the digests of all files except the report."""
     manifest = open_artifact(folder).manifest.model_dump(mode="json")
     for program in manifest["programs"]:
         for stage in program["stages"]:

@@ -1,4 +1,4 @@
-"""Ranges of sizes in a run: one artifact serves all of them, and is validated and measured at several points."""
+"""Ranges of sizes in an optimization: one artifact serves all sizes, validated and measured at several points."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LENGTHS = {"seq": (2, 48), "batch": (1, 3)}
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small Llama that serves lengths and batches."""
+    """A small Llama for ranges of lengths and batches."""
     folder = tmp_path_factory.mktemp("dynamic") / "small.thunder"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -91,8 +91,10 @@ def test_an_artifact_serves_the_range_in_a_fresh_process_without_a_compiler(arti
 
 
 def python_path() -> str:
-    """Where this process has the packages of Thunder from."""
-    return ":".join(str(Path(one.__file__).parent.parent) for one in (thunder_core, thunder_executors, thunder_recipes))
+    """The folders of Thunder's packages in this process."""
+    return ":".join(
+        str(Path(package.__file__).parent.parent) for package in (thunder_core, thunder_executors, thunder_recipes)
+    )
 
 
 def call(model: Any, batch: int, length: int) -> Any:
@@ -101,7 +103,7 @@ def call(model: Any, batch: int, length: int) -> Any:
         return model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
 
 
-def test_calls_beyond_the_range_are_told(artifact: Path) -> None:
+def test_calls_beyond_the_range_are_reported(artifact: Path) -> None:
     strict = load(artifact, strict=True)
     with pytest.raises(WrongInputs, match=r"which serves seq 2 to 48, batch 1 to 3, accepts these inputs: .* is 49"):
         call(strict, 1, 49)
@@ -114,11 +116,11 @@ def test_calls_beyond_the_range_are_told(artifact: Path) -> None:
         assert call(loaded, 1, 49).shape[1] == 49
 
 
-def test_few_programs_serve_it_and_the_manifest_has_the_ranges(artifact: Path) -> None:
+def test_few_programs_serve_the_range_and_the_manifest_has_the_ranges(artifact: Path) -> None:
     manifest = open_artifact(artifact).manifest
     assert manifest.dynamic == LENGTHS
     assert len(manifest.programs) <= 2
-    named = {one.name: (one.lower, one.upper) for one in manifest.compiler.options.symbolic}
+    named = {argument.name: (argument.lower, argument.upper) for argument in manifest.compiler.options.symbolic}
     assert named["input_ids.size(0)"] == (1, 3)
     assert named["attention_mask.size(-1)"] == (2, 48)
 
@@ -132,26 +134,29 @@ def test_every_point_is_validated_and_measured(report: Report) -> None:
     assert all(point.passed and point.optimized for point in report.validation.points)
     assert report.validation.inputs == 2 + 5
     measured = [(one.configuration["batch"], one.configuration["seq"]) for one in report.points]
-    assert [" x ".join(one) for one in measured] == sizes[1:]
+    assert [" x ".join(words) for words in measured] == sizes[1:]
     assert report.dynamic == LENGTHS
 
 
-def test_constraints_are_reported_as_python_with_who_needed_them(report: Report) -> None:
-    conditions = {one.condition for one in report.constraints}
+def test_constraints_are_reported_as_python_with_their_source(report: Report) -> None:
+    conditions = {constraint.condition for constraint in report.constraints}
     assert "2 <= s1 <= 48" in conditions
-    assert any("modeling_llama.py" in one.needed or "masking_utils.py" in one.needed for one in report.constraints)
+    assert any(
+        "modeling_llama.py" in constraint.needed or "masking_utils.py" in constraint.needed
+        for constraint in report.constraints
+    )
     for page in (render_markdown(report), render_html(report)):
         assert "3 x 48" in page
         assert "masking_utils.py" in page
 
 
-def test_the_report_says_which_sizes_were_tried(report: Report) -> None:
+def test_the_report_lists_the_tested_sizes(report: Report) -> None:
     told = r"tried \d+ sizes: the ends, and the sizes next to each number in a constraint"
     assert re.fullmatch(told, report.probed)
     assert re.search(rf"served by \S+ programs?; {told}", render_markdown(report))
 
 
-def test_of_many_combinations_of_sizes_some_are_drawn_from_all_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_of_many_combinations_of_sizes_are_sampled_from_all_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
     ranges = {"batch": (1, 1000), "seq": (1, 1000)}
     told = StatedConstraint("x", f"s0 != {' + '.join(str(number) for number in range(10, 200, 10))}", "", "")
     monkeypatch.setattr(RangeCoverage, "programs", [SimpleNamespace(constraints=[told])])
@@ -183,7 +188,7 @@ def test_an_input_that_does_not_fit_at_the_upper_end_is_refused(
     assert asked == [(3, 48)]
 
 
-def test_points_are_the_ends_and_one_that_was_not_traced() -> None:
+def test_points_are_the_ends_and_an_untraced_size() -> None:
     traced = InputSize(1, 8)
     assert points_of({}, traced) == [traced]
     assert points_of({"seq": (1, 64)}, traced) == [traced, InputSize(1, 1), InputSize(1, 64), InputSize(1, 9)]
@@ -209,10 +214,10 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_ranges_that_cannot_be_are_refused_by_the_plan(name: str, tmp_path: Path) -> None:
-    changes, error, told = REFUSED[name]
+    changes, error, message = REFUSED[name]
     (tmp_path / "x.jsonl").write_text('{"input_ids": [1]}\n')
     changes = {key: tmp_path / value if isinstance(value, Path) else value for key, value in changes.items()}
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         plan(quick(tmp_path / "a", **changes))
 
 
@@ -239,7 +244,7 @@ def test_the_size_that_is_traced_is_brought_into_the_range(tmp_path: Path) -> No
 
 
 class Renaming(Default):
-    """A recipe with another name for the sequence, and one for the batch that lacks an input."""
+    """A recipe with another name for the sequence, and a name for the batch that does not cover one input."""
 
     dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "batch": ("input_ids.size(0)",),
@@ -255,7 +260,7 @@ def test_an_input_that_the_recipe_does_not_name_is_refused(tmp_path: Path) -> No
 
 
 class Sizing(Default):
-    """A recipe of which a transform is for a few sizes alone."""
+    """A recipe with a transform for a few sizes alone."""
 
     def loosest_tolerance(self, dtype: torch.dtype) -> Tolerance:
         return Tolerance(times_eager=0.0, floor=0.0, kl=-1.0)
@@ -269,7 +274,7 @@ def test_a_point_that_is_out_of_tolerance_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_kernels")
 def test_a_range_that_needs_many_programs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that formats the length is another program for each."""
+    """A model that formats the length needs another program for each length."""
     forward = modeling_llama.LlamaModel.forward
 
     def told(self: Any, input_ids: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -283,18 +288,18 @@ def test_a_range_that_needs_many_programs_is_refused(tmp_path: Path, monkeypatch
 
 
 class Fixed(OperatorExecutor):
-    """An executor that takes constant sizes alone."""
+    """An executor that accepts constant sizes alone."""
 
     symbolic_sizes = False
 
 
 class Constant(Default):
-    """A recipe with an executor that takes no symbols."""
+    """A recipe with an executor that accepts no symbols."""
 
     executors = (Fixed("fixed"), "inductor", "torch")
 
 
-def test_an_executor_that_takes_no_symbols_is_lost_and_said_so(tmp_path: Path) -> None:
+def test_an_executor_without_symbolic_sizes_is_dropped_and_reported(tmp_path: Path) -> None:
     planned = plan(quick(tmp_path / "a", Constant, dynamic={"seq": (2, 16)}))
     (lost,) = planned.prepared.degraded
     assert (lost.part, "only constant sizes" in lost.reason) == ("fixed", True)
@@ -318,14 +323,14 @@ def test_an_artifact_is_validated_at_several_points(artifact: Path) -> None:
 
 def test_an_artifact_is_measured_within_its_ranges(artifact: Path) -> None:
     suite = bench_artifact(artifact, BenchRequest(runs=2, warmup=0))
-    measured = [size_in_words(one.configuration) for one in suite.reports]
+    measured = [size_in_words(report.configuration) for report in suite.reports]
     assert measured == ["1 x 48", "1 x 2", "3 x 2", "3 x 48", "2 x 9"]
     suite = bench_artifact(artifact, BenchRequest(runs=2, warmup=0, seqs=(8,)))
-    assert [size_in_words(one.configuration) for one in suite.reports] == ["1 x 8", "3 x 8", "2 x 8"]
+    assert [size_in_words(report.configuration) for report in suite.reports] == ["1 x 8", "3 x 8", "2 x 8"]
     with pytest.raises(BadOption, match="--seq is 64, outside the range seq=2:48"):
         bench_artifact(artifact, BenchRequest(runs=2, warmup=0, seqs=(8, 64)))
 
 
 def test_an_inspection_has_the_constraints(artifact: Path) -> None:
     subject = subject_of(open_artifact(artifact))
-    assert "2 <= s1 <= 48" in {one.condition for one in subject.constraints}
+    assert "2 <= s1 <= 48" in {constraint.condition for constraint in subject.constraints}

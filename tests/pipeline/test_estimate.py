@@ -1,4 +1,4 @@
-"""What a call takes is known before anything of it is allocated, and what does not fit is refused then."""
+"""The memory of a call is estimated before any allocation, and inputs that do not fit are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sample(name: str) -> LoadedModel:
 
 
 @pytest.mark.parametrize(("name", "train"), [("llama", False), ("llama", True), ("bert", False), ("vit", True)])
-def test_the_estimate_is_what_the_allocator_is_asked_for(name: str, train: bool, one_thread: None) -> None:
+def test_the_estimate_is_the_allocated_memory(name: str, train: bool, one_thread: None) -> None:
     loaded, purpose = sample(name), Purpose(train)
     with purpose.ready(loaded.model):
         one = purpose.inputs(loaded, batch=1, seq=32, seed=0)
@@ -39,14 +39,14 @@ def test_the_estimate_is_what_the_allocator_is_asked_for(name: str, train: bool,
     assert 0 < need.kept <= need.peak
 
 
-def test_what_asks_for_values_cannot_be_estimated_and_is_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_that_reads_values_is_not_estimated_and_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, purpose = sample("llama"), Purpose()
     forward = loaded.model.forward
     monkeypatch.setattr(
         loaded.model, "forward", lambda **inputs: inputs["input_ids"].sum().item() and forward(**inputs)
     )
-    one = purpose.inputs(loaded, batch=1, seq=8, seed=0)
-    assert estimate.need_of(loaded, purpose, one, 4) is None
+    example = purpose.inputs(loaded, batch=1, seq=8, seed=0)
+    assert estimate.need_of(loaded, purpose, example, 4) is None
     monkeypatch.setattr(estimate, "free_memory", lambda device: MIB)
     estimate.require_memory(loaded, purpose, batch=4, seq=8, seed=0)
     with pytest.raises(OutOfMemory, match="the input of a call with batch 1000000"):
@@ -61,7 +61,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_fit_is_refused(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_that_do_not_fit_into_memory_are_refused(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, words = REFUSED[case]
     monkeypatch.setattr(estimate, "free_memory", lambda device: 64 << 30)
     with pytest.raises(OutOfMemory, match=words) as caught:
@@ -70,7 +70,7 @@ def test_what_does_not_fit_is_refused(case: str, monkeypatch: pytest.MonkeyPatch
     assert "nothing was allocated" in caught.value.what
 
 
-def test_the_batch_that_is_advised_fits_and_validation_is_weighed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_advised_batch_fits_and_validation_needs_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = sample("llama")
     monkeypatch.setattr(estimate, "free_memory", lambda device: 8 * MIB)
     with pytest.raises(OutOfMemory) as caught:
@@ -88,7 +88,7 @@ def test_small_inputs_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None
     estimate.require_memory(sample("llama"), Purpose(), batch=8, seq=128, seed=0)
 
 
-def test_the_words_of_the_allocator_are_known() -> None:
+def test_the_messages_of_the_allocator_are_recognized() -> None:
     for shape in ((1 << 45,), (1 << 62, 1 << 62)):
         with pytest.raises(RuntimeError) as caught:
             torch.empty(shape)

@@ -1,4 +1,4 @@
-"""A recipe with the `debug` executor: executors are compared once, and the artifact is the program without it."""
+"""A recipe with the `debug` executor: executors are compared once, and the artifact contains the program without it."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def test_nothing_is_compared_for_a_gpu_that_is_not_here(out):
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_executors_are_compared_and_the_artifact_is_without_it(out, train):
+def test_executors_are_compared_and_the_artifact_lacks_the_debug_executor(out, train):
     watcher = Watcher()
     outcome = optimize(quick(out, (Right, "debug"), benchmark=False, train=train), watcher)
     report = outcome.report
     assert watcher.begun.count(COMPARE) == 1
-    [row] = [one for one in report.comparison.operations if not one.left_out]
+    [row] = [line for line in report.comparison.operations if not line.left_out]
     assert (report.comparison.by, row.executor) == ("debug", "silent")
     assert row.operations == ("torch.nn.functional.silu",)
     assert (row.claims, row.compared) == (2, 2), "a layer each"
@@ -80,10 +80,10 @@ def test_executors_are_compared_and_the_artifact_is_without_it(out, train):
     traces = [stage.trace for program in specializations_of(outcome.compiled).programs for stage in program.stages]
     called = [bsym.symbol.target for trace in traces for bsym in trace.bound_symbols]
     assert called
-    assert not [one for one in called if isinstance(one, Check)]
+    assert not [function for function in called if isinstance(function, Check)]
 
 
-def test_the_first_wrong_claim_ends_it(out):
+def test_the_first_wrong_claim_ends_the_comparison(out):
     with pytest.raises(
         WrongResult, match=r"the executor wrong computes a wrong result for torch.nn.functional.silu in .*mlp"
     ):
@@ -105,7 +105,7 @@ def test_executors_are_compared_as_they_generate(out):
     assert (row.executor, row.claims > 2, row.compared > row.claims) == ("silent", True, True)
 
 
-def test_where_eager_pytorch_runs_everything_nothing_is_compared(out):
+def test_nothing_is_compared_if_eager_pytorch_runs_everything(out):
     comparison = optimize(quick(out, "debug", benchmark=False)).report.comparison
     assert comparison.operations == ()
     assert comparison.summary == "nothing was compared: eager PyTorch ran all operations"

@@ -1,4 +1,4 @@
-"""Executors of a recipe: which are to be had, and what is lost where none of them fuses."""
+"""Executors of a recipe: availability, and the losses if none of them fuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HIDDEN = "no compiler in this test"
 
 
 class Refusing(FusionExecutor):
-    """Is offered everything, and compiles nothing."""
+    """An executor that is offered everything and compiles nothing."""
 
     name = "refusing"
     claims = "regions"
@@ -32,7 +32,7 @@ class Refusing(FusionExecutor):
 
 
 class Absent(Refusing):
-    """Is not to be had on any device."""
+    """An executor that is available on no device."""
 
     name = "absent"
 
@@ -41,51 +41,51 @@ class Absent(Refusing):
 
 
 class ByTheMachine(Recipe):
-    """All is refused for the machine's sake, beside an executor that takes all."""
+    """A recipe in which one executor refuses everything because of the machine, and another accepts everything."""
 
     executors = (Refusing(lasting=False), "inductor", "torch")
 
 
 class Unfusable(Recipe):
-    """All is refused for what it is."""
+    """A recipe in which every operation is refused because of its type."""
 
     executors = (Refusing(lasting=True), "torch")
 
 
 class Partly(Recipe):
-    """What one refuses for what it is, another takes."""
+    """A recipe in which one executor refuses operations that another accepts."""
 
     executors = ("inductor", "torch")
 
 
 class Without(Recipe):
-    """The one executor that fuses is not to be had."""
+    """A recipe whose only fusing executor is not available."""
 
     executors = (Absent(lasting=True), "torch")
 
 
 class WithAnother(Recipe):
-    """One of two executors that fuse is not to be had."""
+    """A recipe with two fusing executors, of which one is not available."""
 
     executors = (Absent(lasting=True), "inductor", "torch")
 
 
 @pytest.mark.parametrize("recipe", [ByTheMachine, Unfusable])
-def test_what_is_given_up_degrades(out, recipe):
+def test_refused_operations_degrade_the_recipe(out, recipe):
     report = optimize(quick(out, recipe, benchmark=False)).report
     (lost,) = report.degraded
     assert lost.part == "fused kernels"
-    operations = sum(one.operations for one in report.refused if one.executor == "refusing")
+    operations = sum(refusal.operations for refusal in report.refused if refusal.executor == "refusing")
     assert lost.reason == f"refusing gave up {operations} operations: {HIDDEN}"
 
 
-def test_what_is_given_up_is_an_error_where_that_is_wanted(out):
+def test_refused_operations_are_an_error_if_strict(out):
     with pytest.raises(EnvironmentLacks, match=HIDDEN):
         optimize(quick(out, Unfusable, benchmark=False, strict=True))
     assert list(out.parent.iterdir()) == []
 
 
-def test_what_is_fused_is_not_degraded(out):
+def test_fused_operations_do_not_degrade_the_recipe(out):
     assert optimize(quick(out, Partly, benchmark=False, strict=True)).report.degraded == ()
 
 
@@ -99,7 +99,7 @@ def test_a_recipe_without_its_only_fusion_is_degraded(out):
         thunder_core.compile(torch.nn.Linear(2, 2), Without)
 
 
-def test_a_compiler_that_compiles_nothing_degrades_what_runs_on_the_cpu(out, monkeypatch):
+def test_a_compiler_that_compiles_nothing_degrades_recipes_on_the_cpu(out, monkeypatch):
     monkeypatch.setenv("CXX", "/bin/false")
     planned = plan(quick(out))
     (lost,) = planned.prepared.degraded

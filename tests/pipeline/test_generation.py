@@ -1,4 +1,4 @@
-"""`--task generate`: the programs that `generate` calls, validated by tokens, kept in artifacts that generate."""
+"""`--task generate`: the programs that `generate` calls are validated by tokens and saved in artifacts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def request_of(out: Path | None, sample: str = "llama", recipe: object = Uncompi
 
 
 def continued(model: Any, batch: int, length: int, new: int = 7, padding: int = 0, **options: Any) -> torch.Tensor:
-    """Tokens behind prompts, of which each but the first begins with so many of padding."""
+    """The continuations of prompts. Each prompt except the first begins with a number of padding tokens."""
     ids = torch.arange(3, 3 + batch * length).reshape(batch, length)
     mask = torch.ones_like(ids)
     ids[1:, :padding] = mask[1:, :padding] = 0
@@ -63,7 +63,7 @@ def continued(model: Any, batch: int, length: int, new: int = 7, padding: int = 
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small Llama that generates, with its weights."""
+    """The artifact of a small Llama that generates, with weights."""
     folder = tmp_path_factory.mktemp("generating") / "small.thunder"
     optimize(request_of(folder, include_weights=True))
     return folder
@@ -71,7 +71,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(artifact: Path) -> tuple[Any, Any]:
-    """The artifact, which traces nothing, and the eager model."""
+    """The loaded artifact, which traces nothing, and the eager model."""
     return thunder.load(artifact, strict=True), thunder.load(artifact)._thunder.subject
 
 
@@ -105,7 +105,7 @@ OUTSIDE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_what_is_outside_of_the_lengths_is_refused_with_what_to_do(name: str, pair: tuple[Any, Any]) -> None:
+def test_calls_outside_of_the_lengths_are_refused_with_advice(name: str, pair: tuple[Any, Any]) -> None:
     said = "generates for batches of 1 to 3 prompts of 1 to 9 tokens, and 7 new tokens"
     with pytest.raises(WrongInputs, match=said) as refused:
         continued(pair[0], **OUTSIDE[name])
@@ -118,14 +118,15 @@ def test_few_programs_serve_all_lengths_and_the_manifest_has_these(artifact: Pat
     assert manifest.generation.lengths == GenerationLengths(9, 7, 3)
     assert (manifest.example, manifest.drawn, manifest.dynamic) == ((), {}, {})
     assert manifest.validation == "validated"
-    assert len(manifest.programs) <= 6  # prompts alone and together, of one token, padded; later tokens, padded or not
+    # Prompts of a single text and of several, of one token, padded; later tokens, padded or not.
+    assert len(manifest.programs) <= 6
 
 
 def test_the_report_has_tokens_and_divergences_of_each_step(artifact: Path) -> None:
     found = json.loads((artifact / "report.json").read_text())["generation"]
     assert (found["passed"], found["exact"], found["new_tokens"]) == (True, True, 7)
     sizes = ["1 x 9", "1 x 1", "1 x 3", "3 x 3", "3 x 9, padded"]
-    assert [one["size"] for one in found["prompts"]] == sizes
+    assert [prompt["size"] for prompt in found["prompts"]] == sizes
     for one in found["prompts"]:
         assert one["equal"] == one["tokens"] == 7 * int(one["size"][0])
         assert len(one["divergences"]) == 7
@@ -134,27 +135,29 @@ def test_the_report_has_tokens_and_divergences_of_each_step(artifact: Path) -> N
         assert "Validation of generation" in text and "63 of 63 greedy tokens agree with eager" in text
 
 
-def test_the_terminal_tells_of_tokens_and_of_the_speed(artifact: Path) -> None:
+def test_the_terminal_shows_tokens_and_speed(artifact: Path) -> None:
     report = read_report(open_artifact(artifact))
     assert report is not None
     console = Console(width=110, file=io.StringIO())
     console.print(outcome_view(report, width=110))
-    told = console.file.getvalue()  # type: ignore[attr-defined]
+    output = console.file.getvalue()  # type: ignore[attr-defined]
     for words in ("3 x 9, padded", "21 of 21", "Benchmark, 9 + 7 tokens", "first token", "programs generate: batches"):
-        assert words in told
+        assert words in output
 
 
 def test_generation_is_measured_alone_and_in_the_largest_batch(artifact: Path) -> None:
     found = json.loads((artifact / "report.json").read_text())["generation_benchmarks"]
-    assert [(one["configuration"]["batch"], one["configuration"]["size"]) for one in found] == [
+    assert [
+        (measured_size["configuration"]["batch"], measured_size["configuration"]["size"]) for measured_size in found
+    ] == [
         ("1", "9 + 7 tokens"),
         ("3", "9 + 7 tokens"),
     ]
-    assert all([text["name"] for text in one["texts"]] == ["eager", "thunder"] for one in found)
-    assert all(text["equal"] == 1.0 for one in found for text in one["texts"])
+    assert all([text["name"] for text in measured_size["texts"]] == ["eager", "thunder"] for measured_size in found)
+    assert all(text["equal"] == 1.0 for measured_size in found for text in measured_size["texts"])
 
 
-def test_an_artifact_that_generates_is_validated_where_it_lies(artifact: Path) -> None:
+def test_an_artifact_that_generates_is_validated_in_place(artifact: Path) -> None:
     before = (artifact / "manifest.json").read_bytes()
     done = validate_artifact(artifact, seed=4)
     assert (done.state, done.written) == ("validated", False)
@@ -181,7 +184,7 @@ print("served")
 """
 
 
-def test_it_generates_in_a_fresh_process_without_a_compiler(artifact: Path, tmp_path: Path) -> None:
+def test_artifact_generates_in_a_fresh_process_without_a_compiler(artifact: Path, tmp_path: Path) -> None:
     kept = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PATH": "/bin"}
     places = {"THUNDER_CACHE_DIR": str(tmp_path / "cache"), "CXX": "/bin/false", "CC": "/bin/false"}
     done = run_python("-c", GENERATES, artifact, cwd=Path.cwd(), env={**kept, **places, "PYTHONPATH": python_path()})
@@ -212,9 +215,9 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_is_refused_by_the_plan(name: str, tmp_path: Path) -> None:
-    changes, error, told = REFUSED[name]
-    with pytest.raises(error, match=told):
+def test_impossible_requests_are_refused_by_the_plan(name: str, tmp_path: Path) -> None:
+    changes, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
         plan(request_of(tmp_path / "a", **changes))
     assert list(tmp_path.iterdir()) == []
 
@@ -225,7 +228,7 @@ def test_lengths_are_for_generation(tmp_path: Path) -> None:
             plan(quick(tmp_path / "a", **{name: 4}))
 
 
-def test_a_plan_tells_of_the_lengths(tmp_path: Path) -> None:
+def test_a_plan_shows_the_lengths(tmp_path: Path) -> None:
     made = plan(request_of(tmp_path / "a", batch=None))
     assert ("generation", "batches of 1 to 8 prompts of 1 to 9 tokens, and 7 new tokens, seed 0") in made.rows()
     assert made.as_data()["prompt_length"] == 9
@@ -239,7 +242,7 @@ def test_a_plan_tells_of_the_lengths(tmp_path: Path) -> None:
 def test_prompts_of_all_kinds_are_within_the_lengths() -> None:
     assert GenerationLengths(1, 4, 1).tried() == GenerationLengths(1, 4, 1).all_kinds() == [Prompts(1, 1)]
     assert Prompts(2, 2, padded=True) in GenerationLengths(8, 4, 2).ends()
-    assert all(GenerationLengths(2, 4, 2).includes(one) for one in GenerationLengths(2, 4, 2).all_kinds())
+    assert all(GenerationLengths(2, 4, 2).includes(kind) for kind in GenerationLengths(2, 4, 2).all_kinds())
 
 
 def test_a_model_that_needs_a_program_for_each_length_is_refused(
@@ -252,12 +255,12 @@ def test_a_model_that_needs_a_program_for_each_length_is_refused(
 
 
 class StaticCacheUncompiled(HFGenerate):
-    """The static cache, by the executor that compiles no kernels."""
+    """The static cache, with the executor that compiles no kernels."""
 
     executors = ("torch",)
 
 
-def test_a_recipe_with_a_generate_of_its_own_keeps_it(tmp_path: Path) -> None:
+def test_a_recipe_with_a_custom_generate_keeps_it(tmp_path: Path) -> None:
     report = optimize(request_of(tmp_path / "a", recipe=StaticCacheUncompiled, include_weights=True)).report
     assert report.programs == 4
     loaded, model = thunder.load(tmp_path / "a", strict=True), thunder.load(tmp_path / "a")._thunder.subject
@@ -267,13 +270,13 @@ def test_a_recipe_with_a_generate_of_its_own_keeps_it(tmp_path: Path) -> None:
         assert type(continued(generating, 1, 4, return_dict_in_generate=True).past_key_values) is StaticCache
 
 
-def test_a_generate_that_cannot_be_written_down_is_refused(tmp_path: Path) -> None:
+def test_a_generate_method_that_cannot_be_saved_is_refused(tmp_path: Path) -> None:
     @dataclass(frozen=True)
     class Local(GenerateWithStaticCache):
         """A transform that no other process can import."""
 
     class LocalRecipe(Uncompiled):
-        """A recipe with it."""
+        """A recipe with the local transform."""
 
         def setup_transforms(self) -> tuple[Transform, ...]:
             return (Local(),)

@@ -1,4 +1,4 @@
-"""`generate` is measured token by token, contenders in turn, and tokens that differ are told."""
+"""`generate` is measured token by token with the contenders in turn, and differing tokens are reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 class Slow:
-    """Gives tokens as `generate` does: the first after so many seconds, each other after as many more."""
+    """A model that yields tokens like `generate`: the first after some seconds, later tokens at another interval."""
 
     def __init__(self, first: float, others: float, change: int | None = None, fewer: int = 0) -> None:
         self.first, self.others, self.change, self.fewer = first, others, change, fewer
@@ -52,7 +52,7 @@ def test_the_first_token_and_the_others_are_timed_apart() -> None:
     assert len(slow.asked) == len(quick.asked) == 1 + 1 + 2
     assert slow.asked[0] | {"do_sample": False, "eos_token_id": None} == slow.asked[0]
     whole, first, following = found, *found.parts
-    assert [one.call for one in (whole, first, following)] == ["generation", "first token", "next token"]
+    assert [report.call for report in (whole, first, following)] == ["generation", "first token", "next token"]
     assert whole.configuration == {"model": "m", "batch": "2", "size": "7 + 4 tokens", "call": "generation"}
     assert 0.03 <= first.first.median < whole.first.median
     assert 0.002 <= following.first.median < 0.004 <= following.candidates[1].median
@@ -63,31 +63,31 @@ def test_the_first_token_and_the_others_are_timed_apart() -> None:
     suite = BenchmarkSuite(thunder="0", reports=(found, first))
     again = BenchmarkSuite.model_validate_json(suite.model_dump_json())
     assert again == suite
-    assert [type(one).__name__ for one in again.reports] == ["GenerationBenchmark", "BenchmarkReport"]
+    assert [type(report).__name__ for report in again.reports] == ["GenerationBenchmark", "BenchmarkReport"]
     assert suite.measured == (found, first, following, first)
 
 
-def test_one_new_token_has_no_other_behind_it() -> None:
+def test_a_single_new_token_has_no_time_for_later_tokens() -> None:
     found = measured({"eager": Slow(0.001, 0)}, new_tokens=1)
     assert (found.parts, found.next_token, found.tokens_per_second(found.first)) == ((found.first_token,), None, None)
 
 
-def test_tokens_that_differ_are_told() -> None:
+def test_tokens_that_differ_are_reported() -> None:
     found = measured({"eager": Slow(0, 0), "same": Slow(0, 0), "other": Slow(0, 0, change=2)})
-    assert [found.difference(one) for one in found.candidates[:2]] == ["", ""]
+    assert [found.difference(candidate) for candidate in found.candidates[:2]] == ["", ""]
     assert found.difference(found.candidates[2]) == "12.5% of its tokens differ from eager's, starting at token 3"
     expected = torch.tensor([[1, 2, 3], [4, 5, 6]])
     told = generated_tokens("one", torch.tensor([[1, 2, 9], [4, 0, 6]]), expected, [0.1] * 3)
     assert told == GeneratedTokens(name="one", seconds=(0.1,) * 3, equal=4 / 6, differs_at=2)
 
 
-def test_fewer_tokens_than_were_asked_for_are_refused() -> None:
+def test_fewer_tokens_than_requested_are_refused() -> None:
     with pytest.raises(CannotGenerate, match=r"Slow.generate streamed 3 tokens instead of 4"):
         measured({"eager": Slow(0, 0, fewer=1)})
 
 
-def test_models_and_compiled_ones_generate_to_the_last_token() -> None:
-    """Sampling, and tokens that end a text, are a model's own settings: they are not for a measurement."""
+def test_models_and_compiled_models_generate_to_the_last_token() -> None:
+    """Sampling and tokens that end a text are settings of the model that a measurement ignores."""
     model = model_of("llama")
     model.generation_config.update(do_sample=True, temperature=0.7, eos_token_id=list(range(3, 64)))
     found = measured({"eager": model, "thunder": thunder.compile(model, Uncompiled)}, memory=True)

@@ -1,4 +1,4 @@
-"""Ranges of the height and the width of images: one artifact for all of them, where the model takes more than one."""
+"""Ranges of the height and width of images: one artifact for all sizes, if the model accepts several."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESNET = SampleModel(
 
 
 def of_resnet(out: Path, **changes: Any) -> Request:
-    """A quick request for a small convolution model, whose config names no size."""
+    """A quick request for a small convolution model whose config has no image size."""
     settings = {"runs": 2, "warmup": 0, "inputs": 1, "validate": True, "benchmark": False}
     return Request(recipe=Eager, model=ModelRequest(sample=RESNET), out=out, **{**settings, **changes})
 
@@ -62,7 +62,7 @@ def test_a_vision_transformer_interpolates_its_positions(tmp_path: Path) -> None
             torch.testing.assert_close(model(pixel_values=pixels, interpolate_pos_encoding=True).logits, expected)
 
 
-def test_a_model_that_takes_one_size_alone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_accepts_a_single_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = ViTForImageClassification.forward
 
     def rigid(self: Any, pixel_values: Any = None) -> Any:

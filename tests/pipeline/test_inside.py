@@ -1,4 +1,4 @@
-"""The look inside a program as a part of validation."""
+"""The internal check as a part of validation."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def cos_a_little_wrong(x):
 
 
 class Hidden(Recipe):
-    """A recipe whose executor is wrong by so little that the outputs of a model that hardly attends hide it."""
+    """A recipe whose executor has an error too small to show in the outputs of a model with little attention."""
 
     executors = (hidden, "torch")
 
 
 class Loose(Hidden):
-    """A recipe that allows such an error."""
+    """A recipe that allows this error."""
 
     def tolerance(self, dtype):
         return Tolerance(times_eager=2.0, floor=1e-3, kl=1e-5)
@@ -69,14 +69,14 @@ def test_a_recipe_that_allows_an_error_is_believed(out):
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_the_report_tells_what_was_compared(out, train):
+def test_the_report_shows_the_internal_check(out, train):
     report = optimize(quick(out, "default", train=train)).report
     inside = report.inside
     assert inside is not None
     assert inside.compared > 0
     assert not inside.faults
-    assert {one.trace for one in inside.lines} <= {"computation", "backward"}
-    assert all(one.used <= 1.0 for one in inside.lines)
+    assert {line.trace for line in inside.lines} <= {"computation", "backward"}
+    assert all(line.used <= 1.0 for line in inside.lines)
     assert "Internal check" in render_html(report)
     assert "## Internal check" in render_markdown(report)
 

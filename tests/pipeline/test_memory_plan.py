@@ -1,4 +1,4 @@
-"""The memory of each stage is planned from the config, and what does not fit is refused before anything is loaded."""
+"""The memory of each stage is planned from the config, and models that do not fit are refused before loading."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config_folder(folder: Path, size: Size, dtype: str = "float32") -> Path:
-    """The config alone of a model of a size."""
+    """A folder with the config of a model of a size, without weights."""
     config_of(size, dtype).save_pretrained(folder)
     return folder
 
 
 def planned(folder: Path, **options: object) -> memory_plan.MemoryPlan:
-    """The memory that is planned for a model on the CPU."""
+    """The planned memory of a model on the CPU."""
     random_weights = options.pop("random_weights", True)
     model = ModelRequest(str(folder), device="cpu", random_weights=random_weights, dtype=options.pop("dtype", None))
     memory = plan(Request(model=model, **options)).memory
@@ -58,7 +58,7 @@ def test_weights_are_counted_as_the_files_hold_them_and_are_mapped(checkpoint):
     assert not planned(checkpoint).is_mapped
 
 
-def test_each_stage_of_a_large_model_has_its_peak(tmp_path):
+def test_each_stage_of_a_large_model_has_a_peak(tmp_path):
     memory = planned(config_folder(tmp_path, SIZES["1.1"]))
     stages = dict(memory.stages)
     assert memory.weights == pytest.approx(4.18 * GIB, rel=0.01)
@@ -91,7 +91,7 @@ def test_cache_of_generation_counts(tmp_path):
     assert many.peak > few.peak + 4 * 900 * 2 * 12 * 192 * 4  # keys and values of each layer, for each token
 
 
-def test_quantized_weights_count_beside_those_they_are_made_of(tmp_path):
+def test_quantized_weights_count_in_addition_to_the_original_weights(tmp_path):
     memory = planned(config_folder(tmp_path, SIZES["0.1"]), recipe="int8-weight-only")
     assert 0.25 * memory.weights < memory.new_weights < 0.3 * memory.weights
 
@@ -107,15 +107,15 @@ def test_narrow_dtype_without_instructions_has_its_cost_in_the_plan(tmp_path, mo
     assert "dtype" not in dict(plans["float32"].rows())
     for flags in ({"avx512_bf16", "avx512_fp16"}, {"amx_bf16", "amx_fp16"}, {"bf16", "asimdhp"}, set()):
         monkeypatch.setattr(requirement, "instruction_sets", lambda flags=flags: frozenset(flags))
-        assert not any("dtype" in dict(one.rows()) for one in plans.values())
+        assert not any("dtype" in dict(planned.rows()) for planned in plans.values())
 
 
 def model_of(folder: Path, dtype: str | None) -> ModelRequest:
-    """The request for a model with random weights, of a dtype."""
+    """The request for a model with random weights of a dtype."""
     return ModelRequest(str(folder), device="cpu", random_weights=True, dtype=dtype)
 
 
-def test_model_that_does_not_fit_is_refused_with_what_would(tmp_path, monkeypatch):
+def test_model_that_does_not_fit_is_refused_with_fitting_alternatives(tmp_path, monkeypatch):
     folder = config_folder(tmp_path, SIZES["1.1"])
     monkeypatch.setattr(memory_plan, "free_memory", lambda device: int(3.5 * GIB))
     request = Request(model=ModelRequest(str(folder), device="cpu", random_weights=True))

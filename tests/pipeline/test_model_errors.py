@@ -1,4 +1,4 @@
-"""An error that the model raises in eager PyTorch too is the model's, and any other passes as it is."""
+"""Errors that the model also raises in eager PyTorch are the model's. Other errors pass unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def failing() -> None:
     raise ValueError("these images are too small")
 
 
-def test_model_without_training_is_refused_by_its_own_words(tmp_path) -> None:
+def test_model_without_training_is_refused_with_its_own_message(tmp_path) -> None:
     sample = ModelRequest(sample=SampleModel("DPTForDepthEstimation", DPT), device="cpu")
     with pytest.raises(ModelRaises) as caught:
         optimize(Request("default", sample, out=tmp_path / "out", train=True))

@@ -1,4 +1,4 @@
-"""A call on tensors without data leaves none of these behind in a model or in the caches of its functions."""
+"""A call on tensors without data leaves no such tensors in a model or in the caches of its functions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from thunder_core.workflow.pipeline.session.model_state import keep_caches
 
 @functools.lru_cache
 def names() -> str:
-    """What no call of the model asks for."""
+    """A cached function that no call of the model uses."""
     return "kept"
 
 
 class Keeping(torch.nn.Module):
-    """A model that keeps tensors in every place where models do."""
+    """A model that keeps tensors in every place that models use."""
 
     tables: Any
 
@@ -60,7 +60,7 @@ def test_nothing_of_the_call_is_found_later(fails: bool) -> None:
     assert model(torch.ones(3)).tolist() == [4, 8, 12]
 
 
-def test_what_was_kept_before_is_still_there() -> None:
+def test_values_cached_before_the_call_are_restored() -> None:
     keeping = Keeping()
     keeping(torch.ones(2))
     expected, table = keeping(torch.ones(2)), keeping.table

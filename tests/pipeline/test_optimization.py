@@ -1,4 +1,4 @@
-"""The whole way: every stage in its order, timed; and whatever befalls a stage leaves nothing behind."""
+"""The whole optimization: every stage in order, timed. An error in any stage leaves no files."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def test_everything_from_model_to_artifact(out):
     assert Report.model_validate_json((out / "report.json").read_text()) == report
 
 
-def test_the_artifact_gives_what_the_model_gives(out):
+def test_the_artifact_gives_the_results_of_the_model(out):
     optimize(quick(out, validate=False, benchmark=False))
     manifest = json.loads((out / "manifest.json").read_text())
     loaded = rebuild_model(manifest["source"])
     ids = torch.arange(8).reshape(1, 8)
     with torch.no_grad():
-        given = load(out, loaded.model)(input_ids=ids, attention_mask=torch.ones_like(ids))
+        actual = load(out, loaded.model)(input_ids=ids, attention_mask=torch.ones_like(ids))
         expected = loaded.model(input_ids=ids, attention_mask=torch.ones_like(ids))
-    torch.testing.assert_close(given.logits, expected.logits)
+    torch.testing.assert_close(actual.logits, expected.logits)
 
 
-def test_what_is_not_wanted_is_not_done_and_said_so(out):
+def test_disabled_stages_are_skipped_and_reported(out):
     watcher = Watcher()
     report = optimize(quick(out, validate=False, benchmark=False), watcher).report
     assert {"validate", "benchmark"}.isdisjoint(watcher.begun)
@@ -79,10 +79,10 @@ def test_what_is_not_wanted_is_not_done_and_said_so(out):
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize(
-    ("raised", "told"), [(KeyboardInterrupt, Interrupted), (MemoryError, OutOfMemory)], ids=["interrupt", "memory"]
+    ("raised", "error"), [(KeyboardInterrupt, Interrupted), (MemoryError, OutOfMemory)], ids=["interrupt", "memory"]
 )
-def test_what_befalls_a_stage_leaves_nothing(out, stage, raised, told):
-    with pytest.raises(told, match=stage):
+def test_error_in_a_stage_leaves_nothing(out, stage, raised, error):
+    with pytest.raises(error, match=stage):
         optimize(quick(out, inputs=1), Watcher(stage, raised))
     assert list(out.parent.iterdir()) == []
 
@@ -98,7 +98,7 @@ def test_the_old_artifact_survives_an_interrupt(out, stage):
 
 
 @pytest.mark.parametrize(
-    ("raised", "told", "code"),
+    ("raised", "error", "code"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), OutOfDisk, "TH0701"),
         (KeyboardInterrupt(), Interrupted, "TH1301"),
@@ -106,12 +106,12 @@ def test_the_old_artifact_survives_an_interrupt(out, stage):
     ],
     ids=["disk", "interrupt", "memory"],
 )
-def test_what_befalls_the_writing_leaves_nothing(out, monkeypatch, raised, told, code):
+def test_error_while_writing_leaves_nothing(out, monkeypatch, raised, error, code):
     def fail(*_, **__):
         raise raised
 
     monkeypatch.setattr("thunder_core.workflow.artifact.write.write_report", fail)
-    with pytest.raises(told) as caught:
+    with pytest.raises(error) as caught:
         optimize(quick(out, validate=False, benchmark=False))
     assert caught.value.code == code
     assert list(out.parent.iterdir()) == []
@@ -137,7 +137,7 @@ def test_other_errors_pass_unchanged(out, monkeypatch):
 
 
 class Spoil(Transform):
-    """Leave out a line's meaning: the last addition becomes a subtraction."""
+    """A transform that makes the last addition a subtraction."""
 
     def __call__(self, trace):
         from dataclasses import replace
@@ -192,7 +192,7 @@ def test_force_replaces_an_artifact(out):
     assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 
-def test_a_recipe_with_the_last_word_is_asked(out):
+def test_an_error_of_a_recipes_validate_method_is_reported(out):
     class Choosy(Recipe):
         def validate(self, model):
             raise OSError("asked")
@@ -227,7 +227,7 @@ def test_a_step_of_training_is_not_measured_with_the_gradients_of_the_last_one(o
 
 
 def test_two_runs_at_once_take_two_names(out, monkeypatch):
-    """The name that was free when the first began is taken by the second before the first is done."""
+    """The second run takes the name that was free when the first run began, before the first run is done."""
     monkeypatch.chdir(out.parent)
     first = planning.plan(quick(None, validate=False, benchmark=False))
     first.destination.mkdir()
@@ -237,7 +237,7 @@ def test_two_runs_at_once_take_two_names(out, monkeypatch):
     def taking(plan, *rest):
         if not taken:
             taken.append(plan.destination)
-            plan.destination.mkdir()  # at the very last moment
+            plan.destination.mkdir()  # at the last moment
         return write(plan, *rest)
 
     monkeypatch.setattr(optimization, "_write", taking)

@@ -1,4 +1,4 @@
-"""Where and in which dtype a model runs whose user says neither: by its recipe, or on the best device that there is."""
+"""Device and dtype of a model for which the user names neither: those of its recipe, or the best available."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOPPER = "hf-llama3-hopper"
 
 
 class OnTheGpu(Transform):
-    """Stands for a transform that is for GPUs alone."""
+    """A transform for GPUs alone."""
 
     requirements = (Cuda(),)
 
@@ -36,7 +36,7 @@ class OnTheGpu(Transform):
 
 
 class Elsewhere(Recipe):
-    """A recipe that wants the CPU, and another dtype."""
+    """A recipe that wants the CPU and another dtype."""
 
     device = "cpu"
     dtype = "float64"
@@ -46,13 +46,13 @@ class Elsewhere(Recipe):
 
 
 class Graphical(Recipe):
-    """A recipe that wants a GPU, and states no need of one."""
+    """A recipe that wants a GPU and declares no requirement of a GPU."""
 
     device = "cuda"
 
 
 def with_gpu(monkeypatch: pytest.MonkeyPatch, *capabilities: tuple[int, int]) -> None:
-    """Let PyTorch see GPUs of these compute capabilities."""
+    """Make PyTorch see GPUs of these compute capabilities."""
     number = {None: 0}
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(capabilities))
@@ -90,27 +90,27 @@ def placement(request: Request) -> tuple[str, str]:
         (Elsewhere, {"device": "cuda"}, ("cuda", "float32")),
     ],
 )
-def test_where_there_is_a_gpu(monkeypatch, out, recipe, model, expected):
+def test_device_and_dtype_on_a_machine_with_a_gpu(monkeypatch, out, recipe, model, expected):
     with_gpu(monkeypatch, (9, 0))
     assert placement(asked(out, recipe, **model)) == expected
 
 
 @pytest.mark.parametrize("recipe", [HOPPER, "default", "hf-llama", Graphical])
-def test_where_there_is_none(monkeypatch, out, recipe):
+def test_device_and_dtype_on_a_machine_without_a_gpu(monkeypatch, out, recipe):
     with_gpu(monkeypatch)
     assert placement(asked(out, recipe)) == ("cpu", "float32")
     with pytest.raises(DeviceNotAvailable):
         plan(asked(out, recipe, device="cuda"))
 
 
-def test_the_plan_of_hopper_is_whole_there(monkeypatch, out):
+def test_the_plan_of_hopper_is_whole_on_hopper(monkeypatch, out):
     with_gpu(monkeypatch, (9, 0))
     planned = plan(replace(asked(out), strict=True))
     assert planned.prepared.degraded == ()
     assert dict(planned.rows())["task"].endswith("bfloat16, on cuda")
 
 
-def test_a_model_on_the_cpu_of_such_a_machine_degrades_it(monkeypatch, out):
+def test_a_model_on_the_cpu_degrades_the_recipe_for_hopper(monkeypatch, out):
     with_gpu(monkeypatch, (9, 0))
     planned = plan(asked(out, device="cpu"))
     assert [part.part for part in planned.prepared.degraded] == list(HFLlama3Hopper.parts)
@@ -122,7 +122,7 @@ def test_a_model_on_the_cpu_of_such_a_machine_degrades_it(monkeypatch, out):
 
 
 @pytest.mark.parametrize("gpus", [(), ((9, 0),)])
-def test_a_model_that_is_compiled_in_memory_stays_where_it_is_and_that_is_said(monkeypatch, gpus):
+def test_a_model_that_is_compiled_in_memory_stays_on_its_device_with_a_note(monkeypatch, gpus):
     with_gpu(monkeypatch, *gpus)
     model = torch.nn.Linear(2, 2)
     model.config = SimpleNamespace(model_type="llama")
@@ -139,7 +139,7 @@ def test_the_gpu_that_counts_is_the_models(monkeypatch, out):
     }
 
 
-def test_an_older_gpu_is_used_and_said(monkeypatch, out):
+def test_an_older_gpu_is_used_and_reported(monkeypatch, out):
     with_gpu(monkeypatch, (8, 0))
     planned = plan(asked(out))
     assert (planned.device, planned.prepared.dtype_name) == ("cuda", "bfloat16")
@@ -154,7 +154,7 @@ def test_a_transform_for_gpus_is_left_out_on_the_cpu(monkeypatch, out):
     assert plan(asked(out, Elsewhere, device="cuda")).prepared.transforms[0].name == "test_placement"
 
 
-def test_who_wants_a_gpu_needs_one(monkeypatch, out):
+def test_missing_gpu_degrades_a_recipe_and_is_an_error_if_strict(monkeypatch, out):
     with_gpu(monkeypatch)
     assert [part.part for part in plan(asked(out, Graphical)).prepared.degraded] == ["the GPU"]
     with pytest.raises(EnvironmentLacks):
@@ -175,7 +175,7 @@ def test_a_name_that_does_not_exist_is_refused(out, declared):
         plan(asked(out, type("Misspelled", (Recipe,), declared)))
 
 
-def test_recipes_that_differ_are_in_conflict_unless_the_user_says(monkeypatch, out):
+def test_recipes_with_different_placements_conflict_unless_the_user_decides(monkeypatch, out):
     both = HFLlama3Hopper() + Elsewhere()
     with pytest.raises(RecipeConflict, match="differ in their device"):
         plan(asked(out, both))

@@ -1,4 +1,4 @@
-"""Plans: everything that can be found wrong is found before anything heavy, and nothing is written."""
+"""Plans: every error that a plan can find is found before heavy work, and nothing is written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ABSENT = Package("a_package_that_nobody_has", extra="rare")
 
 
 class Rare(Transform):
-    """Needs what nobody has."""
+    """A transform that needs a package that does not exist."""
 
     requirements = (ABSENT,)
 
@@ -41,7 +41,7 @@ class Rare(Transform):
 
 
 class Wanting(Recipe):
-    """A recipe of which this machine lacks a part."""
+    """A recipe with a part that this machine lacks."""
 
     executors = ("of-another-world", "torch")
 
@@ -72,7 +72,7 @@ def test_without_a_model_the_recipes_own_sample_is_planned(out):
     assert planned.as_data()["model"] == planned.prepared.recipe.sample
 
 
-def test_inputs_are_told_in_what_the_model_reads(out):
+def test_inputs_are_described_in_the_units_of_the_model(out):
     assert matters(plan(quick(out, sample="vit", batch=2)))["inputs"] == "batch 2, 32 x 32 pixels, seed 0"
     assert matters(plan(quick(out, sample="t5")))["inputs"] == "batch 1, sequence 8, seed 0"
 
@@ -83,11 +83,11 @@ def test_the_usual_length_gives_way_to_the_models_own(out):
         plan(quick(out, seq=257, sample="llama"))
 
 
-def test_what_is_lacking_degrades_and_is_left_out(out):
+def test_missing_parts_degrade_the_recipe_and_are_left_out(out):
     planned = plan(quick(out, Wanting))
     assert planned.prepared.transforms == ()
     assert [(part.reason, part.fix) for part in planned.prepared.degraded] == [(ABSENT.missing(), ABSENT.fix)]
-    assert [(one.name, one.reason is None) for one in planned.prepared.executors] == [
+    assert [(executor.name, executor.reason is None) for executor in planned.prepared.executors] == [
         ("of-another-world", False),
         ("torch", True),
     ]
@@ -112,7 +112,7 @@ def test_what_is_lacking_degrades_and_is_left_out(out):
         ({"model": ModelRequest(seed=-1)}, BadOption),
     ],
 )
-def test_what_is_wrong_is_found(out, change, error):
+def test_wrong_requests_are_refused(out, change, error):
     with pytest.raises(error):
         plan(replace(quick(out), **change))
     assert list(out.parent.iterdir()) == []
@@ -135,7 +135,7 @@ class TestRecipes:
         with pytest.raises(BadOption, match="instance"):
             find_recipe(HFLlama(), {"speed": 1})
 
-    def test_what_lies_in_no_artifact_is_refused_early(self, out):
+    def test_programs_that_cannot_be_saved_are_refused_early(self, out):
         class Otherwise(HFLlama):
             compiler = "thunderfx"
 
@@ -149,7 +149,7 @@ class TestRecipes:
 
 
 def test_executors_keep_the_recipes_order():
-    assert [one.name for one in candidates(("torch", "nowhere"))] == ["torch", "nowhere"]
+    assert [candidate.name for candidate in candidates(("torch", "nowhere"))] == ["torch", "nowhere"]
 
 
 def compiled():
@@ -175,7 +175,7 @@ class TestDestination:
     def test_a_models_name_as_a_files(self, name, text):
         assert file_stem(name) == text
 
-    def test_what_exists_is_kept(self, tmp_path):
+    def test_existing_files_and_folders_are_kept(self, tmp_path):
         (tmp_path / "old").mkdir()
         (tmp_path / "old" / "notes").touch()
         for force in (False, True):
@@ -191,7 +191,7 @@ class TestDestination:
         thunder.save(compiled(), tmp_path / "old")
         assert self.choose(tmp_path / "old", force=True) == tmp_path / "old"
 
-    def test_a_folder_with_a_manifest_of_somebody_else_is_kept(self, tmp_path):
+    def test_a_folder_with_a_foreign_manifest_is_kept(self, tmp_path):
         (tmp_path / "extension").mkdir()
         (tmp_path / "extension" / "manifest.json").write_text('{"manifest_version": 3}')
         with pytest.raises(OutputExists, match="is not an artifact"):
@@ -201,7 +201,7 @@ class TestDestination:
         assert self.choose(tmp_path / "a" / "b") == tmp_path / "a" / "b"
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_file_in_the_way(self, tmp_path):
+    def test_a_file_instead_of_a_parent_folder_is_refused(self, tmp_path):
         (tmp_path / "file").touch()
         with pytest.raises(OutputNotWritable, match="file is a file"):
             self.choose(tmp_path / "file" / "artifact")
@@ -210,6 +210,6 @@ class TestDestination:
         with pytest.raises(OutputNotWritable, match="/proc"):
             self.choose(Path("/proc/artifact"))
 
-    def test_a_name_that_no_file_system_takes(self, tmp_path):
+    def test_a_name_that_no_file_system_accepts_is_refused(self, tmp_path):
         with pytest.raises(OutputNotWritable):
             self.choose(tmp_path / ("x" * 5000))

@@ -1,4 +1,4 @@
-"""The shares of executors in the time of a program, beside the program that is timed."""
+"""The shares of executors in the time of a program, compared with the timed program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thunder_core.workflow.pipeline.session.program_time import program_shares
 
 
 class Scaled(torch.nn.Module):
-    """A linear layer whose outputs lie in memory transposed, times a size."""
+    """A linear layer whose outputs are transposed in memory, times a size."""
 
     def __init__(self):
         super().__init__()

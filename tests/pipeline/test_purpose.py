@@ -1,4 +1,4 @@
-"""The inputs that a run validates on: those that were not traced, as far as a file has others."""
+"""The validation inputs of an optimization: the inputs that were not traced, if a file has other inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 
-# Batches of the file, how many of them were traced -> the numbers to validate on, and how many were traced of all.
+# Batches of the file, the number of traced ones -> the batches to validate on, and how many of them were traced.
 OF_THREE = {
     (1, 1): ([0], 1),
     (2, 1): ([1], 0),
@@ -21,15 +21,15 @@ OF_THREE = {
 
 
 @pytest.mark.parametrize(("count", "traced"), OF_THREE)
-def test_batches_that_were_traced_are_taken_only_where_there_are_no_others(
+def test_traced_batches_are_validated_only_if_there_are_no_others(
     count: int, traced: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of two batches, both traced, is no file of one batch."""
+    """A file of two batches that were both traced is not treated like a file of one batch."""
     monkeypatch.setattr(Purpose, "batches", lambda *_, **__: range(count))
     data: Any = object()
     found = Purpose(data=data).numbers_to_validate_on(None, batch=1, seq=4, wanted=3, traced=traced)  # type: ignore[arg-type]
     assert found == OF_THREE[count, traced]
 
 
-def test_drawn_inputs_are_others_than_the_traced_one() -> None:
+def test_random_inputs_differ_from_the_traced_input() -> None:
     assert Purpose().numbers_to_validate_on(None, batch=1, seq=4, wanted=3) == ([1, 2, 3], 0)  # type: ignore[arg-type]

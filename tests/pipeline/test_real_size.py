@@ -1,4 +1,4 @@
-"""A model of 0.1 billion parameters is optimized within bounds of memory: its weights, once, and what calls take."""
+"""A model of 0.1 billion parameters is optimized within memory bounds: its weights once, and the memory of calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def figures(folder: Path, **options: object) -> dict[str, Any]:
-    """The memory of an optimization in a process of its own."""
+    """The measured memory of an optimization in a separate process."""
     command = [sys.executable, "-c", PROGRAM, str(folder), json.dumps(options)]
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
@@ -50,7 +50,7 @@ def figures(folder: Path, **options: object) -> dict[str, Any]:
 
 
 def plan_of(folder: Path, **options: Any) -> MemoryPlan:
-    """The plan for the memory of an optimization."""
+    """The planned memory of an optimization."""
     memory = plan(Request("default", ModelRequest(str(folder / "model"), device="cpu"), **options)).memory
     assert memory is not None
     return memory
@@ -61,7 +61,7 @@ def test_memory_of_each_stage_is_bounded_and_released(folder: Path) -> None:
     imported, stages = found["imported"], found["stages"]
     peaks = {stage: (told["peak"] - imported) / MIB for stage, told in stages.items()}
     assert all(peak < 1.3 * WEIGHTS / MIB + CALLS / MIB for peak in peaks.values()), peaks
-    assert peaks["load"] < 0.1 * WEIGHTS / MIB  # mapped, and not read
+    assert peaks["load"] < 0.1 * WEIGHTS / MIB  # the weights are mapped, and not read
     assert found["end"] - imported < WEIGHTS + 300 * MIB
     planned = dict(plan_of(folder, seq=64).stages)["validate"] / MIB
     assert planned == pytest.approx(peaks["validate"], rel=0.15)

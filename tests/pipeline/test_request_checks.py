@@ -1,4 +1,4 @@
-"""Checks of a hub model by what the local cache holds of it: config and weights, laid out as the hub's client does."""
+"""Checks of a hub model against the local cache: config and weights, in the layout of the hub's client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 HEADER = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
 WHOLE = struct.pack("<Q", len(HEADER)) + HEADER + bytes(8)
 SHARDS = tuple(f"model-0000{number}-of-00005.safetensors" for number in range(1, 6))
-INDEX = json.dumps({"weight_map": {"w": SHARDS[0], **{f"w{one}": one for one in SHARDS[1:]}}}).encode()
+INDEX = json.dumps({"weight_map": {"w": SHARDS[0], **{f"w{shard}": shard for shard in SHARDS[1:]}}}).encode()
 CONFIG = {"config.json": b'{"model_type": "llama"}'}
 INDEXED = {**CONFIG, "model.safetensors.index.json": INDEX}
 SINGLE = {**CONFIG, "model.safetensors": WHOLE}
@@ -36,7 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def put(cache: Path, files: Mapping[str, bytes], absent: tuple[str, ...] = ()) -> None:
-    """Lay files of a model into the cache: blobs, links to them, and what the hub is known not to have."""
+    """Add files of a model to the cache: blobs, links to them, and files that the hub is known not to have."""
     model = cache / "models--acme--tiny"
     for folder in ("refs", "blobs", f"snapshots/{COMMIT}", f".no_exist/{COMMIT}"):
         (model / folder).mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize("case", LACKING)
-def test_weights_that_are_not_cached_are_named_offline_and_asked_for_online(cache, monkeypatch, case):
+def test_weights_that_are_not_cached_are_named_offline_and_requested_online(cache, monkeypatch, case):
     files, absent, said = LACKING[case]
     put(cache, files, absent)
     with pytest.raises(ModelNotFound) as raised:
@@ -107,13 +107,13 @@ def test_bad_weights_in_the_cache_are_refused_at_once(cache, monkeypatch, case, 
         require_model(MODEL)
 
 
-def test_a_quantized_model_is_told_so_and_not_that_it_is_not_whole(cache):
+def test_a_quantized_model_is_reported_as_quantized_and_not_as_incomplete(cache):
     put(cache, {"config.json": b'{"quantization_config": {"quant_method": "gptq"}}'})
     with pytest.raises(BadModelFolder, match=r"quantized weights \(gptq\)"):
         require_model(MODEL)
 
 
-def test_a_revision_of_its_own_is_named_to_the_client(cache):
+def test_a_requested_revision_is_in_the_download_command(cache):
     put(cache, CONFIG)
     (cache / "models--acme--tiny" / "refs" / "main").write_text("f" * 40)
     with pytest.raises(ModelNotFound) as raised:

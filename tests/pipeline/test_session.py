@@ -1,4 +1,4 @@
-"""One opened session: what optimize and bench compile, and what an artifact of it does on the same inputs."""
+"""An opened session: the programs that optimize and bench compile, and its artifact on the same inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizing for a GPU that is not there: what is compiled, what the artifact says, and who may load it."""
+"""Optimization for an absent GPU: the compiled kernels, the artifact's report, and the machines that may load it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(not plugins.installed("triton"), reason="needs T
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "hf-llama3-hopper"
 
-# The interpreter, which the tests have switched on, compiles nothing: so this runs in a process of its own.
+# Runs in a separate process, because the interpreter, which the tests have enabled, compiles nothing.
 PROGRAM = """
 import sys
 from dataclasses import replace
@@ -80,7 +80,7 @@ def test_the_artifact_holds_the_kernels_that_the_model_needs(folder: Path, targe
         assert cubin.executor == "triton"
 
 
-def test_it_says_that_validation_is_pending(hopper: Artifact) -> None:
+def test_artifact_for_a_target_is_pending_validation(hopper: Artifact) -> None:
     report = json.loads((hopper.folder / "report.json").read_text())
     assert hopper.manifest.validation == report["validation_state"] == "pending"
     assert report["validation"] is report["benchmark"] is None
@@ -103,7 +103,7 @@ def test_everything_is_on_the_gpu_and_the_executors_have_their_lines(hopper: Art
     assert "torch.rsqrt" not in "".join(line for line in text.splitlines() if not line.strip().startswith("#"))
 
 
-def test_loading_it_without_that_gpu_is_refused(hopper: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_without_the_target_gpu_is_refused(hopper: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ArtifactForeign, match="run on cuda:0, which this machine"):
         thunder.load(hopper.folder, sample("llama", "bfloat16").model)
@@ -117,7 +117,7 @@ def test_another_gpu_is_refused_by_name(hopper: Artifact, monkeypatch: pytest.Mo
     with pytest.raises(ArtifactForeign, match=r"machine code for sm_90, but the GPU Somebody's GPU is sm_86") as caught:
         require_architecture(hopper.manifest)
     assert "--target sm_86" in caught.value.fix
-    second = torch.device("cuda", 1)  # the one of the programs decides, whichever is the current one
+    second = torch.device("cuda", 1)  # the device of the programs decides, not the current device
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0) if device == second else (8, 6))
     (program, *rest) = hopper.manifest.programs
     there = program.model_copy(update={"devices": ("cuda:1",)})
@@ -132,7 +132,7 @@ def test_another_gpu_is_refused_by_name(hopper: Artifact, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Any, Any]]:
-    """What is launched in place of Triton's own, on a driver that is not there."""
+    """The kept kernels, launched with a stand-in for the driver."""
     launch = pytest.importorskip("thunder_executors.triton.launch")
     driving = pytest.importorskip("thunder_executors.triton.driver")
     monkeypatch.setattr(driving, "driver", lambda: driving.Driver(None))
@@ -143,10 +143,10 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Any, Any]]:
     launch.KEPT.update(before)
 
 
-def test_the_model_launches_what_was_kept_and_nothing_else(
+def test_the_model_launches_only_kept_kernels(
     hopper: Artifact, kept: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The specializations of real tensors, here, are those that were compiled from tensors without data."""
+    """The specializations of real tensors here equal those that were compiled from tensors without data."""
     loaded = sample("llama", "bfloat16")
     inputs = inputs_for(loaded, batch=1, seq=8)
     compiled = thunder.jit(loaded.model, executors=["triton"])
@@ -186,14 +186,14 @@ def test_the_kernels_come_from_the_cache(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "90", "sm_", "sm_9", "sm_99", "sm_90a", "SM_90", "gfx90a", "sm_75"])
-def test_an_architecture_that_there_is_not(name: str) -> None:
+def test_an_unknown_architecture_is_refused(name: str) -> None:
     with pytest.raises(BadOption, match="cannot compile kernels for this architecture") as caught:
         parse_target(name)
     assert "sm_80" in caught.value.fix
     assert "sm_90" in caught.value.fix
 
 
-def test_the_plan_leaves_out_what_cannot_run(out: Path) -> None:
+def test_the_plan_leaves_out_parts_that_cannot_run(out: Path) -> None:
     made = plan(quick(out, RECIPE, target="sm_90"))
     assert made.stages == ("load", "check the recipe", "trace", "transform", "compile", "write")
     rows = dict(made.rows())
@@ -213,7 +213,7 @@ def test_an_older_gpu_degrades_the_recipe_for_hopper(out: Path) -> None:
     plan(quick(out, RECIPE, target="sm_100", strict=True))
 
 
-def test_a_need_is_asked_of_the_target_alone() -> None:
+def test_requirements_are_checked_for_the_target_alone() -> None:
     assert [name for name in TARGETS if Cuda((9, 0)).missing_for(name) is None] == [
         *("sm_90", "sm_100", "sm_103", "sm_120", "sm_121")
     ]
@@ -224,7 +224,7 @@ def test_the_interpreter_is_no_compiler(out: Path) -> None:
     if not interpreted:
         pytest.skip("for the interpreter")
     made = plan(quick(out, RECIPE, target="sm_90"))
-    assert [one.reason for one in made.prepared.executors if one.name == "triton"] == [
+    assert [executor.reason for executor in made.prepared.executors if executor.name == "triton"] == [
         "TRITON_INTERPRET is set, and Triton's interpreter cannot compile"
     ]
     carry_out(made)
@@ -232,7 +232,7 @@ def test_the_interpreter_is_no_compiler(out: Path) -> None:
     assert (manifest.validation, manifest.cubins, manifest.target) == ("pending", (), "sm_90")
 
 
-def test_included_weights_go_to_the_gpu_and_are_not_validated_without_it(out: Path) -> None:
+def test_included_weights_are_for_the_gpu_and_are_not_validated_on_the_cpu(out: Path) -> None:
     carry_out(plan(quick(out, "hf-llama", target="sm_90", include_weights=True)))
     weights = open_artifact(out).manifest.weights
     assert weights
@@ -245,7 +245,7 @@ def test_included_weights_go_to_the_gpu_and_are_not_validated_without_it(out: Pa
         assert open_artifact(out).manifest.validation == "pending"
 
 
-def test_a_program_for_elsewhere_is_kept_and_does_not_run() -> None:
+def test_a_program_for_another_machine_is_kept_and_does_not_run() -> None:
     loaded = sample("llama")
     compiled = thunder.jit(loaded.model)
     with torch.no_grad():
@@ -262,8 +262,8 @@ def test_a_program_for_elsewhere_is_kept_and_does_not_run() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.slow
-def test_on_the_gpu_it_loads_and_gives_what_eager_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made for the GPU that is here, as if it were not; then loaded, launched as it is, and compared with eager."""
+def test_on_the_gpu_the_artifact_loads_and_equals_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The artifact is made for this machine's GPU as if it were absent, then loaded, run and compared with eager."""
     import triton.runtime.jit
 
     target = "sm_{}{}".format(*torch.cuda.get_device_capability())

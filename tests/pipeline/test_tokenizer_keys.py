@@ -1,6 +1,6 @@
-"""An artifact takes what the model's tokenizer returns, with and without what models default.
+"""An artifact accepts the output of the model's tokenizer, with and without the keys that the model defaults.
 
-It is made of the tokenizer's own texts, or of random inputs.
+The artifact is made from texts of the tokenizer, or from random inputs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A BERT with its tokenizer, and texts."""
+    """A BERT with a tokenizer, and a file of texts."""
     place = tmp_path_factory.mktemp("bert")
     (place / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     torch.manual_seed(0)
@@ -39,20 +39,20 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def artifact(folder, tmp_path_factory) -> Path:
-    """An artifact of the texts."""
+    """An artifact made from the texts."""
     out, data = tmp_path_factory.mktemp("out") / "bert.thunder", folder / "texts.jsonl"
     without = ("inductor",)
     model = ModelRequest(model=str(folder))
     return optimize(Request(model=model, input=data, inputs=1, benchmark=False, out=out, without=without)).artifact
 
 
-def test_what_a_tokenizer_returns_is_served_as_it_is_and_without_what_the_model_defaults(folder, artifact):
+def test_tokenizer_output_is_served_with_and_without_defaulted_keys(folder, artifact):
     read, eager = BertTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
-    given = dict(read("w10 w11 w12", return_tensors="pt"))
-    assert "token_type_ids" in given
+    tokens = dict(read("w10 w11 w12", return_tensors="pt"))
+    assert "token_type_ids" in tokens
     loaded = thunder.load(artifact, strict=True)
     for left_out in ((), ("token_type_ids",)):
-        inputs = {name: value for name, value in given.items() if name not in left_out}
+        inputs = {name: value for name, value in tokens.items() if name not in left_out}
         with torch.no_grad():
             torch.testing.assert_close(loaded(**inputs)[0], eager(**inputs)[0])
 
@@ -63,29 +63,29 @@ def test_a_key_that_no_program_takes_is_named(artifact, folder):
         thunder.load(artifact, strict=True)(**given, position_ids=torch.arange(5)[None])
 
 
-def test_it_is_validated_on_drawn_inputs_and_on_texts(artifact, folder):
+def test_artifact_is_validated_on_random_inputs_and_on_texts(artifact, folder):
     assert validate_artifact(artifact, inputs=1).validation.passed
     assert validate_artifact(artifact, inputs=1, input=folder / "texts.jsonl").validation.passed
 
 
-def test_the_report_tells_of_the_programs(artifact):
-    told = json.loads((artifact / "report.json").read_text())["model"]["notes"]
-    assert "2 programs serve calls with and without token_type_ids" in told
+def test_the_report_lists_the_programs(artifact):
+    notes = json.loads((artifact / "report.json").read_text())["model"]["notes"]
+    assert "2 programs serve calls with and without token_type_ids" in notes
 
 
 def strict_artifact(folder: Path, out: Path, **options: object) -> Path:
-    """An artifact of random inputs of five tokens."""
+    """An artifact made from random inputs of five tokens."""
     chosen = {"seq": 5, "inputs": 1, "benchmark": False, "without": ("inductor",), **options}
     return optimize(Request(model=ModelRequest(model=str(folder)), out=out, **chosen)).artifact
 
 
 @pytest.fixture(scope="module")
 def drawn(folder, tmp_path_factory) -> Path:
-    """An artifact of random inputs."""
+    """An artifact made from random inputs."""
     return strict_artifact(folder, tmp_path_factory.mktemp("out") / "drawn.thunder", include_weights=True)
 
 
-def test_an_artifact_of_random_inputs_takes_what_the_tokenizer_returns(folder, drawn):
+def test_an_artifact_of_random_inputs_accepts_the_tokenizers_output(folder, drawn):
     read, eager = BertTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
     loaded, texts = thunder.load(drawn, strict=True), ("w10 w11 w12", "w3 w4 w5")
     with torch.no_grad():
@@ -100,12 +100,12 @@ def test_an_artifact_of_random_inputs_takes_what_the_tokenizer_returns(folder, d
     assert thunder.cache_misses(loaded) == 0
 
 
-def test_both_programs_of_random_inputs_are_validated(drawn, folder):
+def test_programs_with_and_without_token_types_are_both_validated(drawn, folder):
     report = json.loads((drawn / "report.json").read_text())
     assert "2 programs serve calls with and without token_type_ids" in report["model"]["notes"]
     assert report["validation"]["inputs"] == 2
     assert validate_artifact(drawn, inputs=1).validation.inputs == 2
-    (folder / "tokenizer_config.json").rename(folder / "gone.json")  # where the tokenizer is not there any more
+    (folder / "tokenizer_config.json").rename(folder / "gone.json")  # the tokenizer is removed
     (folder / "tokenizer.json").rename(folder / "gone_too.json")
     (folder / "vocab.txt").rename(folder / "vocabulary.txt")
     try:
@@ -116,12 +116,12 @@ def test_both_programs_of_random_inputs_are_validated(drawn, folder):
         (folder / "vocabulary.txt").rename(folder / "vocab.txt")
 
 
-def test_ranges_of_sizes_hold_for_what_the_tokenizer_returns(folder, tmp_path):
+def test_ranges_of_sizes_apply_to_the_tokenizers_output(folder, tmp_path):
     out = strict_artifact(folder, tmp_path / "any.thunder", dynamic={"seq": (2, 32), "batch": (1, 4)})
     read, eager = BertTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
     loaded = thunder.load(out, strict=True)
     told = json.loads((out / "report.json").read_text())["model"]["notes"]
-    assert any("with and without token_type_ids" in one for one in told)
+    assert any("with and without token_type_ids" in note for note in told)
     with torch.no_grad():
         for texts in (["w1"], ["w1 w2 w3 w4 w5", "w6"], ["w1"] * 4, ["w1 w2 " * 15]):
             given = dict(read(texts, return_tensors="pt", padding=True))
@@ -141,7 +141,7 @@ def test_ranges_of_sizes_hold_for_what_the_tokenizer_returns(folder, tmp_path):
     ],
     ids=["one token type", "takes none"],
 )
-def test_inputs_beside_the_tokens_are_those_that_the_model_takes(folder, tmp_path, make, names):
+def test_tokenizer_inputs_are_added_if_the_model_accepts_them(folder, tmp_path, make, names):
     make().save_pretrained(tmp_path)
     BertTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
     loaded = load_model(ModelRequest(model=str(tmp_path)))

@@ -1,4 +1,4 @@
-"""The account of a run: what traces say of memory, operations and stages."""
+"""The statistics of an optimization: memory, operations and stages of the traces."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_operations_are_counted_without_deletions():
     assert {operation.name: operation.count for operation in operation_counts(trace)} == {"torch.sin": 2}
 
 
-def test_stages_say_what_they_changed():
+def test_stages_count_their_changes():
     compiled = thunder_core.jit(lambda x: (torch.cos(x), torch.sin(x))[1])
     compiled(torch.zeros(4))
     rows = [row for row in trace_summaries(thunder_core.last_program(compiled)) if row.trace == "computation"]

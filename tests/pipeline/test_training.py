@@ -1,4 +1,4 @@
-"""Steps of training through the whole way: dropout, buffers, and what autograd records."""
+"""Whole optimizations of training steps: dropout, buffers, and operations that autograd records."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from thunder_core.workflow.pipeline.request.purpose import Purpose
 
 
 class Plain(Recipe):
-    """Eager PyTorch's operations."""
+    """A recipe with the operations of eager PyTorch."""
 
     executors = ("torch",)
 
 
 @pytest.mark.parametrize("sample", ["bert", "gpt2", "t5"])
-def test_with_dropout_the_numbers_are_eagers_where_its_operations_run(out, sample):
+def test_dropout_numbers_are_eagers_if_eager_operations_run(out, sample):
     outcome = optimize(quick(out, Plain(), sample, train=True, benchmark=False, batch=2))
     validation = outcome.report.validation
     assert validation.reference_dtype == "float64"
@@ -39,7 +39,7 @@ def test_with_dropout_under_a_fusing_executor(out):
     assert report.validation.passed
     assert [share.executor for share in report.executors] == ["inductor", "torch"]
     assert report.executors[0].backward > 0
-    assert any("bernoulli" in one.name for one in report.operations)
+    assert any("bernoulli" in operation.name for operation in report.operations)
 
 
 @pytest.mark.usefixtures("without_kernels")
@@ -76,7 +76,7 @@ def test_frozen_parameters_have_no_gradients_and_frozen_models_no_training():
         assert not model.training
 
 
-def test_what_is_loaded_is_in_the_mode_that_it_was_made_for(out):
+def test_loaded_model_is_in_the_mode_of_its_artifact(out):
     optimize(quick(out, Plain(), "llama", train=True, benchmark=False, validate=False, include_weights=True))
     assert open_artifact(out).manifest.train
     assert json.loads((out / "report.json").read_text())["train"]

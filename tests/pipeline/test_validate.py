@@ -1,4 +1,4 @@
-"""Validating an artifact once more: by its recipe's tolerance, whether the recipe can be had or not."""
+"""Validating an artifact again uses its recipe's tolerance, whether the recipe is available or not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.workflow.pipeline.validate import validate_artifact
 from thunder_recipes.hf_llama import HFLlama
 
 
-def test_a_sum_is_validated_where_only_its_artifact_is(out):
+def test_a_sum_is_validated_from_its_artifact_alone(out):
     optimize(quick(out, HFLlama() + Plugin("mine"), validate=False, benchmark=False))
     assert open_artifact(out).manifest.recipe == "hf-llama + mine"
     assert validate_artifact(out).state == "validated"
@@ -36,7 +36,7 @@ def test_a_recipe_of_this_process_alone_keeps_its_tolerance(out):
 
 
 @pytest.mark.parametrize("step", ["write_validation", "revise"])
-def test_an_artifact_that_another_has_replaced_meanwhile_is_kept(out, tmp_path, monkeypatch, step):
+def test_an_artifact_that_was_replaced_during_validation_is_kept(out, tmp_path, monkeypatch, step):
     optimize(quick(out, validate=False, benchmark=False))
     newer = shutil.copytree(out, tmp_path / "newer")
     reseal(newer, subject="another")
@@ -54,9 +54,9 @@ def test_an_artifact_that_another_has_replaced_meanwhile_is_kept(out, tmp_path, 
     assert open_artifact(out).manifest == expected
 
 
-def test_a_signature_that_was_made_meanwhile_is_told_to_be_dropped(out, monkeypatch):
+def test_a_signature_that_was_made_during_validation_is_reported_as_dropped(out, monkeypatch):
     optimize(quick(out, validate=False, benchmark=False))
-    (out / "user").symlink_to("nowhere")  # which somebody keeps there
+    (out / "user").symlink_to("nowhere")  # a file of the user in the artifact's folder
     write_validation = validate.write_validation
 
     def signed(*arguments):

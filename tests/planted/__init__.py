@@ -1,1 +1,1 @@
-"""Faults planted into programs, each of which has to be caught and named."""
+"""Faults planted into programs. Each fault must be found and named."""

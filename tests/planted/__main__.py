@@ -1,4 +1,4 @@
-"""`python -m tests.planted [--every N] [--kind KIND...] [FAMILY...]`: plants many faults, and prints a table."""
+"""`python -m tests.planted [--every N] [--kind KIND...] [FAMILY...]`: plant many faults and print a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.planted.subject import FAMILIES
 
 
 def main() -> int:
-    """Plant each N-th fault of the families, print what became of them, and fail if any was missed or misnamed."""
+    """Plant each N-th fault of the families, print the outcomes, and fail if a fault was missed or misnamed."""
     parser = argparse.ArgumentParser(prog="python -m tests.planted")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--kind", action="append", choices=sorted(KINDS))
@@ -23,7 +23,7 @@ def main() -> int:
     print(missed(found))
     print(table(found))
     print(f"{time.perf_counter() - start:.0f} s")
-    return int(any(one.counts and not one.named for one in found))
+    return int(any(outcome.counts and not outcome.named for outcome in found))
 
 
 if __name__ == "__main__":

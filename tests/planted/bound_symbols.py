@@ -1,4 +1,4 @@
-"""Faults of transforms: one bound symbol of a trace that is another one than it was."""
+"""Faults of transforms: one bound symbol of a trace is replaced by another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 
 def with_other_constant(bsym: BoundSymbol) -> BoundSymbol:
-    """The bound symbol with each float among its arguments a little larger, in what it consists of too."""
+    """The bound symbol with each float among its arguments slightly larger, also in its subsymbols."""
 
     def change(leaf: Any) -> Any:
         return leaf * 1.01 if type(leaf) is float and leaf not in (0.0, float("inf"), -float("inf")) else leaf
@@ -26,25 +26,27 @@ def with_other_constant(bsym: BoundSymbol) -> BoundSymbol:
 
 
 def with_swapped_operands(bsym: BoundSymbol) -> BoundSymbol:
-    """The bound symbol with its first two tensors of one shape in each other's place."""
+    """The bound symbol with its first two tensors of equal shape exchanged."""
     tensors = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
     pairs = ((a, b) for n, a in enumerate(tensors) for b in tensors[n + 1 :] if alike(a, b))
     pair = next(pairs, None)
     return bsym if pair is None else bsym.renamed({pair[0].name: pair[1], pair[1].name: pair[0]})
 
 
-def alike(one: TensorProxy, other: TensorProxy) -> bool:
+def alike(first: TensorProxy, second: TensorProxy) -> bool:
     """Whether two tensors have the same shape, strides and dtype."""
-    return (one.shape, one.stride, one.dtype) == (other.shape, other.stride, other.dtype)
+    return (first.shape, first.stride, first.dtype) == (second.shape, second.stride, second.dtype)
 
 
 def reading_another(bsym: BoundSymbol, earlier: list[TensorProxy]) -> BoundSymbol:
-    """The bound symbol with another tensor, of the same metadata, in the place of one that it reads."""
+    """The bound symbol with one of its input tensors replaced by another of the same metadata."""
     for proxy in bsym.inputs:
         if isinstance(proxy, TensorProxy):
-            other = next((one for one in reversed(earlier) if one.name != proxy.name and alike(one, proxy)), None)
-            if other is not None:
-                return bsym.renamed({proxy.name: other})
+            replacement = next(
+                (tensor for tensor in reversed(earlier) if tensor.name != proxy.name and alike(tensor, proxy)), None
+            )
+            if replacement is not None:
+                return bsym.renamed({proxy.name: replacement})
     return bsym
 
 
@@ -58,16 +60,16 @@ def changed(trace: Trace) -> Iterator[tuple[str, str, Trace]]:
 
 
 def changes_of(trace: Trace, place: int, earlier: list[TensorProxy]) -> Iterator[tuple[str, str, Trace]]:
-    """Each way to change the line at a place."""
+    """Each way to change the line at an index."""
     bsym = trace.bound_symbols[place]
-    others = {
+    changes = {
         "another constant": with_other_constant(bsym),
         "swapped operands": with_swapped_operands(bsym),
         "reads another": reading_another(bsym, earlier),
     }
-    for kind, other in others.items():
-        if other.args != bsym.args or dict(other.kwargs) != dict(bsym.kwargs):
-            yield kind, bsym.tensors[0].name, with_line(trace, place, other)
+    for kind, changed_bsym in changes.items():
+        if changed_bsym.args != bsym.args or dict(changed_bsym.kwargs) != dict(bsym.kwargs):
+            yield kind, bsym.tensors[0].name, with_line(trace, place, changed_bsym)
     source = next(
         (proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and alike(proxy, bsym.tensors[0])), None
     )
@@ -76,13 +78,13 @@ def changes_of(trace: Trace, place: int, earlier: list[TensorProxy]) -> Iterator
 
 
 def with_line(trace: Trace, place: int, bsym: BoundSymbol) -> Trace:
-    """The trace with another line at a place."""
+    """The trace with the line at an index replaced."""
     bsyms = (*trace.bound_symbols[:place], bsym, *trace.bound_symbols[place + 1 :])
     return trace.having(bsyms, made_by="planted")
 
 
 def without_line(trace: Trace, place: int, source: TensorProxy) -> Trace:
-    """The trace without a line, and what it reads in the place of what it defines."""
+    """The trace without a line, and the tensor that later lines read instead of its result."""
     name = trace.bound_symbols[place].tensors[0].name
     rest = (bsym.renamed({name: source}) for bsym in trace.bound_symbols[place + 1 :])
     output = replace_leaves(
@@ -93,13 +95,13 @@ def without_line(trace: Trace, place: int, source: TensorProxy) -> Trace:
 
 @dataclass(frozen=True)
 class Planted(Transform):
-    """Makes the change of a number among all that there are."""
+    """A transform that makes the change with a given number."""
 
     before: ClassVar[tuple[str, ...]] = ("cse", "dce")
     number: int = 0
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace with the change; itself where there are fewer."""
+        """The changed trace, or the trace itself if there are fewer changes."""
         return next((one for place, (_, _, one) in enumerate(changed(trace)) if place == self.number), trace)
 
 

@@ -1,4 +1,4 @@
-"""Faults of epilogues: results in each other's place, fields with another result, and writes that are left out."""
+"""Faults of epilogues: exchanged results, fields with another result, and missing writes."""
 
 from __future__ import annotations
 
@@ -18,41 +18,42 @@ CONSTANTS = {"True": "False", "torch.float32": "torch.float64", "None": "0"}
 
 
 def epilogue_plants(family: str) -> Iterator[Plant]:
-    """Each other line that an epilogue may have by mistake, of a model with state, in inference and in training."""
+    """Each wrong line that the epilogue of a model with state may have, in inference and in training."""
     for train in (False, True):
         own = subject(family, train=train, executors="torch", state=True)
         epilogue = own.program.last("epilogue")
-        for what, line, other in other_lines(epilogue):
-            yield epilogue_plant(own, what, line, other)
+        for what, line, changed_line in other_lines(epilogue):
+            yield epilogue_plant(own, what, line, changed_line)
 
 
-def epilogue_plant(own: Subject, what: str, line: str, other: str) -> Plant:
-    """The plant of an epilogue with another line, or without the line where there is no other."""
-    wrong = with_text(own.program.last("epilogue"), line, other)
+def epilogue_plant(own: Subject, what: str, line: str, changed_line: str) -> Plant:
+    """The plant of an epilogue with a changed line, or without the line if no replacement is given."""
+    wrong = with_text(own.program.last("epilogue"), line, changed_line)
 
     def is_named(faults: Sequence[Fault]) -> bool:
         return all(
-            one.kind == "epilogue" and (of_line(one, line) if not other else one.line == other) for one in faults
+            fault.kind == "epilogue" and (of_line(fault, line) if not changed_line else fault.line == changed_line)
+            for fault in faults
         )
 
     return Plant(
         "epilogue",
         own,
-        f"{what}: {other or line}",
+        f"{what}: {changed_line or line}",
         lambda: with_trace(own.program, "epilogue", lambda _: wrong),
         is_named,
     )
 
 
 def of_line(fault: Fault, line: str) -> bool:
-    """Whether a fault is that of a line which the epilogue does not have: it names the place that it wrote to."""
+    """Whether a fault is about a missing line: the fault names the place that the line wrote to."""
     written = re.match(r"(\w+)\.(\w+) = ", line)
     keys = [written[2]] if written else re.findall(r"'(\w+)':", line)
     return re.split(r"[. ]", fault.result.replace(" after the call", ""))[-1] in keys
 
 
 def other_lines(epilogue: Trace) -> Iterator[tuple[str, str, str]]:
-    """Each way to change one line of an epilogue: in words, the line, and the other one."""
+    """Each way to change one line of an epilogue: in words, the line, and the changed line."""
     names = [proxy.name for proxy in epilogue.inputs if isinstance(proxy, TensorProxy)]
     for line in map(text_of, epilogue.bound_symbols):
         head, equals, rest = line.partition("=")

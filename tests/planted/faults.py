@@ -23,14 +23,14 @@ KINDS: Mapping[str, Callable[[str], Iterator[Plant]]] = {
 
 
 def outcomes(families: Iterable[str], kinds: Iterable[str], *, every: int = 1) -> Iterator[Outcome]:
-    """Plant each so-manieth fault of these kinds into these families."""
+    """Plant every n-th fault of these kinds into these families."""
     for family in families:
         for kind in kinds:
             yield from (plant.outcome() for plant in list(KINDS[kind](family))[::every])
 
 
 def sampled(family: str, counts: Mapping[str, int], seed: int) -> Iterator[Outcome]:
-    """Plant so many faults of each kind into a family, drawn by a seed."""
+    """Plant a seeded random sample of faults of each kind into a family."""
     for kind, count in counts.items():
         plants = list(KINDS[kind](family))
         drawn = random.Random(f"{seed}:{family}:{kind}").sample(plants, min(count, len(plants)))

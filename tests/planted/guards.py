@@ -1,4 +1,4 @@
-"""Guards that are left out of a prologue, and calls that are a little other, which show that they are missing."""
+"""Guards that are removed from a prologue, and slightly different calls that show their absence."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ CLOSE = 1e-5
 
 @dataclass(frozen=True)
 class OtherCall:
-    """A call that is not the traced one: in words, the arguments, and what holds while it runs."""
+    """A call that differs from the traced one: in words, the arguments, and a context for the call."""
 
     what: str
     arguments: Callable[[], dict[str, Any]]
     changed: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def is_wrong(self, own: Subject, program: Program) -> bool:
-        """Whether a program takes the call, and gives something else than eager PyTorch."""
+        """Whether a program accepts the call and returns another result than eager PyTorch."""
         with state_put_back(own.model), torch.set_grad_enabled(own.train), self.changed():
             try:
                 prepared = program.prepare(own.model, (), self.arguments())
             except Exception:
                 return False
             ours = returned(lambda: program.run(*prepared))
-            theirs = returned(lambda: own.model(**self.arguments()))
-        return not is_near(ours, theirs)
+            eager = returned(lambda: own.model(**self.arguments()))
+        return not is_near(ours, eager)
 
     def refused_by(self, own: Subject) -> int | None:
-        """The number of the guard that refuses the call."""
+        """The index of the guard that refuses the call."""
         with state_put_back(own.model), torch.set_grad_enabled(own.train), self.changed():
             try:
                 own.program.prepare(own.model, (), self.arguments())
@@ -55,7 +55,7 @@ class OtherCall:
 
 
 def returned(call: Callable[[], Any]) -> Leaves | str:
-    """The results of a call, or the class of what it raises."""
+    """The results of a call, or the class of its error."""
     torch.manual_seed(0)
     try:
         return leaves_of(call())
@@ -63,13 +63,13 @@ def returned(call: Callable[[], Any]) -> Leaves | str:
         return type(error).__name__
 
 
-def is_near(ours: Leaves | str, theirs: Leaves | str) -> bool:
-    """Whether two calls have the same results but for rounding, or both raise."""
-    if isinstance(ours, str) or isinstance(theirs, str):
-        return isinstance(ours, str) and isinstance(theirs, str)
-    if ours.structure != theirs.structure or ours.tensors.keys() != theirs.tensors.keys():
+def is_near(ours: Leaves | str, eager: Leaves | str) -> bool:
+    """Whether two calls have the same results except for rounding, or both raise."""
+    if isinstance(ours, str) or isinstance(eager, str):
+        return isinstance(ours, str) and isinstance(eager, str)
+    if ours.structure != eager.structure or ours.tensors.keys() != eager.tensors.keys():
         return False
-    pairs = [(value, theirs.tensors[path]) for path, value in ours.tensors.items()]
+    pairs = [(value, eager.tensors[path]) for path, value in ours.tensors.items()]
     return all(
         (one.dtype, one.shape, one.requires_grad) == (other.dtype, other.shape, other.requires_grad)
         and torch.allclose(one, other, rtol=CLOSE, atol=CLOSE, equal_nan=True)
@@ -78,14 +78,14 @@ def is_near(ours: Leaves | str, theirs: Leaves | str) -> bool:
 
 
 def guard_plants(family: str) -> Iterator[Plant]:
-    """For each of the other calls, the guard left out that refuses it."""
+    """For each of the other calls, the removal of the guard that refuses the call."""
     for train in (False, True):
         own = subject(family, train=train, executors="torch")
         yield from (guard_plant(own, call) for call in other_calls(own))
 
 
 def guard_plant(own: Subject, call: OtherCall) -> Plant:
-    """The plant of the guard left out that refuses a call; where another one refuses it as well, it changes nothing."""
+    """The removal of the guard that refuses a call. If another guard refuses the call too, nothing changes."""
     number = functools.cache(lambda: call.refused_by(own))
 
     def planted() -> Program:
@@ -109,7 +109,7 @@ def without_guard(prologue: Any, number: int) -> Any:
 
 
 def other_calls(own: Subject) -> Iterator[OtherCall]:
-    """Calls with other arguments, in other modes, and of a model that was changed."""
+    """Calls with other arguments, in other modes, and of a changed model."""
     yield from with_other_tensors(own)
     same = own_arguments(own)
     for name, value in {"use_cache": False, "output_hidden_states": True, "return_dict": False}.items():
@@ -147,7 +147,7 @@ def with_other_tensors(own: Subject) -> Iterator[OtherCall]:
 
 @contextmanager
 def other_mode(model: torch.nn.Module) -> Iterator[None]:
-    """A model in training where it was not, or the other way round."""
+    """The model in the opposite mode of training and evaluation."""
     model.train(not model.training)
     try:
         yield
@@ -157,7 +157,7 @@ def other_mode(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def default_dtype(_: bool) -> Iterator[None]:
-    """Float64 as the default dtype."""
+    """Set float64 as the default dtype."""
     torch.set_default_dtype(torch.float64)
     try:
         yield
@@ -206,7 +206,7 @@ def with_other_model(own: Subject, same: Callable[[], dict[str, Any]]) -> Iterat
 
 
 def doubled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose first tensor is twice as large."""
+    """The function with a first result tensor that is twice as large."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return twice(function(*args, **kwargs))
@@ -215,7 +215,7 @@ def doubled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def twice(output: Any) -> Any:
-    """A result with a first tensor that is twice as large."""
+    """A result whose first tensor is twice as large."""
     if isinstance(output, torch.Tensor):
         return output * 2
     if isinstance(output, tuple):
@@ -228,7 +228,7 @@ def twice(output: Any) -> Any:
 
 @contextmanager
 def hooked(module: torch.nn.Module) -> Iterator[None]:
-    """A module with a forward hook that changes what it returns."""
+    """A module with a forward hook that changes its result."""
     handle = module.register_forward_hook(lambda _, args, output: twice(output))
     try:
         yield
@@ -238,7 +238,7 @@ def hooked(module: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def of_another_class(module: torch.nn.Module) -> Iterator[None]:
-    """A module of a class of its own, which computes something else."""
+    """Give the module a subclass that computes another result."""
     kind = type(module)
     module.__class__ = type(kind.__name__, (kind,), {"forward": doubled(kind.forward)})
     try:

@@ -14,7 +14,7 @@ RUNS = ((False, "computation"), (True, "computation"), (True, "backward"))
 
 
 def kernel_plants(family: str) -> Iterator[Plant]:
-    """Each result of each line of an executor, spoiled in each of the ways."""
+    """Each result of each line of an executor, changed in each of the ways."""
     for train, name in RUNS:
         own = subject(family, train=train)
         trace = own.program.traces(name)[-2]

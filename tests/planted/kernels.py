@@ -1,4 +1,4 @@
-"""Faults of kernels: what a line computes, spoiled in one of several ways."""
+"""Faults of kernels: the result of a line is changed in one of several ways."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Spoil = Callable[[torch.Tensor], torch.Tensor]
 
 
 def first_element(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """The tensor with another element in its middle."""
+    """The tensor with another element in the middle."""
     spoiled = like(tensor, tensor)
     place = torch.unravel_index(torch.tensor(tensor.numel() // 2), tensor.shape)
     spoiled[place] = change(spoiled[place])
@@ -59,14 +59,14 @@ BOOLEANS: Mapping[str, Spoil] = {
 
 
 def spoils_for(proxy: TensorProxy) -> Mapping[str, Spoil]:
-    """The ways to spoil a tensor of its dtype."""
+    """The ways to change a tensor of its dtype."""
     if proxy.dtype == torch.bool:
         return BOOLEANS
     return FLOATS if proxy.dtype.is_floating_point else INTEGERS
 
 
 def spoiled_target(bsym: BoundSymbol, result: TensorProxy, spoil: Spoil) -> Callable[..., Any]:
-    """The callable of a bound symbol, with one of its results spoiled."""
+    """The callable of a bound symbol with one of its results changed."""
     target = bsym.symbol.target
 
     @functools.wraps(target)
@@ -83,14 +83,14 @@ def spoiled_target(bsym: BoundSymbol, result: TensorProxy, spoil: Spoil) -> Call
 
 
 def claimed_places(trace: Trace) -> Iterator[tuple[int, TensorProxy]]:
-    """The places of lines that executors other than eager PyTorch run, with each of their results."""
+    """The indices of lines that executors other than eager PyTorch run, with each of their results."""
     for place, bsym in enumerate(trace.bound_symbols):
         if bsym.executor not in ("", "torch"):
             yield from ((place, proxy) for proxy in bsym.tensors if all(proxy.shape) or not proxy.shape)
 
 
 def with_spoiled_line(trace: Trace, place: int, result: TensorProxy, spoil: Spoil) -> Trace:
-    """The trace with a line whose result is spoiled."""
+    """The trace with a line whose result is changed."""
     bsyms = list(trace.bound_symbols)
     bsym = bsyms[place]
     symbol = replace(bsym.symbol, target=spoiled_target(bsym, result, spoil))

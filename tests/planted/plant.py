@@ -1,4 +1,4 @@
-"""A planted fault, and what became of it."""
+"""A planted fault and its outcome."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from thunder_core.workflow.validation.inside import Fault
 
 @dataclass(frozen=True)
 class Plant:
-    """A fault to be planted: its kind, where it stands, how to plant it, and whether faults that are found name it.
+    """A fault to plant: its kind, its place, a function that plants it, and a check whether found faults name it.
 
-    `changes` says whether a program with it does something else; by default that is asked of the subject's own call.
+    `changes` is whether the faulty program has another outcome. By default the subject's call decides.
     """
 
     kind: str
@@ -26,7 +26,7 @@ class Plant:
     changes: Callable[[Program], bool] | None = None
 
     def outcome(self) -> Outcome:
-        """Plant the fault, look whether it changes anything, and look for it."""
+        """Plant the fault, check whether it changes a value, and examine the program."""
         program = self.program()
         changes = (self.changes or self.subject.changes)(program)
         faults: tuple[Fault, ...] = ()
@@ -41,7 +41,7 @@ class Plant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A fault that was planted: whether it changes a value at all, what was found, and whether that names its line."""
+    """A planted fault: whether it changes a value, the faults that were found, and whether they name its line."""
 
     kind: str
     family: str
@@ -53,12 +53,12 @@ class Outcome:
 
     @property
     def caught(self) -> bool:
-        """Whether anything was found."""
+        """Whether any fault was found."""
         return bool(self.faults)
 
     @property
     def counts(self) -> bool:
-        """Whether it is to be caught: it changes a value, of a call or inside."""
+        """Whether the fault must be found: it changes a value of a call, or an intermediate value."""
         return self.changes or self.caught
 
     def __str__(self) -> str:
@@ -67,5 +67,5 @@ class Outcome:
 
 
 def names_line(line: str) -> Callable[[Sequence[Fault]], bool]:
-    """Whether faults are all of one line, which is this."""
+    """Return a check whether all found faults are of this line."""
     return lambda faults: {fault.line for fault in faults} == {line}

@@ -1,4 +1,4 @@
-"""Programs with other traces in the place of their own."""
+"""Programs with one of their traces replaced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Change = Callable[[Trace], Trace]
 
 
 def with_claimed(program: Program, name: str, change: Change) -> Program:
-    """The program with another claimed computation or backward, which is what runs."""
+    """The program with another claimed computation or backward, which runs."""
     if name == "backward":
         return with_claimed_backward(program, change)
     stages = list(program.stages)
@@ -31,7 +31,7 @@ def with_claimed(program: Program, name: str, change: Change) -> Program:
 
 
 def with_claimed_backward(program: Program, change: Change) -> Program:
-    """The program with another claimed backward, for the results that the latest backward was compiled for."""
+    """The program with another claimed backward, for the results of the latest compiled backward."""
     derivative = program.derivative
     assert isinstance(derivative, ProgramDerivative)
     stages = list(derivative._backwards)
@@ -53,7 +53,7 @@ def with_trace(program: Program, name: str, change: Change) -> Program:
 
 
 def with_transformed(program: Program, transformed: Trace) -> Program:
-    """The program of an inference with another computation behind the acquired one, from which all others are made."""
+    """The program of an inference with another computation after the traced one; later stages derive from it."""
     traces = [program.traces("computation")[0], transformed]
     for transform in (ShareCommonExpressions(), DropDeadCode(), lambda trace: claim(trace, ()), free_after_last_use):
         traces.append(transform(traces[-1]))
@@ -62,7 +62,7 @@ def with_transformed(program: Program, transformed: Trace) -> Program:
 
 
 def with_backward(program: Program, derived: Trace) -> Program:
-    """The program with another backward as it was derived, from which all that run are compiled."""
+    """The program with another derived backward, from which all compiled backwards derive."""
     derivative = copy.copy(program.derivative)
     assert isinstance(derivative, ProgramDerivative)
     derivative._backwards, derivative._compiled = [], {}

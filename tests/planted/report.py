@@ -10,7 +10,7 @@ HEADER = f"{'kind':<20}{'family':<10}{'planted':>8}{'change':>8}{'caught':>8}{'n
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """The number of faults by kind and family: planted, changing a value, caught and named."""
+    """The number of faults by kind and family: planted, changing a value, found and named."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault((outcome.kind, outcome.family), []).append(outcome)
@@ -21,12 +21,17 @@ def table(outcomes: Sequence[Outcome]) -> str:
 def row(kind: str, family: str, outcomes: Iterable[Outcome]) -> str:
     """One row of the table."""
     outcomes = list(outcomes)
-    counted = [one for one in outcomes if one.counts]
-    numbers = (len(outcomes), len(counted), sum(one.caught for one in counted), sum(one.named for one in counted))
+    counted = [outcome for outcome in outcomes if outcome.counts]
+    numbers = (
+        len(outcomes),
+        len(counted),
+        sum(outcome.caught for outcome in counted),
+        sum(outcome.named for outcome in counted),
+    )
     return f"{kind:<20}{family:<10}" + "".join(f"{number:>8}" for number in numbers)
 
 
 def missed(outcomes: Iterable[Outcome]) -> str:
-    """The faults that were not caught, and those that were not named."""
-    counted = [one for one in outcomes if one.counts and not one.named]
-    return "\n".join(f"{'misnamed' if one.caught else 'MISSED'}: {one}" for one in counted)
+    """The faults that were not found, and those that were not named."""
+    counted = [outcome for outcome in outcomes if outcome.counts and not outcome.named]
+    return "\n".join(f"{'misnamed' if outcome.caught else 'MISSED'}: {outcome}" for outcome in counted)

@@ -1,4 +1,4 @@
-"""Subjects: small models of the families with compiled programs, into which faults are planted."""
+"""Subjects: small models of the families with compiled programs into which faults are planted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class WithState(torch.nn.Module):
         self.latest: torch.Tensor | None = None
 
     def forward(self, **kwargs: Any) -> Any:
-        """Call the model, and keep something of what it returns."""
+        """Call the model, and keep parts of its result."""
         output = self.model(**kwargs)
         self.total = self.total + output.logits.detach().sum()
         self.mean = self.mean * 0.9 + output.logits.detach().mean()
@@ -47,7 +47,7 @@ class WithState(torch.nn.Module):
 
 @dataclass(frozen=True)
 class Subject:
-    """A model in a mode, the arguments of a call, and the program that serves it."""
+    """A model in a mode, the arguments of a call, and the program that serves the call."""
 
     family: str
     model: torch.nn.Module
@@ -58,7 +58,7 @@ class Subject:
     """Whether gradients are for all results; else for the loss alone, for which the backward was compiled."""
 
     def outcome(self, program: Program) -> Leaves:
-        """All that a call leaves: results, the model's state, and gradients for random cotangents of the results."""
+        """All effects of a call: results, the model's state, and gradients for random cotangents of the results."""
         self.model.zero_grad()
         with state_put_back(self.model), torch.set_grad_enabled(self.train):
             torch.manual_seed(0)
@@ -78,7 +78,7 @@ class Subject:
         return copy.deepcopy(dict(self.inputs))
 
     def gradients(self, results: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The gradients of the parameters for random cotangents of the results that the backward is for."""
+        """The gradients of the parameters for random cotangents of the differentiated results."""
         followed = {path: result for path, result in results.items() if result.requires_grad}
         chosen = list(followed.values()) if self.all_results else [followed["loss"]]
         generator = torch.Generator().manual_seed(3)
@@ -86,7 +86,7 @@ class Subject:
         return {f"grad {name}": p.grad for name, p in self.model.named_parameters() if p.grad is not None}
 
     def changes(self, program: Program) -> bool:
-        """Whether another program leaves something else than the right one, in any bit, or raises."""
+        """Whether another program's outcome differs in any bit from the right one, or the program raises an error."""
         try:
             return not is_identical(self.outcome(program), self.right)
         except Exception:
@@ -104,38 +104,43 @@ class Subject:
 
 
 def renamed(leaves: Leaves, prefix: str) -> Leaves:
-    """The same leaves behind other paths."""
+    """The same tensors under other paths."""
     return Leaves(
         *({f"{prefix}{path}": one for path, one in part.items()} for part in (leaves.tensors, leaves.structure))
     )
 
 
-def is_identical(one: Leaves, other: Leaves) -> bool:
-    """Whether two calls leave the same, in every bit."""
-    if one.structure != other.structure or one.tensors.keys() != other.tensors.keys():
+def is_identical(first: Leaves, second: Leaves) -> bool:
+    """Whether two outcomes are equal in every bit."""
+    if first.structure != second.structure or first.tensors.keys() != second.tensors.keys():
         return False
-    return all(has_same_bits(value, other.tensors[path]) for path, value in one.tensors.items())
+    return all(has_same_bits(value, second.tensors[path]) for path, value in first.tensors.items())
 
 
-def has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same metadata and values; NaN is NaN."""
-    if (one.dtype, one.shape) != (other.dtype, other.shape):
+def has_same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors have the same metadata and values; NaN equals NaN."""
+    if (first.dtype, first.shape) != (second.dtype, second.shape):
         return False
-    return bool(torch.equal(one, other) or ((one == other) | ((one != one) & (other != other))).all())
+    return bool(torch.equal(first, second) or ((first == second) | ((first != first) & (second != second))).all())
 
 
 @contextmanager
 def state_put_back(model: torch.nn.Module) -> Iterator[None]:
-    """Put attributes, hooks and buffers of a model's modules, and the random numbers, back behind the block."""
+    """Restore attributes, hooks and buffers of a model's modules, and the random state, after the block."""
     states = RandomStates.now({})
-    dicts = [one for m in model.modules() for one in (vars(m), *vars(m).values()) if isinstance(one, dict)]
-    held = [(entries, dict(entries)) for entries in dicts]
+    dicts = [
+        attributes
+        for m in model.modules()
+        for attributes in (vars(m), *vars(m).values())
+        if isinstance(attributes, dict)
+    ]
+    saved = [(entries, dict(entries)) for entries in dicts]
     values = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         yield
     finally:
         states.restore()
-        for entries, before in held:
+        for entries, before in saved:
             entries.clear()
             entries.update(before)
         for buffer, value in values:
@@ -145,9 +150,10 @@ def state_put_back(model: torch.nn.Module) -> Iterator[None]:
 
 @functools.cache
 def subject(family: str, *, train: bool = False, executors: str = "", state: bool = False) -> Subject:
-    """The subject of a family: compiled by the recipe `default`, or by executors with commas between them alone.
+    """The subject of a family, compiled by the recipe `default`, or by a comma-separated list of executors.
 
-    One with `state` writes buffers and an attribute, and in inference a cache among its arguments where it takes one.
+    A subject with `state` writes buffers and an attribute. In inference it also writes a cache among its arguments, if
+    the family accepts a cache.
     """
     loaded = sample(family)
     model, inputs = loaded.model.train(train), inputs_for(loaded, labels=train)

@@ -1,4 +1,4 @@
-"""Faults planted into programs of five families: nearly all are caught, and nearly all of these named to the line."""
+"""Faults planted into programs of five families: nearly all are found, and nearly all of these are named by line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.planted.faults import sampled
 from tests.planted.report import missed, table
 from tests.planted.subject import FAMILIES
 
-# Of each kind into each family; a program is compiled once for all of them. `python -m tests.planted` plants them all.
+# Faults of each kind into each family. A program is compiled once for all. `python -m tests.planted` plants all faults.
 COUNTS = {"kernel": 8, "transform": 5, "derivative": 3, "guard": 4, "epilogue": 4, "unpacking": 3}
 CAUGHT, NAMED = 0.98, 0.95
 AT_LEAST = 100
@@ -16,10 +16,10 @@ AT_LEAST = 100
 
 @pytest.mark.slow
 def test_wrong_lines_are_caught_and_named() -> None:
-    """Of what changes a value at all, an examination finds 98%, and names 95% to the exact line."""
+    """Of the faults that change a value, an examination finds 98%, and names 95% by the exact line."""
     outcomes = [outcome for family in FAMILIES for outcome in sampled(family, COUNTS, seed=0)]
-    counted = [one for one in outcomes if one.counts]
+    counted = [fault for fault in outcomes if fault.counts]
     told = f"\n{missed(outcomes)}\n{table(outcomes)}"
     assert len(counted) >= AT_LEAST, told
-    assert sum(one.caught for one in counted) >= CAUGHT * len(counted), told
-    assert sum(one.named for one in counted) >= NAMED * len(counted), told
+    assert sum(fault.caught for fault in counted) >= CAUGHT * len(counted), told
+    assert sum(fault.named for fault in counted) >= NAMED * len(counted), told

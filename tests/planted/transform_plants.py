@@ -1,4 +1,4 @@
-"""Faults of transforms: one line of the computation, or of the backward that was derived, is another one."""
+"""Faults of transforms: one line of the computation, or of the derived backward, is changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.workflow.validation.inside import Fault
 
 
 def transform_plants(family: str) -> Iterator[Plant]:
-    """Each change of one line of the acquired computation, as by a transform before all others."""
+    """Each change of one line of the traced computation, as by a transform before all others."""
     own = subject(family, executors="torch")
     for what, name, trace in changed(own.program.traces("computation")[0]):
         is_named = named_by_stage(line_of(trace, name), what, "planted")
@@ -24,7 +24,7 @@ def transform_plants(family: str) -> Iterator[Plant]:
 
 
 def derivative_plants(family: str) -> Iterator[Plant]:
-    """Each change of one line of the backward as it was derived."""
+    """Each change of one line of the derived backward."""
     own = replace(subject(family, train=True, executors="torch"), all_results=True)
     derivative = own.program.derivative
     assert isinstance(derivative, ProgramDerivative)
@@ -37,13 +37,13 @@ def derivative_plants(family: str) -> Iterator[Plant]:
 
 
 def line_of(trace: Trace, name: str) -> str:
-    """The line that defines a name, if there is one."""
+    """The line that defines a name, or None."""
     lines = (bsym for bsym in trace.bound_symbols if any(proxy.name == name for proxy in bsym.tensors))
     return next(map(bound_symbol_text, lines), "")
 
 
 def named_by_stage(line: str, what: str, made_by: str):
-    """Whether the first fault is of the line, or, where the line was left out, of one that reads something else."""
+    """Whether the first fault is of the line, or, for a removed line, of a line whose input changed."""
 
     def is_named(faults: Sequence[Fault]) -> bool:
         return faults[0].by == made_by and (faults[0].line == line or what == "left out")

@@ -1,4 +1,4 @@
-"""Faults of the prologue's unpacking: it hands over another tensor than the computation's input stands for."""
+"""Faults of the prologue's unpacking: it passes another tensor than the computation's input denotes."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from thunder_core.workflow.validation.inside import Fault
 
 
 def unpacking_plants(family: str) -> Iterator[Plant]:
-    """Pairs of inputs of one shape and dtype in each other's place, or one of them in the other's place as well."""
+    """Pairs of inputs of equal shape and dtype, exchanged, or with one of them passed twice."""
     own = subject(family, executors="torch")
     inputs = [proxy for proxy in own.program.traces("computation")[0].inputs if isinstance(proxy, TensorProxy)]
     prologue = own.program.last("prologue")
-    for one, other in itertools.combinations(inputs, 2):
-        if not alike(one, other):
+    for first, second in itertools.combinations(inputs, 2):
+        if not alike(first, second):
             continue
         for what, names in {
-            "swapped": {one.name: other.name, other.name: one.name},
-            "another": {one.name: other.name},
+            "swapped": {first.name: second.name, second.name: first.name},
+            "another": {first.name: second.name},
         }.items():
             wrong = with_renamed_line(prologue, "tensors = (", names)
-            yield unpacking_plant(own, f"{what}: {one.name}, {other.name}", wrong, set(names))
-        line = next(text for text in map(text_of, prologue.bound_symbols) if text.startswith(f"{one.name} = "))
-        source = next(text for text in map(text_of, prologue.bound_symbols) if text.startswith(f"{other.name} = "))
-        wrong = with_text(prologue, line, f"{one.name} = {other.name}")
+            yield unpacking_plant(own, f"{what}: {first.name}, {second.name}", wrong, set(names))
+        line = next(text for text in map(text_of, prologue.bound_symbols) if text.startswith(f"{first.name} = "))
+        source = next(text for text in map(text_of, prologue.bound_symbols) if text.startswith(f"{second.name} = "))
+        wrong = with_text(prologue, line, f"{first.name} = {second.name}")
         if index(prologue, line) > index(prologue, source):
-            yield unpacking_plant(own, f"read from elsewhere: {one.name}, {other.name}", wrong, {one.name})
+            yield unpacking_plant(own, f"read from elsewhere: {first.name}, {second.name}", wrong, {first.name})
 
 
 def unpacking_plant(own, what: str, wrong: Trace, names: set[str]) -> Plant:
-    """The plant of a prologue with one other line."""
+    """The plant of a prologue with a changed line."""
     before = set(map(bound_symbol_text, own.program.last("prologue").bound_symbols))
     line = next(text for text in map(bound_symbol_text, wrong.bound_symbols) if text not in before)
 
@@ -52,26 +52,26 @@ def unpacking_plant(own, what: str, wrong: Trace, names: set[str]) -> Plant:
 
 
 def text_of(bsym: BoundSymbol) -> str:
-    """The line of a bound symbol as it is printed."""
+    """The printed line of a bound symbol."""
     return bound_symbol_text(bsym)
 
 
 def index(trace: Trace, text: str) -> int:
-    """The place of a line."""
+    """The index of the line."""
     return [*map(text_of, trace.bound_symbols)].index(text)
 
 
 def with_renamed_line(trace: Trace, start: str, names: dict[str, str]) -> Trace:
-    """The trace with other names in the line that starts so."""
+    """The trace with other names in the line that begins with the text."""
     text = next(text for text in map(text_of, trace.bound_symbols) if text.startswith(start))
     return with_text(trace, text, re.sub(r"\w+", lambda word: names.get(word[0], word[0]), text))
 
 
-def with_text(trace: Trace, text: str, other: str) -> Trace:
-    """The trace of a prologue or an epilogue with another line; without the line where there is no other."""
+def with_text(trace: Trace, text: str, new_line: str) -> Trace:
+    """The trace of a prologue or an epilogue with a changed line, or without the line if no replacement is given."""
     lines = [*trace.bound_symbols]
     place = index(trace, text)
     bsym = lines[place]
-    code = other if bsym.output is None else other.partition(" = ")[2]
-    lines[place : place + 1] = [replace(bsym, args=(Code(code),))] if other else []
+    code = new_line if bsym.output is None else new_line.partition(" = ")[2]
+    lines[place : place + 1] = [replace(bsym, args=(Code(code),))] if new_line else []
     return trace.having(lines, made_by=trace.made_by)

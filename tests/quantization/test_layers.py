@@ -1,4 +1,4 @@
-"""Quantized layers: near the float ones, the same whatever the number of rows, in every dtype, and saved small."""
+"""Quantized layers: near the float layers, equal for every number of rows, in every dtype, and saved in packed form."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def loss(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("rows", [(1,), (2, 3), (40,)])
-def test_a_quantized_model_is_near_the_float_one(scheme: str, rows: tuple[int, ...]) -> None:
+def test_a_quantized_model_is_near_the_float_model(scheme: str, rows: tuple[int, ...]) -> None:
     model = small_model()
     x = torch.randn(*rows, 64)
     with torch.no_grad():
@@ -56,7 +56,7 @@ def test_a_quantized_model_is_near_the_float_one(scheme: str, rows: tuple[int, .
 
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.DegradedWarning")  # fp8 without a GPU
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_compiled_one_is_saved_and_loaded(scheme: str, tmp_path: Path) -> None:
+def test_a_compiled_quantized_model_is_saved_and_loaded(scheme: str, tmp_path: Path) -> None:
     model, x = small_model(), torch.randn(3, 64)
     compiled = thunder.compile(model, ["default", scheme])
     with torch.no_grad():
@@ -71,12 +71,12 @@ def test_codes_of_4_bits_are_packed_and_unpacked() -> None:
     assert torch.equal(unpacked(packed(codes))[:70], codes)
 
 
-def test_calibration_loses_less_where_it_matters() -> None:
+def test_calibration_loses_less_on_important_columns() -> None:
     torch.manual_seed(0)
     weight, importance = torch.randn(64, 64), torch.logspace(-2, 2, 64)
     errors = []
-    for given in (None, importance):
-        codes, scales_and_zeros = quantized_groups(weight, 32, given)
+    for column_importance in (None, importance):
+        codes, scales_and_zeros = quantized_groups(weight, 32, column_importance)
         difference = weight_of_groups(codes, scales_and_zeros, torch.float32) - weight
         errors.append((difference.square() * importance).sum())
     assert errors[1] < 0.95 * errors[0]
@@ -89,7 +89,7 @@ def test_8_bit_floats_are_converted_by_their_bits() -> None:
 
 
 @pytest.mark.parametrize("strides", [(64, 1), (1, 1), (0, 1)])
-def test_a_single_row_is_multiplied_whatever_its_strides(strides: tuple[int, int]) -> None:
+def test_a_single_row_is_multiplied_with_any_strides(strides: tuple[int, int]) -> None:
     x = torch.randint(-127, 128, (1, 64), dtype=torch.int8).as_strided((1, 64), strides)
     weight = torch.randint(-127, 128, (32, 64), dtype=torch.int8)
     assert torch.equal(integer_product(x, weight), x.int() @ weight.int().t())
@@ -105,7 +105,7 @@ def test_adapters_alone_are_trained() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_tied_layers_are_quantized_once(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table of tokens and the layer that computes logits, where a scheme has one kind of codes for both."""
+    """The embedding table and the LM head, for schemes that use the same codes for both."""
     torch.manual_seed(0)
     model = load_model(ModelRequest(sample=SAMPLES["gpt2"])).model
     expected = model.lm_head.weight
@@ -168,7 +168,7 @@ def test_rotating_rows_twice_gives_the_rows(columns: int, size: int, count: int)
 def test_a_model_without_values_gets_the_structure_alone() -> None:
     settings = Quantize("int4-weight-only")
     whole, empty = settings.prepare(small_model()), settings.restructure(small_model())
-    described = [{n: (t.shape, t.dtype) for n, t in one.state_dict().items()} for one in (whole, empty)]
+    described = [{n: (t.shape, t.dtype) for n, t in each_model.state_dict().items()} for each_model in (whole, empty)]
     assert described[0] == described[1]
 
 
@@ -181,7 +181,7 @@ def test_a_model_without_values_gets_the_structure_alone() -> None:
         (QuantizationSettings("int8-dynamic", skip=("*",)), "skips all layers"),
     ],
 )
-def test_what_does_not_fit_is_refused(settings: QuantizationSettings, message: str) -> None:
+def test_settings_that_do_not_fit_are_refused(settings: QuantizationSettings, message: str) -> None:
     with pytest.raises(BadQuantization, match=message):
         quantized_model(small_model(), settings)
 

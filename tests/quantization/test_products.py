@@ -1,4 +1,4 @@
-"""Products with quantized weights of every width, of which kernels read whole vectors."""
+"""Products with quantized weights of every width, which kernels read in whole vectors."""
 
 from __future__ import annotations
 

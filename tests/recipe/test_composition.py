@@ -1,4 +1,4 @@
-"""A sum of recipes is the same in whatever order its parts are added: what it is made of, its name and its program."""
+"""A sum of recipes does not depend on the order of its parts: its contents, its name and its program."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.pipeline.request.recipes import find_recipe, recipe_class
 
-SHIPPED = [one.name for one in plugins.listing("recipes")]
+SHIPPED = [recipe.name for recipe in plugins.listing("recipes")]
 
 
 @dataclass(frozen=True)
 class Pack(Transform):
-    """Stands for a transform of some modules, which may be given once for each."""
+    """A transform of some modules, which may be given once for each module."""
 
     modules: str = "*"
     bits: int = 8
@@ -41,7 +41,7 @@ class Pack(Transform):
 
 @dataclass(frozen=True)
 class Inspect(Transform):
-    """Stands for a transform that comes after all packing."""
+    """A transform that runs after all packing."""
 
     after = ("packing",)
 
@@ -60,7 +60,7 @@ PARTS: Sequence[object] = (
 
 
 def facts(parts: Sequence[object]) -> object:
-    """All that a sum of parts comes to, or the error that it raises."""
+    """All properties of a sum of parts, or the error that it raises."""
     try:
         recipe = find_recipe(list(parts), {})
         composition = recipe.composition
@@ -78,9 +78,9 @@ def facts(parts: Sequence[object]) -> object:
 
 @pytest.mark.parametrize("pair", list(itertools.combinations(range(len(PARTS)), 2)))
 def test_two_parts_are_the_same_both_ways(pair: tuple[int, int]) -> None:
-    one, other = (PARTS[place] for place in pair)
+    first, second = (PARTS[place] for place in pair)
     default = recipe_class("default")
-    assert facts((default, one, other)) == facts((other, default, one)) == facts((one, other, default))
+    assert facts((default, first, second)) == facts((second, default, first)) == facts((first, second, default))
 
 
 def test_random_sets_are_the_same_in_every_order() -> None:
@@ -95,7 +95,7 @@ def test_random_sets_are_the_same_in_every_order() -> None:
 
 
 def relu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:  # noqa: A002 - as PyTorch calls it
-    """Stands for another activation."""
+    """Another activation function."""
     return input.relu()
 
 
@@ -110,40 +110,40 @@ def test_the_program_is_the_same_in_every_order(order: tuple[int, ...]) -> None:
     assert names == ["linear", "relu"]
 
 
-def test_two_instances_stand_together_where_their_modules_differ() -> None:
+def test_two_instances_combine_if_their_modules_differ() -> None:
     both = order_transforms([Pack("b"), Pack("a", bits=4)])
     assert both == (Pack("a", bits=4), Pack("b"))
     with pytest.raises(RecipeConflict, match="the same transform with different options"):
         order_transforms([Pack("a"), Pack("a", bits=4)])
 
 
-def test_what_provides_a_word_is_called_by_it() -> None:
+def test_transform_is_ordered_by_the_trait_that_it_provides() -> None:
     assert order_transforms([Inspect(), Pack()]) == (Pack(), Inspect())
 
 
 class Sharing(Recipe):
-    """A recipe that another one excludes."""
+    """A recipe that another recipe excludes."""
 
     class Options(RecipeOptions):
-        """An option that others have too."""
+        """An option that the other recipe has too."""
 
         width: int = 1
 
 
 class Alone(Recipe):
-    """A recipe that stands beside none of the former."""
+    """A recipe that excludes `Sharing`."""
 
     excludes: ClassVar[tuple[str, ...]] = ("sharing",)
 
     class Options(RecipeOptions):
-        """An option that others have too."""
+        """An option that the other recipe has too."""
 
         width: int = 2
         height: int = 3
 
 
 class Needy(Recipe):
-    """A recipe that wants packing."""
+    """A recipe that needs packing."""
 
     needs: ClassVar[tuple[str, ...]] = ("packing",)
     after: ClassVar[tuple[str, ...]] = ("packing",)
@@ -162,7 +162,7 @@ def test_exclusion_and_need_name_both_parties() -> None:
     (Needy() + Pack()).composition.require_whole()
 
 
-def test_a_recipe_has_its_parts_behind_those_of_another() -> None:
+def test_parts_of_a_recipe_follow_the_parts_that_it_comes_after() -> None:
     assert (Recipe() + Functionalize() + Pack()).all_transforms() == (Functionalize(), Pack())
     both = Needy() + Plugin("weights", transforms=(Pack(),), provides=("packing",))
     assert both.all_transforms() == (Pack(), Functionalize())
@@ -189,7 +189,7 @@ def test_settings_of_several_parts_agree_or_are_refused() -> None:
 
 def test_settings_reach_the_compiler() -> None:
     class Numbers(Recipe):
-        """Takes symbolic numbers, and allows branches."""
+        """A recipe with symbolic numbers that allows branches."""
 
         def setup_config(self) -> dict[str, object]:
             return {"cache": "symbolic values", "data_dependent": "guard", "max_programs": 3}
@@ -228,7 +228,7 @@ def test_options_find_the_recipe_that_has_them() -> None:
     assert "did you mean alone.height" in unknown.value.fix
 
 
-def test_what_a_plugin_lists_comes_before_what_recipes_list() -> None:
+def test_executors_of_a_plugin_precede_executors_of_recipes() -> None:
     first, second = OperatorExecutor("zeta"), OperatorExecutor("zweit")
     recipe = find_recipe("default", {}) + Plugin("x", executors=(first, second))
     assert recipe.all_executors() == (first, second, "sdpa", "inductor", "torch")
@@ -255,12 +255,12 @@ def test_the_sample_is_that_of_the_recipe_for_the_fewest_models(names: tuple[str
 
 def test_recipes_that_list_executors_otherwise_are_refused() -> None:
     class Forwards(Recipe):
-        """One order."""
+        """A recipe with one order of executors."""
 
         executors = ("sdpa", "inductor", "torch")
 
     class Backwards(Recipe):
-        """The other one."""
+        """A recipe with the opposite order of executors."""
 
         executors = ("inductor", "sdpa", "torch")
 
@@ -272,7 +272,7 @@ def test_recipes_that_list_executors_otherwise_are_refused() -> None:
 
 
 def test_plug_ins_that_differ_in_functions_alone_are_refused() -> None:
-    """Nothing but the addresses of the functions would decide their order."""
+    """Only the addresses of the functions could decide the order of such plug-ins."""
 
     def lookaside(factor: float) -> Lookaside:
         def scaled(x: torch.Tensor) -> torch.Tensor:
@@ -280,7 +280,7 @@ def test_plug_ins_that_differ_in_functions_alone_are_refused() -> None:
 
         return Lookaside(torch.nn.functional.relu, scaled)
 
-    one, other = (Plugin("both", lookasides=(lookaside(factor),)) for factor in (1.0, 2.0))
-    assert (one + one).title == "both"
+    first, second = (Plugin("both", lookasides=(lookaside(factor),)) for factor in (1.0, 2.0))
+    assert (first + first).title == "both"
     with pytest.raises(RecipeConflict, match="two plug-ins have the name both"):
-        one + other
+        first + second

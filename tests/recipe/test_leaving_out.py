@@ -1,4 +1,4 @@
-"""Parts that are left out of a sum: it commutes, adds up, and what cannot be left out is refused."""
+"""Parts that are left out of a sum: the order does not matter, the parts add up, and impossible parts are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Default = recipe_class("default")
 
 
 class Careful(Recipe):
-    """Leaves one executor out of a module."""
+    """A recipe that leaves an executor out of a module."""
 
     def setup_config(self) -> Mapping[str, object]:
         """The settings of `jit`."""
@@ -34,7 +34,7 @@ class Careful(Recipe):
 
 @dataclass(frozen=True)
 class Wanting(Transform):
-    """Stands for a transform that needs another one."""
+    """A transform that needs another transform."""
 
     needs: ClassVar[tuple[str, ...]] = ("functionalize",)
 
@@ -51,7 +51,7 @@ def steps(recipe: Recipe) -> list[str]:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
-def test_what_several_parts_leave_out_adds_up_in_every_order(order: tuple[int, ...]) -> None:
+def test_left_out_parts_add_up_in_every_order(order: tuple[int, ...]) -> None:
     parts = (
         Default,
         Careful,
@@ -65,22 +65,22 @@ def test_what_several_parts_leave_out_adds_up_in_every_order(order: tuple[int, .
     assert recipe.all_executors() == ("packed-linear", "inductor", "torch")
 
 
-def test_it_is_a_part_of_its_own_for_each_name() -> None:
+def test_each_left_out_name_is_a_separate_part() -> None:
     both = Default().with_(without=["sdpa", "cse"])
     assert both.name == "default + without=cse + without=sdpa"
     assert both.name == Default().with_(without=["cse"]).with_(without=["sdpa", "cse"]).name
     assert Default().with_(without=["functionalize"]).with_(transforms=[Functionalize()]).all_transforms() == ()
 
 
-def test_compile_leaves_out_beside_what_the_recipe_does() -> None:
+def test_compile_leaves_out_parts_in_addition_to_the_recipe() -> None:
     model, x = net(), torch.ones(1, 3)
     own = Plugin("own", settings={"without": ("inductor:1",)})
     compiled = thunder.compile(model, ["default", own], without=["sdpa", "cse"])
     torch.testing.assert_close(compiled(x), model(x))
     compiler = thunder.compiler.specializations_of(compiled).compiler
     assert compiler.options.without == ("cse", "inductor:1", "sdpa")
-    assert [one.name for one in compiler.executors] == ["packed-linear", "inductor", "torch"]
-    assert [type(one).__name__ for one in compiler.transforms] == ["DropDeadCode"]
+    assert [executor.name for executor in compiler.executors] == ["packed-linear", "inductor", "torch"]
+    assert [type(transform).__name__ for transform in compiler.transforms] == ["DropDeadCode"]
     trace = thunder.last_traces(compiled)[-1]
     assert {bsym.executor for bsym in trace.bound_symbols if bsym.module == "1"} == {"torch"}
 
@@ -105,7 +105,7 @@ REFUSED: Mapping[str, tuple[type[ThunderError], str, str]] = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_cannot_be_left_out_is_refused_by_compile_and_jit_alike(text: str) -> None:
+def test_parts_that_cannot_be_left_out_are_refused_by_compile_and_jit_alike(text: str) -> None:
     kind, what, fix = REFUSED[text]
     calls: tuple[Call, ...] = (
         lambda: thunder.compile(net(), "default", without=(text,)),
@@ -118,7 +118,7 @@ def test_what_cannot_be_left_out_is_refused_by_compile_and_jit_alike(text: str) 
         assert fix in caught.value.fix
 
 
-def test_a_part_that_another_one_needs_stays() -> None:
+def test_leaving_out_a_part_that_another_needs_is_refused() -> None:
     recipe = Default().with_(transforms=[Wanting(), Functionalize()])
     recipe.composition.require_whole()
     with pytest.raises(RecipeConflict, match="Wanting needs functionalize, but --without leaves it out"):

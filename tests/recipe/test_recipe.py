@@ -1,4 +1,4 @@
-"""What a recipe is: its options, its families, its sum with others, its tolerance and what a machine lacks for it."""
+"""A recipe: its options, its families, its sum with others, its tolerance and its missing requirements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 @dataclass(frozen=True)
 class Quantize(Transform):
-    """Stands for a transform that needs a package."""
+    """A transform that needs a package."""
 
     requirements = (Package("no_such_backend"),)
     before = ("Shard",)
@@ -65,7 +65,7 @@ class Careful(Recipe):
 
 
 class Loose(Recipe):
-    """A recipe for one family that lets more pass."""
+    """A recipe for one family with a loose tolerance."""
 
     families: ClassVar[tuple[str, ...]] = ("bert",)
     executors = ("torch", "swift")
@@ -177,9 +177,9 @@ def test_a_sum_leaves_its_parts_alone() -> None:
 
 def test_the_order_of_a_sum_does_not_matter_to_transforms() -> None:
     quantize, shard = Plugin("quantize", transforms=(Quantize(),)), Plugin("shard", transforms=(Shard(),))
-    one, other = Recipe() + quantize + shard, Recipe() + shard + quantize
-    assert order_transforms(one.all_transforms()) == order_transforms(other.all_transforms())
-    assert order_transforms(one.all_transforms()) == (Quantize(), Shard())
+    first, second = Recipe() + quantize + shard, Recipe() + shard + quantize
+    assert order_transforms(first.all_transforms()) == order_transforms(second.all_transforms())
+    assert order_transforms(first.all_transforms()) == (Quantize(), Shard())
 
 
 def test_a_sum_is_as_strict_about_models_as_each_part() -> None:
@@ -200,18 +200,18 @@ def test_tolerances_grow_with_rounding() -> None:
     assert recipe.tolerance(torch.float8_e4m3fn) == TOLERANCES[torch.float32], "unknown dtypes get the strict one"
 
 
-def test_what_is_missing_is_listed_with_its_part() -> None:
+def test_missing_requirements_are_listed_with_their_part() -> None:
     recipe = Careful() + Plugin(
         "more", transforms=(Quantize(),), requirements=(Package("another_backend", extra="triton"),)
     )
-    assert [(one.part, one.reason) for one in recipe.degraded()] == [
+    assert [(part.part, part.reason) for part in recipe.degraded()] == [
         ("more", "another_backend is not installed"),
         (Quantize().name, "no_such_backend is not installed"),
     ]
     assert Careful().degraded() == ()
 
 
-def test_a_sum_keeps_what_a_recipe_was_given_when_it_was_made() -> None:
+def test_a_sum_keeps_the_state_of_its_recipes() -> None:
     class Stateful(Recipe):
         def __init__(self, width: int) -> None:
             super().__init__()
@@ -227,7 +227,7 @@ def test_a_sum_keeps_what_a_recipe_was_given_when_it_was_made() -> None:
     assert both.all_executors() == ("sdpa", "torch")
 
 
-def test_a_sum_has_what_was_added_to_a_recipe_that_overrides_everything() -> None:
+def test_a_sum_has_the_parts_added_to_a_recipe_that_overrides_everything() -> None:
     class Alone(Recipe):
         def validate(self, model: torch.nn.Module) -> None:
             pass
@@ -272,14 +272,14 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("name", UNREAD)
-def test_what_a_recipe_declares_and_nobody_reads_is_refused(name: str) -> None:
+def test_unknown_attributes_of_a_recipe_are_refused(name: str) -> None:
     with pytest.raises(BadRecipe, match=name):
         type("Mine", (Recipe,), {name: UNREAD[name]})
-    with pytest.raises(BadRecipe, match=name):  # what is mixed in is declared, too
+    with pytest.raises(BadRecipe, match=name):  # attributes of a mixin are declared, too
         type("Mine", (type("Mixin", (), {name: UNREAD[name]}), Recipe), {})
 
 
-def test_the_nearest_name_that_is_read_is_told() -> None:
+def test_the_nearest_known_name_is_suggested() -> None:
     with pytest.raises(BadRecipe) as caught:
         type("Mine", (Recipe,), {"setup_transform": lambda self: ()})
     assert "did you mean setup_transforms" in caught.value.fix
@@ -293,12 +293,12 @@ def test_options_are_of_their_class() -> None:
         type("Mine", (Recipe,), {"Options": type("Options", (), {"bits": 8})})
 
 
-def test_attributes_of_its_own_are_left_to_a_recipe() -> None:
+def test_a_recipe_may_have_other_attributes() -> None:
     type("Mine", (Recipe,), {"_executers": (), "width": 3, "helper": lambda self: 3, "LAYERS": (1, 2)})
 
 
 @pytest.mark.parametrize("name", ["setup_compiler", "setup_needs"])
-def test_what_a_plugin_declares_and_nobody_calls_is_refused(name: str) -> None:
+def test_unknown_methods_of_a_plugin_are_refused(name: str) -> None:
     with pytest.raises(BadRecipe, match=name):
         type("Mine", (Plugin,), {name: lambda self: ()})
 
@@ -335,13 +335,13 @@ def test_a_plugin_is_made_of_tuples(given: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("found", [None, Shard(), (Shard,), ("shard",), "shard", Shard])
-def test_what_a_method_returns_is_looked_at(found: object) -> None:
+def test_return_values_of_recipe_methods_are_checked(found: object) -> None:
     kind = type("Mine", (Recipe,), {"setup_transforms": lambda self: found})
     with pytest.raises(BadRecipe, match="Mine: setup_transforms"):
         kind().all_transforms()
 
 
-def test_a_class_in_the_place_of_an_instance_is_told() -> None:
+def test_a_class_instead_of_an_instance_is_reported() -> None:
     with pytest.raises(BadRecipe) as caught:
         Plugin("more", transforms=(Shard,))
     assert caught.value.fix == "write Shard()"
@@ -349,7 +349,7 @@ def test_a_class_in_the_place_of_an_instance_is_told() -> None:
 
 @dataclass
 class Own(FusionExecutor):
-    """An executor without a hash, as a dataclass makes one."""
+    """An executor that is not hashable, like a mutable dataclass."""
 
     name: str
     claims: str = ""
@@ -393,9 +393,9 @@ def test_sums_of_everything_that_has_parts() -> None:
     ):
         assert set(both.all_transforms()) == {Quantize(), Shard()}
     assert (Careful() + Loose).recipes[1].name == "loose"
-    assert {one.transforms for one in (Shard() + quantize).components} == {(Quantize(),), (Shard(),)}
+    assert {component.transforms for component in (Shard() + quantize).components} == {(Quantize(),), (Shard(),)}
     missing = Plugin("a", requirements=(Package("no_a"),)) + Plugin("b", requirements=(Package("no_b"),))
-    assert [one.part for one in (Recipe() + missing).degraded()] == ["a", "b"]
+    assert [part.part for part in (Recipe() + missing).degraded()] == ["a", "b"]
 
 
 @pytest.mark.parametrize("other", [[], "hf-llama", None, 3, torch.sin, Shard, Quantize])

@@ -1,4 +1,4 @@
-"""Options that a recipe's source refuses are refused as the recipe itself does, and what it does not tell is left."""
+"""Options are refused from a recipe's source as by the recipe itself, and unreadable sources are left to the import."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ GIVEN: list[dict[str, object]] = [
     {"bits": "4", "scheme": "tensors", "exact": "yes", "rate": "0.5", "size": "2", "label": "b"},
     {"bits": "4", "depth": "2"},
 ]
-OURS = [one.name for one in plugins.listing("recipes") if one.module.startswith("thunder_recipes.")]
-# Bodies of `Options` whose names are told, and the effect of whose values is not.
+OURS = [recipe.name for recipe in plugins.listing("recipes") if recipe.module.startswith("thunder_recipes.")]
+# Bodies of `Options` whose names are readable, but not the effect of their values.
 NAMES_ALONE = {
     "a computed bound": "bits: int = Field(8, ge=LEAST)",
     "a type of another module": "bits: pydantic.SecretStr = None",
@@ -125,7 +125,7 @@ UNTOLD = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package of recipes of somebody else's, joined by its entry point."""
+    """A third-party package of recipes, registered by an entry point."""
     package = tmp_path / "foreign_recipes"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -138,7 +138,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def refusal(ask: object, *arguments: object) -> tuple[str, str, str] | None:
-    """The code and the words of the error that a call raises; None where it raises none."""
+    """The code and the message of the error that a call raises, or None."""
     try:
         ask(*arguments)  # type: ignore[operator]
     except ThunderError as error:
@@ -151,18 +151,18 @@ def write(folder: Path) -> None:
         (folder / f"{name}.py").write_text(source)
 
 
-def test_what_the_source_refuses_the_recipe_refuses_in_the_same_words(folder: Path) -> None:
+def test_options_are_refused_from_the_source_as_by_the_recipe(folder: Path) -> None:
     write(folder)
-    asked = [(name, given) for name in ("careful", "derived", "inheriting") for given in GIVEN]
-    told = [refusal(refuse_options, *one) for one in asked]
+    asked = [(name, options) for name in ("careful", "derived", "inheriting") for options in GIVEN]
+    refusals = [refusal(refuse_options, *arguments) for arguments in asked]
     assert not [name for name in sys.modules if name.startswith("foreign_recipes.")]
-    assert told == [refusal(find_recipe, *one) for one in asked]
-    assert {code for code, _, _ in filter(None, told)} == {UnknownName.code, BadOption.code}
-    assert told.count(None) >= 3
+    assert refusals == [refusal(find_recipe, *arguments) for arguments in asked]
+    assert {code for code, _, _ in filter(None, refusals)} == {UnknownName.code, BadOption.code}
+    assert refusals.count(None) >= 3
 
 
 @pytest.mark.parametrize("body", NAMES_ALONE)
-def test_names_are_told_where_values_are_not(folder: Path, body: str) -> None:
+def test_option_names_are_read_even_if_values_are_not(folder: Path, body: str) -> None:
     (folder / "careful.py").write_text(
         f"{HEAD}class Careful(Recipe):\n    class Options(RecipeOptions):\n        {NAMES_ALONE[body]}\n"
     )
@@ -177,26 +177,26 @@ def test_names_are_told_where_values_are_not(folder: Path, body: str) -> None:
 
 
 @pytest.mark.parametrize("source", UNTOLD)
-def test_what_is_not_told_is_left_to_importing(folder: Path, source: str) -> None:
+def test_unreadable_recipes_are_left_to_importing(folder: Path, source: str) -> None:
     (folder / "careful.py").write_text(UNTOLD[source])
     assert declared_recipe("careful") is None
     refuse_options("careful", {"unheard_of": 1})
 
 
-def test_a_recipe_that_is_imported_is_asked_itself(folder: Path) -> None:
+def test_options_of_an_imported_recipe_are_read_from_the_class(folder: Path) -> None:
     write(folder)
     plugins.load("recipes", "careful").Careful.Options = plugins.load("recipes", "derived").Derived.Options
     refuse_options("careful", {"nothing": 1})
 
 
-def test_the_recipe_of_the_readme_is_told(folder: Path) -> None:
+def test_the_recipe_of_the_readme_is_read_from_its_source(folder: Path) -> None:
     (folder / "careful_llama.py").write_text(blocks("recipes/README.md", "python")[0])
     with pytest.raises(BadOption, match="recipe careful-llama does not accept error_factor='-1'"):
         refuse_options("careful-llama", {"error_factor": "-1"})
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_each_recipe_of_ours_is_told(name: str) -> None:
+def test_each_recipe_of_ours_is_read_from_its_source(name: str) -> None:
     declared = declared_recipe(name)
     assert declared is not None
     recipe = find_recipe(name, {})

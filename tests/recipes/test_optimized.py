@@ -1,4 +1,4 @@
-"""Each shipped recipe optimizes its own sample: validated beside eager PyTorch, degraded where the machine lacks it."""
+"""Each shipped recipe optimizes its sample: compared with eager PyTorch, degraded if the machine lacks a part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.workflow.pipeline import Request, optimize
 from thunder_core.workflow.pipeline.request.recipes import find_recipe
 from thunder_recipes.hf_moe import HFMoe
 
-# Where a CUDA build of PyTorch finds a compiler for CUDA and no GPU, this module warns of it.
+# If a CUDA build of PyTorch finds a CUDA compiler and no GPU, this module warns.
 NO_CUDA = "torch.utils.cpp_extension"
 EXPERTS = {
     "vocab_size": 64,
@@ -53,7 +53,7 @@ def test_a_recipe_passes_on_its_sample(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("family", HFMoe.families)
-def test_one_program_serves_every_routing(
+def test_a_single_program_serves_every_routing(
     family: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     torch.manual_seed(0)
@@ -80,7 +80,7 @@ def saved_bytes(recipe: object, **options: object) -> int:
 
 
 @pytest.mark.usefixtures("without_kernels")
-def test_memory_is_saved_where_the_recipe_is_added() -> None:
+def test_adding_the_recipe_saves_memory() -> None:
     most = saved_bytes("default")
     least = saved_bytes(["max-memory-saving", "default"])
     assert least < most / 2
@@ -93,4 +93,4 @@ def test_overhead_is_reduced_on_cuda_alone() -> None:
     recipe = find_recipe(["hf-llama3", "reduce-overhead"], {})
     assert [*map(str, recipe.all_executors())] == ["sdpa", "packed-linear", "inductor", "cudagraphs", "torch"]
     if not torch.cuda.is_available():
-        assert [one.part for one in recipe.degraded()] == ["one launch for many kernels by CUDA graphs"]
+        assert [part.part for part in recipe.degraded()] == ["one launch for many kernels by CUDA graphs"]

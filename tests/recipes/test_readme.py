@@ -1,4 +1,4 @@
-"""The recipe in recipes/README.md works as it says."""
+"""The example recipe in recipes/README.md works."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_core.workflow.pipeline.request.recipes import find_recipe
 
 def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     joined("recipes/README.md", "recipe_example", "careful_llama.py", "thunder.recipes", tmp_path, monkeypatch)
-    listed = {one.name: one.summary for one in plugins.listing("recipes")}
+    listed = {listed_recipe.name: listed_recipe.summary for listed_recipe in plugins.listing("recipes")}
     assert listed["careful-llama"] == "Llama with a stricter tolerance."
     recipe = find_recipe("careful-llama", {"error_factor": "1.5"})
     assert recipe.name == "careful-llama"

@@ -1,4 +1,4 @@
-"""Thunder's own recipes: each can be found, names what exists, takes its families and refuses others."""
+"""Thunder's own recipes: each is found by name, uses existing parts, accepts its families and refuses others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TINY = {
     "max_position_embeddings": 64,
     "pad_token_id": 0,
 }
-# DistilBERT has names of its own for the same numbers.
+# DistilBERT has other names for the same numbers.
 TINY_OF = {"distilbert": {"vocab_size": 64, "dim": 32, "hidden_dim": 48, "n_layers": 1, "n_heads": 4}}
 
 
@@ -48,7 +48,7 @@ def tiny(family: str) -> PreTrainedModel:
     return AutoModel.from_config(AutoConfig.for_model(family, **TINY_OF.get(family, TINY))).eval()
 
 
-def test_these_are_the_recipes() -> None:
+def test_documented_recipes_exist() -> None:
     assert set(NAMES) <= set(plugins.names("recipes"))
 
 
@@ -58,7 +58,7 @@ def test_file_and_class_have_one_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", plugins.names("recipes"))
-def test_what_it_names_exists(name: str) -> None:
+def test_names_in_a_recipe_exist(name: str) -> None:
     this = recipe(name)
     assert set(this.setup_executors()) <= set(plugins.names("executors"))
     this.composition.require_whole()
@@ -71,7 +71,7 @@ def test_what_it_names_exists(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", plugins.names("recipes"))
-def test_the_sample_is_one_that_it_takes(name: str) -> None:
+def test_recipe_accepts_its_sample(name: str) -> None:
     this = recipe(name)
     family = CONFIG_MAPPING[this.families[0]] if this.families else None
     architecture = SAMPLES[this.sample].architecture
@@ -91,7 +91,7 @@ def test_hf_transformers_takes_every_model_of_the_library() -> None:
 
 
 @pytest.mark.parametrize("name", ["hf-llama", "hf-llama3", "hf-llama3-hopper"])
-def test_a_llama_recipe_refuses_bert_and_says_what_takes_it(name: str) -> None:
+def test_a_llama_recipe_refuses_bert_and_names_the_recipe_that_accepts_it(name: str) -> None:
     recipe(name).validate(tiny("llama"))
     with pytest.raises(RecipeMismatch, match=f"{name} is for .*llama.*; this model is bert") as caught:
         recipe(name).validate(tiny("bert"))
@@ -104,8 +104,8 @@ def test_hf_bert_refuses_llama() -> None:
 
 
 @pytest.mark.parametrize("name", ["hf-bert", "hf-llama"])
-def test_each_family_of_a_recipe_compiles_to_what_eager_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With Inductor's kernels where `tests/test_families.py` does not compile the family by them."""
+def test_each_family_of_a_recipe_equals_eager(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor's kernels run for families that `tests/test_families.py` does not compile with Inductor."""
     assert recipe(name).families
     for family in recipe(name).families:
         model = tiny(family)
@@ -118,7 +118,7 @@ def test_each_family_of_a_recipe_compiles_to_what_eager_gives(name: str, monkeyp
             assert_same(compiled(**inputs), model(**inputs))
 
 
-def test_hopper_degrades_where_there_is_no_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hopper_recipe_degrades_without_a_hopper_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     lacks = recipe("hf-llama3-hopper").degraded()
     assert [lack.part for lack in lacks] == list(type(recipe("hf-llama3-hopper")).parts)
@@ -133,13 +133,16 @@ def test_hopper_is_whole_on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     assert recipe("hf-llama3-hopper").degraded() == ()
 
 
-def test_recipes_know_whom_they_are_for() -> None:
+def test_recipes_are_found_by_family() -> None:
     assert recipes_for("llama") == ("hf-llama", "hf-llama3", "hf-llama3-hopper")
     assert recipes_for("bert") == ("hf-bert",)
 
 
 def test_dimensions_are_spelled_out_for_the_inputs_of_all_models() -> None:
-    named = {one.name: one for one in recipe("hf-llama").symbolic_arguments({"seq": (2, 8), "input_ids.size(0)": None})}
+    named = {
+        argument.name: argument
+        for argument in recipe("hf-llama").symbolic_arguments({"seq": (2, 8), "input_ids.size(0)": None})
+    }
     assert (named["input_ids.size(-1)"].lower, named["input_ids.size(-1)"].upper) == (2, 8)
     assert not named["attention_mask.size(-1)"].required
     assert named["input_ids.size(0)"].required
@@ -148,7 +151,7 @@ def test_dimensions_are_spelled_out_for_the_inputs_of_all_models() -> None:
 
 @pytest.mark.parametrize("family", ["llama", "bert", "t5"])
 def test_dimensions_may_be_named_where_a_model_is_compiled(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One program serves all lengths; what the model does not take, or a call does not give, is no error.
+    """One program serves all lengths, and dimensions that the model or the call does not have are no error.
 
     Models of one stack are compiled by Inductor for all sizes in `tests/symbolic/test_inductor.py`.
     """
@@ -171,13 +174,13 @@ def test_a_dimension_that_a_model_has_not_is_refused() -> None:
 
 
 class Dynamic(Recipe):
-    """A recipe with symbolic sizes of its own."""
+    """A recipe that sets symbolic sizes."""
 
     dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = {"rows": ("input.size(0)",)}
     symbolic: ClassVar[tuple[str, ...]] = ("rows",)
 
 
-def test_a_recipe_says_what_is_symbolic_where_nobody_does() -> None:
+def test_a_recipe_sets_the_default_symbolic_dimensions() -> None:
     fast = thunder.compile(torch.nn.Linear(2, 2), Dynamic)
     for rows in (3, 1, 9):
         fast(torch.ones(rows, 2))
@@ -198,6 +201,6 @@ def test_a_recipe_says_what_is_symbolic_where_nobody_does() -> None:
         ("symbolic", {"x.size(0)": (8, 1)}),
     ],
 )
-def test_dimensions_that_cannot_be_are_refused_where_the_recipe_is_made(name: str, value: object) -> None:
+def test_impossible_dimensions_are_refused_when_the_recipe_is_created(name: str, value: object) -> None:
     with pytest.raises(BadRecipe):
         type("Wrong", (Recipe,), {name: value})

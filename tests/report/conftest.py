@@ -1,4 +1,4 @@
-"""A report with everything in it, and one with nothing."""
+"""A report with every part, and a report with none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts that the reports of these tests are made of."""
+"""The parts of the reports in these tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENVIRONMENT = Environment(
 
 
 def output(name: str, error: float, *, passed: bool = True) -> OutputReport:
-    """An output whose errors are `error` where eager's are 1e-6."""
+    """An output whose errors are `error`, compared with 1e-6 in eager."""
     eager = Errors(maximum=1e-6, mean=1e-7, median=1e-7, p99=1e-6)
     return OutputReport(
         name=name,
@@ -45,9 +45,9 @@ def output(name: str, error: float, *, passed: bool = True) -> OutputReport:
 
 
 def validation(*outputs: OutputReport) -> ValidationReport:
-    """A report of these outputs."""
+    """A validation report of these outputs."""
     return ValidationReport(
-        passed=all(one.passed for one in outputs),
+        passed=all(measured_output.passed for measured_output in outputs),
         inputs=3,
         reference_dtype="float64",
         tolerance=Tolerance(),
@@ -57,7 +57,7 @@ def validation(*outputs: OutputReport) -> ValidationReport:
 
 
 def benchmark() -> BenchmarkReport:
-    """Eager takes 20 to 21 ms, the optimized model half of that, once far more."""
+    """Eager takes 20 to 21 ms, and the optimized model takes half of that time, and once far more."""
     eager = [0.020 + 0.0001 * n for n in range(11)]
     optimized = [*(x / 2 for x in eager[:-1]), 0.5]
     return BenchmarkReport(
@@ -74,7 +74,7 @@ def benchmark() -> BenchmarkReport:
 
 
 def generation(batch: int = 1, *, tokens: int = 24) -> GenerationBenchmark:
-    """Eager takes 60 ms for the first token and 20 ms for each other, thunder half; a quarter of its tokens differ."""
+    """Eager takes 60 ms for the first token and 20 ms for later ones, thunder half. A quarter of the tokens differ."""
     factors = {"eager": 1.0, "thunder": 0.5}
     seconds = {name: [0.06 * factor, *(0.02 * factor for _ in range(tokens - 1))] for name, factor in factors.items()}
 

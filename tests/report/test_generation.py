@@ -13,16 +13,16 @@ from thunder_core.workflow.report.render import headlines_of
 
 @pytest.fixture
 def generating(bare: Report) -> Report:
-    """A report whose calls were not measured, but `generate` was, at two sizes of a batch."""
+    """A report in which only `generate` was measured, at two batch sizes."""
     return bare.model_copy(update={"generation_benchmarks": (generation(1), generation(8))})
 
 
-def test_both_pages_tell_of_each_size(generating: Report) -> None:
+def test_both_pages_show_each_size(generating: Report) -> None:
     page, text = render_html(generating), render_markdown(generating)
-    for told in (page, text):
-        assert all(told.count(f"{batch} x 32 + 24 tokens") for batch in (1, 8))
-        assert "25% of its tokens differ from eager" in told
-        assert all(figure in told for figure in ("60.2 ms", "30.1 ms", "49.8", "399", "99.7", "797", "3.00 MiB"))
+    for document in (page, text):
+        assert all(document.count(f"{batch} x 32 + 24 tokens") for batch in (1, 8))
+        assert "25% of its tokens differ from eager" in document
+        assert all(figure in document for figure in ("60.2 ms", "30.1 ms", "49.8", "399", "99.7", "797", "3.00 MiB"))
     rows = re.findall(r"^\| [18] x .*$", text, flags=re.MULTILINE)
     assert [row.count("| faster |") for row in rows] == [0, 2, 0, 2]
     assert page.count('<path class="line') == 4
@@ -30,7 +30,7 @@ def test_both_pages_tell_of_each_size(generating: Report) -> None:
     assert Report.model_validate_json(generating.model_dump_json()) == generating
 
 
-def test_the_speed_of_generation_is_the_headline_where_no_call_was_measured(generating: Report, full: Report) -> None:
+def test_the_speed_of_generation_is_the_headline_if_no_call_was_measured(generating: Report, full: Report) -> None:
     speed = headlines_of(generating)[1]
     assert (speed.figure[:4], speed.mood) == ("2.00", "good")
     assert "522 ms eager" in speed.detail
@@ -38,13 +38,13 @@ def test_the_speed_of_generation_is_the_headline_where_no_call_was_measured(gene
     assert headlines_of(both)[1] == headlines_of(full)[1]
 
 
-def test_equal_tokens_are_said_to_be_equal(bare: Report) -> None:
+def test_equal_tokens_are_reported_as_equal(bare: Report) -> None:
     measured = generation()
     same = tuple(text.model_copy(update={"equal": 1.0, "differs_at": None}) for text in measured.texts)
     report = bare.model_copy(update={"generation_benchmarks": (measured.model_copy(update={"texts": same}),)})
-    for told in (render_html(report), render_markdown(report)):
-        assert "All contenders generate the same tokens." in told
-        assert "of its tokens differ" not in told
+    for document in (render_html(report), render_markdown(report)):
+        assert "All contenders generate the same tokens." in document
+        assert "of its tokens differ" not in document
 
 
 def test_a_line_begins_behind_the_first_token() -> None:

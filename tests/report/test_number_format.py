@@ -1,4 +1,4 @@
-"""Numbers read as people write them."""
+"""Numbers in human-readable form."""
 
 from __future__ import annotations
 

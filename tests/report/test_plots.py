@@ -1,4 +1,4 @@
-"""Plots put things where their values say."""
+"""Plots place marks according to their values."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_outlier_is_counted_and_does_not_flatten_the_rest(full: Report) -> No
     assert all(optimized.y <= y <= optimized.y + 36 for _, y in optimized.dots)
 
 
-def test_the_worst_output_comes_first_beside_what_is_allowed() -> None:
+def test_the_worst_output_comes_first_with_its_tolerance() -> None:
     found = validation(output("a", 1e-7), output("b", 1e-4, passed=False), output("c", 1e-6))
     drawn = plots.error_dumbbells(found)
     assert [(row.label, row.passed) for row in drawn.rows] == [("b", False), ("c", True), ("a", True)]

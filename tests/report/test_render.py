@@ -1,4 +1,4 @@
-"""Pages say what the report says, escape what it holds, and need nothing from outside."""
+"""Pages match the report, escape its texts, and need no external resources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BALANCED = ["html", "head", "body", "main", "header", "section", "div", "figure"
 
 
 class Tags(HTMLParser):
-    """Counts the tags of a page that open and those that close."""
+    """A parser that counts the opening and closing tags of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -27,11 +27,11 @@ class Tags(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        """Count one up."""
+        """Increment the count."""
         self.open[tag] = self.open.get(tag, 0) + 1
 
     def handle_endtag(self, tag: str) -> None:
-        """Count one down."""
+        """Decrement the count."""
         self.open[tag] = self.open.get(tag, 0) - 1
 
 
@@ -53,7 +53,7 @@ def test_side_effects_are_counted_beside_outputs(full: Report) -> None:
 
 
 @pytest.mark.parametrize("untraced", [True, False])
-def test_inputs_are_called_untraced_only_where_they_are(full: Report, untraced: bool) -> None:
+def test_inputs_are_called_untraced_only_if_they_were_not_traced(full: Report, untraced: bool) -> None:
     told = validation(output("logits", 1e-7)).model_copy(update={"untraced": untraced})
     report = full.model_copy(update={"validation": told})
     for page in (render_html(report), render_markdown(report)):
@@ -69,9 +69,7 @@ def test_inputs_are_called_untraced_only_where_they_are(full: Report, untraced: 
         (2.0, 0.9, "Unstable", "warning"),
     ],
 )
-def test_a_speed_is_never_told_better_than_it_is(
-    full: Report, ratio: float, noise: float, figure: str, mood: str
-) -> None:
+def test_a_speed_is_never_rounded_up(full: Report, ratio: float, noise: float, figure: str, mood: str) -> None:
     report = full.model_copy(update={"benchmark": steady(ratio, noise=noise)})
     headline = headlines_of(report)[1]
     assert (headline.figure[:4], headline.mood) == (figure[:4], mood)
@@ -117,14 +115,14 @@ def test_every_part_is_on_both_pages(full: Report) -> None:
     assert page.count("<svg") == 6
 
 
-def test_what_is_missing_leaves_no_empty_part(bare: Report) -> None:
+def test_missing_parts_leave_no_empty_section(bare: Report) -> None:
     page, text = render_html(bare), render_markdown(bare)
     assert "<svg" not in page
     assert re.findall(r"<h2>(.*?)</h2>", page) == ["Recipe", "Environment"]
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == ["Model and recipe", "Environment"]
 
 
-def test_backwards_are_counted_and_what_has_none_says_why(full: Report) -> None:
+def test_backwards_are_counted_and_missing_ones_have_a_reason(full: Report) -> None:
     share = full.executors[0].model_copy(update={"backward": 77, "backward_share": 0.5})
     report = full.model_copy(update={"executors": (share, *full.executors[1:]), "recorded": "autograd was off"})
     for told in ("77 in the backward, 50%", "operations of the backward", "time of the backward"):
@@ -160,10 +158,10 @@ def test_markdown_tables_keep_their_shape(full: Report) -> None:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
 
 
-def test_memory_is_shown_where_the_device_counts_it(full: Report) -> None:
+def test_memory_is_shown_if_the_device_counts_it(full: Report) -> None:
     assert full.benchmark is not None
     assert "peak memory" not in render_html(full) + render_markdown(full)
-    counted = [one.model_copy(update={"peak_bytes": 3 << 20}) for one in full.benchmark.candidates]
+    counted = [candidate.model_copy(update={"peak_bytes": 3 << 20}) for candidate in full.benchmark.candidates]
     full = full.model_copy(update={"benchmark": full.benchmark.model_copy(update={"candidates": tuple(counted)})})
     for page in (render_html(full), render_markdown(full)):
         assert "peak memory" in page
@@ -184,7 +182,7 @@ def test_three_files_are_written(full: Report, tmp_path: Path) -> None:
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_html(full)
 
 
-def test_a_validation_that_is_pending_and_weights_that_are_included_are_said(bare: Report) -> None:
+def test_pending_validation_and_included_weights_are_reported(bare: Report) -> None:
     pending = bare.model_copy(update={"validation_state": "pending", "weights_bytes": 3 << 20})
     for page in (render_markdown(pending), render_html(pending)):
         assert "Validation pending" in page
@@ -193,7 +191,7 @@ def test_a_validation_that_is_pending_and_weights_that_are_included_are_said(bar
     assert "MiB" not in render_html(bare)
 
 
-def test_what_executors_did_not_run_is_told_with_the_reason(full: Report, bare: Report) -> None:
+def test_operations_that_executors_did_not_run_are_listed_with_the_reason(full: Report, bare: Report) -> None:
     markdown, html = render_markdown(full), render_html(full)
     assert "| nvfuser | not available | no CUDA GPU |" in markdown
     assert "| inductor | 7 | a result has \\| strides &lt; |" in markdown
@@ -205,11 +203,11 @@ HIDDEN = "a\x1b[2Jb\x9bc\u202ed\x07"
 
 
 def everywhere(value: object) -> object:
-    """Plain data whose every text of no other meaning holds control characters and a link."""
+    """Plain data in which every free text contains control characters and a link."""
     if isinstance(value, dict):
         return {key: one if key in LITERAL else everywhere(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [everywhere(one) for one in value]
+        return [everywhere(item) for item in value]
     return f"{value}{HIDDEN}![x](http://evil)" if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""A benchmark's page holds every configuration, and the speed-ups lie where their intervals say."""
+"""A benchmark's page has every configuration, and the speed-ups are drawn at their intervals."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from thunder_core.workflow.report.speedups import configuration_name, speedup_in
 def suite(*batches: str) -> BenchmarkSuite:
     """The sample benchmark for each of these batch sizes of one model."""
     configurations = [{"model": "tiny", "batch": batch} for batch in batches]
-    reports = tuple(benchmark().model_copy(update={"configuration": one}) for one in configurations)
+    reports = tuple(benchmark().model_copy(update={"configuration": configuration}) for configuration in configurations)
     return BenchmarkSuite(thunder="0.1.0", reports=reports)
 
 
-def test_configurations_are_called_by_what_sets_them_apart() -> None:
+def test_configurations_are_named_by_their_differences() -> None:
     two = suite("1", "8")
     assert [configuration_name(report, two) for report in two.reports] == ["batch 1", "batch 8"]
     one = suite("1")
@@ -57,7 +57,7 @@ def test_every_verdict_has_a_colour_that_is_drawn() -> None:
 
 
 def test_measurements_as_comma_separated_values() -> None:
-    """Every figure is a column, and what a spreadsheet would compute is text."""
+    """Every figure has a column, and text that a spreadsheet would evaluate is marked as text."""
     measured = steady(1.3).model_copy(update={"configuration": {"model": "=1+1", "batch": "4", "seq": "8"}})
     eager, ours = csv.DictReader(io.StringIO(render_csv(BenchmarkSuite(thunder="0.1.0", reports=(measured,)))))
     assert (eager["candidate"], ours["candidate"]) == ("eager", "thunder")

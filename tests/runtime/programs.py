@@ -1,4 +1,4 @@
-"""Random programs over tensors of a few shapes: arithmetic, views, reductions, several results, some of them unused."""
+"""Random programs over tensors of a few shapes: arithmetic, views, reductions, and several results, some unused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BINARY: tuple[Callable[[torch.Tensor, torch.Tensor], Any], ...] = (
 
 
 def program(seed: int, size: int = 4, lines: int = 9) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """A function of three square tensors that returns some of what it computes."""
+    """A function of three square tensors that returns some of its intermediate results."""
     draw = random.Random(seed)
     steps: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
     for place in range(3, 3 + lines):
@@ -62,8 +62,8 @@ def program(seed: int, size: int = 4, lines: int = 9) -> Callable[..., tuple[tor
     returned = draw.sample(range(3 + lines), 4)
     off = draw.randrange(3, 3 + lines) if draw.random() < 0.3 else None
 
-    def run(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        values = list(given)
+    def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values = list(inputs)
         for place, (function, arguments) in enumerate(steps, 3):
             with torch.set_grad_enabled(place != off):
                 values.append(function(*(values[number] for number in arguments)))

@@ -1,4 +1,4 @@
-"""Autocast and derivatives: outside a program and inside it, results and gradients are eager's."""
+"""Autocast and derivatives: outside of a program and inside, results and gradients equal eager's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Net(torch.nn.Module):
 
 
 class Within(Net):
-    """The same with autocast inside."""
+    """The same network with autocast inside."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16):
@@ -62,7 +62,7 @@ def test_training_is_eagers(kind, outside, executors):
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_the_backward_has_casts_of_its_own():
+def test_the_backward_has_separate_casts():
     torch.manual_seed(0)
     model = Net()
     compiled = thunder.jit(model)

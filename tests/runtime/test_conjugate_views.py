@@ -1,4 +1,4 @@
-"""Views that are conjugated or negated when they are read (`z.conj()`, `z.conj().imag`): eager's values and bits."""
+"""Views that are conjugated or negated on reading (`z.conj()`, `z.conj().imag`): values and bits equal eager's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def negated() -> Tensor:
 
 
 def plain() -> Tensor:
-    """A tensor of the same metadata, whose memory holds its values."""
+    """A tensor of the same metadata whose memory holds its values."""
     return torch._neg_view(torch._neg_view(NUMBERS.clone().imag))
 
 
@@ -31,19 +31,19 @@ def conjugated() -> Tensor:
 
 
 def fused(x: Tensor) -> Tensor:
-    """Element-wise operations, which become a region."""
+    """Element-wise operations that become a region."""
     return (x * 2 + 1).relu() - 3
 
 
 def into(x: Tensor) -> Tensor:
-    """Write to what was given, and compute with it."""
+    """Write to an argument, and compute with it."""
     x.mul_(3)
     x.add_(1)
     return fused(x)
 
 
 def out_of(x: Tensor) -> Tensor:
-    """Write to a new tensor what was given."""
+    """Write an argument to a new tensor."""
     y = torch.ones(2)
     y.add_(x)
     y.mul_(2)
@@ -51,12 +51,12 @@ def out_of(x: Tensor) -> Tensor:
 
 
 def twice(z: Tensor) -> Tensor:
-    """The same views two times."""
+    """Take the same views twice."""
     return fused(z.conj().imag) + fused(z.conj().imag)
 
 
 def asking(x: Tensor) -> Tensor:
-    """A question that the bit answers."""
+    """A query that the bit answers."""
     return x * 2 if x.is_neg() else x * 3
 
 
@@ -87,18 +87,20 @@ CASES = [
 
 
 def outcome(program: Callable[..., Any], x: Tensor) -> Any:
-    """What a program returns and leaves in its argument, or the class of what it raises."""
+    """The results of a program and its changed argument, or the class of its error."""
     try:
         result = program(x)
     except RuntimeError as error:
         return type(error).__name__
     results = result if isinstance(result, tuple | list) else (result,)
-    return [(one.resolve_conj().tolist(), one.is_conj(), one.is_neg()) for one in (*results, x)]
+    return [(output.resolve_conj().tolist(), output.is_conj(), output.is_neg()) for output in (*results, x)]
 
 
 @pytest.mark.parametrize("executors", EXECUTORS, ids="-".join)
 @pytest.mark.parametrize(("program", "inputs"), [pytest.param(*one, id=name) for name, *one in CASES])
-def test_as_in_eager(program: Callable[..., Any], inputs: tuple[Callable[[], Tensor], ...], executors: Any) -> None:
+def test_conjugate_views_equal_eager(
+    program: Callable[..., Any], inputs: tuple[Callable[[], Tensor], ...], executors: Any
+) -> None:
     compiled = thunder.jit(program, executors=executors)
     for make in (*inputs, *inputs):
         assert outcome(compiled, make()) == outcome(program, make())
@@ -106,7 +108,7 @@ def test_as_in_eager(program: Callable[..., Any], inputs: tuple[Callable[[], Ten
 
 
 class Scaled(torch.nn.Module):
-    """A buffer and a parameter that are negated views."""
+    """A module with a buffer and a parameter that are negated views."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Many programs of one function: the one that takes a call is found by what distinguishes them."""
+"""Many programs of one function: the matching program is found by the values that distinguish the calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEVEL = 0
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What programs refused calls for, in the order in which they were asked."""
+    """The refusals of programs, in the order of the checks."""
     found: list[str] = []
     after = Route.after
 
@@ -37,14 +37,14 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 class Config:
-    """An object that is read."""
+    """An object that the program reads."""
 
     def __init__(self, **values: Any) -> None:
         vars(self).update(values)
 
 
 class Other(Config):
-    """Another one."""
+    """Another object that the program reads."""
 
 
 def by_number(x: Tensor, number: int) -> Tensor:
@@ -91,7 +91,7 @@ CASES[by_config] = CASES[by_config][:2] + [(torch.ones(2), Config(scale=scale)) 
 
 
 @pytest.mark.parametrize("function", CASES, ids=lambda function: function.__name__)
-def test_each_call_is_eagers_and_finds_its_program(function: Callable[..., Any], refused: list[str]) -> None:
+def test_each_call_equals_eager_and_finds_its_program(function: Callable[..., Any], refused: list[str]) -> None:
     compiled = thunder.jit(function)
     calls = CASES[function]
     shuffled = random.Random(0)
@@ -108,7 +108,7 @@ def test_each_call_is_eagers_and_finds_its_program(function: Callable[..., Any],
     assert thunder.cache_misses(compiled) == misses
 
 
-def test_sixty_programs_are_asked_like_one(refused: list[str]) -> None:
+def test_sixty_programs_are_dispatched_without_refused_guards(refused: list[str]) -> None:
     compiled = thunder.jit(by_number)
     x = torch.ones(2)
     for number in (*range(60), *range(60)):
@@ -116,12 +116,12 @@ def test_sixty_programs_are_asked_like_one(refused: list[str]) -> None:
     refused.clear()
     for number in range(60):
         assert compiled(x, number).shape == (number,)
-        assert compiled(x, number).shape == (number,)  # the one that was used last
+        assert compiled(x, number).shape == (number,)  # the program that was used last
     assert not refused
 
 
-def test_programs_for_strides_alone_are_asked_like_one(refused: list[str]) -> None:
-    """They have one key, until a second program takes calls of it."""
+def test_programs_that_differ_in_strides_are_dispatched_without_refused_guards(refused: list[str]) -> None:
+    """The programs share a key until a second program accepts calls of the key."""
     fast = thunder.jit(lambda x: x * 2)
     calls = [torch.empty_strided((2, 3), (row, 1)).fill_(row) for row in range(3, 23)]
     for x in (*calls, *calls):
@@ -133,7 +133,7 @@ def test_programs_for_strides_alone_are_asked_like_one(refused: list[str]) -> No
     assert not refused
 
 
-def test_keywords_and_globals_are_told_apart(refused: list[str]) -> None:
+def test_calls_are_distinguished_by_keywords_and_globals(refused: list[str]) -> None:
     global LEVEL
     keywords, levels = thunder.jit(by_keys), thunder.jit(by_global)
     x = torch.ones(1)
@@ -149,7 +149,7 @@ def test_keywords_and_globals_are_told_apart(refused: list[str]) -> None:
     LEVEL = 0
 
 
-def test_reasons_are_those_of_all_programs_the_last_used_first() -> None:
+def test_reasons_of_all_programs_begin_with_the_last_used() -> None:
     compiled = thunder.jit(by_number)
     x = torch.ones(2)
     for number in (1, 2, 3, 1, 2):
@@ -157,11 +157,11 @@ def test_reasons_are_those_of_all_programs_the_last_used_first() -> None:
     before = len(thunder.recompile_reasons(compiled))
     compiled(x, 9)
     reasons = thunder.recompile_reasons(compiled)[before:]
-    told = [reason.partition(", needed")[0] for reason in reasons]
-    assert told == ["args[1]: had s0 == 2", "args[1]: was 1, is 9", "args[1]: had s0 == 3"]
+    lines = [reason.partition(", needed")[0] for reason in reasons]
+    assert lines == ["args[1]: had s0 == 2", "args[1]: was 1, is 9", "args[1]: had s0 == 3"]
 
 
-def test_what_a_path_raises_leads_nowhere() -> None:
+def test_path_that_raises_selects_no_program() -> None:
     class Moody:
         mood: Any = 1
 
@@ -183,7 +183,7 @@ def test_what_a_path_raises_leads_nowhere() -> None:
         compiled(x, moody, 1)
 
 
-def test_a_wrong_guess_is_refused_and_the_others_are_asked() -> None:
+def test_a_wrong_guess_is_refused_and_other_programs_are_checked() -> None:
     flags = Config(a=0, b=0)
 
     def program(x: Tensor, config: Config) -> Tensor:
@@ -234,7 +234,7 @@ def test_keys_run_no_code_of_the_users() -> None:
 
 
 class Silent:
-    """An object of which nothing may be asked but what it stores."""
+    """An object whose only permitted access is reading its stored attributes."""
 
     def __init__(self, level: Any) -> None:
         vars(self).update(level=level)
@@ -246,7 +246,7 @@ class Silent:
 
 
 class Asked(Silent):
-    """One that does not even tell what it stores."""
+    """An object that refuses even to list its stored attributes."""
 
     def __init__(self, level: Any) -> None:
         object.__getattribute__(self, "__dict__")["level"] = level

@@ -1,4 +1,4 @@
-"""Functions that are made of traces, and run what is made of these while traces are rewritten."""
+"""Functions that are generated from traces, and that run other generated functions while traces are rewritten."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_trace_is_rewritten_once_and_only_where_its_function_is_called() -> No
             with pytest.raises(NameError, match="t0"):
                 called(x)
         with pytest.raises(NameError, match="t0"):
-            thunder.jit(lambda x: x.tan())(x)  # made meanwhile
+            thunder.jit(lambda x: x.tan())(x)  # generated in the meantime
     assert [trace.bound_symbols[0].symbol.name for trace in made] == ["torch.Tensor.sin", "torch.Tensor.tan"]
     torch.testing.assert_close(called(x), x.sin())
     torch.testing.assert_close(other(x), x.cos())

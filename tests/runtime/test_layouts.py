@@ -1,4 +1,4 @@
-"""The watch that looks whether each tensor that runs is what its line was derived with."""
+"""The watch that checks whether each tensor has the layout that was derived for its line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_core.workflow.validation.comparison import validate
 
 
 class Viewing(torch.nn.Module):
-    """A view whose strides PyTorch's functions for metadata give wrongly."""
+    """A module that computes a view whose strides PyTorch's metadata functions report wrongly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def test_programs_run_as_before_when_the_watch_ends() -> None:
     assert watch.mismatches == []
 
 
-def test_what_matters_of_strides() -> None:
+def test_differing_strides_and_metadata_are_noticed() -> None:
     proxy = tensor_proxy("x", torch.empty(1, 8, 4, 4))
     assert not differs(torch.empty(1, 8, 4, 4), proxy)
     assert not differs(torch.empty_strided((1, 8, 4, 4), (7, 16, 4, 1)), proxy)
@@ -72,7 +72,7 @@ def test_what_matters_of_strides() -> None:
     assert differs(torch.empty(1, 8, 4, 4, dtype=torch.float64), proxy)
     assert differs(torch.empty(1, 8, 4, 3), proxy)
     last = tensor_proxy("x", torch.empty(1, 8, 4, 4, memory_format=torch.channels_last))
-    assert differs(torch.empty_strided((1, 8, 4, 4), (8, 1, 32, 8)), last)  # which no kernel takes for channels last
+    assert differs(torch.empty_strided((1, 8, 4, 4), (8, 1, 32, 8)), last)  # not channels last for any kernel
     assert not differs(torch.empty(0, 3), tensor_proxy("x", torch.empty(3, 0).t()))
 
 
@@ -88,7 +88,7 @@ def test_validation_notes_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_symbolic_sizes_are_held_against_those_of_the_call_and_nothing_is_decided_by_them() -> None:
+def test_symbolic_sizes_are_checked_against_the_call_and_stay_symbolic() -> None:
     def joined(x: torch.Tensor) -> torch.Tensor:
         return torch.cat([x, x], 1).transpose(0, 1).contiguous() * 2
 
@@ -102,7 +102,7 @@ def test_symbolic_sizes_are_held_against_those_of_the_call_and_nothing_is_decide
     assert "f32[s0, s1]" in str(trace), "a symbol has become a constant"
 
 
-def test_a_symbolic_size_that_is_not_what_was_derived_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_symbolic_size_that_differs_from_the_derived_one_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(lambda x: torch.ops.aten.add(x, 1) * 2, cache="symbolic values")
     compiled(torch.ones(2, 3))
     watch = LayoutWatch()

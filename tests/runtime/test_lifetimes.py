@@ -1,4 +1,4 @@
-"""What a compiled program keeps alive: nothing that eager PyTorch would not, and without the garbage collector."""
+"""The objects that a compiled program keeps alive: no more than in eager PyTorch, without the garbage collector."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PROGRAMS: tuple[Callable[..., tuple[Tensor, ...]], ...] = (with_a_view_saved, wi
 
 
 def alive(compiled: Any, use: Callable[[tuple[Tensor, ...]], object]) -> list[int]:
-    """Which of the results live on when nobody holds them."""
+    """The results that stay alive without a reference from the caller."""
     x = torch.randn(3, 3, requires_grad=True)
     results = compiled(x)
     use(results)
@@ -55,13 +55,13 @@ def alive(compiled: Any, use: Callable[[tuple[Tensor, ...]], object]) -> list[in
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_results_do_not_outlive_their_user_where_no_backward_is_run(program: Callable[..., Any]) -> None:
+def test_results_do_not_outlive_their_last_use_without_a_backward(program: Callable[..., Any]) -> None:
     compiled = thunder.jit(program)
     assert alive(compiled, lambda results: None) == []
     assert alive(compiled, lambda results: results[-1].sum().backward()) == []
 
 
-def test_a_write_to_what_a_saved_view_looks_at_is_noticed() -> None:
+def test_a_write_to_the_memory_of_a_saved_view_is_noticed() -> None:
     compiled = thunder.jit(with_a_view_saved)
     y, total = compiled(torch.randn(3, 3, requires_grad=True))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A compiled module is the module in every respect."""
+"""A compiled module behaves like the module in every respect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Net(nn.Module):
         self.scale = 2.0
 
     def forward(self, x: Tensor, *, flip: bool = False) -> Tensor:
-        """Linear, scaled, moved."""
+        """Apply the linear layer, scale and shift."""
         y = self.drop(self.linear(x)) * self.scale + self.offset
         return -y if flip else y
 
@@ -38,7 +38,7 @@ class Net(nn.Module):
 
 @pytest.fixture
 def pair() -> tuple[Any, Net]:
-    """A network and its compiled twin; both share one state."""
+    """A network and its compiled module, which share one state."""
     torch.manual_seed(0)
     net = Net().eval()
     return thunder.jit(net), net
@@ -47,7 +47,7 @@ def pair() -> tuple[Any, Net]:
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
 
-def test_it_has_the_modules_class_state_and_methods(pair: tuple[Any, Net]) -> None:
+def test_compiled_module_has_class_state_and_methods_of_the_module(pair: tuple[Any, Net]) -> None:
     compiled, net = pair
     assert isinstance(compiled, Net)
     assert type(compiled).__name__ == "Net"
@@ -58,7 +58,7 @@ def test_it_has_the_modules_class_state_and_methods(pair: tuple[Any, Net]) -> No
     assert repr(compiled) == repr(net)
 
 
-def test_what_is_done_to_one_is_done_to_both(pair: tuple[Any, Net]) -> None:
+def test_changes_of_the_module_and_of_the_compiled_module_are_shared(pair: tuple[Any, Net]) -> None:
     compiled, net = pair
     compiled.scale = 5.0
     assert net.scale == 5.0
@@ -117,7 +117,7 @@ def test_forward_runs_compiled_too(pair: tuple[Any, Net]) -> None:
     assert torch.equal(compiled.forward(X), net.forward(X))
 
 
-def test_copies_are_compiled_and_have_a_state_of_their_own(pair: tuple[Any, Net]) -> None:
+def test_copies_are_compiled_and_have_a_separate_state(pair: tuple[Any, Net]) -> None:
     compiled, net = pair
     expected = net(X)
     twin = copy.deepcopy(compiled)
@@ -128,7 +128,7 @@ def test_copies_are_compiled_and_have_a_state_of_their_own(pair: tuple[Any, Net]
 
 
 def saved(module: nn.Module) -> Any:
-    """What `torch.save` and `torch.load` make of it."""
+    """The module after `torch.save` and `torch.load`."""
     file = io.BytesIO()
     torch.save(module, file)
     file.seek(0)
@@ -136,7 +136,7 @@ def saved(module: nn.Module) -> Any:
 
 
 @pytest.mark.parametrize("way", [lambda module: pickle.loads(pickle.dumps(module)), saved], ids=["pickle", "torch"])
-def test_what_was_pickled_is_compiled_as_before_when_it_is_called(pair: tuple[Any, Net], way: Any) -> None:
+def test_pickled_module_is_compiled_with_the_same_settings(pair: tuple[Any, Net], way: Any) -> None:
     _, net = pair
     compiled = thunder.jit(net, cache="same input", max_programs=3, executors=["sdpa", "torch"])
     again = way(compiled)
@@ -169,10 +169,10 @@ def test_a_module_that_holds_itself_compiled_is_pickled(pair: tuple[Any, Net]) -
     assert twice[1].fast is twice[0]
 
 
-def test_a_pickle_whose_executor_is_not_here_says_so_when_it_is_called(pair: tuple[Any, Net]) -> None:
+def test_calling_a_pickled_module_without_its_executor_is_refused(pair: tuple[Any, Net]) -> None:
     _, net = pair
     own = thunder.OperatorExecutor("of_this_test")
-    again = pickle.loads(pickle.dumps(thunder.jit(net, executors=[own, "torch"])))  # nobody registered it
+    again = pickle.loads(pickle.dumps(thunder.jit(net, executors=[own, "torch"])))  # the executor is not registered
     assert torch.equal(again.linear.weight, net.linear.weight)
     with pytest.raises(UnknownName, match="of_this_test"):
         again(X)
@@ -184,7 +184,7 @@ def test_an_executor_whose_name_is_anothers_is_not_pickled(pair: tuple[Any, Net]
         pickle.dumps(thunder.jit(net, executors=[thunder.OperatorExecutor("sdpa"), "torch"]))
 
 
-def test_compiled_parts_in_an_eager_whole_and_in_a_compiled_one(pair: tuple[Any, Net]) -> None:
+def test_compiled_submodules_of_eager_and_compiled_modules(pair: tuple[Any, Net]) -> None:
     compiled, net = pair
     whole = nn.Sequential(compiled, nn.Linear(4, 2))
     eager = nn.Sequential(net, whole[1])
@@ -204,7 +204,7 @@ def test_gradients_reach_parameters_and_inputs(pair: tuple[Any, Net]) -> None:
         assert torch.equal(ours, eager)
 
 
-def test_no_grad_and_grad_are_programs_of_their_own(pair: tuple[Any, Net]) -> None:
+def test_no_grad_and_grad_have_separate_programs(pair: tuple[Any, Net]) -> None:
     compiled, _ = pair
     with torch.no_grad():
         assert not compiled(X).requires_grad

@@ -1,4 +1,4 @@
-"""Observed values: which numbers and sizes are found to change."""
+"""Observed values: the numbers and sizes that differ from call to call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.backend.runtime.observed_values import ObservedValues
     ("first", "second", "differs"),
     [(1, 1, False), (1, 2, True), (1, 1.0, True), (0.0, -0.0, True), (math.nan, -math.nan, False), (True, 1, True)],
 )
-def test_a_number_differs_as_guards_tell_it(first: float, second: float, differs: bool) -> None:
+def test_numbers_differ_if_guards_distinguish_them(first: float, second: float, differs: bool) -> None:
     assert ObservedValues(first={"scale": first}).differs("scale", second) == differs
 
 

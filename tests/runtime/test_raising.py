@@ -1,4 +1,4 @@
-"""A program that raises: what it raises, and all that it has done until then, is eager's."""
+"""A program that raises: its error and its earlier effects equal eager's."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ PROGRAMS = [
 
 
 def described(value: Any) -> Any:
-    """A value with tensors as lists, and objects and errors by all that they are."""
+    """A value as plain data: tensors as lists, and objects and errors by all their attributes."""
     if isinstance(value, Tensor):
         assert type(value) is Tensor, "a trace's tensor has leaked"
         return value.tolist()
@@ -183,7 +183,7 @@ def described(value: Any) -> Any:
 
 
 def outcome(program: Callable[[Box, Tensor], Tensor], capsys: pytest.CaptureFixture[str]) -> Any:
-    """What a call raises, where, and what is left behind."""
+    """The error of a call, its place, and the effects of the call."""
     global CALLS
     CALLS = 0
     box, x = Box(), torch.ones(2)
@@ -196,7 +196,7 @@ def outcome(program: Callable[[Box, Tensor], Tensor], capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_what_a_program_raises_and_did_before_is_eagers(program, capsys):
+def test_errors_and_earlier_effects_of_a_program_equal_eager(program, capsys):
     compiled = thunder.jit(program)
     wanted = outcome(program, capsys)
     assert [outcome(compiled, capsys) for _ in range(3)] == [wanted] * 3
@@ -245,9 +245,9 @@ def test_calls_that_raise_and_calls_that_do_not_in_turn_come_to_be_compiled():
     assert thunder.cache_misses(compiled) == misses
 
 
-def test_a_call_that_a_sharp_edge_had_made_in_eager_is_told_of():
+def test_a_call_that_a_sharp_edge_runs_in_eager_is_reported():
     def program(x: Tensor, times: list[float]) -> Tensor:
-        times.append(-time.perf_counter() + time.perf_counter())  # a span, which is noted
+        times.append(-time.perf_counter() + time.perf_counter())  # a duration, which is recorded
         if len(times) == 1 and vars(x * 2):  # a tensor without data has attributes
             raise ValueError(times)
         return x * 2
@@ -258,7 +258,7 @@ def test_a_call_that_a_sharp_edge_had_made_in_eager_is_told_of():
     assert len(times) == 1
 
 
-def test_a_call_that_raises_is_traced_again_where_its_guards_fail():
+def test_a_call_that_raises_is_traced_again_if_its_guards_fail():
     def program(x: Tensor, factor: int) -> Tensor:
         if factor > 2:
             raise ValueError(f"{factor} is too large for {list(x.shape)}")
@@ -298,7 +298,7 @@ def test_calls_of_other_sizes_that_raise_alike_are_traced_once(cache):
     assert len(thunder.compiler.specializations_of(compiled).raising.programs) == misses[-1] - 1
 
 
-def test_a_program_that_raises_for_one_size_does_not_take_another():
+def test_a_program_that_raises_for_a_size_does_not_accept_others():
     def narrow(x: Tensor, y: Tensor) -> Tensor:
         return x + y if x.shape[0] > 2 else x @ y
 
@@ -312,7 +312,7 @@ def test_a_program_that_raises_for_one_size_does_not_take_another():
                 compiled(x, y)
 
 
-def test_modules_that_raise_keep_what_they_have_counted():
+def test_modules_that_raise_keep_their_counters():
     class Counting(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -354,7 +354,7 @@ def test_an_error_that_eager_does_not_have_is_refused():
     assert seen == ["run"]
 
 
-def test_sharp_edges_are_told_where_the_program_raises():
+def test_sharp_edges_are_reported_if_the_program_raises():
     def program() -> None:
         raise ValueError(time.perf_counter() - time.perf_counter())
 
@@ -392,7 +392,7 @@ def test_effects_before_an_operation_that_fails_when_it_runs(warm):
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_what_was_written_to_is_not_written_to_twice():
+def test_writes_before_an_error_are_not_repeated():
     compiled, box, x = thunder.jit(failing_behind_a_write), Box(), torch.ones(3)
     with pytest.raises(IndexError, match="index 7 is out of bounds") as caught:
         compiled(box, x, torch.tensor([7]))
@@ -402,7 +402,7 @@ def test_what_was_written_to_is_not_written_to_twice():
     assert caught.value.__notes__ == [f"  at: {__file__}:{line}, in failing_behind_a_write"]
 
 
-def test_thunders_own_errors_tell_the_users_line_once() -> None:
+def test_thunders_own_errors_show_the_source_line_once() -> None:
     approximate = thunder.OperatorExecutor("approximate")
     approximate.implements(torch.tanh)(lambda x: x)
 

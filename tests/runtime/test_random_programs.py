@@ -1,4 +1,4 @@
-"""Random programs have eager's results, gradients and views, whatever is asked of their gradients."""
+"""Random programs have eager's results, gradients and views for every choice of gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAMS = 80
 
 
 class FusesNothing(FusionExecutor):
-    """Makes the backward recompute, as executors that fuse do, and leaves all lines to eager PyTorch."""
+    """An executor that makes the backward recompute, like fusing executors, and leaves all lines to eager PyTorch."""
 
     name = "nothing"
     claims = "nothing"
@@ -32,7 +32,7 @@ class FusesNothing(FusionExecutor):
 
 
 def used(run: Callable[..., Any], seed: int, second: bool) -> list[Any]:
-    """The results of a program, what they are views of, and the gradients of some of them in some of its inputs."""
+    """The results of a program, the bases of views, and the gradients of some results with respect to some inputs."""
     draw = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
     leaves = [torch.randn(4, 4, generator=generator) for _ in range(3)]
@@ -41,17 +41,22 @@ def used(run: Callable[..., Any], seed: int, second: bool) -> list[Any]:
     inputs = [leaf * 1 if draw.random() < 0.3 else leaf for leaf in leaves]
     torch.manual_seed(seed)
     results = run(*inputs)
-    chosen = [one for one in results if one.requires_grad and draw.random() < 0.7]
+    chosen = [result for result in results if result.requires_grad and draw.random() < 0.7]
     if not chosen:
-        return [*results, [one.requires_grad for one in results]]
+        return [*results, [result.requires_grad for result in results]]
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
-    loss = sum(one.square().mean() for one in chosen)
+    loss = sum(result.square().mean() for result in chosen)
     gradients = torch.autograd.grad(loss, wanted, allow_unused=True, create_graph=second)
-    found = [*results, [one.requires_grad for one in results], [one._is_view() for one in results], *gradients]
-    connected = [one for one in gradients if one is not None and one.requires_grad]
+    found = [
+        *results,
+        [result.requires_grad for result in results],
+        [result._is_view() for result in results],
+        *gradients,
+    ]
+    connected = [gradient for gradient in gradients if gradient is not None and gradient.requires_grad]
     if second and connected:
         try:
-            found += torch.autograd.grad(sum(one.sin().sum() for one in connected), wanted, allow_unused=True)
+            found += torch.autograd.grad(sum(gradient.sin().sum() for gradient in connected), wanted, allow_unused=True)
         except RuntimeError as error:  # attention on the CPU has no second derivative
             found.append(str(error))
     return found

@@ -1,4 +1,4 @@
-"""The states of generators: the CPU's, those of all CUDA devices that may have drawn, and generators that are given."""
+"""The states of generators: the CPU's, those of CUDA devices that may be used, and generators among the arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.compilation.compiler import last_backward_reason
 
 
 class TwoDevices:
-    """PyTorch's functions for the generators of CUDA devices, of which there are two."""
+    """PyTorch's generator functions for a machine with two CUDA devices."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.states = {0: torch.tensor([1]), 1: torch.tensor([2])}
@@ -25,31 +25,31 @@ class TwoDevices:
 
     @property
     def numbers(self) -> list[int]:
-        """The states, as numbers."""
+        """The states as numbers."""
         return [int(state) for state in self.states.values()]
 
 
-def test_all_devices_go_on_from_a_state_and_are_then_where_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generators_of_all_devices_start_from_a_state_and_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = TwoDevices(monkeypatch)
-    given = torch.Generator().manual_seed(3)
-    state = RandomState.now([given, "no generator"])
-    wanted = torch.rand(2), torch.rand(2, generator=given)
+    generator = torch.Generator().manual_seed(3)
+    state = RandomState.now([generator, "no generator"])
+    wanted = torch.rand(2), torch.rand(2, generator=generator)
     devices.states = {0: torch.tensor([10]), 1: torch.tensor([20])}
     with drawing_from(state):
         assert devices.numbers == [1, 2]
-        again = torch.rand(2), torch.rand(2, generator=given)
+        again = torch.rand(2), torch.rand(2, generator=generator)
         devices.states[1] = torch.tensor([99])
     torch.testing.assert_close(again, wanted, rtol=0, atol=0)
     assert devices.numbers == [10, 20]
 
 
-def test_cuda_is_not_set_up_to_ask_for_its_generators(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_not_initialized_to_read_its_generators(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = TwoDevices(monkeypatch)
     devices.used = False
     assert RandomState.now().cuda == {}
 
 
-def test_a_derivative_of_a_derivative_draws_on_devices_what_the_forward_drew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_derivative_draws_the_numbers_of_the_forward_on_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = TwoDevices(monkeypatch)
     compiled = thunder.jit(lambda x: functional.dropout(x, 0.5).square())
     x = torch.randn(8, requires_grad=True)

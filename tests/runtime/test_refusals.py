@@ -1,4 +1,4 @@
-"""What cannot be differentiated says what eager says, and on which line of the program."""
+"""Operations that cannot be differentiated raise eager's error and name the line of the program."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def line_of(function: Callable[..., Any]) -> int:
     ("program", "message"),
     [(mismatched, "must match the size"), (written, "a leaf Variable that requires grad")],
 )
-def test_what_pytorch_raises_shows_the_line(program, message):
+def test_errors_of_pytorch_show_the_source_line(program, message):
     with pytest.raises(RuntimeError, match=message) as expected:
         program(torch.ones(3, requires_grad=True))
     with pytest.raises(RuntimeError, match=message) as found:
@@ -57,7 +57,7 @@ def test_what_pytorch_raises_shows_the_line(program, message):
     assert (last.filename, last.lineno, last.name) == (__file__, line_of(program), program.__name__)
 
 
-def test_a_program_may_catch_what_pytorch_raises():
+def test_a_program_may_catch_errors_of_pytorch():
     def careful(x: torch.Tensor) -> torch.Tensor:
         try:
             return mismatched(x)
@@ -67,7 +67,7 @@ def test_a_program_may_catch_what_pytorch_raises():
     torch.testing.assert_close(thunder.jit(careful)(torch.ones(3)), torch.full((3,), 2.0))
 
 
-def test_a_backward_through_what_has_no_derivative_names_the_line():
+def test_a_backward_without_a_derivative_names_the_line():
     x = torch.ones(3, requires_grad=True)
     output = thunder.jit(underived)(x)
     torch.testing.assert_close(output, underived(x))

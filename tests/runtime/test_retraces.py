@@ -1,4 +1,4 @@
-"""What is traced again and again is told once, with the reason and the way out; so is the limit of programs."""
+"""Repeated retracing is reported once, with the reason and a fix, and so is reaching the limit of programs."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ def scaled(x: Tensor, factor: int) -> Tensor:
 
 
 class Told(nn.Linear):
-    """A layer that formats its batch size, so that a program is for one."""
+    """A layer that formats its batch size, so that each program serves one size."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + len(f"{x.shape[0]}")
 
 
-def told(function: Any, *calls: tuple[Any, ...]) -> list[str]:
-    """The warnings of calls, with the number of the call."""
+def warnings_of(function: Any, *calls: tuple[Any, ...]) -> list[str]:
+    """The warnings of calls, each with the number of the call."""
     found = []
     for number, arguments in enumerate(calls):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             function(*arguments)
-        assert all(one.category is thunder.RecompileWarning and one.filename == __file__ for one in caught)
-        found += [f"{number}: {one.message}" for one in caught]
+        assert all(warning.category is thunder.RecompileWarning and warning.filename == __file__ for warning in caught)
+        found += [f"{number}: {warning.message}" for warning in caught]
     return found
 
 
-def test_the_third_time_is_told_and_only_that() -> None:
+def test_only_the_third_retrace_warns() -> None:
     compiled = thunder.jit(scaled)
     x = torch.ones(2)
-    (message,) = told(compiled, *((x, number) for number in range(1, 9)))
+    (message,) = warnings_of(compiled, *((x, number) for number in range(1, 9)))
     assert message.startswith(
         "3: scaled was traced again 3 times for the same reason (args[1]: had s0 == 3, needed at "
     )
@@ -52,12 +52,12 @@ def test_the_third_time_is_told_and_only_that() -> None:
 def test_other_reasons_are_counted_apart() -> None:
     compiled = thunder.jit(scaled)
     x = torch.ones(2)
-    assert told(compiled, (x, 1), (x, 2), (x.double(), 2), (x, 3)) == []
-    (message,) = told(compiled, (x.int(), 3))
+    assert warnings_of(compiled, (x, 1), (x, 2), (x.double(), 2), (x, 3)) == []
+    (message,) = warnings_of(compiled, (x.int(), 3))
     assert "args[0]: was f32[2], is i32[2]" in message
 
 
-def test_the_number_that_decides_is_named_with_its_line_and_what_to_write() -> None:
+def test_the_number_that_decides_is_named_with_its_line_and_a_fix() -> None:
     def padded(tokens: torch.Tensor, *, width: int = 8) -> torch.Tensor:
         for size in (2, 4, 6, 8, 10, 12):
             if tokens.shape[0] <= size:
@@ -65,7 +65,7 @@ def test_the_number_that_decides_is_named_with_its_line_and_what_to_write() -> N
         return tokens
 
     compiled = thunder.jit(padded, cache="symbolic values", max_programs=3)
-    messages = told(compiled, *((torch.ones(size),) for size in (2, 4, 6, 8, 10)))
+    messages = warnings_of(compiled, *((torch.ones(size),) for size in (2, 4, 6, 8, 10)))
     again = next(message for message in messages if "traced again 3 times" in message)
     dropped = next(message for message in messages if "more than 3 programs" in message)
     for message in (again, dropped):
@@ -74,26 +74,26 @@ def test_the_number_that_decides_is_named_with_its_line_and_what_to_write() -> N
     assert "max_programs" in dropped
 
 
-def test_what_does_not_retrace_is_not_told_of() -> None:
+def test_calls_without_a_retrace_do_not_warn() -> None:
     compiled = thunder.jit(lambda x: x * 2)
-    assert told(compiled, *[(torch.ones(size),) for size in (1, 2) * 4]) == []
+    assert warnings_of(compiled, *[(torch.ones(size),) for size in (1, 2) * 4]) == []
     with torch.no_grad():
-        assert told(compiled, *[(torch.ones(size),) for size in (1, 2) * 4]) == []
+        assert warnings_of(compiled, *[(torch.ones(size),) for size in (1, 2) * 4]) == []
 
 
-def test_values_of_tensors_are_told_of_by_their_line() -> None:
+def test_retraces_for_tensor_values_name_the_line() -> None:
     compiled = thunder.jit(lambda x: [x * step for step in range(int(x))])
-    (message,) = told(compiled, *((torch.tensor(float(size)),) for size in range(6)))
+    (message,) = warnings_of(compiled, *((torch.tensor(float(size)),) for size in range(6)))
     assert "a value that the program reads from a tensor (" in message and "torch.where" in message
 
 
-def test_a_module_is_told_of_by_its_class() -> None:
+def test_retraces_of_a_module_name_its_class() -> None:
     compiled = thunder.jit(Told(2, 2).eval())
-    (message,) = told(compiled, *((torch.ones(size, 2),) for size in range(1, 6)))
+    (message,) = warnings_of(compiled, *((torch.ones(size, 2),) for size in range(1, 6)))
     assert message.startswith("4: Told was traced again 3 times")
 
 
-def test_a_counter_is_not_told_of() -> None:
+def test_retraces_for_a_counter_do_not_warn() -> None:
     class Counter(nn.Module):
         calls = 0
 
@@ -101,29 +101,29 @@ def test_a_counter_is_not_told_of() -> None:
             self.calls += 1
             return x + 1
 
-    assert told(thunder.jit(Counter()), *[(torch.ones(1),)] * 6) == []
+    assert warnings_of(thunder.jit(Counter()), *[(torch.ones(1),)] * 6) == []
 
 
 @pytest.mark.filterwarnings("always::thunder_core.foundation.errors.RecompileWarning")
-def test_the_limit_of_programs_is_an_option_and_reaching_it_is_told() -> None:
+def test_the_limit_of_programs_is_an_option_and_reaching_it_warns() -> None:
     compiled = thunder.jit(scaled, max_programs=2)
     x = torch.ones(2)
     for number in (1, 2, 1):
         compiled(x, number)
     assert thunder.cache_misses(compiled) == 2
-    (message,) = told(compiled, (x, 3))
+    (message,) = warnings_of(compiled, (x, 3))
     assert "scaled has more than 2 programs" in message and "max_programs" in message
     assert "2 programs were made for the same reason (args[1]: was 1, is 3)" in message
-    compiled(x, 1)  # the one that was used longest ago is gone
+    compiled(x, 1)  # the least recently used program was dropped
     assert thunder.cache_misses(compiled) == 3
-    (message,) = told(compiled, (x, 2), (x, 3), (x, 4))
+    (message,) = warnings_of(compiled, (x, 2), (x, 3), (x, 4))
     assert "traced again 3 times" in message
 
 
-def test_many_integers_fit_where_they_are_allowed_for() -> None:
+def test_many_integers_fit_if_the_limit_allows_them() -> None:
     compiled = thunder.jit(scaled, max_programs=100)
     x = torch.ones(2)
-    messages = told(compiled, *((x, number) for number in (*range(100), *range(100))))
+    messages = warnings_of(compiled, *((x, number) for number in (*range(100), *range(100))))
     assert len(messages) == 1
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (100, 100)
 
@@ -141,6 +141,6 @@ def test_every_way_to_compile_takes_the_limit() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2.0, True, "3", None])
-def test_what_is_no_limit_is_refused(limit: Any) -> None:
+def test_invalid_limits_are_refused(limit: Any) -> None:
     with pytest.raises(BadOption, match="max_programs"):
         thunder.jit(scaled, max_programs=limit)

@@ -1,4 +1,4 @@
-"""Threads that call compiled functions at once: each does what it does in eager, and one thread traces at a time."""
+"""Threads that call compiled functions at once: results equal eager's, and one thread traces at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LINEAR = nn.Linear(3, 2)
 
 
 class Counter:
-    """Counts its calls."""
+    """A module that counts its calls."""
 
     def __init__(self) -> None:
         self.n = 0
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """The results of calls in threads that begin together; an error is a result."""
+    """The results of calls in threads that start together. An error is a result."""
     barrier = threading.Barrier(len(calls))
     results: list[Any] = [None] * len(calls)
 
@@ -47,7 +47,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("cache", ["no caching", "constant values"])
-def test_what_tracing_writes_is_seen_by_no_other_trace(cache: str) -> None:
+def test_writes_while_tracing_are_invisible_to_other_traces(cache: str) -> None:
     counter = Counter()
 
     def counted(x: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def test_what_tracing_writes_is_seen_by_no_other_trace(cache: str) -> None:
     assert counter.n == 4 or (cache == "constant values" and counter.n in (2, 3)), "calls of one program may meet"
 
 
-def test_one_program_is_compiled_for_calls_of_one_kind() -> None:
+def test_concurrent_calls_of_one_kind_compile_one_program() -> None:
     compiled = thunder.jit(lambda x: (x * 3).sin() + 1)
     x = torch.ones(3)
     results = at_once(*[lambda: compiled(x)] * 6)
@@ -83,7 +83,7 @@ def test_gradients_in_many_threads() -> None:
     assert at_once(*(lambda size=size: gradient(size) for size in (2, 3, 2, 3))) == [True] * 4  # type: ignore[misc]
 
 
-def test_programs_that_are_dropped_while_others_look_for_one() -> None:
+def test_programs_may_be_dropped_while_other_threads_search() -> None:
     compiled = thunder.jit(lambda x, n: x * n, max_programs=2)
     x = torch.ones(2)
 
@@ -94,15 +94,15 @@ def test_programs_that_are_dropped_while_others_look_for_one() -> None:
     assert results == [[(place + offset) % 4 + 0.5 for place in range(24)] for offset in range(3)]
 
 
-def test_a_call_is_traced_again_where_another_thread_changed_what_was_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_is_traced_again_if_another_thread_changed_a_guarded_value(monkeypatch: pytest.MonkeyPatch) -> None:
     counter, attempts = Counter(), []
     compiled = thunder.jit(lambda x: x * counter.n)
     specializations = compiled._thunder
 
-    def compiling(*given: Any) -> Any:
-        program = original(*given)
+    def compiling(*arguments: Any) -> Any:
+        program = original(*arguments)
         attempts.append(counter.n)
-        counter.n += len(attempts) < 3  # as another thread would
+        counter.n += len(attempts) < 3  # like a write by another thread
         return program
 
     original = specializations.compiler
@@ -113,12 +113,12 @@ def test_a_call_is_traced_again_where_another_thread_changed_what_was_guarded(mo
     assert attempts == [0, 1, 2]
 
 
-def test_the_lines_of_programs_go_with_them() -> None:
+def test_source_lines_of_programs_are_freed_with_the_programs() -> None:
     compiled = thunder.jit(lambda x: (x * 2).sin(), cache="no caching")
     x = torch.ones(2)
     counts = []
-    gc.collect()  # what other tests have left behind
-    gc.collect()  # and what their finalizers let go
+    gc.collect()  # objects of other tests
+    gc.collect()  # and objects that their finalizers release
     for _ in range(3):
         compiled(x)
         gc.collect()
@@ -135,9 +135,9 @@ def test_regions_are_compiled_by_one_thread_at_a_time() -> None:
     compiled = [thunder.jit(function, executors=("inductor", "torch")) for function in functions]
     x = torch.linspace(0, 1, 7)
     results = at_once(*(lambda one=one: one(x) for one in compiled))  # type: ignore[misc]
-    for function, one, result in zip(functions, compiled, results, strict=True):
+    for function, actual, result in zip(functions, compiled, results, strict=True):
         torch.testing.assert_close(result, function(x))
-        assert "inductor" in {bsym.executor for bsym in thunder.last_traces(one)[-1].bound_symbols}
+        assert "inductor" in {bsym.executor for bsym in thunder.last_traces(actual)[-1].bound_symbols}
 
 
 BODIES: list[Callable[[], Any]] = []
@@ -145,7 +145,7 @@ BODIES: list[Callable[[], Any]] = []
 
 @torch.library.custom_op("thunder_tests::in_a_thread", mutates_args=())
 def in_a_thread(x: Tensor) -> Tensor:
-    """Twice the tensor; a thread does meanwhile what there is to do, and is waited for."""
+    """Return twice the tensor, while a thread runs a task that the caller waits for."""
     for body in BODIES:
         thread = threading.Thread(target=body, daemon=True)
         thread.start()
@@ -202,7 +202,7 @@ def transformed(x: Tensor, factor: float) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-def test_eight_threads_that_trace_at_once_give_what_one_gives() -> None:
+def test_eight_threads_that_trace_at_once_give_the_results_of_one() -> None:
     x = torch.linspace(-1, 1, 6).view(2, 3)
     factors = [float(number + 1) for number in range(8)]
     programs = [thunder.jit(transformed) for _ in factors]

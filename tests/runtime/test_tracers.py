@@ -1,4 +1,4 @@
-"""A compiled function within PyTorch's own tracers: Dynamo leaves it alone, the others are refused in one way."""
+"""A compiled function within PyTorch's own tracers: Dynamo does not trace the call, and other tracers are refused."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_program_without_tensors_is_refused_too() -> None:
 
 
 class Tripled(torch.autograd.Function):
-    """An operation whose forward calls a compiled function, while a program that calls it is traced."""
+    """An operation whose forward calls a compiled function, while a program that calls the operation is traced."""
 
     tripled = staticmethod(thunder.jit(lambda x: x * 3))
 
@@ -101,7 +101,7 @@ def test_native_code_of_a_traced_program_is_refused_with_its_line() -> None:
 
 
 def net() -> tuple[nn.Module, Any]:
-    """A small network and its compiled twin."""
+    """A small network and its compiled module."""
     torch.manual_seed(0)
     made = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     return made, thunder.jit(made)
@@ -119,7 +119,7 @@ DYNAMO: dict[str, Callable[[Any], Callable[[Tensor], Tensor]]] = {
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize("name", DYNAMO)
-def test_dynamo_leaves_it_alone(name: str) -> None:
+def test_dynamo_does_not_trace_compiled_functions(name: str) -> None:
     module, compiled = net()
     program = DYNAMO[name](compiled)
     wanted = program(X)
@@ -132,7 +132,7 @@ def test_dynamo_leaves_it_alone(name: str) -> None:
         assert torch.equal(torch.autograd.grad(found.sum(), module[0].weight)[0], expected)
 
 
-def test_dynamo_says_why_a_full_graph_cannot_be() -> None:
+def test_dynamo_reports_why_a_full_graph_is_impossible() -> None:
     compiled = thunder.jit(lambda x: x * 2)
     with pytest.raises(Exception, match="thunder_core has compiled this function"):
         torch.compile(lambda x: compiled(x) + 1, backend="eager", fullgraph=True)(X)
@@ -158,7 +158,7 @@ def test_generate_with_a_static_cache_gives_the_same_tokens() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_the_prologue_asks_only_where_tensors_are_not_known() -> None:
+def test_the_prologue_checks_for_tracers_only_with_unknown_tensors() -> None:
     compiled = thunder.jit(lambda x: x * 2)
     compiled(X)
     text = str(thunder.last_prologue_traces(compiled)[-1])

@@ -1,4 +1,4 @@
-"""A compiled function within torch.vmap and derivatives of torch.func that were called from outside."""
+"""A compiled function within torch.vmap and derivatives of torch.func outside of the function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp,
 import thunder_core as thunder
 from thunder_core.foundation.errors import NotTraceable, OperationFailed
 
-# PyTorch compiles its own decompositions when they are first needed.
+# PyTorch compiles its own decompositions at their first use.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 
 X = torch.tensor([0.5, 1.0, 2.0])
@@ -47,7 +47,7 @@ TRANSFORMS: dict[str, Callable[[Callable[..., Any]], Any]] = {
 
 @pytest.mark.parametrize("known", [False, True], ids=["not called before", "called before"])
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_it_is_eagers(name: str, known: bool) -> None:
+def test_compiled_function_under_a_transform_equals_eager(name: str, known: bool) -> None:
     compiled = thunder.jit(scaled)
     if known:
         compiled(X)
@@ -80,14 +80,14 @@ def test_a_batch_is_compiled_once() -> None:
     assert (batched.misses, batched.hits) == (1, 2)
 
 
-def test_one_without_tensors_is_the_same_for_each_element() -> None:
+def test_function_without_tensors_is_the_same_for_each_element() -> None:
     compiled = thunder.jit(lambda: W * 2)
     torch.testing.assert_close(vmap(lambda x: x + compiled())(ROWS), ROWS + W * 2)
     torch.testing.assert_close(grad(lambda x: (x * compiled()).sum())(X), W * 2)
 
 
 def test_a_module_is_a_function_of_its_state() -> None:
-    """Gradients for each sample, of a compiled module whose parameters are those of `functional_call`."""
+    """Per-sample gradients of a compiled module whose parameters are passed by `functional_call`."""
     compiled, parameters = thunder.jit(NETWORK), dict(NETWORK.named_parameters())
 
     def per_sample(network: nn.Module) -> Any:
@@ -146,8 +146,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_computed_once_more_is_refused_with_the_line(name: str) -> None:
-    run, kind, told = REFUSED[name]
-    with pytest.raises(kind, match=told) as caught:
+def test_function_that_cannot_be_recomputed_is_refused_with_the_line(name: str) -> None:
+    run, kind, message = REFUSED[name]
+    with pytest.raises(kind, match=message) as caught:
         run()
     assert caught.value.where.filename == __file__  # type: ignore[attr-defined]

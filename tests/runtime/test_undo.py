@@ -1,4 +1,4 @@
-"""A call whose values are not those that were traced is undone before the call is traced again."""
+"""A call whose values differ from the traced ones is undone before it is traced again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def transposed_in_place(x: Tensor) -> tuple[Tensor, Tensor]:
     return x, x[x > 0].nonzero()
 
 
-def test_an_expanded_tensor_that_was_transposed_in_place_becomes_what_it_was() -> None:
-    """An expanded tensor cannot be written to as a whole: PyTorch refuses a copy into elements that are the same."""
+def test_an_expanded_tensor_that_was_transposed_in_place_is_restored() -> None:
+    """An expanded tensor cannot be written as a whole: PyTorch refuses a copy into elements that share memory."""
     compiled = thunder.jit(transposed_in_place, executors=("torch",), cache="symbolic values")
     for seed, rows in enumerate((2, 8, 3)):
         data = torch.randn(1, rows + 4, generator=torch.Generator().manual_seed(seed))
         expected = transposed_in_place(data.clone().expand(rows, -1))
         found = compiled(data.clone().expand(rows, -1))
-        for one, other in zip(found, expected, strict=True):
-            assert one.stride() == other.stride()
-            torch.testing.assert_close(one, other, rtol=0, atol=0)
+        for actual, wanted in zip(found, expected, strict=True):
+            assert actual.stride() == wanted.stride()
+            torch.testing.assert_close(actual, wanted, rtol=0, atol=0)

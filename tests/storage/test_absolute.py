@@ -1,4 +1,4 @@
-"""Absolute paths have no `..`, lead to the same place, and keep a link that they name."""
+"""Absolute paths contain no `..`, denote the same place, and keep links."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_path_above_the_working_folder_has_no_dots(tmp_path, monkeypatch):
     assert absolute("own/../other.thunder") == tmp_path / "my" / "other.thunder"
 
 
-def test_dots_behind_a_link_lead_where_the_link_leads(tmp_path):
+def test_dots_after_a_link_follow_the_link(tmp_path):
     (tmp_path / "far" / "inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "far" / "inner")
     assert absolute(tmp_path / "link" / ".." / "own") == tmp_path / "far" / "own"

@@ -1,4 +1,4 @@
-"""Digests are BLAKE3's, the same of bytes and of files, with threads and without."""
+"""Digests are BLAKE3, equal for bytes and for files, with and without threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.foundation.storage.digest import digest_for, digest_of, digest
 EMPTY = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"  # of no bytes, from BLAKE3's test vectors
 
 
-def test_it_is_blake3() -> None:
+def test_digest_is_blake3() -> None:
     assert digest_of(b"") == EMPTY
     assert digest_of(b"a") != digest_of(b"b")
 

@@ -14,7 +14,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_old_one_stays_where_the_writing_ends_early(tmp_path: Path) -> None:
+def test_the_old_file_stays_if_the_writing_ends_early(tmp_path: Path) -> None:
     write_whole(tmp_path / "a.json", "old")
     with pytest.raises(OSError, match="full"), replaced_file(tmp_path / "a.json") as new:
         assert new.suffix == ".json"
@@ -23,7 +23,7 @@ def test_the_old_one_stays_where_the_writing_ends_early(tmp_path: Path) -> None:
     assert (names(tmp_path), (tmp_path / "a.json").read_text()) == (["a.json"], "old")
 
 
-def test_the_new_one_has_the_permissions_of_the_old_and_links_stay(tmp_path: Path) -> None:
+def test_the_new_file_has_the_permissions_of_the_old_and_links_stay(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     (tmp_path / "file").chmod(0o640)
     (tmp_path / "link").symlink_to("file")

@@ -1,4 +1,4 @@
-"""A folder is replaced as a whole or stays as it was, whatever is raised meanwhile."""
+"""A folder is replaced as a whole or stays unchanged, whatever error occurs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def content(folder: Path) -> dict[str, str]:
 
 
 def nothing(_: Path) -> None:
-    """Whatever is there may be replaced."""
+    """Allow every replacement."""
 
 
 def write(folder: Path, text: str) -> None:
@@ -28,14 +28,14 @@ def write(folder: Path, text: str) -> None:
         (new / "file").write_text(text)
 
 
-def test_the_new_one_takes_the_place_of_the_old(tmp_path: Path) -> None:
+def test_the_new_folder_replaces_the_old(tmp_path: Path) -> None:
     for text in ("old", "new"):
         write(tmp_path / "made" / "a", text)
         assert content(tmp_path) == {"made/a/file": text}
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broken"), OSError(errno.EIO, "no")])
-def test_the_old_one_stays_where_the_writing_ends_early(tmp_path: Path, error: BaseException) -> None:
+def test_the_old_folder_stays_if_the_writing_ends_early(tmp_path: Path, error: BaseException) -> None:
     write(tmp_path / "a", "old")
     with pytest.raises(type(error)), replaced_folder(tmp_path / "a", nothing) as new:
         (new / "file").write_text("half")
@@ -43,7 +43,7 @@ def test_the_old_one_stays_where_the_writing_ends_early(tmp_path: Path, error: B
     assert content(tmp_path) == {"a/file": "old"}
 
 
-def test_the_old_one_stays_where_it_may_not_be_replaced_at_the_end(tmp_path: Path) -> None:
+def test_the_old_folder_stays_if_it_may_not_be_replaced_at_the_end(tmp_path: Path) -> None:
     write(tmp_path / "a", "old")
 
     def refuse(_: Path) -> None:
@@ -56,10 +56,10 @@ def test_the_old_one_stays_where_it_may_not_be_replaced_at_the_end(tmp_path: Pat
 
 
 @pytest.mark.parametrize("exchanges", [True, False])
-def test_what_somebody_put_into_the_old_one_at_the_last_moment_is_kept(
+def test_files_added_to_the_old_folder_at_the_last_moment_are_kept(
     tmp_path: Path, exchanges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is looked at once more when it has been moved away: nobody finds it by its name then."""
+    """The old folder is checked again after it has been moved away, when no process can find it by its name."""
     write(tmp_path / "a", "old")
     if not exchanges:
         monkeypatch.setattr(storage_folder, "exchange_names", lambda one, other: False)
@@ -69,7 +69,7 @@ def test_what_somebody_put_into_the_old_one_at_the_last_moment_is_kept(
         asked.append(place)
         if (place / "theirs").exists():
             raise PermissionError
-        (place / "theirs").write_text("kept")  # behind the back of the first look
+        (place / "theirs").write_text("kept")  # after the first check
 
     with pytest.raises(PermissionError), replaced_folder(tmp_path / "a", require_free) as new:
         (new / "file").write_text("new")
@@ -78,7 +78,7 @@ def test_what_somebody_put_into_the_old_one_at_the_last_moment_is_kept(
 
 
 @pytest.mark.parametrize("exchanges", [True, False])
-def test_the_old_one_is_not_taken_for_left_behind_while_it_may_still_come_back(
+def test_the_old_folder_is_not_removed_while_it_may_be_restored(
     tmp_path: Path, exchanges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "a", "old")
@@ -87,7 +87,7 @@ def test_the_old_one_is_not_taken_for_left_behind_while_it_may_still_come_back(
 
     def refuse(place: Path) -> None:
         if place != tmp_path / "a":
-            storage_folder.clean_up(tmp_path / "a")  # as another writer does when it begins
+            storage_folder.clean_up(tmp_path / "a")  # like another writer when it starts
             raise PermissionError
 
     with pytest.raises(PermissionError), replaced_folder(tmp_path / "a", refuse) as new:
@@ -96,7 +96,7 @@ def test_the_old_one_is_not_taken_for_left_behind_while_it_may_still_come_back(
 
 
 def test_only_files_are_synchronized(tmp_path: Path) -> None:
-    """A link may lead nowhere, and whoever opens a pipe waits for its other end."""
+    """A link may have no target, and opening a pipe waits for its other end."""
     with replaced_folder(tmp_path / "a", nothing) as new:
         (new / "link").symlink_to(tmp_path / "nowhere")
         os.mkfifo(new / "pipe")
@@ -104,7 +104,7 @@ def test_only_files_are_synchronized(tmp_path: Path) -> None:
 
 
 def left_behind(folder: Path, kind: str, text: str, process: int = 1) -> Path:
-    """A folder as a process leaves it that is killed while it writes."""
+    """The leftover folder of a process that was killed while it wrote."""
     path = folder.parent / f".{folder.name}.{storage_folder.HOST}-{process}-00000000.{kind}"
     path.mkdir()
     (path / "file").write_text(text)
@@ -112,14 +112,14 @@ def left_behind(folder: Path, kind: str, text: str, process: int = 1) -> Path:
 
 
 @pytest.mark.parametrize("process", [1, os.getpid(), 1 << 40], ids=["first", "own", "none"])
-def test_what_nobody_holds_is_left_behind_whoever_has_its_process_number_now(tmp_path: Path, process: int) -> None:
+def test_unlocked_folders_are_removed_whatever_their_process_number(tmp_path: Path, process: int) -> None:
     left_behind(tmp_path / "a", "new", "half", process)
     write(tmp_path / "a", "new")
     assert content(tmp_path) == {"a/file": "new"}
 
 
-def test_what_another_process_writes_is_not_touched(tmp_path: Path) -> None:
-    """It holds a lock, until it ends in whatever way; its number, which may be of another container, says nothing."""
+def test_folder_that_another_process_writes_is_not_touched(tmp_path: Path) -> None:
+    """The process holds a lock until it ends. Its process number may belong to another container and is ignored."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -139,7 +139,7 @@ def test_what_another_process_writes_is_not_touched(tmp_path: Path) -> None:
 def test_processes_that_clean_up_at_once_put_back_one_old_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look and the rename another one may have put it back, or put something new there."""
+    """Between the check and the rename another process may have put the folder back, or created a new one."""
     left_behind(tmp_path / "a", "old", "old")
     rename = Path.rename
 
@@ -156,7 +156,7 @@ def test_processes_that_clean_up_at_once_put_back_one_old_folder(
     assert content(tmp_path) == {"a/file": "theirs"}
 
 
-def test_a_folder_that_was_taken_for_left_behind_before_it_was_locked_is_made_anew(
+def test_a_folder_removed_before_it_was_locked_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold, removed = storage_folder.hold, []
@@ -173,7 +173,7 @@ def test_a_folder_that_was_taken_for_left_behind_before_it_was_locked_is_made_an
     assert content(tmp_path) == {"a/file": "new"}
 
 
-def test_where_nothing_can_be_locked_nothing_is_cleaned_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_cleaned_up_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -183,7 +183,7 @@ def test_where_nothing_can_be_locked_nothing_is_cleaned_up(tmp_path: Path, monke
     assert sorted(content(tmp_path).values()) == ["half", "new"]
 
 
-def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+def test_target_of_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
     write(tmp_path / "place" / "a", "old")
     (tmp_path / "link").symlink_to(tmp_path / "place" / "a")
     write(tmp_path / "link", "new")
@@ -192,7 +192,7 @@ def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "place"]
 
 
-def test_a_link_beside_it_is_no_folder_that_was_left_behind(tmp_path: Path) -> None:
+def test_a_neighbouring_link_is_not_taken_for_a_leftover_folder(tmp_path: Path) -> None:
     write(tmp_path / "mine", "kept")
     name = f".a.{storage_folder.HOST}-1-00000000.new"
     (tmp_path / name).symlink_to(tmp_path / "mine")
@@ -200,7 +200,7 @@ def test_a_link_beside_it_is_no_folder_that_was_left_behind(tmp_path: Path) -> N
     assert content(tmp_path) == {"a/file": "new", "mine/file": "kept"}
 
 
-def test_a_fresh_folder_goes_unless_it_was_given_a_name(tmp_path: Path) -> None:
+def test_a_new_folder_is_removed_unless_it_was_renamed(tmp_path: Path) -> None:
     with fresh_folder(tmp_path / "one"):
         pass
     with fresh_folder(tmp_path / "two", mode=0o700) as folder:
@@ -219,7 +219,7 @@ def test_a_link_is_removed_and_not_followed(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_told_with_what_follows_and_other_errors_pass() -> None:
+def test_a_full_disk_is_reported_with_advice_and_other_errors_pass() -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with (
         pytest.raises(OutOfDisk, match="the disk is full: nothing was kept") as caught,

@@ -1,4 +1,4 @@
-"""What a file system that takes no more is told as."""
+"""The error for a file system that is full."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from thunder_core.foundation.storage.full_disk import fullness
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_what_takes_no_more_is_told_with_what_can_be_done(number: int) -> None:
+def test_a_full_disk_is_reported_with_advice(number: int) -> None:
     full = fullness(OSError(number, "no"))
     assert full is not None
     assert full.what
     assert full.fix
 
 
-def test_other_errors_are_not_taken_for_it() -> None:
+def test_other_errors_are_not_taken_for_a_full_disk() -> None:
     assert fullness(OSError(errno.EACCES, "no")) is None
     assert fullness(RuntimeError("No space left on device")) is None
     assert fullness(FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")) is not None

@@ -1,4 +1,4 @@
-"""Manifests are sealed by a digest of themselves, and are written in the form that earlier versions wrote."""
+"""Manifests are sealed by a digest of themselves, and are written in the format of earlier versions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def small(folder: Path) -> Small:
     return Small(name="it", files=files_of(folder)).sealed()
 
 
-def test_a_cache_entrys_manifest_is_written_as_ever() -> None:
+def test_the_manifest_of_a_cache_entry_keeps_its_format() -> None:
     manifest = EntryManifest(
         schema_version=2,
         executor="inductor",
@@ -74,7 +74,7 @@ def test_a_change_of_any_byte_breaks_the_seal(tmp_path: Path) -> None:
         assert not ends_with_seal(bytes(changed)), place
 
 
-def test_a_manifest_that_says_something_else_is_not_sealed(tmp_path: Path) -> None:
+def test_a_changed_manifest_is_not_sealed(tmp_path: Path) -> None:
     manifest = small(tmp_path)
     assert manifest.is_sealed
     assert b'"label"' not in manifest.to_bytes()

@@ -1,4 +1,4 @@
-"""The transform Autocast: what torch.autocast does around a program, as lines of its trace."""
+"""The transform Autocast: the casts of torch.autocast become lines of the trace."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_autocast_around_is_switched_off_for_the_program() -> None:
         assert torch.get_autocast_dtype("cpu") is torch.bfloat16
 
 
-def test_what_autocast_refuses_is_refused() -> None:
+def test_binary_cross_entropy_equals_eager_under_autocast() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return functional.binary_cross_entropy(x.sigmoid(), torch.ones(2, 4))
 
@@ -128,7 +128,7 @@ def test_a_program_that_differentiates_itself_is_refused() -> None:
     assert caught.value.where is not None
 
 
-def test_a_value_that_decides_is_checked_as_it_was() -> None:
+def test_a_branch_on_a_value_is_the_same_under_autocast() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         y = x @ x
         return y * 2 if (x > 0).all() else y
@@ -159,7 +159,7 @@ def test_a_llama() -> None:
 
 
 def doubling(name: str) -> Any:
-    """A function of a user's that is called like something of PyTorch's."""
+    """A user's function that has the name of a PyTorch function."""
 
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return x * 2
@@ -174,7 +174,7 @@ def doubling(name: str) -> Any:
 
 @pytest.mark.parametrize("name", ["autocast_scale", "inference_mode", "requires_grad_", "detach_"])
 @pytest.mark.parametrize("way", ["plain", "transform", "context"])
-def test_effects_are_known_by_what_is_called_and_not_by_its_name(name: str, way: str) -> None:
+def test_effects_are_known_by_the_called_function_and_not_by_its_name(name: str, way: str) -> None:
     function = doubling(name)
 
     def program(x: torch.Tensor) -> torch.Tensor:

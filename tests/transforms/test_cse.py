@@ -1,4 +1,4 @@
-"""Common subexpressions are shared where nobody can tell, and nowhere else: beside eager PyTorch."""
+"""Common subexpressions are shared only if the difference cannot be observed, compared with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import thunder_core as thunder
 
 
 def scaling(factor: float) -> Any:
-    """A function of autograd that multiplies: each has the printed name of all others."""
+    """An autograd function that multiplies. All such functions have the same printed name."""
 
     class Scale(torch.autograd.Function):
         @staticmethod
@@ -28,7 +28,7 @@ def scaling(factor: float) -> Any:
 
 
 class Factor:
-    """A number that has the text of every other one, and says that it is equal to them."""
+    """A number that has the text of every other such number, and compares equal to it."""
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
@@ -44,7 +44,7 @@ class Factor:
 
 
 class ScaleBy(torch.autograd.Function):
-    """Multiplies by what an object says."""
+    """An autograd function that multiplies by the number of an object."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, by: Factor) -> Tensor:
@@ -90,7 +90,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_can_be_told_apart_stays_apart(name: str) -> None:
+def test_distinguishable_expressions_stay_separate(name: str) -> None:
     x = torch.tensor([1.0, -2.0], requires_grad=True)
     theirs = PROGRAMS[name](x)
     ours = thunder.jit(PROGRAMS[name])(x)
@@ -102,7 +102,7 @@ def test_a_tensor_that_becomes_a_leaf_is_no_other() -> None:
     x = torch.tensor([1.0, -2.0], requires_grad=True)
     theirs, ours = with_leaf(x), thunder.jit(with_leaf)(x)
     torch.testing.assert_close(ours, theirs)
-    assert [one.requires_grad for one in ours] == [one.requires_grad for one in theirs]
+    assert [result.requires_grad for result in ours] == [result.requires_grad for result in theirs]
 
 
 def test_zeros_of_complex_numbers_have_signs() -> None:
@@ -113,7 +113,7 @@ def test_zeros_of_complex_numbers_have_signs() -> None:
     assert repr(thunder.jit(program)(x)) == repr(program(x))
 
 
-def test_equal_lines_are_one() -> None:
+def test_equal_lines_are_merged() -> None:
     fast = thunder.jit(lambda x, n: (x.tanh() * n, x.tanh() + x[1:].expand(3, 1) + x[1:].expand(3, 1)))
     fast(torch.ones(2), 2)
     names = [bsym.symbol.short_name for bsym in thunder.last_traces(fast)[-1].bound_symbols]

@@ -1,4 +1,4 @@
-"""What nobody reads is not computed, but for what eager PyTorch raises an error by."""
+"""Unread results are not computed, except for operations that raise an error in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def note(x: Tensor) -> None:
 
 @note.register_fake
 def without_data(x: Tensor) -> None:
-    """Nothing is noted of a tensor without data."""
+    """Return nothing for a tensor without data."""
 
 
 FAILS: dict[str, Callable[[Tensor], object]] = {
@@ -59,7 +59,7 @@ FAILS: dict[str, Callable[[Tensor], object]] = {
 
 
 def outcome(call: Callable[[Tensor], Tensor], x: Tensor) -> tuple[type, object]:
-    """The class and the text of the error, or the values of the result."""
+    """The class and the message of the error, or the values of the result."""
     try:
         return Tensor, call(x).tolist()
     except RuntimeError as error:
@@ -85,7 +85,7 @@ def test_errors_of_unread_results_are_raised(name: str) -> None:
 
 @pytest.mark.parametrize("options", [{"executors": ["inductor", "torch"]}, {"transforms": [Autocast()]}, {}])
 @pytest.mark.parametrize("requires_grad", [True, False])
-def test_checks_stay_whoever_runs_the_rest(options: dict[str, Any], requires_grad: bool) -> None:
+def test_checks_stay_with_every_executor(options: dict[str, Any], requires_grad: bool) -> None:
     def program(x: Tensor) -> Tensor:
         y = (x * 2 + 1).relu()
         y[x.long() - 1]
@@ -112,7 +112,7 @@ def test_errors_of_unread_numbers_are_raised(divide: Callable[[int], object]) ->
             call(torch.ones(3))
 
 
-def test_a_check_stands_where_writes_were() -> None:
+def test_a_check_after_functionalized_writes_is_kept() -> None:
     def program(x: Tensor) -> Tensor:
         y = x * 1
         y.mul_(2)
@@ -135,7 +135,7 @@ def test_metadata_is_checked_by_lists_too() -> None:
         thunder.jit(program)(torch.ones(2))
 
 
-def test_what_cannot_fail_is_dropped() -> None:
+def test_unread_operations_that_cannot_fail_are_dropped() -> None:
     def program(x: Tensor) -> Tensor:
         (x.exp() @ x)[0:1:1] if x.dim() > 1 else x.exp()
         x / (x - 1)

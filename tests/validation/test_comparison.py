@@ -1,4 +1,4 @@
-"""A validation passes for what is eager, fails for what is not, and leaves no mark on the model."""
+"""A validation passes if the model equals eager, fails if it does not, and leaves the model unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Small(torch.nn.Module):
         self.calls = 0
 
     def forward(self, x: torch.Tensor) -> dict[str, object]:
-        """Values, ranks, noise and how often it was called."""
+        """Return values, ranks, noise and the number of calls."""
         self.seen += x.sum()
         self.calls += 1
         y = self.linear(x)
@@ -51,16 +51,16 @@ def inputs_for(count: int = 3) -> Inputs:
 
 
 def changed(model: Small, change: Callable[[dict[str, object]], object]) -> Callable[..., object]:
-    """The model itself, its output changed on the way out."""
+    """The model with its output changed by a function."""
     return lambda **inputs: change(model(**inputs))
 
 
 def check(optimized: Callable[..., object], model: torch.nn.Module, **options: object) -> ValidationReport:
-    """Validate on the usual inputs with a tolerance in which rounding fits."""
+    """Validate on the usual inputs with a tolerance for rounding."""
     return validate(optimized, model, inputs_for(), Tolerance(), language_model=False, **options)
 
 
-def test_eager_itself_passes_and_the_model_is_left_as_it_was(model: Small) -> None:
+def test_eager_itself_passes_and_the_model_is_unchanged(model: Small) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     report = check(model, model)
     assert report.passed
@@ -74,7 +74,7 @@ def test_eager_itself_passes_and_the_model_is_left_as_it_was(model: Small) -> No
     assert model.linear.weight.dtype == torch.float32
 
 
-def test_the_random_state_is_left_as_it_was(model: Small) -> None:
+def test_the_random_state_is_unchanged(model: Small) -> None:
     torch.manual_seed(5)
     random.seed(5)
     expected = (torch.rand(1).item(), random.random())
@@ -91,7 +91,7 @@ def test_progress_counts_every_run(model: Small) -> None:
     assert seen == [(number, 9) for number in range(1, 10)]
 
 
-def test_what_is_wrong_fails_with_its_numbers(model: Small) -> None:
+def test_wrong_output_fails_with_its_measurements(model: Small) -> None:
     wrong = changed(model, lambda out: {**out, "y": out["y"] * 1.01})
     with pytest.raises(OutOfTolerance) as caught:
         check(wrong, model)
@@ -126,7 +126,7 @@ def test_integers_must_be_equal(model: Small) -> None:
         check(wrong, model)
 
 
-def test_not_a_number_must_be_where_eager_has_it(model: Small) -> None:
+def test_nan_must_be_at_eagers_places(model: Small) -> None:
     wrong = changed(model, lambda out: {**out, "y": out["y"].masked_fill(out["y"] > 1, math.nan)})
     with pytest.raises(OutOfTolerance) as caught:
         check(wrong, model)
@@ -135,14 +135,14 @@ def test_not_a_number_must_be_where_eager_has_it(model: Small) -> None:
 
 
 class Opaque(torch.nn.Module):
-    """A model that returns an iterator beside a tensor."""
+    """A model that returns an iterator and a tensor."""
 
     def forward(self, x: torch.Tensor) -> dict[str, object]:
-        """The input doubled, and nothing to iterate over."""
+        """Return the doubled input and an empty iterator."""
         return {"y": x * 2, "more": iter(())}
 
 
-def test_what_cannot_be_looked_into_is_noted() -> None:
+def test_opaque_outputs_are_noted() -> None:
     report = check(Opaque(), Opaque())
     assert report.notes == (
         "`more`: only its type was compared, because the contents of a tuple_iterator cannot be compared",
@@ -160,11 +160,11 @@ class Nothing(torch.nn.Module):
     """A model that returns nothing."""
 
     def forward(self, x: torch.Tensor) -> None:
-        """Take an input and give nothing."""
+        """Take an input and return None."""
 
 
 class FloatOnly(torch.nn.Module):
-    """A model that runs in one precision alone."""
+    """A model that runs in a single precision."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -172,12 +172,12 @@ class FloatOnly(torch.nn.Module):
         self.dtype = dtype
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Multiply in the precision that it was written for."""
+        """Multiply in the given precision."""
         return x.to(self.dtype) @ self.weight
 
 
 @pytest.mark.parametrize(("dtype", "reference"), [(torch.float32, "float32"), (torch.bfloat16, "eager")])
-def test_a_model_that_runs_in_no_higher_precision_says_so(dtype: torch.dtype, reference: str) -> None:
+def test_a_model_that_runs_in_no_higher_precision_is_noted(dtype: torch.dtype, reference: str) -> None:
     model = FloatOnly(dtype)
     report = check(model, model)
     assert report.reference_dtype == reference
@@ -186,26 +186,26 @@ def test_a_model_that_runs_in_no_higher_precision_says_so(dtype: torch.dtype, re
 
 
 class Particular(torch.nn.Module):
-    """A model that takes one dtype alone, and says so as kernels do."""
+    """A model that accepts one dtype alone, and raises an error like a kernel."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.randn(8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The product."""
+        """Return the product."""
         assert x.dtype == torch.float32, "float32 only"
         return x * self.weight
 
 
-def test_whatever_says_that_a_precision_cannot_be_had_a_lower_one_is_taken() -> None:
+def test_a_lower_precision_is_used_whichever_error_refuses_the_higher_one() -> None:
     model = Particular()
     report = check(model, model)
     assert (report.reference_dtype, len(report.notes)) == ("float32", 1)
     assert report.notes[0].startswith("the model does not run in float64 (float32 only")
 
 
-def test_the_reference_is_float32_where_float64_does_not_fit(model: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_is_float32_if_float64_does_not_fit(model: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     assert precision.widest_affordable(model) == torch.float64
     monkeypatch.setattr(precision, "free_memory", lambda device: 500)
     assert check(model, model).reference_dtype == "float32"
@@ -266,7 +266,7 @@ def test_a_language_model_in_bfloat16_passes_with_its_logits_measured(llama: Lla
     assert report.outputs[1].name in {f"{name}.layers.0.keys" for name in CACHE_NAMES}
 
 
-def test_a_language_model_that_says_something_else_fails(llama: LlamaForCausalLM) -> None:
+def test_a_language_model_with_other_predictions_fails(llama: LlamaForCausalLM) -> None:
     other = copy.deepcopy(llama)
     with torch.no_grad():
         other.lm_head.weight.copy_(other.lm_head.weight.flip(0))

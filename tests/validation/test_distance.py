@@ -1,4 +1,4 @@
-"""Distances are those that torch computes on whole tensors, whatever the blocks."""
+"""Distances equal those that torch computes on whole tensors, for every block size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.workflow.validation.language import has_logits, measure_langua
 
 @pytest.fixture(params=[1 << 22, 64])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Once in a single block, once in many."""
+    """Compute once in a single block and once in many."""
     monkeypatch.setattr(distance, "BLOCK", request.param)
     return int(request.param)
 
@@ -48,7 +48,7 @@ def test_errors_are_measured_against_the_reference(block: int) -> None:
     assert found.exact_values_agree
 
 
-def test_integers_are_held_against_eager() -> None:
+def test_integers_are_compared_with_eager() -> None:
     eager = torch.tensor([1, 2, 3])
     assert measure_distance(eager.clone(), eager, eager.double()).optimized == EXACT
     found = measure_distance(torch.tensor([1, 2, 5]), eager, eager.double())
@@ -62,7 +62,7 @@ def test_huge_integers_that_are_equal_as_doubles_differ() -> None:
 
 
 @pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf, torch.finfo(torch.float32).min])
-def test_what_is_not_a_number_must_be_in_the_same_places(special: float) -> None:
+def test_non_finite_values_must_be_in_the_same_places(special: float) -> None:
     reference = normal(4, 4)
     eager = reference.float()
     eager[1, 2] = special
@@ -74,14 +74,14 @@ def test_what_is_not_a_number_must_be_in_the_same_places(special: float) -> None
     assert not measure_distance(torch.full_like(eager, special), eager, reference).exact_values_agree
 
 
-def test_infinities_of_either_sign_are_told_apart() -> None:
+def test_infinities_of_either_sign_are_distinguished() -> None:
     eager = torch.tensor([math.inf])
     assert not measure_distance(-eager, eager, eager.double()).exact_values_agree
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_infinity_is_not_the_largest_number_that_eager_has(sign: int) -> None:
-    """In float16 a result that saturates in eager and overflows in ours is no agreement."""
+    """In float16 a result that saturates in eager and overflows in the optimized model does not agree."""
     eager = torch.tensor([1.0, sign * torch.finfo(torch.float16).max], dtype=torch.float16)
     overflown = torch.tensor([1.0, sign * math.inf], dtype=torch.float16)
     assert measure_distance(eager.clone(), eager, eager.double()).exact_values_agree
@@ -89,8 +89,8 @@ def test_an_infinity_is_not_the_largest_number_that_eager_has(sign: int) -> None
     assert not measure_distance(eager, overflown, eager.double()).exact_values_agree
 
 
-def test_quantiles_are_not_those_of_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sample of every so many elements would meet the same columns in each row."""
+def test_quantiles_cover_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample of every n-th element would read the same columns of each row."""
     monkeypatch.setattr(distance, "BLOCK", 1 << 12)
     reference = torch.zeros(1 << 9, 64, dtype=torch.float64)
     wrong = reference.float()
@@ -143,7 +143,7 @@ def test_impossible_tokens_and_missing_positions_add_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_where_no_position_has_a_distribution_nothing_was_measured(value: float) -> None:
+def test_no_position_with_a_distribution_means_no_measurement(value: float) -> None:
     logits = torch.full((2, 3), value)
     assert measure_language(logits, logits, logits.double()) is None
     logits[1] = torch.tensor([0.0, 1.0, 2.0])

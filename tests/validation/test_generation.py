@@ -1,4 +1,4 @@
-"""Validation of generation: tokens and divergences of a model beside another, without compiling either."""
+"""Validation of generation: tokens and divergences of two models that are not compiled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOLERANCE = Tolerance(kl=1e-5)
 
 
 def validated(optimized: Any, model: Any, tolerance: Tolerance = TOLERANCE, **options: Any) -> GenerationReport:
-    """The report on a prompt, and on two that are padded at their left."""
+    """The report on a single prompt, and on two prompts that are padded on the left."""
     two = prompt_of(2, 6)
     mask = torch.ones_like(two)
     two[1, :2] = mask[1, :2] = 0
@@ -32,7 +32,7 @@ def model() -> Any:
 
 
 def changed(model: Any, by: float) -> Any:
-    """The model with other weights of its head."""
+    """The model with other weights in its head."""
     other = copy.deepcopy(model)
     noise = torch.randn(other.lm_head.weight.shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -40,14 +40,14 @@ def changed(model: Any, by: float) -> Any:
     return other
 
 
-def test_a_model_is_as_itself(model: Any) -> None:
+def test_a_model_equals_itself(model: Any) -> None:
     report = validated(model, model)
     assert report.passed and report.exact
-    assert [(one.size, one.tokens, one.equal, one.first_difference) for one in report.prompts] == [
+    assert [(prompt.size, prompt.tokens, prompt.equal, prompt.first_difference) for prompt in report.prompts] == [
         ("1 x 5", 8, 8, None),
         ("2 x 6", 16, 16, None),
     ]
-    assert {step for one in report.prompts for step in one.divergences} == {0.0}
+    assert {step for prompt in report.prompts for step in prompt.divergences} == {0.0}
 
 
 def test_divergences_are_those_of_the_textbook_behind_eagers_tokens(model: Any) -> None:
@@ -56,7 +56,7 @@ def test_divergences_are_those_of_the_textbook_behind_eagers_tokens(model: Any) 
     ids = prompt_of(1, 5)
     tokens = model.generate(ids, max_new_tokens=8, do_sample=False, pad_token_id=0)
     with torch.no_grad():
-        logits, others = (one(tokens[:, :-1]).logits[0, 4:].double() for one in (model, other))
+        logits, others = (each_model(tokens[:, :-1]).logits[0, 4:].double() for each_model in (model, other))
     expected = torch.nn.functional.kl_div(others.log_softmax(-1), logits.softmax(-1), reduction="none").sum(-1)
     torch.testing.assert_close(torch.tensor(report.prompts[0].divergences), expected.float(), rtol=1e-3, atol=1e-9)
 
@@ -87,7 +87,7 @@ def test_distributions_that_diverge_are_out_of_tolerance_though_no_token_differs
     assert no.value.report.equal == no.value.report.tokens
 
 
-def test_what_is_not_finite_or_zero_in_eager_says_nothing(model: Any) -> None:
+def test_non_finite_or_zero_eager_logits_are_refused(model: Any) -> None:
     with torch.no_grad():
         model.lm_head.weight.fill_(0.0)
     with pytest.raises(AllZero):
@@ -99,7 +99,7 @@ def test_what_is_not_finite_or_zero_in_eager_says_nothing(model: Any) -> None:
         validated(model, model)
 
 
-def test_a_model_that_gives_nan_where_eager_does_not_is_out_of_tolerance(model: Any) -> None:
+def test_a_model_with_nan_unlike_eager_is_out_of_tolerance(model: Any) -> None:
     broken = copy.deepcopy(model)
     with torch.no_grad():
         broken.lm_head.weight[3].fill_(torch.nan)

@@ -1,4 +1,4 @@
-"""A step of training passes if its gradients are eager's, from the same random numbers, and fails otherwise."""
+"""A training step passes if its gradients equal eager's for the same random numbers, and fails otherwise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Net(torch.nn.Module):
         self.scale = torch.nn.Parameter(torch.ones(8), requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The loss, and what it is taken of."""
+        """Return the loss and the values that it is computed from."""
         weights = (self.query(x) @ self.key(x).mT).softmax(-1)
         y = self.norm(self.dropout(weights @ self.value(x)) * self.scale)
         return {"loss": y.square().mean() + y.pow(3).sum(), "y": y}
@@ -41,7 +41,7 @@ def net() -> Net:
 def check(
     optimized: Callable[..., object], net: torch.nn.Module, *, count: int = 2, **options: object
 ) -> ValidationReport:
-    """Validate a step of training on two inputs, or so many."""
+    """Validate a training step on two inputs, or on the given number."""
     inputs = [{"x": torch.randn(6, 8, generator=torch.Generator().manual_seed(n))} for n in range(count)]
     return validate(optimized, net, inputs, Tolerance(floor=4e-6), language_model=False, train=True, **options)
 
@@ -62,11 +62,11 @@ def test_loss_outputs_and_gradients_are_compared_and_no_mark_is_left(net: Net) -
     assert (net.query.weight.grad == 7.0).all()
 
 
-def test_a_gradient_that_is_nothing_but_rounding_is_held_against_the_largest(net: Net) -> None:
+def test_a_gradient_of_rounding_alone_is_compared_with_the_largest(net: Net) -> None:
     report = check(net, net, count=1)
     by_name = {output.name: output for output in report.outputs}
     key = by_name["key.bias.grad"]
-    assert key.optimized.maximum > 1e-10  # it is zero: softmax does not see what all its values share
+    assert key.optimized.maximum > 1e-10  # the gradient is zero: softmax ignores a constant that all its values share
     assert key.scale == max(output.scale for name, output in by_name.items() if name.endswith(".grad"))
     assert by_name["key.weight.grad"].scale < key.scale
 
@@ -74,7 +74,7 @@ def test_a_gradient_that_is_nothing_but_rounding_is_held_against_the_largest(net
 
 
 class Changed(torch.autograd.Function):
-    """A tensor as it is, with this done to its gradient."""
+    """An identity function that changes the gradient."""
 
     @staticmethod
     def forward(ctx, tensor, change):
@@ -87,7 +87,7 @@ class Changed(torch.autograd.Function):
 
 
 def changed(net: Net, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., object]:
-    """The net, with this done to the gradient of one parameter."""
+    """The net with a change of the gradient of one parameter."""
 
     def run(**inputs: torch.Tensor) -> object:
         parameters = dict(net.named_parameters())
@@ -122,14 +122,14 @@ def test_other_random_numbers_are_refused(net: Net) -> None:
 
 
 class Noise(torch.nn.Module):
-    """Random numbers drawn in the dtype of the weights: they are others in another dtype."""
+    """A model that draws random numbers in the dtype of its weights: they differ in another dtype."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(64))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """A noisy loss."""
+        """Return a noisy loss."""
         return ((self.weight * torch.randn_like(self.weight)).sum() + x.sum(),)
 
 
@@ -143,18 +143,18 @@ class MoreNoise(Noise):
     """A model that draws more numbers in float64."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """A noisy loss."""
+        """Return a noisy loss."""
         count = 2 if self.weight.dtype == torch.float64 else 1
         return ((self.weight * torch.rand(count, 64)).sum() + x.sum(),)
 
 
-def test_a_reference_that_draws_other_numbers_has_no_say() -> None:
+def test_a_reference_that_draws_other_numbers_is_ignored() -> None:
     report = check(noise := MoreNoise(), noise)
-    assert report.reference_dtype == "float32"  # in which eager runs too
+    assert report.reference_dtype == "float32"  # the dtype of eager
     assert report.notes[0] == "the random numbers differ in float64, so the reference is float32"
 
 
-def test_only_what_changes_a_generator_is_drawn() -> None:
+def test_only_operations_that_advance_a_generator_are_recorded() -> None:
     draws = DrawnValues(())
     with draws.note():
         torch.nn.functional.dropout(torch.ones(4), 0.5)
@@ -165,7 +165,7 @@ def test_only_what_changes_a_generator_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("value", [torch.inf, torch.nan])
-def test_what_is_not_finite_in_eager_cannot_be_compared(net: Net, value: float) -> None:
+def test_non_finite_eager_gradients_cannot_be_compared(net: Net, value: float) -> None:
     with torch.no_grad():
         net.value.weight[0, 0] = value
     with pytest.raises(NotFinite, match="in eager PyTorch itself") as caught:
@@ -183,7 +183,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_what_is_no_loss(kind: str) -> None:
+def test_outputs_without_a_loss_are_refused(kind: str) -> None:
     with pytest.raises(NoLoss):
         loss_of(LOSSES[kind])
 

@@ -1,4 +1,4 @@
-"""Outputs of every make become named tensors and a structure that can be compared."""
+"""Outputs of every type become named tensors and a structure that can be compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Boxed:
 
 
 class Slotted:
-    """An object whose state lies in slots."""
+    """An object whose state is in slots."""
 
     __slots__ = ("value",)
 
@@ -38,7 +38,7 @@ class Slotted:
 
 
 class Looped:
-    """An object that reaches itself."""
+    """An object that contains itself."""
 
     def __init__(self) -> None:
         self.me = self
@@ -67,7 +67,7 @@ def test_names_are_paths(output: object, names: list[str]) -> None:
     assert list(leaves_of(output).tensors) == names
 
 
-def test_a_model_output_with_a_cache_is_named_as_one_would_write_it() -> None:
+def test_a_model_output_with_a_cache_has_python_paths() -> None:
     cache = DynamicCache()
     for layer in range(2):
         cache.update(torch.zeros(1, 1, 3, 4), torch.ones(1, 1, 3, 4), layer)
@@ -96,7 +96,7 @@ def test_objects_without_tensors_are_known_by_their_type_alone() -> None:
         ({"a": (ONE, None)}, {"a": (ONE, 3)}, "`a.1` is None in the optimized model and 3 in eager"),
     ],
 )
-def test_what_does_not_match_is_named(optimized: object, eager: object, message: str) -> None:
+def test_structures_that_do_not_match_are_named(optimized: object, eager: object, message: str) -> None:
     with pytest.raises(NotComparable) as caught:
         require_same_structure(leaves_of(optimized), leaves_of(eager))
     assert message in str(caught.value)
@@ -126,5 +126,5 @@ def test_arrays_and_sets_are_compared() -> None:
             require_same_structure(leaves_of([ours]), leaves_of([eager]))
 
 
-def test_what_cannot_be_looked_into_is_told() -> None:
+def test_opaque_containers_are_listed() -> None:
     assert leaves_of({"a": iter(()), "b": {ONE}, "c": Slotted(1)}).opaque == {"a": "tuple_iterator", "b": "set"}

@@ -1,4 +1,4 @@
-"""Metrics are what PyTorch computes by hand, over all batches together."""
+"""Metrics equal those computed directly in PyTorch over all batches together."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(causal: bool) -> None:
 def test_accuracy_is_the_share_of_labels_that_are_met(causal: bool) -> None:
     found = over_batches("accuracy", Leaves({"logits": LOGITS}), Leaves({"logits": OTHER}), LABELS, causal=causal)
     wanted = LABELS[:, 1:] if causal else LABELS
-    choices = [(one[:, :-1] if causal else one).argmax(-1) for one in (LOGITS, OTHER)]
+    choices = [(scores[:, :-1] if causal else scores).argmax(-1) for scores in (LOGITS, OTHER)]
     expected = [((choice == wanted)[wanted != -100]).double().mean().item() for choice in choices]
     assert found == pytest.approx(tuple(expected))
 
@@ -67,7 +67,7 @@ def test_cosine_is_that_of_the_means_over_tokens_that_are_no_padding() -> None:
     assert over_batches("cosine", Leaves({"pooler_output": LOGITS[:, 0]}), ours, None)[1] == pytest.approx(expected)
 
 
-def test_what_cannot_be_measured() -> None:
+def test_metrics_that_cannot_be_measured_are_refused() -> None:
     logits = Leaves({"logits": LOGITS})
     cases = {
         "`labels` in the file are": ("accuracy", logits, None),

@@ -1,4 +1,4 @@
-"""The state that a call leaves behind is eager's as well: buffers, attributes and inputs that it changes."""
+"""The state after a call equals eager's as well: buffers, attributes and inputs that the call changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_core.workflow.validation.state import changed_paths, state_of
 
 
 class Stateful(torch.nn.Module):
-    """A norm in train mode, a cache in a buffer, an attribute that counts and one that keeps the last result."""
+    """A norm in train mode, a cache in a buffer, a counter attribute, and an attribute with the last result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Stateful(torch.nn.Module):
         self.calls, self.last, self.log = 0, None, []
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The loss and what it is of; rows of the cache, both attributes and the input are written."""
+        """Return the loss and its values; write rows of the cache, both attributes and the input."""
         y = self.norm(x.clone())
         self.cache[: len(x)] = y.detach()
         self.calls += 1
@@ -54,13 +54,13 @@ CHANGED = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked", 
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_each_state_that_a_call_changes_is_a_quantity_of_its_own(model: Stateful, train: bool) -> None:
+def test_each_state_that_a_call_changes_is_compared_separately(model: Stateful, train: bool) -> None:
     report = check(model, model, train=train)
     states = {output.name.removesuffix(" after the call"): output for output in report.outputs if output.is_state}
-    assert states.keys() == CHANGED | {"log.1"}  # of the second input, at which the first call's is there already
+    assert states.keys() == CHANGED | {"log.1"}  # at the second input the attribute of the first call exists already
     assert 0 < states["norm.running_var"].eager.maximum < 1e-6
     assert states["norm.running_mean"].dtype == "float32"
-    assert states["cache"].finite  # what no call has written yet is NaN in both, and says nothing
+    assert states["cache"].finite  # elements that no call has written are NaN in both models, and are ignored
     assert states["cache"].elements == (6 + 7) * 4
     assert report.notes == ()
 
@@ -81,7 +81,7 @@ def test_a_write_that_is_dropped_is_found(model: Stateful, path: str, train: boo
         check(optimized, model, train=train)
 
 
-def test_an_input_that_is_left_as_it_was_is_found(model: Stateful) -> None:
+def test_an_unchanged_input_that_eager_changes_is_found(model: Stateful) -> None:
     with pytest.raises(OutOfTolerance, match="`input x after the call`"):
         check(lambda x: model(x.clone()), model)
 
@@ -94,7 +94,7 @@ class Scaled(torch.nn.Module):
         self.register_buffer("scale", torch.ones(()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The product."""
+        """Return the product."""
         return x * self.scale
 
 
@@ -126,7 +126,7 @@ class WritesParameters(torch.nn.Module):
         self.weight = torch.nn.Parameter(torch.ones(4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The product with a weight that grows."""
+        """Return the product with a weight that grows."""
         with torch.no_grad():
             self.weight += 1
         return x * self.weight

@@ -1,4 +1,4 @@
-"""The judgement is on every quantity, on the worst input, and names the smallest tolerance that passes."""
+"""The judgement covers every quantity on the worst input, and names the smallest tolerance that passes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def report_of(*measurements: Measurement, tolerance: Tolerance) -> ValidationRep
 
 
 def test_a_drift_below_the_largest_error_fails() -> None:
-    """By the largest error alone every value might be as wrong as eager's worst one."""
+    """A check of the largest error alone would allow every value to be as wrong as eager's worst."""
     output = judge("y", [measurement(errors(1e-3, 9e-4))], Tolerance(floor=0.0))
     assert not output.passed
     assert output.smallest_tolerance == pytest.approx(9.0)
@@ -59,20 +59,20 @@ def test_the_floor_is_relative_to_the_largest_magnitude(floor: float, smallest: 
     assert smallest_times_eager(distance, floor) == pytest.approx(smallest)
 
 
-def test_what_eager_has_exactly_can_be_reached_by_no_multiple() -> None:
+def test_exact_eager_results_have_no_sufficient_multiple() -> None:
     distance = Distance(errors(1e-9, 0.0), errors(0.0, 0.0), 0.0, 1.0, True)
     assert math.isinf(smallest_times_eager(distance, 1e-6))
 
 
-def test_the_worst_input_decides_and_speaks() -> None:
+def test_the_worst_input_decides_and_is_reported() -> None:
     output = judge("y", [measurement(errors(x, 1e-4)) for x in (3e-3, 8e-3, 1e-4)], Tolerance(floor=0.0))
     assert output.optimized.maximum == 8e-3
     assert output.smallest_tolerance == pytest.approx(8.0)
     assert output.failures == ("its largest error is 0.008; eager's own error is 0.001, and 0.002 is allowed",)
 
 
-def test_the_figures_are_those_of_one_input() -> None:
-    """The largest of each, over all inputs, would show a failure as well within what is allowed."""
+def test_the_figures_belong_to_a_single_input() -> None:
+    """The maximum of each figure over all inputs could show a failure as well within the tolerance."""
     wrong = Measurement(
         "float32", (2, 3), Distance(errors(1e-3, 1e-3), errors(1e-4, 1e-4), 1.0, 0.9, True), None, NUMBERS
     )
@@ -84,7 +84,7 @@ def test_the_figures_are_those_of_one_input() -> None:
     assert (output.optimized, output.eager, output.scale) == (wrong.distance.optimized, wrong.distance.eager, 1.0)
     assert output.optimized.maximum > report.allowed(output) == pytest.approx(2e-4)
     language = [LANGUAGE.model_copy(update={"kl": kl, "eager_kl": eager}) for kl, eager in ((3e-3, 1e-3), (9e-3, 9e-3))]
-    told = judge("y", [measurement(EAGER, language=one) for one in language], Tolerance()).language
+    told = judge("y", [measurement(EAGER, language=figures) for figures in language], Tolerance()).language
     assert told is not None
     assert (told.kl, told.eager_kl) == (3e-3, 1e-3)
 
@@ -96,7 +96,7 @@ def test_the_figures_are_those_of_one_input() -> None:
         ({"top1": 0.97}, "top-1 agreement is 97.00%, and 99.00% is required"),
     ],
 )
-def test_language_models_are_judged_by_what_they_say(language: dict[str, float], words: str) -> None:
+def test_language_models_are_judged_by_their_next_tokens(language: dict[str, float], words: str) -> None:
     fine = measurement(EAGER, language=LANGUAGE)
     assert judge("logits", [fine], Tolerance()).passed
     output = judge("logits", [fine, measurement(EAGER, language=LANGUAGE.model_copy(update=language))], Tolerance())
@@ -114,7 +114,7 @@ def test_the_error_holds_the_report_and_the_advice() -> None:
     require_passed(report_of(measurement(EAGER), tolerance=Tolerance()))
 
 
-def test_no_multiple_is_advised_where_none_helps() -> None:
+def test_no_multiple_is_advised_if_none_helps() -> None:
     report = report_of(measurement(EAGER, same=False), tolerance=Tolerance())
     with pytest.raises(OutOfTolerance) as caught:
         require_passed(report)

@@ -1,4 +1,4 @@
-"""The reference layer by layer: it computes what the reference that is converted whole computes."""
+"""The layer-by-layer reference computes the same as the reference that is converted as a whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAMILIES = ("llama", "gpt2", "bert", "t5", "mixtral")
 
 
 class Odd(torch.nn.Module):
-    """A recurrent layer, a tied weight that is read twice, an index into a weight, and a buffer that is counted up."""
+    """A recurrent layer, a tied weight that is read twice, an index into a weight, and a counter buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Odd(torch.nn.Module):
         self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """The logits."""
+        """Return the logits."""
         self.calls += 1
         rows, _ = self.recurrent(self.table(ids))
         chosen = self.experts[int(ids[0, 0]) % 3]
@@ -38,7 +38,7 @@ class Odd(torch.nn.Module):
 
 
 def reports(model: torch.nn.Module, inputs: object, monkeypatch: pytest.MonkeyPatch, **options: object) -> list:
-    """The reports of a validation of a model that rounds its logits, with a whole reference and one layer by layer."""
+    """The reports on a model that rounds its logits, with a whole reference and with a layer-by-layer reference."""
 
     def validated() -> ValidationReport:
         return validate(
@@ -52,30 +52,30 @@ def reports(model: torch.nn.Module, inputs: object, monkeypatch: pytest.MonkeyPa
 
 
 def require_equal(whole: ValidationReport, by_layer: ValidationReport) -> None:
-    """The reports say the same but for the way that the reference was held."""
+    """Check that the reports are equal except for the type of reference."""
     assert (whole.by_layer, by_layer.by_layer) == (False, True)
     assert by_layer.reference_in_words == f"{whole.reference_dtype}, one layer at a time"
     assert by_layer.model_copy(update={"by_layer": False}) == whole
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_reference_by_layer_measures_the_errors_of_the_whole_one(family, monkeypatch):
+def test_reference_by_layer_measures_the_errors_of_the_whole_reference(family, monkeypatch):
     loaded = sample(family)
     require_equal(*reports(loaded.model, inputs_for(loaded), monkeypatch))
 
 
-def test_reference_by_layer_of_bfloat16_is_the_whole_one(monkeypatch):
+def test_reference_by_layer_of_bfloat16_equals_the_whole_reference(monkeypatch):
     loaded = sample("llama", "bfloat16")
     require_equal(*reports(loaded.model, inputs_for(loaded), monkeypatch))
 
 
-def test_reference_by_layer_of_tied_recurrent_and_indexed_weights_is_the_whole_one(monkeypatch):
+def test_reference_by_layer_of_tied_recurrent_and_indexed_weights_equals_the_whole_reference(monkeypatch):
     torch.manual_seed(0)
     require_equal(*reports(Odd().eval(), {"ids": torch.arange(12).view(2, 6)}, monkeypatch))
 
 
 @pytest.mark.parametrize("scheme", ["int8-weight-only", "int4-weight-only", "int8-dynamic", "bf16", "fp8"])
-def test_reference_by_layer_of_quantized_layers_is_the_whole_one(scheme, monkeypatch):
+def test_reference_by_layer_of_quantized_layers_equals_the_whole_reference(scheme, monkeypatch):
     loaded = sample("llama")
     model = quantized_model(loaded.model, QuantizationSettings(scheme))
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -92,7 +92,7 @@ def test_gradients_by_layer_are_those_of_the_whole_reference(family, monkeypatch
 
 
 class Recomputed(torch.nn.Module):
-    """One weight in two checkpointed parts, so that its gradient is accumulated in two parts, and a frozen one."""
+    """A weight in two checkpointed parts, so that its gradient is accumulated in two parts, and a frozen weight."""
 
     def __init__(self, *, use_reentrant: bool) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Recomputed(torch.nn.Module):
         self.use_reentrant = use_reentrant
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The loss."""
+        """Return the loss."""
         x = x + self.start
         for _ in range(2):
             x = checkpoint(lambda x: torch.tanh(self.frozen(self.layer(x))), x, use_reentrant=self.use_reentrant)
@@ -131,15 +131,15 @@ def test_wrong_gradient_is_refused_where_the_reference_is_held_by_layer(monkeypa
 
 def test_gradients_that_are_taken_are_dropped_one_by_one():
     model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3)))
-    held: dict[str, int] = {}
+    counts: dict[str, int] = {}
 
     def take(name: str, gradient: torch.Tensor) -> bool:
-        held[name] = sum(parameter.grad is not None for parameter in model.parameters())
+        counts[name] = sum(parameter.grad is not None for parameter in model.parameters())
         return True
 
     with gradients_taken(model, take):
         model(torch.ones(2, 4)).sum().backward()
-    assert held == {f"{name}.grad": 1 for name, _ in model.named_parameters()}
+    assert counts == {f"{name}.grad": 1 for name, _ in model.named_parameters()}
 
 
 def test_large_model_is_referenced_in_float64_with_memory_for_one_layer(monkeypatch):
@@ -147,28 +147,32 @@ def test_large_model_is_referenced_in_float64_with_memory_for_one_layer(monkeypa
     weight = 1024 * 1024 * torch.float64.itemsize
     monkeypatch.setattr(precision, "free_memory", lambda device: 6 * weight)
     assert precision.widest_affordable(model) == torch.float64
-    assert precision.widest_affordable(model, train=True) == torch.float64  # its gradients are there one at a time
+    assert precision.widest_affordable(model, train=True) == torch.float64  # its gradients exist one at a time
     monkeypatch.setattr(precision, "free_memory", lambda device: 2 * weight)
     assert precision.widest_affordable(model) == torch.float64
     assert precision.widest_affordable(model, train=True) == torch.float32
     reference = precision.Reference(model, torch.float64)
     assert reference.by_layer
-    assert all(type(one) is deferred_tensor.DeferredTensor for one in reference._converted.parameters() if one.ndim > 1)
+    assert all(
+        type(parameter) is deferred_tensor.DeferredTensor
+        for parameter in reference._converted.parameters()
+        if parameter.ndim > 1
+    )
 
 
 class Clock:
-    """A clock on which each look takes a second."""
+    """A clock that advances by a second at each reading."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Another second."""
+        """Advance by a second."""
         self.now += 1.0
         return self.now
 
 
-def test_inputs_that_there_is_no_time_for_are_left_out_and_noted(monkeypatch):
+def test_inputs_beyond_the_time_limit_are_left_out_and_noted(monkeypatch):
     model = torch.nn.Linear(4, 4)
     inputs = [{"input": torch.randn(2, 4)} for _ in range(5)]
 

@@ -1,7 +1,7 @@
 """The private names of PyTorch that the project uses, with the files that use them.
 
-`python -m tests.versions.private_names` prints the names that the installed PyTorch does not have, which is the first
-thing to know about a new version.
+`python -m tests.versions.private_names` prints the names that the installed PyTorch lacks. Run it first with a new
+version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("thunder_core", "thunder_cli", "executors", "recipes")
 LIBRARY = "torch"
 PATH = re.compile(r"torch(\.\w+)*:\w+")  # of names that are imported late
-# Names that only some builds or versions have; the code asks for them first.
+# Names that only some builds or versions have. The code checks for them before use.
 OPTIONAL = {"torch._C._cuda_clearCublasWorkspaces": "builds for CUDA"}
 
 
@@ -62,21 +62,21 @@ def names_in(module: ast.Module) -> Iterator[str]:
 
 
 def imported_names(module: ast.Module) -> Iterator[tuple[str, str]]:
-    """The names that imports bind, with what they stand for, of imports from PyTorch."""
+    """The names that imports from PyTorch bind, with their dotted names."""
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
-            for one in node.names:
-                if one.name.split(".")[0] == LIBRARY:
-                    yield (one.asname, one.name) if one.asname else (LIBRARY, LIBRARY)
-                    if not one.asname:
-                        yield one.name, one.name
+            for alias in node.names:
+                if alias.name.split(".")[0] == LIBRARY:
+                    yield (alias.asname, alias.name) if alias.asname else (LIBRARY, LIBRARY)
+                    if not alias.asname:
+                        yield alias.name, alias.name
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == LIBRARY:
-            for one in node.names:
-                yield one.asname or one.name, f"{node.module}.{one.name}"
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
 
 def chain_of(node: ast.expr) -> list[str]:
-    """The parts of `a.b.c`; empty for an attribute of anything else than a name."""
+    """The parts of `a.b.c`, or an empty result for an attribute of an expression that is not a name."""
     if isinstance(node, ast.Name):
         return [node.id]
     if isinstance(node, ast.Attribute) and (chain := chain_of(node.value)):
@@ -86,18 +86,20 @@ def chain_of(node: ast.expr) -> list[str]:
 
 @cache
 def first_missing(name: str) -> str:
-    """The shortest beginning of a name that the installed PyTorch lacks; empty where it has all of the name."""
+    """The shortest prefix of a name that the installed PyTorch lacks, or empty if PyTorch has the whole name."""
     found: list[Any] = [torch]
     parts = name.split(".")
     for length in range(2, len(parts) + 1):
-        found = [one for value in found for one in values_of(value, parts[length - 1], ".".join(parts[:length]))]
+        found = [
+            attribute for value in found for attribute in values_of(value, parts[length - 1], ".".join(parts[:length]))
+        ]
         if not found:
             return ".".join(parts[:length])
     return ""
 
 
 def values_of(value: Any, attribute: str, name: str) -> Iterator[Any]:
-    """The values that a dotted name may stand for: an attribute, one that a class declares, and a module."""
+    """The values that a dotted name may have: an attribute, an annotation of a class, and a module."""
     if hasattr(value, attribute):
         yield getattr(value, attribute)
     elif isinstance(value, type) and attribute in getattr(value, "__annotations__", {}):
@@ -107,7 +109,7 @@ def values_of(value: Any, attribute: str, name: str) -> Iterator[Any]:
 
 
 def main() -> int:
-    """Print the names that are missing, with the files that use them; the status is 1 if there are any."""
+    """Print the missing names with the files that use them, and return 1 if there are any."""
     missing = {name: files for name, files in private_names().items() if name not in OPTIONAL and first_missing(name)}
     for name, files in missing.items():
         print(f"{name}  lacks {first_missing(name)}  {', '.join(files)}")

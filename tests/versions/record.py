@@ -43,12 +43,12 @@ class Record:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The part of a record that a later run of the same tests has in common with it."""
+        """The part of a record that identifies later runs of the same tests."""
         return (self.python, self.torch, self.triton, self.transformers, self.tests)
 
 
 def read_records(file: Path = RECORDS) -> list[Record]:
-    """The records of a file; none where there is no file."""
+    """The records of a file, or none if the file does not exist."""
     return [Record(**entry) for entry in json.loads(file.read_text(encoding="utf-8"))] if file.exists() else []
 
 
@@ -59,12 +59,12 @@ def write_records(records: Sequence[Record], file: Path = RECORDS) -> None:
 
 
 def with_record(records: Sequence[Record], record: Record) -> list[Record]:
-    """The records with one more, which replaces an earlier one of the same key."""
+    """The records and a new one, which replaces an earlier record of the same key."""
     return [*(earlier for earlier in records if earlier.key != record.key), record]
 
 
 def record_of(junit: Path, tests: Sequence[str]) -> Record:
-    """The record of a run that wrote this file, in the present environment."""
+    """The record of a run that wrote this JUnit file, in the present environment."""
     report = JUnitXml.fromfile(str(junit))
     failed = report.failures + report.errors
     passed = report.tests - failed - report.skipped
@@ -74,7 +74,7 @@ def record_of(junit: Path, tests: Sequence[str]) -> Record:
 
 
 def version_of(package: str) -> str:
-    """The version of an installed package without its build, or a dash where the package is not installed."""
+    """The version of an installed package without its build, or a dash if the package is not installed."""
     try:
         return importlib.metadata.version(package).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
@@ -82,7 +82,7 @@ def version_of(package: str) -> str:
 
 
 def run_tests(tests: Sequence[str], options: Sequence[str], junit: Path) -> None:
-    """Run tests with pytest, which writes its counts to a file; raises `SystemExit` where pytest could not run."""
+    """Run tests with pytest, which writes its counts to a file. Raise `SystemExit` if pytest could not run."""
     command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *options, *tests]
     status = subprocess.run(command, cwd=ROOT, check=False).returncode
     if status not in (0, 1):  # 1: some tests failed

@@ -1,4 +1,4 @@
-"""The metadata of the wheel: pip takes every tested release of PyTorch, and does not refuse a newer release."""
+"""The metadata of the wheel: pip accepts every tested release of PyTorch, and does not refuse a newer release."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> importlib.metadata.Distribution:
-    """The metadata that a wheel of this source tree has."""
+    """The metadata of a wheel of this source tree."""
     folder = tmp_path_factory.mktemp("metadata")
     with contextlib.chdir(ROOT):
         name = hatchling.build.prepare_metadata_for_build_wheel(str(folder))

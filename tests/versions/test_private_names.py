@@ -1,4 +1,4 @@
-"""The private names of PyTorch: all are found, the installed PyTorch has them, and the page lists them."""
+"""The private names of PyTorch: all of them are found, the installed PyTorch has them, and the page lists them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_names_that_are_optional_are_used():
 def test_names_are_found_in_imports_and_attributes(source, names):
     found = {name for name in names_in(ast.parse(source)) if is_private(name)}
     assert names <= found
-    assert all(any(name.startswith(one) for name in names) for one in found)
+    assert all(any(name.startswith(prefix) for name in names) for prefix in found)
 
 
-def test_a_name_that_is_missing_is_told_where():
+def test_a_missing_name_is_reported_with_its_place():
     assert first_missing("torch._C._no_such_name.more") == "torch._C._no_such_name"
     assert first_missing("torch._no_such_module.name") == "torch._no_such_module"
     assert first_missing("torch.Tensor._version") == ""

@@ -1,4 +1,7 @@
-"""CUDA graphs: what is recorded gives what eager gives, call after call; on the CPU by a stand-in for the recording."""
+"""CUDA graphs: a recorded graph returns the results of eager at each call.
+
+On the CPU a stand-in replaces the recording.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ from thunder_executors.cudagraphs import EXECUTOR, CudaGraphs, graph
 
 
 class StandIn:
-    """Records by calling: a replay calls again, and writes the results to where the first ones are.
+    """A stand-in that records a function: a replay calls the function and writes to the memory of the first results.
 
-    What the function wrote while it was recorded is taken back, since a graph that is recorded runs nothing, and what a
-    replay writes is nothing that autograd sees.
+    Writes during the recording are undone, because recording runs nothing. Autograd does not see the writes of a
+    replay.
     """
 
     def __init__(self):
@@ -99,19 +102,19 @@ def fast():
     return executor
 
 
-def test_each_call_gives_what_eager_gives(cuda, fast):
+def test_each_call_equals_eager(cuda, fast):
     model = Model()
     compiled = thunder.jit(model, executors=(fast, OnCpu(), "torch"))
     with torch.no_grad():
         inputs = [torch.randn(2, 4) for _ in range(6)]
         found = [compiled(x) for x in inputs]
-        for x, one in zip(inputs, found, strict=True):
-            torch.testing.assert_close(one, model(x))
+        for x, actual in zip(inputs, found, strict=True):
+            torch.testing.assert_close(actual, model(x))
     assert len(graphs_in(compiled)) == 1
     assert (cuda.records, cuda.replays) == (1, 5)
 
 
-def test_weights_are_read_where_they_are_and_arguments_are_copied(cuda):
+def test_weights_are_read_in_place_and_arguments_are_copied(cuda):
     model = Model()
     compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
     x, y = torch.randn(2, 4), torch.randn(2, 4)
@@ -172,7 +175,7 @@ def test_expanded_and_overlapping_inputs_are_copied_once(cuda):
     assert sorted(buffer.memory.numel() for buffer in recording.buffers.values()) == [4, 8]
 
 
-def test_each_set_of_symbolic_sizes_has_a_graph_of_its_own(cuda):
+def test_each_set_of_symbolic_sizes_has_a_separate_graph(cuda):
     model = Model()
     compiled = thunder.jit(model, executors=(OnCpu(), "torch"), cache="symbolic values")
     with torch.no_grad():
@@ -191,7 +194,7 @@ def test_views_alone_are_no_graph(cuda):
     assert graphs_in(compiled) == []
 
 
-def test_what_costs_more_to_copy_than_its_launches_take_is_no_graph(cuda):
+def test_region_with_copies_costlier_than_launches_is_no_graph(cuda):
     compiled = thunder.jit(lambda x: x.exp() + 1, executors=(OnCpu(), "torch"))
     compiled(torch.randn(2, 1 << 22))
     assert graphs_in(compiled) == []
@@ -209,9 +212,9 @@ def test_results_share_memory_as_before(cuda):
         found, expected = compiled(x), shares(x)
         places = [tensor.untyped_storage().data_ptr() for tensor in (x, *found)]
         assert [places.index(place) for place in places] == [0, 1, 1, 1, 0, 0, 6]
-        for one, other in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, other)
-            assert (one.stride(), one.storage_offset()) == (other.stride(), other.storage_offset())
+        for actual, wanted in zip(found, expected, strict=True):
+            torch.testing.assert_close(actual, wanted)
+            assert (actual.stride(), actual.storage_offset()) == (wanted.stride(), wanted.storage_offset())
     found[0].zero_()
     assert not found[1].any()
     assert cuda.replays
@@ -225,7 +228,7 @@ def test_a_result_outlives_the_next_call(cuda):
         torch.testing.assert_close(result, ((x + number) * 2 + 1).tanh())
 
 
-def test_what_cannot_be_recorded_runs_as_it_is(cuda):
+def test_region_that_cannot_be_recorded_runs_without_a_graph(cuda):
     cuda.error = "operation not permitted when stream is capturing\nmore"
     compiled = thunder.jit(lambda x: x.exp() + 1, executors=(OnCpu(), "torch"))
     x = torch.randn(3)
@@ -243,18 +246,18 @@ def writes(x):
     return y + 1, z.cos(), torch.rand_like(z) * 0
 
 
-def test_effects_stay_where_they_are(cuda):
+def test_effects_stay_outside_of_graphs(cuda):
     compiled = thunder.jit(writes, executors=(OnCpu(), "torch"))
     x = torch.randn(3)
     for _ in range(3):
-        for one, other in zip(compiled(x), writes(x), strict=True):
-            torch.testing.assert_close(one, other)
+        for actual, wanted in zip(compiled(x), writes(x), strict=True):
+            torch.testing.assert_close(actual, wanted)
     inside = [part.symbol.short_name for line in graphs_in(compiled) for part in line.subsymbols]
     assert inside == ["sin", "mul"]
 
 
 class Held:
-    """Keys of a cache, and how many there are."""
+    """The keys of a cache and their number."""
 
     def __init__(self, room=4):
         self.keys = torch.zeros(room, 3)
@@ -269,18 +272,18 @@ def grown(x, cache):
     return cache.keys.sum(0) * y, cache.keys[1:]
 
 
-def test_what_objects_hold_is_written_in_its_place_by_one_graph(cuda):
+def test_tensors_of_objects_are_written_in_place_by_a_single_graph(cuda):
     compiled = thunder.jit(grown, executors=(OnCpu(), "torch"))
     ours, theirs = Held(), Held()
     xs = [torch.randn(1, 3) for _ in range(4)]
     for x in (xs[0], *xs[:3]):
-        for one, other in zip(compiled(x, ours), grown(x, theirs), strict=True):
-            torch.testing.assert_close(one, other)
+        for actual, wanted in zip(compiled(x, ours), grown(x, theirs), strict=True):
+            torch.testing.assert_close(actual, wanted)
         assert torch.equal(ours.keys, theirs.keys)
         assert torch.equal(ours.count, theirs.count)
         assert (ours.keys._version, ours.count._version) == (theirs.keys._version, theirs.count._version)
     (line,) = graphs_in(compiled)
-    assert [one.symbol.short_name for one in thunder.last_traces(compiled)[-1].bound_symbols if one.mutates] == [
+    assert [bsym.symbol.short_name for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.mutates] == [
         line.symbol.short_name
     ]
     (recording,) = line.symbol.target.recordings.values()
@@ -289,7 +292,7 @@ def test_what_objects_hold_is_written_in_its_place_by_one_graph(cuda):
     assert (cuda.records, cuda.replays) == (1, 3)
 
 
-def test_each_cache_has_a_graph_of_its_own_and_few_are_kept(cuda):
+def test_each_cache_has_a_separate_graph_and_few_graphs_are_kept(cuda):
     compiled = thunder.jit(grown, executors=(OnCpu(), "torch"))
     x, caches = torch.randn(1, 3), [Held() for _ in range(graph.GRAPHS + 2)]
     for ours in (*caches, *caches[:2]):
@@ -392,7 +395,7 @@ def test_lines_on_the_cpu_are_not_wrapped():
     assert graphs_in(compiled) == []
 
 
-def test_a_program_for_a_gpu_that_is_not_here_is_wrapped_around_what_waits():
+def test_a_program_for_an_absent_gpu_is_wrapped_except_copies_to_the_cpu():
     def function(x):
         y = (x.exp() + 1).sin()
         return (y * 2).cos(), x.cpu() + 1
@@ -406,7 +409,7 @@ def test_a_program_for_a_gpu_that_is_not_here_is_wrapped_around_what_waits():
     assert EXECUTOR.missing_for("sm_90") is None
 
 
-def test_a_token_for_a_gpu_that_is_not_here_is_one_graph_that_writes_to_the_cache():
+def test_a_token_for_an_absent_gpu_is_one_graph_that_writes_to_the_cache():
     model = model_of("llama")
     cache = StaticCache(config=model.config, max_cache_len=32)
     name = cache_argument(model)
@@ -414,20 +417,20 @@ def test_a_token_for_a_gpu_that_is_not_here_is_one_graph_that_writes_to_the_cach
     with torch.no_grad():
         model(prompt_of(1, 7), **{name: cache})
         for layer in cache.layers:
-            layer.device = torch.device("cuda")  # which it has for itself, beside its tensors
+            layer.device = torch.device("cuda")  # a separate attribute that does not follow the tensors
         given |= {"input_ids": prompt_of(1, 1), "attention_mask": torch.ones(1, 1, 1, 32, dtype=torch.bool)}
         program, _ = trace_for(thunder.jit(model, executors=(EXECUTOR, "torch")), torch.device("cuda"), (), given)
     (line,) = program.last("computation").bound_symbols
     assert line.executor == "cudagraphs"
     captured = line.symbol.target
     inputs = [proxy.name for proxy in line.inputs]
-    of_cache = {one for one in inputs if one.startswith(f"{name}_layers")}
+    of_cache = {argument for argument in inputs if argument.startswith(f"{name}_layers")}
     assert {inputs[number] for number in captured.held} == {inputs[number] for number in captured.written} == of_cache
     assert len(of_cache) == 6, "keys, values and the count of two layers"
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_what_objects_hold_is_written_in_its_place():
+def test_on_a_gpu_tensors_of_objects_are_written_in_place():
     compiled = thunder.jit(grown, executors=(EXECUTOR, "torch"))
     ours, theirs = Held(), Held()
     for held in (ours, theirs):
@@ -442,14 +445,14 @@ def test_on_a_gpu_what_objects_hold_is_written_in_its_place():
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_each_call_gives_what_eager_gives():
+def test_on_a_gpu_each_call_equals_eager():
     model = Model().cuda()
     compiled = thunder.jit(model, executors=(EXECUTOR, "torch"))
     inputs = [torch.randn(2, 4, device="cuda") for _ in range(6)]
     with torch.no_grad():
         found = [compiled(x) for x in inputs]
-        for x, one in zip(inputs, found, strict=True):
-            torch.testing.assert_close(one, model(x))
+        for x, actual in zip(inputs, found, strict=True):
+            torch.testing.assert_close(actual, model(x))
     (line,) = graphs_in(compiled)
     assert line.symbol.target.recordings
     assert not line.symbol.target.failed
@@ -460,9 +463,9 @@ def test_on_a_gpu_results_share_memory_as_before():
     compiled = thunder.jit(shares, executors=(EXECUTOR, "torch"))
     for _ in range(4):
         x = torch.randn(2, 4, device="cuda")
-        for one, other in zip(compiled(x), shares(x), strict=True):
-            torch.testing.assert_close(one, other)
-            assert one.stride() == other.stride()
+        for actual, wanted in zip(compiled(x), shares(x), strict=True):
+            torch.testing.assert_close(actual, wanted)
+            assert actual.stride() == wanted.stride()
 
 
 @pytest.mark.gpu
@@ -481,7 +484,7 @@ def test_on_a_gpu_each_stream_has_its_graph():
 
 
 class Pair(torch.nn.Module):
-    """Views of inputs with other dtypes, whose elements have other sizes, beside something that is computed."""
+    """Views of inputs with dtypes of other sizes, and a computed tensor."""
 
     def forward(self, x, z):
         return x[2:].view(torch.int16)[3:], x.view(torch.int64), torch.view_as_real(z)[1:], z.imag, x * 2 + 1

@@ -1,4 +1,4 @@
-"""CUDA graphs on a GPU under stress: streams, lifetimes, fresh inputs, odd layouts, writes, and backward."""
+"""CUDA graphs on a GPU under stress: streams, lifetimes, new inputs, unusual layouts, writes, and backward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXECUTORS = (EXECUTOR, "torch")
 
 
 class Deep(nn.Module):
-    """Products and activations, large enough for work on two streams to overlap."""
+    """Products and activations that are large enough for work on two streams to overlap."""
 
     def __init__(self, width: int = 512, seed: int = 0):
         super().__init__()
@@ -47,7 +47,7 @@ def test_a_second_model_is_recorded_after_the_first_one_has_died():
         torch.cuda.empty_cache()
 
 
-def test_two_streams_that_replay_at_once_give_what_one_does():
+def test_two_streams_that_replay_at_once_give_the_results_of_one_stream():
     model = Deep().cuda()
     compiled = thunder.jit(model, executors=EXECUTORS)
     xs = [torch.randn(256, 512, device="cuda") for _ in range(8)]
@@ -145,7 +145,7 @@ def test_a_model_on_a_second_gpu_is_recorded_there():
             torch.testing.assert_close(compiled(x), model(x))
 
 
-def test_dropout_draws_what_eager_draws_and_differentiates_twice():
+def test_dropout_draws_the_numbers_of_eager_and_differentiates_twice():
     def function(x):
         y = nn.functional.dropout(x * 2 + 1, 0.5).tanh()
         return torch.autograd.grad(y.square().sum(), x, create_graph=True)[0].sin().sum()
@@ -153,10 +153,10 @@ def test_dropout_draws_what_eager_draws_and_differentiates_twice():
     compiled = thunder.jit(function, executors=EXECUTORS)
     for seed in range(4):
         results = []
-        for one in (compiled, function):
+        for function_ in (compiled, function):
             torch.manual_seed(seed)
             x = torch.linspace(-1, 1, 64, device="cuda").requires_grad_()
-            one(x).backward()
+            function_(x).backward()
             results.append(x.grad)
         torch.testing.assert_close(*results)
 

@@ -1,4 +1,4 @@
-"""The backward of attention as products of matrices: the gradients of PyTorch's own kernel, and in regions."""
+"""The backward of attention as matrix products: its gradients are those of PyTorch's own kernel, also in regions."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         (8, 2, 12, 12, False, False),
     ],
 )
-def test_gradients_are_those_of_the_kernel(heads, groups, length, positions, causal, masked, dtype):
+def test_gradients_equal_those_of_the_kernel(heads, groups, length, positions, causal, masked, dtype):
     torch.manual_seed(0)
     query = torch.randn(2, heads, length, 32).to(dtype)
     key, value = (torch.randn(2, groups, positions, 32).to(dtype) for _ in range(2))
     mask = torch.randn(2, 1, length, positions).to(dtype) if masked else None
     out, logsumexp = FORWARD(query, key, value, 0.0, causal, attn_mask=mask)
-    given = (torch.randn_like(out), query, key, value, out, logsumexp, 0.0, causal)
-    for ours, theirs in zip(attention_backward(*given, attn_mask=mask), KERNEL(*given, attn_mask=mask), strict=True):
+    arguments = (torch.randn_like(out), query, key, value, out, logsumexp, 0.0, causal)
+    for ours, theirs in zip(
+        attention_backward(*arguments, attn_mask=mask), KERNEL(*arguments, attn_mask=mask), strict=True
+    ):
         torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
 
 
@@ -39,11 +41,11 @@ def test_rows_that_see_nothing_have_no_gradient():
     mask[:, :, 3] = -torch.inf
     out, logsumexp = FORWARD(query, key, value, attn_mask=mask)
     gradients = attention_backward(torch.ones_like(out), query, key, value, out, logsumexp, 0.0, False, attn_mask=mask)
-    assert not any(one.isnan().any() for one in gradients)
+    assert not any(gradient.isnan().any() for gradient in gradients)
     assert not gradients[0][:, :, 3].any()
 
 
-def test_it_runs_in_a_region():
+def test_attention_runs_in_a_region():
     def attend(x: torch.Tensor) -> torch.Tensor:
         heads = x.view(1, 16, 4, 8).transpose(1, 2)
         out = functional.scaled_dot_product_attention(heads.sin(), heads.cos(), heads, is_causal=True)

@@ -1,4 +1,7 @@
-"""Flex attention on the CPU: one kernel for scores, functions, mask, softmax and product, equal ones compiled once."""
+"""Flex attention on the CPU: one kernel for scores, functions, mask, softmax and product.
+
+Equal ones are compiled once.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
 
 
 def late(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Queries at the begin of the second row have no keys."""
+    """A mask with which queries at the beginning of the second row have no keys."""
     return (i >= j) & (i >= b * 3)
 
 
@@ -57,35 +60,35 @@ def test_attention_is_one_kernel_which_an_artifact_keeps(tmp_path: Path) -> None
 
 
 class Counting(Inductor):
-    """Refuses every region, and notes what it was given."""
+    """A compiler that records and refuses every region."""
 
     given: list[Region] = []  # noqa: RUF012 - of the class
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
-        """Refuse all."""
+        """Refuse all regions."""
         self.given.extend(regions)
         return [Refusal("not here") for _ in regions]
 
 
 def offered(program: Callable[..., Any], *args: Any, **options: Any) -> tuple[list[Region], Any]:
-    """The flex attentions that the executor was given, and the trace that came of it."""
+    """The flex attentions that the executor received, and the resulting trace."""
     Counting.given.clear()
     compiled = thunder.jit(program, executors=(Counting(), "torch"), **options)
     torch.testing.assert_close(compiled(*args), program(*args), rtol=0, atol=0)
-    regions = [one for one in Counting.given if one.operations[0].symbol.short_name == "flex_attention"]
+    regions = [region for region in Counting.given if region.operations[0].symbol.short_name == "flex_attention"]
     return regions, thunder.last_traces(compiled)[-1]
 
 
 @pytest.fixture(autouse=True)
 def without_dynamo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eager PyTorch calls the operator as it is."""
+    """Run the operator in eager PyTorch without Dynamo."""
     monkeypatch.setattr("torch.nn.attention.flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
-def test_a_refused_attention_is_told_with_its_reason() -> None:
+def test_a_refused_attention_is_reported_with_its_reason() -> None:
     regions, trace = offered(layers, QUERY, KEY, VALUE)
     assert len(regions) == 1  # both calls are equal
-    assert {one.reason for one in trace.refused} == {"not here"}
+    assert {refusal.reason for refusal in trace.refused} == {"not here"}
     assert "softmax" in str(trace)
 
 
@@ -94,18 +97,18 @@ def entangled(query: Tensor, key: Tensor, value: Tensor) -> Any:
 
 
 def in_place(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """What is done to the result afterwards is not the kernel's."""
+    """A write to the result afterwards is not a part of the kernel."""
     return flex_attention(query, key, value, score, MASK, enable_gqa=True).mul_(2)
 
 
-def test_what_computes_more_than_the_result_is_left_as_it_is() -> None:
+def test_functions_with_more_results_than_flex_attention_are_not_fused() -> None:
     regions, trace = offered(entangled, QUERY, KEY, VALUE)
-    assert not regions and any("more results of flex attention" in one.reason for one in trace.refused)
+    assert not regions and any("more results of flex attention" in refusal.reason for refusal in trace.refused)
     regions, _ = offered(in_place, QUERY, KEY, VALUE)
     assert len(regions) == 1
 
 
-def test_functions_that_do_more_are_left_as_they_are() -> None:
+def test_functions_that_do_more_are_not_fused() -> None:
     seen: list[int] = []
 
     def noting(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -117,7 +120,7 @@ def test_functions_that_do_more_are_left_as_they_are() -> None:
 
     Counting.given.clear()
     thunder.jit(program, executors=(Counting(), "torch"))(QUERY)
-    assert seen == [1] and not [one for one in Counting.given if len(one.operations) == 1]
+    assert seen == [1] and not [region for region in Counting.given if len(region.operations) == 1]
 
 
 def test_buffers_are_there_for_all_threads_of_a_call() -> None:

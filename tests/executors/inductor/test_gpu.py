@@ -1,4 +1,4 @@
-"""Inductor's regions on CUDA, without one: what is written computes what PyTorch does, and compiles to cubins."""
+"""Inductor's CUDA regions without a GPU: the generated code computes the results of PyTorch and compiles to cubins."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def there(region):
 
 
 class Functions:
-    """Functions of CUDA's library, by those that Triton's interpreter has."""
+    """Functions of CUDA's library, implemented by functions of Triton's interpreter."""
 
     def __getattr__(self, name):
         return getattr(triton.language.math, name)
@@ -67,7 +67,7 @@ class Functions:
 
 
 class Interpreted:
-    """A kernel, run by Triton's interpreter on the CPU with the first of its settings."""
+    """A kernel that Triton's interpreter runs on the CPU with the first of its configurations."""
 
     def __init__(self, kernel, numbers):
         setting = kernel.configs[0]
@@ -83,7 +83,7 @@ class Interpreted:
 
 @pytest.fixture
 def interpreted(monkeypatch, tmp_path):
-    """What gives a function that runs a region's text on the CPU."""
+    """Return a function that runs a region's text on the CPU."""
     kernels = {}
 
     def compiled(name, source, numbers, target):
@@ -119,24 +119,24 @@ NAMES = [name for name in PROGRAMS if name != "nothing"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_regions_compute_what_pytorch_does(name, interpreted):
+def test_regions_compute_the_results_of_pytorch(name, interpreted):
     region = regions_of(*PROGRAMS[name])[0][1].region
     given = [torch.empty(proxy.shape) if 0 in proxy.shape else drawn(proxy) for proxy in region.inputs]
     expected, found = evaluate_region(region, tuple(given)), interpreted(there(region))([*given])
     found = found if isinstance(found, tuple) else (found,)
-    for one, other in zip(found, expected, strict=True):
-        rough = {"rtol": 2**-6, "atol": 2**-6} if one.dtype in (torch.float16, torch.bfloat16) else {}
-        torch.testing.assert_close(one, other, **rough)
-    assert [layout(one) for one in found] == [layout(one) for one in expected]
+    for actual, wanted in zip(found, expected, strict=True):
+        rough = {"rtol": 2**-6, "atol": 2**-6} if actual.dtype in (torch.float16, torch.bfloat16) else {}
+        torch.testing.assert_close(actual, wanted, **rough)
+    assert [layout(tensor) for tensor in found] == [layout(tensor) for tensor in expected]
     assert shared(found, given) == shared(expected, given)
 
 
 @pytest.mark.parametrize("name", ["moved", "half", "in place and new", "from nothing", "turned"])
-def test_regions_write_what_pytorch_does(name, interpreted):
+def test_regions_write_the_values_of_pytorch(name, interpreted):
     for _, stretch in regions_of(UPDATES[name], *two_drawn(name)):
         region = stretch.region
         ours, expected = ([drawn(proxy).abs_().add_(1) for proxy in region.inputs] for _ in range(2))
-        before = [one._version for one in ours]
+        before = [tensor._version for tensor in ours]
         interpreted(there(region))([*ours])
         evaluate_region(region, tuple(expected))
         rough = {"rtol": 2**-6, "atol": 2**-6} if name == "half" else {}
@@ -147,7 +147,7 @@ def test_regions_write_what_pytorch_does(name, interpreted):
         assert writes
 
 
-def test_what_lies_where_vectors_cannot_be_loaded_is_written_to_nevertheless(monkeypatch):
+def test_misaligned_tensors_are_written_to(monkeypatch):
     def region(args):
         copies.append(args[1].data_ptr() != odd.data_ptr())
         args.pop().add_(args.pop())
@@ -187,7 +187,7 @@ print(len(lines), len(codes), len(kernels) > 1, set(names))
 
 
 def test_regions_are_compiled_for_a_gpu_that_is_not_here(tmp_path):
-    """In a process of its own: the interpreter, which the tests have switched on, compiles nothing."""
+    """A separate process compiles, because the interpreter, which the tests have enabled, compiles nothing."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "executors", ROOT / "recipes")))
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
@@ -207,8 +207,8 @@ def test_the_interpreter_compiles_nothing():
     assert found == Refusal("Triton's interpreter is on, so nothing can be compiled", lasting=True)
 
 
-def test_what_is_known_of_this_machine_is_asked_anew():
-    """PyTorch remembers whether there is a GPU that Triton compiles for."""
+def test_cached_facts_about_this_machine_are_restored_after_compiling_for_a_target():
+    """PyTorch caches whether there is a GPU that Triton compiles for."""
     known = torch.utils._triton.has_triton()
     region = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
     for target, count in (("sm_90", 132), ("sm_80", 108)):
@@ -239,7 +239,7 @@ def test_another_gpu_is_refused_by_name(monkeypatch):
         launch.kernels_of(library)
 
 
-def test_what_lies_askew_is_copied():
+def test_misaligned_tensors_are_copied():
     whole = torch.arange(64.0).reshape(4, 16)
     askew = whole[:, 1:9:2]
     found = launch.aligned(askew)
@@ -251,15 +251,15 @@ def test_what_lies_askew_is_copied():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NAMES)
-def test_on_a_gpu_regions_compute_what_pytorch_does(name):
+def test_on_a_gpu_regions_compute_the_results_of_pytorch(name):
     function, *args = PROGRAMS[name]
     args = [tensor.cuda() for tensor in args]
     compiled = thunder.jit(function, executors=("inductor", "torch"))
     with torch.no_grad():
         found, expected = compiled(*args), function(*args)
     found, expected = [x if isinstance(x, tuple) else (x,) for x in (found, expected)]
-    for one, other in zip(found, expected, strict=True):
-        rough = {"rtol": 2**-6, "atol": 2**-6} if one.dtype in (torch.float16, torch.bfloat16) else {}
-        torch.testing.assert_close(one, other, **rough)
+    for actual, wanted in zip(found, expected, strict=True):
+        rough = {"rtol": 2**-6, "atol": 2**-6} if actual.dtype in (torch.float16, torch.bfloat16) else {}
+        torch.testing.assert_close(actual, wanted, **rough)
     assert [layout(one) for one in found] == [layout(one) for one in expected]
     assert shared(found, args) == shared(expected, args)

@@ -1,4 +1,4 @@
-"""Inductor's regions: each program's results, strides and shared memory are PyTorch's own; all in one build."""
+"""Inductor's regions: each program's results, strides and shared memory are PyTorch's own; all are built at once."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ PROGRAMS = {
 
 
 def regions_of(function, *args):
-    """The regions of a program as the executor would get them, each with the tensors that it is called with."""
+    """The regions of a program as the executor receives them, each with its input tensors."""
     compiled = thunder.jit(function, executors=("torch",))
     with torch.no_grad():
         compiled(*args)
@@ -138,16 +138,18 @@ def regions_of(function, *args):
 
 @pytest.fixture(scope="module")
 def built():
-    """Every program's first region, compiled together."""
+    """The first region of every program, compiled together."""
     found = {name: regions_of(*program)[0][1].region for name, program in PROGRAMS.items()}
     return dict(zip(found, zip(found.values(), build(list(found.values())), strict=True), strict=True))
 
 
 @pytest.fixture
 def cheap(monkeypatch, built):
-    """A compiler that knows the regions that have been built already, for whole programs."""
+    """A compiler that knows the regions that were built before, for whole programs."""
     known = {region.digest: Fused(result.function, empties=True) for region, result in built.values()}
-    monkeypatch.setattr(type(EXECUTOR), "compile", lambda self, regions: [known[one.digest] for one in regions])
+    monkeypatch.setattr(
+        type(EXECUTOR), "compile", lambda self, regions: [known[compiled_region.digest] for compiled_region in regions]
+    )
 
 
 def layout(tensor):
@@ -167,14 +169,14 @@ def test_results_are_pytorchs_own(name, built, cheap):
     with torch.no_grad():
         found, expected = compiled(*args), function(*args)
     found, expected = [x if isinstance(x, tuple) else (x,) for x in (found, expected)]
-    for one, other in zip(found, expected, strict=True):
-        rough = {"rtol": 2**-6, "atol": 2**-8} if one.dtype in (torch.float16, torch.bfloat16) else {}
-        torch.testing.assert_close(one, other, **rough)
-    assert [layout(one) for one in found] == [layout(one) for one in expected]
+    for actual, wanted in zip(found, expected, strict=True):
+        rough = {"rtol": 2**-6, "atol": 2**-8} if actual.dtype in (torch.float16, torch.bfloat16) else {}
+        torch.testing.assert_close(actual, wanted, **rough)
+    assert [layout(tensor) for tensor in found] == [layout(tensor) for tensor in expected]
     assert shared(found, args) == shared(expected, args)
 
 
-def test_what_inductor_cannot_keep_is_refused():
+def test_output_of_inductor_that_cannot_be_saved_is_refused():
     with pytest.raises(Unsupported, match=r"calls os\.system"):
         printed("def call(args):\n    os.system('true')\n    return ()\n", (), Region((), ()))
     with pytest.raises(Unsupported, match="holds a Import"):
@@ -198,7 +200,7 @@ def drawn(name):
     return (torch.rand(20, 12).add_(1).t() if name == "turned" else x), y
 
 
-def test_updates_write_what_pytorch_does():
+def test_updates_write_the_values_of_pytorch():
     def every(*pairs):
         return [update(*pair) for update, pair in zip(UPDATES.values(), pairs, strict=True)]
 
@@ -208,7 +210,9 @@ def test_updates_write_what_pytorch_does():
         for _ in range(2):
             torch.testing.assert_close(compiled(*ours), every(*eager), rtol=2**-6, atol=1e-5)
     torch.testing.assert_close(ours, eager, rtol=2**-6, atol=1e-5)
-    assert [[one._version for one in pair] for pair in ours] == [[one._version for one in pair] for pair in eager]
+    assert [[tensor._version for tensor in pair] for pair in ours] == [
+        [tensor._version for tensor in pair] for pair in eager
+    ]
     lines = thunder.last_traces(compiled)[-1].bound_symbols
     assert [line.symbol.name for line in lines if line.mutates and line.executor != "inductor"] == []
 
@@ -234,7 +238,7 @@ def test_numbers_that_change_are_given_to_regions():
 
 
 def test_results_laid_out_otherwise_are_refused():
-    """Inductor would give the last one without its gaps: a program that asks for strides could tell."""
+    """Inductor would return the last result without its gaps, which a program could see in the strides."""
     (_, one), *_ = regions_of(views, X.t())
     (result,) = build([one.region])
     assert isinstance(result, Refusal)
@@ -258,19 +262,19 @@ def test_a_compiler_that_fails_leaves_the_region_to_others(tmp_path):
 VERSION = '#!/bin/sh\n[ "$1" = --version ] && echo "g++ 12" && exit\n'
 
 
-def test_a_compiler_without_room_is_asked_once_for_all_regions(tmp_path):
+def test_a_compiler_without_disk_space_is_run_once_for_all_regions(tmp_path):
     script = tmp_path / "g++"
     script.write_text(f'{VERSION}echo asked >> {tmp_path}/asked\necho "No space left on device" >&2\nexit 1\n')
     script.chmod(0o755)
     regions = [regions_of(function, X)[0][1].region for function in (lambda x: x.exp() * 6, lambda x: x.sin() * 6)]
-    vector_extension()  # which asks the compiler for its flags, once in a process
+    vector_extension()  # reads the flags from the compiler, once in a process
     with config.patch({"cpp.cxx": (None, str(script))}):
         results = build(regions)
     assert all("No space left on device" in result.reason and not result.lasting for result in results)
     assert (tmp_path / "asked").read_text() == "asked\n"
 
 
-def test_where_no_file_can_be_written_the_regions_are_left_to_others(tmp_path, monkeypatch):
+def test_regions_are_left_to_other_executors_if_no_file_can_be_written(tmp_path, monkeypatch):
     regions = [regions_of(lambda x: x.exp() * 7, X)[0][1].region]
 
     def full(self, content):
@@ -304,13 +308,13 @@ def test_ctrl_c_ends_the_compiler_and_all_that_it_has_started(tmp_path):
     thread.join()
     group = int(started.read_text())
     with pytest.raises(ProcessLookupError):
-        for _ in range(100):  # who is killed is there until the system has taken notice
+        for _ in range(100):  # a killed process exists until the system has removed it
             os.killpg(group, 0)
             time.sleep(0.02)
 
 
 def test_an_artifact_runs_without_a_compiler(tmp_path):
-    """What is kept is machine code: neither a compiler nor Inductor is needed to run it in another process."""
+    """Machine code is saved: another process needs neither a compiler nor Inductor to run it."""
     script = textwrap.dedent(
         """
         import sys, torch, thunder_core as thunder
@@ -372,11 +376,11 @@ def test_a_region_keeps_its_machine_code(built):
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_only_what_lies_in_the_region_is_remembered(error, lasting):
+def test_refusals_are_remembered_only_if_the_region_is_the_cause(error, lasting):
     assert refusal_for(error).lasting is lasting
 
 
-def test_a_refusal_of_the_cache_lies_in_the_region(tmp_path):
+def test_a_cached_refusal_is_lasting(tmp_path):
     key = Key("inductor", {"region": "0"})
     store = Store(tmp_path / "cache")
     entry = store.get_or_build(key, lambda folder: (folder / REFUSAL).write_bytes(b"it holds constants"), "a region")

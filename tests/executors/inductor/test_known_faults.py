@@ -1,4 +1,4 @@
-"""What Inductor computes otherwise than PyTorch stays outside of its regions, for as long as that is so."""
+"""Operations that Inductor computes differently from PyTorch stay outside of its regions while the fault exists."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ BY_PLACES = {
 }
 
 
-def test_the_faults_are_those_that_are_looked_at_here() -> None:
+def test_every_known_fault_is_tested_here() -> None:
     assert {LABELLED, *OF_PLACES} == WRONG
 
 
 @not_mended
 def test_labels_behind_the_end_of_the_list_still_count_for_inductor() -> None:
-    """Where this fails, PyTorch has mended its decomposition, and the loss may join regions again."""
+    """If this fails, PyTorch has fixed its decomposition, and the loss may join regions again."""
     right, wrong = LABELLED(SCORES, LABELS, 1), select_decomp_table()[LABELLED](SCORES, LABELS, 1)
     assert not torch.allclose(right[0], wrong[0])
 
 
 @needs_compiler
 def test_places_in_memory_are_still_counted_from_the_first_element(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where this fails, PyTorch has mended its lowering, and `as_strided` may join regions again."""
+    """If this fails, PyTorch has fixed its lowering, and `as_strided` may join regions again."""
     monkeypatch.setattr(inductor, "WRONG", frozenset())
     compiled = thunder.jit(BY_PLACES["from the beginning"], executors=("torch",))
     compiled(PLACES[3:])

@@ -1,4 +1,4 @@
-"""Strides of indices in loops are those that Inductor finds by SymPy's general rules."""
+"""Strides of loop indices equal those that Inductor finds by SymPy's general rules."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_stride_is_that_of_the_general_rules(index: sympy.Expr, length: int | 
         assert (found == 1, found == 0) == (expected == 1, expected == 0)
 
 
-def test_general_rules_are_not_asked_for_polynomials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_general_rules_are_not_used_for_polynomials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sympy, "simplify", None)
     with expanded_strides():
         for index in POLYNOMIALS:

@@ -1,4 +1,4 @@
-"""What Inductor computes has the sizes that were traced, where its lowerings decide by symbolic sizes."""
+"""Results of Inductor have the traced sizes, even if its lowerings depend on symbolic sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_executors.inductor import lowered_sizes
 
 
 def pooled(x: Tensor) -> Tensor:
-    """Average windows the last of which reaches beyond the end for some sizes, and would begin in the padding."""
+    """Average pooling whose last window extends beyond the end for some sizes, and would begin in the padding."""
     return functional.avg_pool1d(x.reshape(1, 1, -1), 3, ceil_mode=True, padding=1)
 
 
@@ -24,7 +24,7 @@ def test_windows_beyond_the_end_are_counted_as_in_eager_pytorch() -> None:
     for shape in ((7, 5), (4, 5)):
         x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).t()
         torch.testing.assert_close(compiled(x), pooled(x))
-    assert {one.executor for one in thunder.last_traces(compiled)[-1].bound_symbols} == {"inductor"}
+    assert {bsym.executor for bsym in thunder.last_traces(compiled)[-1].bound_symbols} == {"inductor"}
 
 
 def test_a_lowering_that_gives_other_sizes_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -39,5 +39,5 @@ def test_a_lowering_that_gives_other_sizes_is_refused(monkeypatch: pytest.Monkey
     x = torch.randn(7, 5).t()
     torch.testing.assert_close(compiled(x), pooled(x))
     trace = thunder.last_traces(compiled)[-1]
-    assert any("was lowered to the sizes" in one.reason for one in trace.refused)
-    assert {one.executor for one in trace.bound_symbols} <= {"torch", ""}
+    assert any("was lowered to the sizes" in refusal.reason for refusal in trace.refused)
+    assert {bsym.executor for bsym in trace.bound_symbols} <= {"torch", ""}

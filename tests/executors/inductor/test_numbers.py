@@ -1,4 +1,4 @@
-"""Operations on numbers that change from call to call: the formulas beside PyTorch's kernels."""
+"""Operations on numbers that change from call to call: the formulas compared with PyTorch's kernels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CALLS: dict[Any, Any] = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("operator", CALLS, ids=str)
 def test_operations_on_numbers_are_computed_as_by_pytorchs_kernels(operator: Any, dtype: torch.dtype) -> None:
-    """Where it overflows, cancels and is exact, at both ends of `lerp` too."""
+    """The cases overflow, cancel or are exact, at both ends of `lerp` too."""
     name = operator._schema.name.partition("::")[2]
     place = CALLS[operator]
     count = {"addcmul": 3, "addcdiv": 3, "fill": 1, "mul": 1, "div": 1}.get(name, 2)

@@ -1,4 +1,4 @@
-"""Headers that were compiled before change nothing about what is compiled, and are used."""
+"""Precompiled headers are used and change no result of the compilation."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def result_of(library, path):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_they_are_compiled_once_used_and_change_nothing(tmp_path, monkeypatch):
+def test_precompiled_headers_are_compiled_once_used_and_change_no_result(tmp_path, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(precompiled, "HEADER", HEADER)  # those of all kernels take ten seconds
+    monkeypatch.setattr(precompiled, "HEADER", HEADER)  # the headers of all kernels take ten seconds
     with compilers() as started:
         expected = result_of(compiled(PLAIN, started), tmp_path / "plain.so")
         monkeypatch.setenv(VARIABLE, str(tmp_path / "headers"))
@@ -63,7 +63,7 @@ def test_they_are_compiled_once_used_and_change_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_a_folder_that_takes_none_is_done_without(tmp_path, monkeypatch):
+def test_kernels_compile_without_a_writable_folder_of_headers(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "file" / "headers"))
     with compilers() as started:
@@ -80,8 +80,8 @@ extern "C" void kernel(const float* x, float* y) {
 
 @pytest.mark.skipif(_get_cpp_std_cflag() == ["std=c++17"], reason="the kernel needs C++20, as Inductor takes it")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_what_the_lean_standard_does_not_have_is_compiled_by_inductors_own(tmp_path, monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)  # nobody else compiles by that standard
+def test_kernels_that_need_a_newer_standard_are_compiled_with_that_of_inductor(tmp_path, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)  # no other test compiles with that standard
     with compilers() as started:
         library = compiled({"kernel_0": CppKernel(("const float*", "float*"), OTHER_STANDARD)}, started)
     expected = 2 * torch.tensor([-1.5, 0.1, 2.7, 30.0])

@@ -58,7 +58,7 @@ def test_updates_of_tensors_that_share_memory_are_eagers():
 
 @not_mended
 def test_inductor_alone_still_updates_in_place(monkeypatch):
-    """Where this fails, PyTorch has mended its fault, and `careful_reinplacing` can go."""
+    """If this fails, PyTorch has fixed its fault, and `careful_reinplacing` can be removed."""
     monkeypatch.setattr(imported, "careful_reinplacing", nullcontext)
     x = torch.arange(16.0).view(4, 4)
     compiled = thunder.jit(lambda x: UPDATES["index_put, one column"](x) * 2, executors=("torch",))

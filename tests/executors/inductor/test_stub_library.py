@@ -1,4 +1,4 @@
-"""Kernels that are linked against an empty library find in PyTorch's what they call, and are recorded as needing it."""
+"""Kernels linked with an empty library find their functions in PyTorch's libraries, and name them as dependencies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_compiler_that_makes_no_stub_is_given_the_libraries(tmp_path):
         assert with_stub(["/bin/false", "-ltorch_cpu"], tmp_path, started) == ["/bin/false", "-ltorch_cpu"]
 
 
-def test_kernels_need_the_library_and_give_what_they_gave(tmp_path, monkeypatch):
+def test_kernels_depend_on_the_library_and_give_the_same_results(tmp_path, monkeypatch):
     with compilers() as started:
         made = library.compiled(KERNELS, started)
         monkeypatch.setattr(library, "with_stub", lambda command, *rest: [*command])

@@ -1,4 +1,4 @@
-"""Checks of layouts in Inductor's wrapper are read in the spelling of each version of PyTorch."""
+"""Layout checks in Inductor's wrapper are recognized in the spelling of each version of PyTorch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPELLED = {
 
 @pytest.mark.parametrize(("statement", "plain"), SPELLED.items())
 def test_checks_are_plain_and_other_statements_are_kept(statement, plain):
-    assert [ast.unparse(one) for one in with_plain_checks(ast.parse(statement).body)] == plain
+    assert [ast.unparse(node) for node in with_plain_checks(ast.parse(statement).body)] == plain
 
 
 def test_tuples_of_different_lengths_are_refused():

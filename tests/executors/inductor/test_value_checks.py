@@ -1,4 +1,4 @@
-"""Values that eager PyTorch refuses are refused in regions of Inductor, with eager's error at the user's line."""
+"""Values that eager PyTorch refuses are refused in regions of Inductor, with eager's error at the source line."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ OF_DIVISORS = {
 
 
 def continued(program: Any) -> Any:
-    """The program with two operations behind it, so that a region of it is worth a kernel."""
+    """The program followed by two operations, so that its region is worth a kernel."""
 
     def run(*args: Any) -> Any:
         result = program(*args)
@@ -112,7 +112,7 @@ def outcome(program: Any, args: tuple[Any, ...]) -> Any:
 
 @pytest.mark.parametrize("name", CASES)
 def test_refused_values_raise_eagers_error(name: str, built: dict[str, Fused], monkeypatch: Any) -> None:
-    monkeypatch.setattr(type(EXECUTOR), "compile", lambda self, regions: [built[one.digest] for one in regions])
+    monkeypatch.setattr(type(EXECUTOR), "compile", lambda self, regions: [built[region.digest] for region in regions])
     _, good, bad = CASES[name]
     program = PROGRAMS[name]
     compiled = thunder.jit(program, executors=(EXECUTOR, "torch"))
@@ -135,7 +135,7 @@ def two_selections(x, rows, columns, seen):
 
 
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
-def test_the_line_and_the_effects_before_it_are_eagers(cache: str) -> None:
+def test_source_line_and_earlier_effects_equal_eager(cache: str) -> None:
     compiled = thunder.jit(two_selections, executors=("inductor", "torch"), cache=cache)
     first = two_selections.__code__.co_firstlineno
     for size in (4, 5):
@@ -162,7 +162,7 @@ def test_without_effects_the_error_names_the_line_in_the_region() -> None:
     assert f":{program.__code__.co_firstlineno + 2}, " in caught.value.__notes__[0]
 
 
-def test_what_the_program_writes_is_written_as_in_eager_when_values_are_refused() -> None:
+def test_writes_of_the_program_are_those_of_eager_when_values_are_refused() -> None:
     def program(x, rows):
         x.mul_(2)
         y = x.index_select(0, rows) * 2 + 1
@@ -177,7 +177,7 @@ def test_what_the_program_writes_is_written_as_in_eager_when_values_are_refused(
         assert torch.equal(ours, eager)
 
 
-def test_losses_of_training_refuse_what_eager_refuses() -> None:
+def test_losses_of_training_refuse_the_values_that_eager_refuses() -> None:
     def program(table, words, labels):
         return functional.cross_entropy(functional.embedding(words, table) * 2, labels)
 

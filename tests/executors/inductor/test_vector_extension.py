@@ -18,7 +18,7 @@ CLASSES = (cpu_vec_isa.VecAMX, cpu_vec_isa.VecAVX512VNNI, cpu_vec_isa.VecAVX512)
 
 @pytest.fixture(autouse=True)
 def nothing_known() -> Iterator[None]:
-    """Forget what the process knows of the CPU, before and after."""
+    """Forget the cached facts about the CPU, before and after."""
     forget()
     yield
     forget()
@@ -33,21 +33,23 @@ def forget() -> None:
 
 
 def compiler_that(tmp_path: Path, rule: str) -> tuple[Path, Path]:
-    """A compiler that notes how it is called, and then obeys a rule of the shell; and where it notes that."""
+    """A compiler that logs its arguments and then runs a shell command, and the path of the log."""
     path, log = tmp_path / "compiler", tmp_path / "calls"
     path.write_text(f'#!/bin/sh\necho "$*" >> {log}\n{rule}\nexec {shutil.which("g++")} "$@"\n')
     path.chmod(0o755)
     return path, log
 
 
-def test_it_is_inductors_choice_and_nothing_is_compiled_for_it(tmp_path):
+def test_vector_extension_is_the_choice_of_inductor_and_needs_no_compilation(tmp_path):
     expected = str(pick_vec_isa())
     forget()
     path, log = compiler_that(tmp_path, "")
     with config.patch({"cpp.cxx": (None, str(path))}):
         assert str(vector_extension()) == expected
-    told = [line for line in log.read_text().splitlines() if line not in ("--version", "-v")] if log.exists() else []
-    assert all(" -E " in line for line in told) and (told or "vnni" not in expected), told
+    commands = (
+        [line for line in log.read_text().splitlines() if line not in ("--version", "-v")] if log.exists() else []
+    )
+    assert all(" -E " in line for line in commands) and (commands or "vnni" not in expected), commands
 
 
 def test_instructions_that_the_compiler_does_not_have_are_not_used(tmp_path):

@@ -1,4 +1,4 @@
-"""Results of a region that are views which change nothing: tensors of their own on the memory of what is viewed."""
+"""Results of a region that are trivial views: separate tensors on the memory of their base."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def test_a_view_that_changes_nothing_is_another_tensor_on_the_same_memory(
     torch.testing.assert_close(results, expected)
     assert shared((x, *results)) == shared((x, *expected))
     for result in results:
-        result.resize_(1)  # what is done to one tensor is not done to the other
+        result.resize_(1)  # an operation on one tensor does not affect the other
     assert x.shape == (4, 4)
 
 
 def shared(tensors: tuple[Tensor, ...]) -> list[list[tuple[bool, bool]]]:
-    """For each pair, whether they are one object and whether they share memory."""
-    return [[(one is other, one.data_ptr() == other.data_ptr()) for one in tensors] for other in tensors]
+    """For each pair of tensors, whether they are the same object and whether they share memory."""
+    return [[(tensor is other, tensor.data_ptr() == other.data_ptr()) for tensor in tensors] for other in tensors]

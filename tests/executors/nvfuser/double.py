@@ -1,4 +1,4 @@
-"""A stand-in for `nvfuser_direct` that computes with PyTorch: strict where nvFuser is, and wide where nvFuser is."""
+"""A stand-in for `nvfuser_direct` that computes with PyTorch: as strict and as wide as nvFuser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DataType = types.SimpleNamespace(**DTYPES)
 
 
 class Value:
-    """What a definition names: a function of the inputs."""
+    """A value that a definition names: a function of the inputs."""
 
     def __init__(self, of: Callable[[dict[int, torch.Tensor]], Any]) -> None:
         self.of = of
@@ -30,7 +30,7 @@ class Value:
 def evaluated(tree: Any, inputs: dict[int, torch.Tensor]) -> Any:
     if isinstance(tree, Value):
         return tree.of(inputs)
-    return [evaluated(one, inputs) for one in tree] if isinstance(tree, list) else tree
+    return [evaluated(branch, inputs) for branch in tree] if isinstance(tree, list) else tree
 
 
 def operation(function: Callable[..., Any]) -> Callable[..., Value]:
@@ -42,10 +42,10 @@ def wide(value: Any) -> Any:
 
 
 def elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., Value]:
-    """Operands are of one shape, and short floats become float32 and stay it."""
+    """Apply an element-wise function: operands have one shape, and short floats become float32 and stay float32."""
 
     def apply(*operands: Any) -> torch.Tensor:
-        assert len({one.shape for one in operands if isinstance(one, torch.Tensor)}) == 1, operands
+        assert len({operand.shape for operand in operands if isinstance(operand, torch.Tensor)}) == 1, operands
         return function(*map(wide, operands))
 
     return operation(apply)
@@ -112,7 +112,7 @@ ops = types.SimpleNamespace(
 
 
 class FusionDefinition:
-    """Keeps what is defined; `execute` computes it, with results as nvFuser allocates them: dense."""
+    """A definition that `execute` computes. Results are dense, as nvFuser allocates them."""
 
     made: ClassVar[list[FusionDefinition]] = []
 
@@ -136,7 +136,7 @@ class FusionDefinition:
         self.outputs.append(value)
 
     def execute(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        found = [(list(one.shape), list(one.stride()), one.dtype) for one in inputs]
+        found = [(list(tensor.shape), list(tensor.stride()), tensor.dtype) for tensor in inputs]
         assert found == self.inputs
         given = dict(enumerate(inputs))
         return [value.of(given).clone(memory_format=torch.contiguous_format) for value in self.outputs]
@@ -149,5 +149,5 @@ def module() -> types.ModuleType:
 
 
 def forget() -> None:
-    """Let what imported the stand-in be imported anew."""
+    """Forget the modules that imported the stand-in, so that they are imported again."""
     sys.modules.pop("thunder_executors.nvfuser.library", None)

@@ -1,4 +1,4 @@
-"""nvFuser's definitions: what is written computes what PyTorch computes, and what cannot be written is refused."""
+"""nvFuser's definitions compute PyTorch's results, and operations without a definition are refused."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def moved(proxies):
 
 def on_cuda(line):
     """The same line of a program whose tensors are on the GPU."""
-    inner = [proxy for one in line.subsymbols for proxy in (*one.inputs, *one.outputs)]
+    inner = [proxy for bsym in line.subsymbols for proxy in (*bsym.inputs, *bsym.outputs)]
     return line.renamed(moved((*line.inputs, *line.outputs, *inner)))
 
 
@@ -168,17 +168,17 @@ def shared(results, args):
 
 
 def assert_alike(found, expected, args):
-    """The same numbers, in the same layout, sharing memory in the same way."""
+    """Check for the same numbers in the same layout with the same shared memory."""
     found, expected = [x if isinstance(x, tuple) else (x,) for x in (found, expected)]
-    for one, other in zip(found, expected, strict=True):
+    for actual, wanted in zip(found, expected, strict=True):
         rough = {"rtol": 2**-6, "atol": 2**-6} if args[0].dtype in (torch.float16, torch.bfloat16) else {}
-        torch.testing.assert_close(one, other, **rough)
-    assert [layout(one) for one in found] == [layout(one) for one in expected]
+        torch.testing.assert_close(actual, wanted, **rough)
+    assert [layout(tensor) for tensor in found] == [layout(tensor) for tensor in expected]
     assert shared(found, args) == shared(expected, args)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_definitions_compute_what_pytorch_does(name, stand_in):
+def test_definitions_compute_the_results_of_pytorch(name, stand_in):
     function, *args = PROGRAMS[name]
     compiled = thunder.jit(function, executors=(Elsewhere(), "torch"))
     assert_alike(compiled(*args), function(*args), args)
@@ -234,7 +234,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_nvfuser_has_not_is_left_to_others(name):
+def test_operations_that_nvfuser_lacks_are_left_to_other_executors(name):
     compiled = thunder.jit(REFUSED[name])
     compiled(X)
     lines = next(t for t in thunder.last_traces(compiled) if t.made_by.startswith("drop")).bound_symbols
@@ -247,7 +247,7 @@ def test_tensors_on_the_cpu_are_left_to_others():
     assert claims_by_executor(thunder.last_traces(compiled)[-1]) == {"torch": 2}
 
 
-def test_what_a_definition_raises_is_the_reason_of_a_refusal(stand_in, monkeypatch, capsys):
+def test_error_of_a_definition_is_the_reason_of_the_refusal(stand_in, monkeypatch, capsys):
     def fail(*args):
         print("Exception occurred")
         raise RuntimeError("no scheduler takes it\nframe #0")
@@ -260,7 +260,7 @@ def test_what_a_definition_raises_is_the_reason_of_a_refusal(stand_in, monkeypat
     assert capsys.readouterr().out == ""
 
 
-def test_what_is_missing_is_told_with_the_command_that_installs_it(monkeypatch):
+def test_missing_nvfuser_is_reported_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setattr(nvfuser.plugins, "installed", lambda package: False)
     monkeypatch.setattr(sys, "version_info", (3, 11, 7))
     reason = EXECUTOR.missing()
@@ -273,14 +273,14 @@ def test_what_is_missing_is_told_with_the_command_that_installs_it(monkeypatch):
     assert EXECUTOR.missing().endswith("pip install nvfuser-cu130-torch210==0.2.36.dev20260301")
 
 
-def test_a_package_that_does_not_load_is_told(monkeypatch):
+def test_a_package_that_does_not_load_is_reported(monkeypatch):
     broken = type(sys)("nvfuser_direct")
     monkeypatch.setitem(sys.modules, "nvfuser_direct", broken)
     double.forget()
     assert "nvfuser_direct cannot be loaded with PyTorch" in EXECUTOR.missing()
 
 
-def test_every_rule_is_of_an_operation_that_there_is():
+def test_every_rule_is_of_an_existing_operation():
     assert all(hasattr(torch.ops.aten, name) for name in RULES)
 
 
@@ -316,7 +316,7 @@ def test_nvfuser_itself_takes_the_definitions(name):
 @pytest.mark.gpu
 @pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECUTOR.missing()))
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_on_a_gpu_regions_compute_what_pytorch_does(name):
+def test_on_a_gpu_regions_compute_the_results_of_pytorch(name):
     function, *args = PROGRAMS[name]
     args = [tensor.cuda() for tensor in args]
     compiled = thunder.jit(function, executors=(EXECUTOR, "torch"))

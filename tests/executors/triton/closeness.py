@@ -1,4 +1,4 @@
-"""How kernels are compared: with the reference in float64, to a few units in the last place of their own dtype."""
+"""Comparison of kernels with the reference in float64, to a few units in the last place of their own dtype."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-UNITS = {"cpu": 4, "cuda": 16}  # a GPU's exponential is an approximation, of which gradients take differences
+UNITS = {"cpu": 4, "cuda": 16}  # a GPU's exponential is an approximation, and gradients subtract such values
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
@@ -16,7 +16,7 @@ def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torc
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype | None = None) -> None:
-    """Within a few roundings of `dtype` (that of `actual`): of each number, and of the largest for sums."""
+    """Compare within a few roundings of `dtype` (that of `actual`): of each number, or of the largest for sums."""
     unit = torch.finfo(dtype or actual.dtype).eps
     assert actual.shape == expected.shape
     largest = expected.abs().max().item() if expected.numel() else 0.0
@@ -27,7 +27,7 @@ def assert_close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtyp
 
 
 def wide(value: Any) -> Any:
-    """A floating tensor in float64; anything else as it is."""
+    """Convert a floating-point tensor to float64, and return other values unchanged."""
     return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
@@ -36,7 +36,10 @@ def tensors(value: Any) -> tuple[torch.Tensor, ...]:
 
 
 def gradients(function: Callable[..., Any], args: Sequence[Any], slopes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The gradient of each floating tensor among the arguments; the slopes are those of the first outputs."""
+    """The gradient of each floating-point tensor among the arguments.
+
+    The cotangents have the shapes of the first outputs.
+    """
     leaves = [
         value.detach().requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
         for value in args
@@ -47,14 +50,14 @@ def gradients(function: Callable[..., Any], args: Sequence[Any], slopes: Sequenc
 
 
 def assert_forward(operator: Any, *args: Any, dtype: torch.dtype | None = None) -> None:
-    """The kernel's outputs are the reference's."""
+    """Check that the kernel's outputs equal the reference's."""
     expected = tensors(operator.reference(*map(wide, args)))
     for actual, wanted in zip(tensors(operator(*args)), expected, strict=True):
         assert_close(actual, wanted, dtype)
 
 
 def assert_backward(operator: Any, *args: Any, outputs: int = 1) -> None:
-    """The kernel's gradients are those that autograd finds for the reference in float64."""
+    """Check that the kernel's gradients equal those of autograd for the reference in float64."""
     results = tensors(operator.launcher(*args))[:outputs]
     slopes = [draw(*result.shape, dtype=result.dtype, seed=9 + number) for number, result in enumerate(results)]
     actual = gradients(operator, args, slopes)

@@ -1,6 +1,6 @@
-"""Compiles every example for a GPU that is not there: run alone, since Triton's interpreter compiles nothing.
+"""Compile every example for an absent GPU, in a separate process because Triton's interpreter compiles nothing.
 
-python -m tests.executors.triton.compiling TARGET FOLDER DTYPE...
+Usage: python -m tests.executors.triton.compiling TARGET FOLDER DTYPE...
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def launches(dtype: torch.dtype, device: str) -> Iterator[tuple[str, Launch]]:
 
 
 def as_triton_sees(launch: Launch, target: str) -> dict[str, Any]:
-    """What Triton would compile for a launch by itself: types, what is divisible by 16, and constants."""
+    """The types, divisibility by 16, and constants for which Triton itself would compile a launch."""
     backend = make_backend(GPUTarget("cuda", capability_of(target), 32))
     bind = create_function_from_signature(launch.kernel.signature, launch.kernel.params, backend)
     _, found, _ = bind(**launch.arguments, **launch.constants)

@@ -1,4 +1,4 @@
-"""Triton's interpreter with PyTorch's own rounding, so that the kernels need no slack on its account."""
+"""Triton's interpreter with PyTorch's rounding, so that comparisons need no extra tolerance for the interpreter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ collect_ignore_glob = [] if plugins.installed("triton") else ["test_*.py"]
 
 
 def rounding(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The interpreter truncates float32 to bfloat16, and loses carries into FP8's exponent; hardware does neither."""
+    """Round like hardware: the interpreter truncates float32 to bfloat16, and loses carries into FP8's exponent."""
     import numpy as np
     import torch
     import triton.language as tl
@@ -32,7 +32,7 @@ def rounding(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.fixture(autouse=True)
 def faithful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Imported here and not above: `tests/conftest.py` first has to ask for the interpreter."""
+    """Patch the interpreter. Imported here because `tests/conftest.py` must enable the interpreter first."""
     import numpy as np
     from triton.runtime import interpreter
 

@@ -1,4 +1,4 @@
-"""For each operation, calls of it whose kernels differ: what is compiled for a GPU, and what runs on one."""
+"""For each operation, example calls with different kernels: they are compiled for a GPU, and run on a GPU."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
 
 
 def made(dtype: torch.dtype, device: str) -> Make:
-    """Empty tensors of a dtype on a device; under a FakeTensorMode there need be no such device."""
+    """Empty tensors of a dtype on a device. Under a FakeTensorMode the device need not exist."""
 
     def make(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype, device=device)

@@ -26,7 +26,9 @@ def labels_of(rows: int, words: int, ignored: int = -100) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reduction", kernels.REDUCTIONS)
 @pytest.mark.parametrize("shape", [(5, 7), (3, 4099), (1, 1)], ids=str)
-def test_of_logits(shape: tuple[int, int], reduction: str, dtype: torch.dtype) -> None:
+def test_cross_entropy_of_logits_equals_the_reference(
+    shape: tuple[int, int], reduction: str, dtype: torch.dtype
+) -> None:
     logits, labels = 3 * draw(*shape, dtype=dtype), labels_of(*shape)
     assert_forward(cross_entropy, logits, labels, -100, reduction, dtype=dtype)
     assert_backward(cross_entropy, logits, labels, -100, reduction)
@@ -34,7 +36,9 @@ def test_of_logits(shape: tuple[int, int], reduction: str, dtype: torch.dtype) -
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reduction", kernels.REDUCTIONS)
-def test_without_logits(reduction: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cross_entropy_without_logits_equals_the_reference(
+    reduction: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kernels, "CHUNK_WORDS", 8)
     monkeypatch.setattr(kernels, "CHUNK_ELEMENTS", 40)
     hidden, weight, labels = draw(5, 6, dtype=dtype), draw(19, 6, dtype=dtype, seed=1), labels_of(5, 19)
@@ -110,7 +114,7 @@ def test_the_loss_of_a_language_model() -> None:
     assert_close(ours, functional.cross_entropy(functional.linear(hidden, weight).float(), labels))
 
 
-def test_what_it_cannot_take_is_refused() -> None:
+def test_unsupported_inputs_are_refused() -> None:
     with pytest.raises(KernelRefuses, match="one int64 label for each row"):
         cross_entropy(draw(2, 3), draw(2, 3))
     with pytest.raises(KernelRefuses, match="'middle'"):

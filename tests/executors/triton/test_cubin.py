@@ -1,4 +1,4 @@
-"""Every kernel in every dtype compiles for a GPU that is not there, for exactly what it is launched with."""
+"""Every kernel in every dtype compiles for an absent GPU, for exactly the arguments of its launches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not INTERPRETED, reason="the GPU's own tests com
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A process without the interpreter, which compiles nothing."""
+    """A process without the interpreter, which would compile nothing."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "executors", ROOT / "recipes")))
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=ROOT)
@@ -38,7 +38,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything compiled, once for all workers."""
+    """The folder of all compiled kernels, shared by the workers."""
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cubins"
     with FileLock(f"{shared}.lock"):
@@ -73,13 +73,13 @@ def test_each_operation_and_dtype_is_compiled(rows: list[dict[str, Any]]) -> Non
 
 
 @pytest.mark.slow
-def test_it_is_compiled_for_what_triton_would_compile_it_for(rows: list[dict[str, Any]]) -> None:
+def test_kernels_are_compiled_for_the_specializations_of_triton(rows: list[dict[str, Any]]) -> None:
     assert [row["ours"] for row in rows] == [row["triton"] for row in rows]
 
 
 @pytest.mark.slow
-def test_what_is_compiled_is_what_a_launch_looks_for(cubins: list[Cubin]) -> None:
-    """The specializations of real tensors, in this process, are those of the fake tensors that were compiled for."""
+def test_compiled_specializations_are_those_of_launches(cubins: list[Cubin]) -> None:
+    """The specializations of real tensors in this process equal those of the fake tensors that were compiled for."""
     compiled = {cubin.specialization for cubin in cubins}
     for dtype in DTYPES:
         for name, examples in EXAMPLES.items():
@@ -101,12 +101,12 @@ def test_the_machine_code_is_whole(cubins: list[Cubin]) -> None:
 
 
 @pytest.mark.slow
-def test_no_path_of_this_machine_is_in_it(cubins: list[Cubin]) -> None:
+def test_machine_code_holds_no_path_of_this_machine(cubins: list[Cubin]) -> None:
     assert not [cubin.entry for cubin in cubins if b".py" in cubin.image or str(ROOT).encode() in cubin.image]
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_its_launch_is_noticed(cubins: list[Cubin]) -> None:
+def test_machine_code_that_does_not_fit_its_launch_is_noticed(cubins: list[Cubin]) -> None:
     cubin = cubins[0]
     types, data = cubin.specialization.types, cubin.metadata()
     assert is_consistent(cubin)
@@ -140,7 +140,7 @@ def test_a_target_is_named_for_its_architecture(target: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_kept_comes_back(cubins: list[Cubin]) -> None:
+def test_machine_code_survives_a_round_trip_through_metadata(cubins: list[Cubin]) -> None:
     for cubin in cubins:
         data = json.loads(json.dumps(cubin.metadata()))
         assert Cubin.from_metadata(data, cubin.image) == cubin

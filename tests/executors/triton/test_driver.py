@@ -1,4 +1,4 @@
-"""Launching kept machine code: what reaches the driver, on a driver that only takes notes; and on a GPU."""
+"""Launches of kept machine code: the calls of the driver, with a driver that only records them, and on a GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ READERS: dict[str, Callable[[int], Any]] = {
 
 
 class Notes:
-    """CUDA's driver as it is called: every function notes its name and arguments, and answers with a code."""
+    """CUDA's driver: every function records its name and arguments, and returns a status code."""
 
     def __init__(self, **codes: int) -> None:
         self.codes, self.calls, self.launched, self.context = codes, [], [], 7
@@ -67,7 +67,7 @@ class Notes:
         return 0
 
     def cuLaunchKernel(self, function: Any, *rest: Any) -> int:
-        """The arguments are read while they are alive, as the driver does."""
+        """Read the arguments while they are alive, like the driver."""
         *sizes, stream, addresses, extra = rest
         kinds = [kind for _, kind in self.types] + ["*", "*"]
         values = [
@@ -114,7 +114,7 @@ def test_machine_code_is_loaded_once(one_gpu: None) -> None:
     assert not notes.named("cuFuncSetAttribute")
 
 
-def test_much_shared_memory_is_asked_for() -> None:
+def test_large_shared_memory_is_requested() -> None:
     notes = Notes()
     _, cubin = example()
     Driver(notes).function(Cubin(cubin.specialization, cubin.image, cubin.entry, 100_000, "sm_90", ""))
@@ -141,7 +141,7 @@ def test_a_code_becomes_an_error(code: int) -> None:
     assert caught.value.fix
 
 
-def test_the_causes_are_told_apart() -> None:
+def test_the_causes_of_driver_errors_are_distinguished() -> None:
     assert [CAUSES[code][0] for code in (2, 100, 200, 209)] == [
         OutOfMemory,
         DeviceNotAvailable,
@@ -161,7 +161,7 @@ def test_arguments_that_do_not_fit_never_reach_the_driver(one_gpu: None) -> None
     assert not notes.launched
 
 
-def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driving, "LIBRARY", "libcuda_that_is_not_there.so")
     driving.driver.cache_clear()
     with pytest.raises(DeviceNotAvailable, match="the CUDA driver cannot be loaded"):
@@ -169,7 +169,7 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert example()[0].specialization not in KEPT
 
 
-def test_what_is_kept_is_launched(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_machine_code_is_launched(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     launch, cubin = example()
     notes = Notes()
     notes.types = launch.specialization.types
@@ -204,7 +204,7 @@ def test_on_a_gpu_each_operation_is_its_reference(name: str, dtype: torch.dtype)
 @pytest.mark.skipif(INTERPRETED, reason="Triton's interpreter is on: run make test-gpu")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_on_a_gpu_kept_machine_code_does_what_triton_does(
+def test_on_a_gpu_kept_machine_code_equals_triton(
     name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator = OPERATORS[name]
@@ -212,7 +212,10 @@ def test_on_a_gpu_kept_machine_code_does_what_triton_does(
     for arguments in EXAMPLES[name](drawn(dtype, "cuda")):
         expected = tensors(operator(*arguments))
         specializations = {launch.specialization for launch in operator.launches(*arguments)}
-        kernels = {one: CubinKernel(compile_for(one, target), driving.driver()) for one in specializations}
+        kernels = {
+            specialization: CubinKernel(compile_for(specialization, target), driving.driver())
+            for specialization in specializations
+        }
         with monkeypatch.context() as patch:
             for one, kernel in kernels.items():
                 patch.setitem(KEPT, one, kernel)

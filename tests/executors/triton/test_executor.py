@@ -1,4 +1,4 @@
-"""The executor: what it claims by itself, and what is said where Triton is missing."""
+"""The executor: the operations that it claims, and the message if Triton is missing."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LABELS = torch.tensor([2, -100, 0])
 
 
 def claimed(function: Callable[..., torch.Tensor], *args: object) -> list[str]:
-    """What our kernels run of a function, whose result is checked."""
+    """The operations of a function that our kernels run. The result is checked."""
     compiled = thunder.jit(function, executors=["triton", "torch"])
     assert_close(compiled(*args), function(*args))
     lines = thunder.last_traces(compiled)[-1].bound_symbols
     return [line.symbol.short_name for line in lines if line.executor == "triton"]
 
 
-def test_what_pytorch_names_is_claimed() -> None:
+def test_norm_and_loss_of_pytorch_are_claimed() -> None:
     def loss(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(functional.rms_norm(x, (5,), weight, 1e-5), LABELS, reduction="sum")
 
@@ -49,11 +49,13 @@ def test_what_pytorch_names_is_claimed() -> None:
         lambda x: functional.cross_entropy(x.T[None], LABELS[None]),
     ],
 )
-def test_what_our_kernels_cannot_do_is_left(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_calls_that_our_kernels_cannot_compute_are_not_claimed(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
     assert claimed(function, draw(3, 5)) == []
 
 
-def test_gradients_flow_through_what_is_claimed() -> None:
+def test_gradients_flow_through_claimed_operations() -> None:
     def squares(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return functional.rms_norm(x, (5,), weight, 1e-5).square().sum()
 
@@ -66,11 +68,11 @@ def test_gradients_flow_through_what_is_claimed() -> None:
         assert_close(ours, theirs)
 
 
-def test_without_triton_it_is_listed_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_triton_is_listed_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("thunder_executors.triton")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "triton", None)
-    (listed,) = [one for one in plugins.listing("executors") if one.name == "triton"]
+    (listed,) = [executor for executor in plugins.listing("executors") if executor.name == "triton"]
     assert listed.reason == 'needs triton, not installed here: pip install "thunder-optimize[triton]"'
     with pytest.raises(EnvironmentLacks, match="needs triton, not installed here"):
         plugins.load("executors", "triton")

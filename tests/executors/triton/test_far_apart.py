@@ -1,4 +1,4 @@
-"""Rows more than 2^31 elements apart: offsets are 64 bits wide. (The pages between them are never touched.)"""
+"""Rows more than 2^31 elements apart: offsets are 64 bits wide. (The pages between the rows are never accessed.)"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def far() -> torch.Tensor:
     return rows.copy_(draw(2, WIDTH))
 
 
-def test_rows(far: torch.Tensor) -> None:
+def test_rows_far_apart_in_memory_equal_the_reference(far: torch.Tensor) -> None:
     assert_forward(rms_norm, far, None, 1e-6)
     assert_forward(gated, far, far)
     assert_forward(cross_entropy, far, torch.tensor([3, 4]), dtype=torch.bfloat16)
@@ -33,7 +33,7 @@ def test_rows(far: torch.Tensor) -> None:
     assert torch.equal(scales, factors)
 
 
-def test_heads(far: torch.Tensor) -> None:
+def test_heads_far_apart_in_memory_equal_the_reference(far: torch.Tensor) -> None:
     table = draw(1, 1, WIDTH, dtype=torch.bfloat16)
     q = far.view(2, 1, 1, WIDTH).transpose(0, 1)
     assert_forward(rotary, q, q, table, table)

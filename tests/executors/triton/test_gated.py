@@ -58,7 +58,7 @@ def test_empty(shape: tuple[int, ...]) -> None:
     assert gate.grad.shape == shape
 
 
-def test_what_it_cannot_take_is_refused() -> None:
+def test_unsupported_inputs_are_refused() -> None:
     with pytest.raises(KernelRefuses, match="cannot be combined by 'relu'"):
         gated(draw(2, 4), draw(2, 4), "relu")
     with pytest.raises(KernelRefuses, match="the same shape"):

@@ -1,4 +1,4 @@
-"""What models of transformers write is claimed in every layer, runs on our kernels, and gives what eager gives."""
+"""Operations of transformers' models are claimed in every layer, run on our kernels, and equal eager."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GEMMA = {"norm_of_gemma": 5, "add_norm_of_gemma": 4, "turn": 2, "geglu_tanh": 2}
 CLAIMED: dict[tuple[str, str], dict[str, int]] = {
     ("llama", "float32"): DECODER,
     ("llama", "bfloat16"): DECODER,
-    ("qwen3", "float32"): {**DECODER, "norm": 5},  # of queries and keys too
+    ("qwen3", "float32"): {**DECODER, "norm": 5},  # also of queries and keys
     ("gemma2", "float32"): GEMMA,
     # The sum is rounded to bfloat16 before it is normalized in float32.
     ("gemma2", "bfloat16"): {
@@ -56,7 +56,7 @@ def gradients(called: Any, model: torch.nn.Module, inputs: dict[str, torch.Tenso
 
 
 @pytest.mark.parametrize(("name", "dtype"), CLAIMED)
-def test_every_layer_is_claimed_and_gives_what_eager_gives(name: str, dtype: str) -> None:
+def test_every_layer_is_claimed_and_equals_eager(name: str, dtype: str) -> None:
     loaded = sample(name, dtype)
     inputs = inputs_for(loaded, **SIZES)
     compiled = compiled_with_triton(loaded.model)
@@ -65,7 +65,7 @@ def test_every_layer_is_claimed_and_gives_what_eager_gives(name: str, dtype: str
     assert claimed(compiled) == CLAIMED[name, dtype]
 
 
-def test_the_trace_shows_what_a_kernel_stands_for() -> None:
+def test_the_trace_shows_the_operations_of_a_kernel() -> None:
     loaded = sample("llama")
     compiled = compiled_with_triton(loaded.model)
     with torch.no_grad():
@@ -88,8 +88,8 @@ def test_a_model_is_trained_with_eagers_gradients() -> None:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_one_program_with_our_kernels_serves_all_lengths(training: bool) -> None:
-    """No kernel decides by the sizes that it is launched for, so that no constraint is the executor's."""
+def test_a_single_program_with_our_kernels_serves_all_lengths(training: bool) -> None:
+    """No kernel depends on its launch sizes, so the executor adds no constraint."""
     loaded = sample("llama")
     compiled = thunder.jit(loaded.model, executors=["triton"], cache="symbolic values")
     for batch, seq in ((2, 3), (1, 5)):
@@ -101,10 +101,12 @@ def test_one_program_with_our_kernels_serves_all_lengths(training: bool) -> None
                 assert_same(compiled(**inputs), loaded.model(**inputs))
     assert DECODER.items() <= claimed(compiled).items()
     assert thunder.cache_misses(compiled) == 1
-    assert not [str(one) for one in thunder.last_program(compiled).constraints if "triton" in str(one)]
+    assert not [
+        str(constraint) for constraint in thunder.last_program(compiled).constraints if "triton" in str(constraint)
+    ]
 
 
-def test_the_head_joins_the_loss_where_nobody_reads_the_logits() -> None:
+def test_the_head_joins_the_loss_if_the_logits_are_unread() -> None:
     loaded = sample("llama", "bfloat16")
     inputs = inputs_for(loaded, **SIZES, labels=True)
     compiled = compiled_with_triton(lambda **inputs: loaded.model(**inputs).loss)
@@ -116,7 +118,7 @@ def test_the_head_joins_the_loss_where_nobody_reads_the_logits() -> None:
 
 
 @pytest.mark.parametrize("dtypes", [("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "float32")], ids=str)
-def test_t5s_norm_is_claimed_where_it_rounds_as_ours_does(dtypes: tuple[str, str]) -> None:
+def test_t5s_norm_is_claimed_if_it_rounds_like_our_kernel(dtypes: tuple[str, str]) -> None:
     x, weight = draw(3, 5, dtype=getattr(torch, dtypes[0])), draw(5, dtype=getattr(torch, dtypes[1]), seed=1)
 
     def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -138,7 +140,7 @@ def test_geglu_and_the_loss_of_rows_are_claimed() -> None:
     assert claimed(compiled) == {"geglu": 1, "loss": 1}
 
 
-def test_what_the_kernels_cannot_read_is_left() -> None:
+def test_float64_inputs_are_not_claimed() -> None:
     def program(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         return functional.silu(gate) * up
 

@@ -1,4 +1,4 @@
-"""A launch as data: what it says of itself, and who takes it."""
+"""A launch as data: its description, and the launchers that run it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXPECTED = Specialization(
 )
 
 
-def test_what_a_kernel_is_compiled_for() -> None:
+def test_specialization_and_grid_of_a_launch() -> None:
     x = draw(3, 32, dtype=torch.bfloat16)
     (launch,) = rms_norm.launches(x, None, 1e-6)
     assert launch.specialization == EXPECTED
@@ -89,8 +89,8 @@ def test_the_cpu_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_each_operation_is_one_of_pytorchs(name: str) -> None:
-    """Its schema holds, and its fake outputs have the metadata of the real ones."""
+def test_each_operation_is_a_valid_operator_of_pytorch(name: str) -> None:
+    """Each operation has a valid schema, and its fake outputs have the metadata of the real outputs."""
     for arguments in EXAMPLES[name](drawn(torch.float32, "cpu")):
         small = tuple(
             value[:3] if name == "rms_norm" and torch.is_tensor(value) and value.ndim > 1 else value

@@ -1,4 +1,4 @@
-"""A kernel reads what it was given and not what lies around it."""
+"""A kernel reads its arguments and not the memory around them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def surrounded(value: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_what_lies_around_is_not_read(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_around_a_tensor_is_not_read(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rms_norm, "GROUP_ROWS", 5)  # 24 rows make five groups of five
     for arguments in EXAMPLES[name](drawn(dtype, "cpu")):
         expected = tensors(OPERATORS[name].launcher(*arguments))

@@ -25,7 +25,7 @@ def test_values_and_scales(shape: tuple[int, ...], target: torch.dtype, dtype: t
 
 
 @pytest.mark.parametrize(("target", "step"), [(torch.int8, 0.5 / 127), (torch.float8_e4m3fn, 1 / 16)], ids=str)
-def test_what_comes_back_is_near(target: torch.dtype, step: float) -> None:
+def test_dequantized_values_are_near_the_originals(target: torch.dtype, step: float) -> None:
     x = draw(6, 300)
     values, scales = quantize_rows(x, target)
     error = (values.float() * scales - x).abs()
@@ -35,7 +35,7 @@ def test_what_comes_back_is_near(target: torch.dtype, step: float) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_zeros_and_what_is_not_finite(target: torch.dtype) -> None:
+def test_zeros_and_non_finite_values(target: torch.dtype) -> None:
     x = torch.tensor([[0.0, 0.0], [float("nan"), 1.0], [float("inf"), 1.0], [1e-38, 0.0], [3e38, -3e38]])
     values, scales = quantize_rows(x, target)
     assert values[0].float().tolist() == [0.0, 0.0]
@@ -44,7 +44,7 @@ def test_zeros_and_what_is_not_finite(target: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_rows_that_lie_apart_and_none(target: torch.dtype) -> None:
+def test_rows_with_gaps_and_no_rows(target: torch.dtype) -> None:
     storage = draw(6, 20)
     for x in (storage.T, storage[:, ::3], storage[:, 2:9], storage[:0], storage[:, :0]):
         values, scales = quantize_rows(x, target)
@@ -53,14 +53,14 @@ def test_rows_that_lie_apart_and_none(target: torch.dtype) -> None:
         assert torch.equal(scales, factors)
 
 
-def test_what_it_cannot_take_is_refused() -> None:
+def test_unsupported_dtypes_are_refused() -> None:
     with pytest.raises(KernelRefuses, match="uint8"):
         quantize_rows(draw(2, 3), torch.uint8)
     with pytest.raises(KernelRefuses, match="int64"):
         quantize_rows(torch.ones(2, 3, dtype=torch.int64), torch.int8)
 
 
-def test_there_is_no_derivative() -> None:
+def test_quantization_has_no_derivative() -> None:
     _, scales = quantize_rows(draw(2, 3).requires_grad_(), torch.int8)
     with pytest.raises(RuntimeError, match=r"no autograd formula|does not require grad"):
         scales.sum().backward()

@@ -39,7 +39,7 @@ def test_backward(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_it_rounds_as_hugging_face_does(dtype: torch.dtype) -> None:
+def test_rms_norm_rounds_as_hugging_face_does(dtype: torch.dtype) -> None:
     theirs = LlamaRMSNorm(48, eps=1e-6).to(dtype)
     theirs.weight.data = draw(48, dtype=dtype, seed=1)
     x = draw(5, 48, dtype=dtype)
@@ -65,7 +65,7 @@ def test_rows_that_lie_apart_in_memory() -> None:
         assert_backward(rms_norm, x, weight, EPS)
 
 
-def test_one_column_has_next_to_no_gradient() -> None:
+def test_a_single_column_has_almost_no_gradient() -> None:
     x = torch.tensor([[2.0], [-3.0]], requires_grad=True)
     rms_norm(x, None, EPS).sum().backward()
     assert x.grad.abs().max() < 1e-5
@@ -109,7 +109,7 @@ def test_the_gradients_are_operations_with_references() -> None:
     assert_forward(rms_norm_input_gradient, dy, draw(3, 6, seed=3), x, weight, EPS)
 
 
-def test_what_it_cannot_take_is_refused() -> None:
+def test_unsupported_inputs_are_refused() -> None:
     with pytest.raises(KernelRefuses, match="float64"):
         rms_norm(draw(2, 4).double(), None, EPS)
     with pytest.raises(KernelRefuses, match=r"RMSNorm of \(2, 4\) float32 got a weight of \(5,\)"):

@@ -18,7 +18,7 @@ def tables(batches: int, positions: int, width: int, dtype: torch.dtype) -> tupl
 
 
 def heads(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """(batch, heads, positions, width), as a projection gives it: positions before heads in memory."""
+    """A (batch, heads, positions, width) tensor as a projection returns it: positions before heads in memory."""
     batches, count, positions, width = shape
     return draw(batches, positions, count, width, dtype=dtype, seed=seed).transpose(1, 2)
 
@@ -44,11 +44,11 @@ def test_the_gradient_is_the_opposite_rotation() -> None:
     back = rotary_gradient(*rotary(q, k, cos, sin), cos, sin)
     assert_close(back[0], q)
     assert_close(back[1], k)
-    for one, other in zip(rotary_gradient(q, k, cos, sin), rotary(q, k, cos, -sin), strict=True):
-        assert_close(one, other)
+    for actual, wanted in zip(rotary_gradient(q, k, cos, sin), rotary(q, k, cos, -sin), strict=True):
+        assert_close(actual, wanted)
 
 
-def test_each_sequence_may_have_its_own_angles() -> None:
+def test_each_sequence_may_have_separate_angles() -> None:
     q, k = draw(2, 3, 4, 6), draw(2, 3, 1, 6, seed=1)
     cos, sin = draw(2, 3, 6, seed=2), draw(2, 3, 6, seed=3)
     assert_forward(rotary, q, k, cos, sin, 2)
@@ -59,8 +59,8 @@ def test_halves_that_differ_and_tables_that_are_learned() -> None:
     q, k, cos, sin = draw(2, 1, 3, 4), draw(2, 2, 3, 4, seed=1), draw(1, 3, 4, seed=2), draw(1, 3, 4, seed=3)
     slopes = [draw(2, 1, 3, 4, seed=4), draw(2, 2, 3, 4, seed=5)]
     found = gradients(rotary, (q, k, cos, sin), slopes)
-    for one, other in zip(found, gradients(rotary.reference, (q, k, cos, sin), slopes), strict=True):
-        assert_close(one, other)
+    for actual, wanted in zip(found, gradients(rotary.reference, (q, k, cos, sin), slopes), strict=True):
+        assert_close(actual, wanted)
 
 
 def test_a_part_of_each_head() -> None:
@@ -75,7 +75,7 @@ def test_float32_tables_widen() -> None:
     q = heads(1, 2, 3, 4, dtype=torch.bfloat16, seed=0)
     cos, sin = tables(1, 3, 4, torch.float32)
     ours = rotary(q, q, cos, sin)
-    assert [one.dtype for one in ours] == [torch.float32] * 2
+    assert [tensor.dtype for tensor in ours] == [torch.float32] * 2
     assert_close(ours[0], apply_rotary_pos_emb(q, q, cos, sin)[0])
 
 
@@ -83,10 +83,10 @@ def test_float32_tables_widen() -> None:
 def test_empty(shape: tuple[int, ...]) -> None:
     q = draw(*shape)
     cos, sin = tables(1, shape[2], shape[3], torch.float32) if shape[3] else (draw(1, 3, 0), draw(1, 3, 0))
-    assert [one.shape for one in rotary(q, q, cos, sin)] == [shape, shape]
+    assert [tensor.shape for tensor in rotary(q, q, cos, sin)] == [shape, shape]
 
 
-def test_what_it_cannot_take_is_refused() -> None:
+def test_unsupported_inputs_are_refused() -> None:
     cos, sin = tables(1, 3, 4, torch.float32)
     with pytest.raises(KernelRefuses, match="even width"):
         rotary(draw(1, 2, 3, 5), draw(1, 2, 3, 5), draw(1, 3, 5), draw(1, 3, 5))

@@ -1,4 +1,4 @@
-"""Functions whose text runs at their first call."""
+"""Functions whose source text runs at their first call."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_nothing_runs_before_the_first_call_and_once_then():
     assert ran == [1]
 
 
-def test_it_is_then_the_function_itself():
+def test_deferred_function_becomes_the_real_function_after_its_first_call():
     function, _ = made()
     function(1)
     assert function.__code__.co_filename == "<text>"
     assert function.__kwdefaults__ == {"by": 2}
 
 
-def test_what_is_no_plain_function_is_called():
+def test_callables_that_are_no_plain_functions_are_called():
     function, ran = made("import functools\nran.append(1)\ndouble = functools.partial(int.__mul__, 2)\n")
     assert [function(2), function(3)] == [4, 6]
     assert ran == [1]
@@ -55,7 +55,7 @@ def test_an_error_in_the_text_comes_at_each_call():
         assert len(ran) == count
 
 
-def test_threads_run_it_once():
+def test_several_threads_run_the_text_once():
     function, ran = made()
     threads = [threading.Thread(target=function, args=(1,)) for _ in range(8)]
     for thread in threads:

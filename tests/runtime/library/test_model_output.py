@@ -1,4 +1,4 @@
-"""`ModelOutput` is read, changed, copied and pickled as the class of transformers is."""
+"""`ModelOutput` is read, changed, copied and pickled like the class of transformers."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ REFUSED = {
 
 
 def library_output() -> LibraryOutput:
-    """An output of transformers, with fields of None."""
+    """An output of transformers with fields of None."""
     return BaseModelOutputWithPooling(last_hidden_state=HIDDEN, pooler_output=POOLED)
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_it_is_read_as_the_librarys(read) -> None:
+def test_plain_output_reads_as_the_output_of_the_library(read) -> None:
     assert repr(read(plain_output(library_output()))) == repr(read(library_output()))
 
 

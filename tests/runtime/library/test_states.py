@@ -1,4 +1,4 @@
-"""Objects of C from outside are guarded by their state, where the program looks into them, and not written to."""
+"""External C objects that the program reads are guarded by their state, and writes to them are refused."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ from thunder_core.foundation.errors import CannotReplay, SharpEdgeError, SharpEd
 HELD: dict[str, Any] = {}
 # A program of a tensor and an object, and objects that differ in state alone.
 PROGRAMS: dict[str, tuple[Callable[[Tensor, Any], Any], tuple[Any, Any]]] = {
-    "a scalar": (lambda x, held: x * held, (np.float32(2), np.float32(3))),
-    "an index": (lambda x, held: x[: int(held)], (np.int64(2), np.int64(1))),
-    "an array": (lambda x, held: x * float(held.sum()), (np.ones(2), np.ones(2) * 2)),
-    "a dtype": (lambda x, held: x + np.zeros(2, held).nbytes, (np.dtype("f4"), np.dtype("f8"))),
-    "a decimal": (lambda x, held: x * float(held), (Decimal(2), Decimal(3))),
-    "a time": (lambda x, held: x * held.total_seconds(), (dt.timedelta(1), dt.timedelta(2))),
-    "a byte array": (lambda x, held: x * held[0], (bytearray(b"a"), bytearray(b"b"))),
-    "an array of Python's": (lambda x, held: x * held[0], (array.array("i", [1]), array.array("i", [2]))),
-    "a view of memory": (lambda x, held: x * held[0], (memoryview(b"a"), memoryview(b"b"))),
-    "a pattern": (lambda x, held: x * bool(held.match("a")), (re.compile("a"), re.compile("b"))),
-    "a proxy": (lambda x, held: x * held["a"], (types.MappingProxyType({"a": 1}), types.MappingProxyType({"a": 2}))),
-    "a view of a dict": (lambda x, held: x * list(held)[0], ({"a": 1}.values(), {"a": 2}.values())),  # noqa: RUF015
+    "a scalar": (lambda x, external: x * external, (np.float32(2), np.float32(3))),
+    "an index": (lambda x, external: x[: int(external)], (np.int64(2), np.int64(1))),
+    "an array": (lambda x, external: x * float(external.sum()), (np.ones(2), np.ones(2) * 2)),
+    "a dtype": (lambda x, external: x + np.zeros(2, external).nbytes, (np.dtype("f4"), np.dtype("f8"))),
+    "a decimal": (lambda x, external: x * float(external), (Decimal(2), Decimal(3))),
+    "a time": (lambda x, external: x * external.total_seconds(), (dt.timedelta(1), dt.timedelta(2))),
+    "a byte array": (lambda x, external: x * external[0], (bytearray(b"a"), bytearray(b"b"))),
+    "an array of Python's": (lambda x, external: x * external[0], (array.array("i", [1]), array.array("i", [2]))),
+    "a view of memory": (lambda x, external: x * external[0], (memoryview(b"a"), memoryview(b"b"))),
+    "a pattern": (lambda x, external: x * bool(external.match("a")), (re.compile("a"), re.compile("b"))),
+    "a proxy": (
+        lambda x, external: x * external["a"],
+        (types.MappingProxyType({"a": 1}), types.MappingProxyType({"a": 2})),
+    ),
+    "a view of a dict": (lambda x, external: x * list(external)[0], ({"a": 1}.values(), {"a": 2}.values())),  # noqa: RUF015
 }
 
 
@@ -83,7 +86,7 @@ def test_a_tensor_on_an_array_from_outside_is_an_input(make: Callable[[Any], Ten
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_tensor_on_an_array_of_the_programs_is_made_anew() -> None:
+def test_a_tensor_on_an_array_of_the_program_is_created_at_each_call() -> None:
     def program() -> Tensor:
         return torch.from_numpy(np.zeros(2)).add_(1)
 
@@ -93,18 +96,18 @@ def test_a_tensor_on_an_array_of_the_programs_is_made_anew() -> None:
 
 
 WRITERS: dict[str, Callable[[Any], Any]] = {
-    "an item": lambda held: held.__setitem__(0, 5),
-    "a method": lambda held: held.sort(),
-    "a function": lambda held: np.copyto(held, 7),
+    "an item": lambda external: external.__setitem__(0, 5),
+    "a method": lambda external: external.sort(),
+    "a function": lambda external: np.copyto(external, 7),
 }
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_write_to_an_array_from_outside_is_refused_and_undone(name: str) -> None:
-    held = np.array([3.0, 1.0])
+    external = np.array([3.0, 1.0])
     with pytest.raises(CannotReplay, match=r"writes to args\[1\]"):
-        thunder.jit(lambda x, held: (WRITERS[name](held), x + 1))(torch.ones(2), held)
-    assert held.tolist() == [3.0, 1.0]
+        thunder.jit(lambda x, external: (WRITERS[name](external), x + 1))(torch.ones(2), external)
+    assert external.tolist() == [3.0, 1.0]
 
 
 def test_an_iterator_from_outside_is_a_sharp_edge() -> None:
