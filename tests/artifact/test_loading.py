@@ -113,7 +113,7 @@ def test_strict_refuses_other_inputs_and_names_the_guard(written, model):
 
 
 def test_strict_refuses_forward_alone(written, model, x):
-    with pytest.raises(WrongInputs, match="not for `forward`"):
+    with pytest.raises(WrongInputs, match="not of `forward`"):
         thunder.load(written, model, strict=True).forward(x)
 
 

@@ -107,13 +107,6 @@ def branch_by_reduced_value(x):
     return x
 
 
-@refused("after a collective")
-def list_of_values_behind_collective(x):
-    y = x * 2
-    dist.all_reduce(y)
-    return y * 2, x.tolist()
-
-
 @refused("allgather_coalesced")
 def gather_coalesced(x):
     outputs = [[torch.empty_like(x)] for _ in range(2)]

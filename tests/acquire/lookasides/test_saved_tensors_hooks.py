@@ -242,8 +242,8 @@ def differentiates_itself(x: Tensor) -> Any:
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        (reads_what_is_computed, "holds a FakeTensor that the program makes"),
-        (writes_to_its_own_list, "holds a list that the program makes"),
+        (reads_what_is_computed, "refers to a FakeTensor that the program creates"),
+        (writes_to_its_own_list, "refers to a list that the program creates"),
         (differentiates_itself, "also runs a backward"),
     ],
 )
