@@ -20,10 +20,10 @@ class InputSize(NamedTuple):
 
     @property
     def stated(self) -> dict[str, int]:
-        """The sizes that there are, by name."""
+        """The sizes that are set, by name."""
         return {name: size for name, size in self._asdict().items() if size is not None}
 
     @property
     def beside_tokens(self) -> dict[str, int]:
-        """The sizes that there are, but for those of samples and tokens."""
+        """The sizes that are set, except for `batch` and `seq`."""
         return {name: size for name, size in self.stated.items() if name not in {"batch", "seq"}}

@@ -96,7 +96,7 @@ def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | N
 
 
 def generating_task(config: PretrainedConfig) -> str:
-    """The task by which a model generates; raises `CannotGenerate` where it does not.
+    """Return the task with which a model generates; raise `CannotGenerate` if it cannot generate.
 
     It is that of the architecture which the config names. The base model of a decoder has one too, but not that of an
     encoder, for which the transformers library has a decoder of the same weights that means nothing.
@@ -115,7 +115,7 @@ def generating_task(config: PretrainedConfig) -> str:
 
 
 def task_among(tasks: Sequence[str], config: PretrainedConfig) -> str:
-    """The first of some tasks that the transformers library has a class of this family for, or the first of all."""
+    """Return the first task with a transformers class for this family, or the first task if none has a class."""
     return next((task for task in tasks if config.model_type in classes_of(task)), tasks[0])
 
 
