@@ -1,9 +1,9 @@
-"""Training steps on gloo ranks: the recipes ddp and fsdp beside DistributedDataParallel, FSDP2 and torch.compile.
+"""Measure training steps on gloo ranks: the recipes ddp and fsdp, DistributedDataParallel, FSDP2 and torch.compile.
 
-The contenders of a run are built first and then take turns, round by round, in the same pair of processes; the figures
-are medians over the rounds, of the slowest rank. With `--memory`, each contender also gets processes of its own, and
-the figures are how much the resident memory of a rank has grown at its peak, from before the model is built (with what
-is imported and compiled) and from before the steps that are measured.
+All contenders of a run are built first. Then they take turns, round by round, in the same processes. The times are
+medians over the rounds, of the slowest rank. With `--memory`, each contender also runs in separate processes. The
+memory is the growth of the peak resident memory of a rank, first from before the model is built (including imports and
+compilation), then from before the measured steps.
 Usage: python -m benchmarks.distributed [--ranks N] [--rounds N] [--layers N] [--width N] [--memory] [--only NAME ...]
 [--out FILE]
 """
@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 import thunder_core
 
 WARM_UP = 2
-CLEAR_PEAK = "5"  # what Linux takes in `clear_refs` to begin the peak of the resident memory anew
+CLEAR_PEAK = "5"  # Linux resets the peak of the resident memory if this is written to `clear_refs`
 
 
 class Block(torch.nn.Module):
@@ -42,7 +42,7 @@ class Block(torch.nn.Module):
         self.down = torch.nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The input with what the layers add to it."""
+        """Return the input plus the output of the layers."""
         result: torch.Tensor = x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
         return result
 
@@ -56,14 +56,14 @@ class Model(torch.nn.Module):
         self.layers = torch.nn.ModuleList(Block(width) for _ in range(layers))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The output of the last block."""
+        """Return the output of the last block."""
         for layer in self.layers:
             x = layer(x)
         return x
 
 
 def fsdp2(model: Model) -> Any:
-    """The model under `fully_shard`, layer by layer."""
+    """Apply `fully_shard` to each layer and to the model."""
     for layer in model.layers:
         fully_shard(layer)
     return fully_shard(model)
@@ -81,11 +81,11 @@ CONTENDERS: dict[str, Callable[[Model], Any]] = {
 }
 
 
-def step_of(name: str, asked: argparse.Namespace) -> Callable[[], None]:
-    """A training step of a contender."""
-    model = CONTENDERS[name](Model(asked.layers, asked.width))
+def step_of(name: str, arguments: argparse.Namespace) -> Callable[[], None]:
+    """Return a training step of a contender, after warm-up steps."""
+    model = CONTENDERS[name](Model(arguments.layers, arguments.width))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
-    x = torch.randn(asked.rows, asked.width)
+    x = torch.randn(arguments.rows, arguments.width)
 
     def step() -> None:
         model(x).pow(2).mean().backward()
@@ -98,7 +98,7 @@ def step_of(name: str, asked: argparse.Namespace) -> Callable[[], None]:
 
 
 def seconds_of(step: Callable[[], None]) -> float:
-    """The seconds of a step on the slowest rank."""
+    """Return the seconds of a step on the slowest rank."""
     dist.barrier()
     before = time.perf_counter()
     step()
@@ -107,17 +107,17 @@ def seconds_of(step: Callable[[], None]) -> float:
     return float(seconds)
 
 
-def measure(rank: int, store: str, names: list[str], asked: argparse.Namespace, answer: Any) -> None:
-    """Measure contenders on one rank; the first rank answers."""
+def measure(rank: int, store: str, names: list[str], arguments: argparse.Namespace, answer: Any) -> None:
+    """Measure contenders on one rank; the first rank puts the results into the queue `answer`."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=asked.ranks)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=arguments.ranks)
     before = resident_memory("VmRSS")
-    steps = {name: step_of(name, asked) for name in names}
+    steps = {name: step_of(name, arguments) for name in names}
     built = resident_memory("VmRSS")
     Path("/proc/self/clear_refs").write_text(CLEAR_PEAK)
     rounds: dict[str, list[float]] = {name: [] for name in names}
-    for _ in range(asked.rounds):
+    for _ in range(arguments.rounds):
         for name, step in steps.items():
             rounds[name].append(seconds_of(step))
     peak = resident_memory("VmHWM")
@@ -129,7 +129,7 @@ def measure(rank: int, store: str, names: list[str], asked: argparse.Namespace, 
 
 
 def resident_memory(name: str) -> int:
-    """The KiB of resident memory now (`VmRSS`) or at its peak (`VmHWM`)."""
+    """Return the KiB of resident memory now (`VmRSS`) or at its peak (`VmHWM`)."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{name}:"))
 
@@ -137,26 +137,26 @@ def resident_memory(name: str) -> int:
 Measured = tuple[dict[str, float], tuple[float, float]]
 
 
-def run(names: list[str], asked: argparse.Namespace) -> Measured:
-    """The median seconds of contenders in the same processes, and by how many MiB the memory of a rank has grown.
+def run(names: list[str], arguments: argparse.Namespace) -> Measured:
+    """Run contenders in the same processes; return their median seconds and the growth of a rank's memory in MiB.
 
-    The memory is counted from before the models are built, and from before the measured steps.
+    The growth is counted from before the models are built, and from before the measured steps.
     """
     context = mp.get_context("spawn")
     answer = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [(rank, f"{folder}/store", names, asked, answer) for rank in range(asked.ranks)]
-        processes = [context.Process(target=measure, args=one) for one in arguments]
+        inputs = [(rank, f"{folder}/store", names, arguments, answer) for rank in range(arguments.ranks)]
+        processes = [context.Process(target=measure, args=values) for values in inputs]
         for process in processes:
             process.start()
-        result: Measured = answer.get(timeout=asked.timeout)
+        result: Measured = answer.get(timeout=arguments.timeout)
         for process in processes:
             process.join()
     return result
 
 
 def main() -> None:
-    """Measure, and print a table or write a file."""
+    """Measure the contenders, print a table, and write a file if `--out` is set."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (
         ("ranks", 2),
@@ -170,15 +170,17 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--only", nargs="*", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    times, _ = run(asked.only, asked)
-    memory = {name: run([name], asked)[1] for name in asked.only} if asked.memory else {}
+    arguments = parser.parse_args()
+    times, _ = run(arguments.only, arguments)
+    memory = {name: run([name], arguments)[1] for name in arguments.only} if arguments.memory else {}
     for name, seconds in times.items():
-        told = "  {:8.0f} MiB, {:8.0f} MiB in steps".format(*memory[name]) if name in memory else ""
-        print(f"{name:32} {1000 * seconds:8.1f} ms{told}")
-    if asked.out:
-        asked.out.write_text(
-            json.dumps({"ranks": asked.ranks, "seconds": times, "MiB": memory, "torch": torch.__version__}, indent=1)
+        growth = "  {:8.0f} MiB, {:8.0f} MiB in steps".format(*memory[name]) if name in memory else ""
+        print(f"{name:32} {1000 * seconds:8.1f} ms{growth}")
+    if arguments.out:
+        arguments.out.write_text(
+            json.dumps(
+                {"ranks": arguments.ranks, "seconds": times, "MiB": memory, "torch": torch.__version__}, indent=1
+            )
         )
 
 

@@ -1,11 +1,11 @@
-"""A search against an exhaustive trial: how near to the best candidate is the one that a search finds in its time?
+"""Compare a search with an exhaustive trial: how close is the winner of the search to the best candidate?
 
     python -m benchmarks.search --models llama,vit --budget 5m
     python -m benchmarks.search --models llama-generate,bert,vit,t5,resnet --out benchmarks/results/search.json
 
-First a search runs as `thunder bench --candidates` does, with nothing kept from before. Then every candidate gets as
-many rounds as a finalist of a search. Both are on this machine, and the winner's speed in the exhaustive trial is
-divided by that of the best candidate there.
+First, a search runs as in `thunder bench --candidates`, without kept results. Then every candidate gets as many rounds
+as a finalist of a search, on the same machine. The result is the winner's speed in the exhaustive trial, divided by
+the speed of the best candidate in the exhaustive trial.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ RESNET = SampleModel(
     {"embedding_size": 16, "hidden_sizes": [32, 64, 96, 128], "depths": [1, 1, 2, 1], "num_labels": 10},
 )
 GENERATION = {"prompt_length": 32, "new_tokens": 16, "batch": 2}
-HARD_LIMIT = 600.0  # seconds of one trial of the exhaustive ones
-ENOUGH = 0.95  # of the best speed
+HARD_LIMIT = 600.0  # the largest number of seconds for a candidate in the exhaustive trial
+ENOUGH = 0.95  # the required fraction of the best speed
 
 
 def request_for(name: str) -> Request:
-    """The request of a model by its name here: a sample, or a folder."""
+    """Return the request for a model with a name of `--models`: a sample, or a folder."""
     if Path(name).is_dir():
         return Request(model=ModelRequest(model=name))
     sample = RESNET if name == "resnet" else SAMPLES[name.removesuffix("-generate")]
@@ -45,7 +45,7 @@ def request_for(name: str) -> Request:
 
 
 def compare(name: str, seconds: float, bounds: dict[str, Any]) -> dict[str, Any]:
-    """Search for a model, then try all of its candidates, and say how near the winner is to the best."""
+    """Search for a model, try all of its candidates, and compare the winner with the best candidate."""
     from thunder_core.workflow.recipe_search.halving import ROUNDS
     from thunder_core.workflow.recipe_search.order import Order
     from thunder_core.workflow.recipe_search.process import run_in_process
@@ -59,12 +59,12 @@ def compare(name: str, seconds: float, bounds: dict[str, Any]) -> dict[str, Any]
     began = time.monotonic()
     subject = RequestSubject(planned.request)
     results = {
-        one: run_in_process(Order(subject, one, ROUNDS[-1], planned.search.objective), HARD_LIMIT)
-        for one in planned.candidates
+        candidate: run_in_process(Order(subject, candidate, ROUNDS[-1], planned.search.objective), HARD_LIMIT)
+        for candidate in planned.candidates
     }
     rows = {row.name: row for row in rows_of(planned.candidates, (), results, planned.bounds)}
     speeds = {row.name: row.speed.value for row in rows.values() if row.is_within and row.speed is not None}
-    best = max(speeds, key=lambda one: speeds[one])
+    best = max(speeds, key=lambda candidate: speeds[candidate])
     winner = found.winner
     return {
         "model": name,
@@ -91,7 +91,7 @@ def compare(name: str, seconds: float, bounds: dict[str, Any]) -> dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Compare for each model, and print one row each."""
+    """Compare each model, print its results as JSON, and write a file if `--out` is set."""
     parser = argparse.ArgumentParser(prog="benchmarks.search", description=__doc__.partition("\n")[0])
     parser.add_argument("--models", default="llama,vit", help="names of samples, `resnet`, NAME-generate, or folders")
     parser.add_argument("--budget", default="5m")

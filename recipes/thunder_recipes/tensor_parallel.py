@@ -12,8 +12,9 @@ from thunder_recipes.default import Default
 class TensorParallel(Default):
     """Tensor parallelism: each rank has some columns or rows of the weights of linear layers.
 
-    The names are those of `torch.distributed.tensor.parallel.parallelize_module`. All ranks have the same inputs. Use
-    this recipe in a script that `torchrun` starts: `thunder_core.compile(model, ["hf-llama3", "tensor-parallel"])`.
+    The names of options and styles are those of `torch.distributed.tensor.parallel.parallelize_module`. All ranks must
+    have the same inputs. Use this recipe in a script that `torchrun` starts:
+    `thunder_core.compile(model, ["hf-llama3", "tensor-parallel"])`.
     """
 
     class Options(RecipeOptions):
@@ -23,5 +24,5 @@ class TensorParallel(Default):
         process_group: str = Field("", description="name of the process group; empty means the default group")
 
     def setup_transforms(self) -> tuple[Transform, ...]:
-        """The sharing of layers, by the options."""
+        """Return the transform that divides linear layers among the ranks, with the options."""
         return (*super().setup_transforms(), ParallelizeLinears(**self.chosen.model_dump()))

@@ -95,7 +95,7 @@ def test_branch_on_a_count_is_a_constraint() -> None:
     assert thunder.cache_misses(compiled) == 2
     line = program.__code__.co_firstlineno + 1
     function = program.__qualname__
-    where = f"count of elements that are not zero at {__file__}:{line}, in {function}"
+    where = f"count of nonzero elements at {__file__}:{line}, in {function}"
     assert thunder.recompile_reasons(compiled) == [
         f"{where}: had 4 <= s1, needed at {__file__}:{line + 1}, in {function}, is 1"
     ]

@@ -1,4 +1,4 @@
-"""`thunder bench --candidates`: the candidates of a search are measured, and nothing is written."""
+"""`thunder bench --candidates`: measure the candidates of a search without writing an artifact."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ TEXTS = (".json", ".md")
 
 
 def bench_by_search(settings: Settings, bench_request: BenchRequest, output: BenchOutput) -> None:
-    """Measure the candidates for a model, and print, write and plot what was found."""
+    """Measure the candidates for a model, and print, write and plot the results."""
     refuse_in_vain(bench_request, output)
     request, search = request_of(settings, bench_request), settings.search_request()
     search = search if search.search is not None else replace(search, search=USUAL_SECONDS)
     check_search(search, request)
     check_request(request)
-    told = stderr(quiet=output.quiet)
-    planned = planned_search(request, search, told)
-    with observing(told) as observer:
+    console = stderr(quiet=output.quiet)
+    planned = planned_search(request, search, console)
+    with observing(console) as observer:
         run = planned.run(observer, writes=False)
     report = run.report()
     write_files(report, output, model=file_stem(planned.base.prepared.model_name))
@@ -43,7 +43,7 @@ def bench_by_search(settings: Settings, bench_request: BenchRequest, output: Ben
 
 
 def request_of(settings: Settings, bench_request: BenchRequest) -> Request:
-    """The request of what is measured; raises `BadOption` for more sizes than one."""
+    """Return the request for the measured model; raise `BadOption` if several batch sizes or lengths are named."""
     sizes: dict[str, int | None] = {}
     for name, several in (("batch", bench_request.batches), ("seq", bench_request.seqs)):
         if len(several) > 1:
@@ -54,9 +54,9 @@ def request_of(settings: Settings, bench_request: BenchRequest) -> Request:
 
 
 def refuse_in_vain(bench_request: BenchRequest, output: BenchOutput) -> None:
-    """Raise `BadOption` for options that a search has no use for, and for files that cannot be written."""
+    """Raise `BadOption` for options that `--candidates` does not support, and for unsupported file formats."""
     usual = BenchRequest()
-    given = {
+    unsupported = {
         "--against": bench_request.against is not None,
         "--runs": bench_request.runs != usual.runs,
         "--warmup": bench_request.warmup != usual.warmup,
@@ -67,13 +67,13 @@ def refuse_in_vain(bench_request: BenchRequest, output: BenchOutput) -> None:
         f"--out {output.out}": output.out is not None and output.out.suffix.lower() not in TEXTS,
     }
     fixes = {"--plot": "name an .html file", "--out": "name a .json or .md file"}
-    for name in (name for name, is_given in given.items() if is_given):
+    for name in (name for name, is_given in unsupported.items() if is_given):
         fix = fixes.get(name.partition(" ")[0], f"leave out {name.partition(' ')[0]}")
         raise BadOption(f"{name} cannot be used with --candidates", fix=fix)
 
 
 def write_files(report: SearchReport, output: BenchOutput, *, model: str) -> None:
-    """Write the result and the plot into the files that were named."""
+    """Write the result and the plot into the files of `--out` and `--plot`."""
     renders: Mapping[str, Callable[[], str]] = {
         ".json": lambda: report.model_dump_json(indent=2) + "\n",
         ".md": lambda: render_search_markdown(report),
@@ -85,7 +85,7 @@ def write_files(report: SearchReport, output: BenchOutput, *, model: str) -> Non
 
 
 def write_file(file: Path, text: str) -> None:
-    """Write a text into a file as a whole; raises `OutOfDisk` and `OutputNotWritable`."""
+    """Write a text into a file atomically; raise `OutOfDisk` or `OutputNotWritable`."""
     try:
         with full_disk_told(f"{file} was not written"):
             write_whole(file, text)
@@ -94,7 +94,7 @@ def write_file(file: Path, text: str) -> None:
 
 
 def print_search(report: SearchReport, output: BenchOutput) -> None:
-    """Print the result: as JSON, as Markdown or as tables."""
+    """Print the result as JSON, Markdown or tables."""
     if output.style == "json":
         print_json("search/1", plain(report))
         return

@@ -1,4 +1,4 @@
-"""`thunder optimize --search`: candidates are measured, and the winner is written as an artifact."""
+"""`thunder optimize --search`: measure candidates, and write the winner as an artifact."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
 def optimize_by_search(
     request: Request, search: SearchRequest, *, dry_run: bool, json: bool, quiet: bool
 ) -> Report | None:
-    """Search, write the winner and print the result; the report of what was written, if anything was.
+    """Search, write the winner and print the result; return the report of the artifact, or None without an artifact.
 
-    With `dry_run` the candidates are printed, and nothing is measured.
+    With `dry_run`, print the candidates and measure nothing.
     """
-    told = (stderr(quiet=True) if json else stdout()) if dry_run else stderr(quiet=quiet)
-    planned = planned_search(request, search, told, whole=dry_run)
+    console = (stderr(quiet=True) if json else stdout()) if dry_run else stderr(quiet=quiet)
+    planned = planned_search(request, search, console, whole=dry_run)
     if dry_run:
         if json:
             print_json("search-plan/1", planned.as_data())
         return None
-    with observing(told) as observer:
+    with observing(console) as observer:
         run = planned.run(observer)
-    with watching(told) as progress:
-        found = planned.write(run, progress)
-    show_found(found, json=json, quiet=quiet)
-    return None if found.outcome is None else found.outcome.report
+    with watching(console) as progress:
+        result = planned.write(run, progress)
+    show_found(result, json=json, quiet=quiet)
+    return None if result.outcome is None else result.outcome.report
 
 
-def show_found(found: FoundArtifact, *, json: bool, quiet: bool) -> None:
-    """Print the result: the search and the winner's tables, JSON, or where the artifact is."""
-    outcome = found.outcome
+def show_found(result: FoundArtifact, *, json: bool, quiet: bool) -> None:
+    """Print the result: JSON, the tables of the search and the winner, or with `quiet` only the artifact's path."""
+    outcome = result.outcome
     artifact = None if outcome is None else outcome.artifact
     if json:
         report = None if outcome is None else plain(outcome.report)
-        content = {"artifact": artifact and str(artifact), "report": report, "search": plain(found.report)}
+        content = {"artifact": artifact and str(artifact), "report": report, "search": plain(result.report)}
         print_json("optimize/1", content)
         return
     if not quiet:
         stderr().print()
         console = stdout()
-        console.print(search_view(found.report, width=console.width))
+        console.print(search_view(result.report, width=console.width))
         console.print()
         if outcome is not None:
             console.print(outcome_view(outcome.report, width=console.width))
@@ -62,7 +62,7 @@ def show_found(found: FoundArtifact, *, json: bool, quiet: bool) -> None:
 
 
 def say_where(artifact: Path | None, *, quiet: bool) -> None:
-    """Print where the artifact is to scripts, and to everybody that there is none where eager PyTorch won."""
+    """Print that eager PyTorch won, if there is no artifact; with `quiet`, print the path of the artifact."""
     if artifact is None:
         stderr().print("eager PyTorch won: use the model as it is; no artifact was written", style="yellow")
     elif quiet:

@@ -1,4 +1,4 @@
-"""A search that is planned on the command line, with notices of what it fetches and imports."""
+"""Plan a search on the command line, with notices about downloads and imports."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from thunder_core.workflow.recipe_search import RequestSearch
 
 
-def planned_search(request: Request, search: SearchRequest, told: Console, *, whole: bool = False) -> RequestSearch:
-    """Plan a search, and print its candidates; in a `whole` plan also why others do not apply."""
+def planned_search(request: Request, search: SearchRequest, console: Console, *, whole: bool = False) -> RequestSearch:
+    """Plan a search, and print its candidates; with `whole`, also print why other candidates do not apply."""
     began = time.monotonic()
-    print_hub_notice(told, request.model)
-    with importing_tested(told):
+    print_hub_notice(console, request.model)
+    with importing_tested(console):
         planned = recipe_search.RequestSearch.planned(request, search, began)  # the face imports PyTorch now
-    told.print(plan_view(planned, whole=whole))
-    told.print()
+    console.print(plan_view(planned, whole=whole))
+    console.print()
     return planned

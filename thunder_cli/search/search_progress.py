@@ -1,4 +1,4 @@
-"""The progress of a search on stderr: what is tried, what leads and how long is left."""
+"""The progress of a search on stderr: the current candidate, the leader and the remaining time."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from thunder_core.workflow.report import SearchCandidate
 
 @dataclass
 class SearchLines:
-    """A line for each trial that has ended; on a terminal also one for the trial that runs."""
+    """An observer that prints a line for each finished trial, and on a terminal also a line for the running trial."""
 
     console: Console
     line: RunningLine | None = None
 
     def trying(self, name: str, place: tuple[int, int], leader: SearchCandidate | None, left: float) -> None:
-        """Show what is tried."""
+        """Show the candidate that is tried."""
         if self.line is not None:
             self.line.begin(f"trying {name} ({place[0]} of {place[1]})", lead_text(leader), left)
 
     def found(self, row: SearchCandidate, leader: SearchCandidate | None, left: float) -> None:
-        """Print what was found out about the candidate."""
+        """Print the result of the candidate."""
         leads = "; leads" if leader is not None and leader.name == row.name else ""
         self.console.print(Text.assemble(found_text(row), leads, (f"; {minutes(left)} left", "dim")))
 
 
 @dataclass
 class RunningLine:
-    """The line of the trial that runs, with the time that is left, drawn again while it runs."""
+    """The line of the running trial with the remaining time, which is updated continuously."""
 
     spinner: Spinner = field(default_factory=lambda: Spinner("dots"))
     trial: str = ""
@@ -46,11 +46,11 @@ class RunningLine:
     end: float = 0.0
 
     def begin(self, trial: str, lead: str, left: float) -> None:
-        """Note what is tried now, and how long is left."""
+        """Set the current trial, the leader and the remaining seconds."""
         self.trial, self.lead, self.end = trial, lead, time.monotonic() + left
 
     def __rich__(self) -> RenderableType:
-        """The line as it is now."""
+        """Return the line with the current remaining time."""
         left = max(0.0, self.end - time.monotonic())
         parts = [
             self.trial or "starting",

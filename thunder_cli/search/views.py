@@ -1,4 +1,4 @@
-"""A search as tables: its plan, the candidates with what was found out about each, and why one of them won."""
+"""Show a search as tables: its plan, the results of all candidates, and why the winner won."""
 
 from __future__ import annotations
 
@@ -33,27 +33,28 @@ SPARE = ("rounds", "weights", "error", "median", "memory")  # the columns that n
 
 
 def plan_view(planned: RequestSearch, *, whole: bool) -> RenderableType:
-    """The candidates of a search and, in a `whole` plan, why others do not apply."""
+    """Show the candidates of a search; with `whole`, also show why other candidates do not apply."""
     search, prepared = planned.search, planned.base.prepared
     task = f"{prepared.loading.task}, {prepared.dtype_name}, on {planned.base.device}"
     detail = f"{prepared.model_name}, {task}; objective {search.objective}"
     time = f", {minutes(search.search)}" if search.search else ""
     table = plain_table("", "candidate", "least memory", text=2)
-    for number, one in enumerate(planned.estimates_of_candidates, start=1):
-        table.add_row(str(number), one.candidate.name, "" if one.least_memory is None else size(one.least_memory))
-    rows = [(one.candidate.name, one.reason) for one in planned.excluded]
+    for number, estimate in enumerate(planned.estimates_of_candidates, start=1):
+        least = "" if estimate.least_memory is None else size(estimate.least_memory)
+        table.add_row(str(number), estimate.candidate.name, least)
+    rows = [(excluded.candidate.name, excluded.reason) for excluded in planned.excluded]
     bounds = Text(f"Bounds: {'; '.join(bounds_in_words(planned.bounds)).removeprefix('Bounds: ')}")
     others = reasons_view("Not applicable", rows) if whole else unfit_text(len(rows))
     return Group(titled("Search", f"{detail}{time}", table), bounds, *([Text()] if whole else []), others)
 
 
 def unfit_text(number: int) -> Text:
-    """The number of candidates that do not apply."""
+    """Return a note with the number of candidates that do not apply."""
     return Text(f"Not applicable: {counted(number, 'candidate')}; `--dry-run` and the report say why", DIM)
 
 
 def reasons_view(title: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
-    """Candidates with the reasons why they were not measured."""
+    """Show candidates with reasons in a table."""
     table = plain_table("candidate", "reason", text=1)
     table.columns[1].justify, table.columns[1].no_wrap = "left", False
     for name, reason in rows:
@@ -62,7 +63,7 @@ def reasons_view(title: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
 
 
 def search_view(report: SearchReport, *, width: int) -> RenderableType:
-    """A search: why one won, and every candidate."""
+    """Show the result of a search: why the winner won, and every candidate."""
     return Group(*spaced(_parts(report, width)))
 
 
@@ -87,9 +88,10 @@ def _table_of(report: SearchReport) -> Callable[[Sequence[str]], Table]:
         table = plain_table("", "candidate", *columns, "verdict", text=2)
         for row in report.measured:
             name = Text(row.name, "bold" if row.name == report.winner else "" if row.is_within else DIM)
-            told = "wins" if row.name == report.winner else row.verdict if row.is_within else "out of bounds"
+            verdict = "wins" if row.name == report.winner else row.verdict if row.is_within else "out of bounds"
             cells = (COLUMNS[column](row) for column in columns)
-            table.add_row(str(row.number), name, *cells, Text(told, GOOD if told == "wins" else STYLES.get(told, "")))
+            style = GOOD if verdict == "wins" else STYLES.get(verdict, "")
+            table.add_row(str(row.number), name, *cells, Text(verdict, style))
         table.columns[-1].justify = "left"
         return table
 
@@ -97,7 +99,7 @@ def _table_of(report: SearchReport) -> Callable[[Sequence[str]], Table]:
 
 
 def found_text(row: SearchCandidate) -> str:
-    """The result of a trial, in a line."""
+    """Return the result of a trial as one line."""
     if row.state != "measured":
         return f"{row.name}  {row.state}: {row.reason}"
     speed = "" if row.speed is None or row.rank == 0 else f"  {speedup(row.speed)}"
@@ -106,7 +108,7 @@ def found_text(row: SearchCandidate) -> str:
 
 
 def lead_text(leader: SearchCandidate | None) -> str:
-    """The leader, in a few words."""
+    """Return a note with the name and the speed of the leader, or an empty string."""
     if leader is None:
         return ""
     return f"{leader.name} leads" + (f" with {leader.speed.value:.2f}x" if leader.speed and leader.rank else "")

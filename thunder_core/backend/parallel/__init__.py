@@ -1,1 +1,1 @@
-"""Parallel training: models on the ranks of a process group, and the collectives of their programs in buckets."""
+"""Parallel training: prepare models for the ranks of a process group, and schedule collectives in buckets."""

@@ -21,7 +21,7 @@ class BucketSizes:
 
 @dataclass
 class Bucket:
-    """Bound symbols with their places in a trace, in order; `bytes` are those of the whole tensors."""
+    """Bound symbols with their places in a trace, in order; `bytes` is the total size of the full tensors."""
 
     members: list[tuple[int, BoundSymbol]] = field(default_factory=list)
     bytes: int = 0
@@ -43,29 +43,29 @@ class Bucket:
 
 
 def tensor_of(bsym: BoundSymbol) -> TensorProxy:
-    """The tensor that an operator of `thunder_parallel` is given."""
+    """Return the input tensor of a call of an operator of `thunder_parallel`."""
     tensor = bsym.args[0]
     assert isinstance(tensor, TensorProxy)
     return tensor
 
 
 def result_of(bsym: BoundSymbol) -> TensorProxy:
-    """The result of an operator of `thunder_parallel`."""
+    """Return the result of a call of an operator of `thunder_parallel`."""
     assert isinstance(bsym.output, TensorProxy)
     return bsym.output
 
 
 def layer_of(bsym: BoundSymbol) -> str:
-    """The outermost numbered module that a bound symbol belongs to (`layers.3`), or an empty text."""
+    """Return the path of the outermost numbered module of a bound symbol (`layers.3`), or an empty string."""
     parts = bsym.module.removeprefix(BACKWARD_OF).split(".")
     number = next((place for place, part in enumerate(parts) if part.isdigit()), None)
     return "" if number is None else ".".join(parts[: number + 1])
 
 
 def buckets_of(members: Iterable[tuple[int, BoundSymbol]], sizes: BucketSizes, *, by_layer: bool) -> list[Bucket]:
-    """The buckets, ordered by their last member.
+    """Divide bound symbols into buckets, ordered by their last member.
 
-    A bucket has tensors of one group, dtype and device, and with `by_layer` of one layer.
+    The tensors of a bucket have the same group, dtype and device and, if `by_layer` is set, the same layer.
     """
     open_buckets: dict[Hashable, Bucket] = {}
     full: list[Bucket] = []
@@ -77,5 +77,5 @@ def buckets_of(members: Iterable[tuple[int, BoundSymbol]], sizes: BucketSizes, *
         bucket.bytes += max(tensor.bytes, result_of(bsym).bytes)
         if bucket.bytes >= (sizes.others if full else sizes.first):
             full.append(bucket)
-            open_buckets = {key: one for key, one in open_buckets.items() if one is not bucket}
+            open_buckets = {key: still_open for key, still_open in open_buckets.items() if still_open is not bucket}
     return sorted((*full, *open_buckets.values()), key=lambda bucket: bucket.last)

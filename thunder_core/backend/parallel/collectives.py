@@ -1,7 +1,7 @@
-"""The collectives of a trace: operators of `thunder_parallel` become functional collectives, in buckets.
+"""Replace operators of `thunder_parallel` in a trace by functional collectives, in buckets.
 
-A bucket of gradients is reduced as soon as the last of them is there, and waited for late. A bucket of parameters is
-gathered while the bucket before it is in use.
+The reduction of a bucket of gradients starts as soon as all its gradients are computed; the wait comes late. A bucket
+of parameters is gathered while the previous bucket is in use.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ def is_call(bsym: BoundSymbol, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When collectives begin and end: the sizes of buckets, and how many buckets of gradients are reduced at once.
+    """The transform that decides where collectives begin and end.
 
-    `reduce_dtype` is the dtype in which gradients are scattered, if not their own.
+    `sizes` are the sizes of buckets. `most_reductions` is the number of buckets of gradients that are reduced at the
+    same time, or None for no limit. `reduce_dtype` is the dtype of the reduce-scatter of gradients, or None for the
+    dtype of the gradients.
     """
 
     sizes: BucketSizes
@@ -45,7 +47,7 @@ class Schedule:
     reduce_dtype: torch.dtype | None = None
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace with functional collectives in place of the operators of `thunder_parallel`."""
+        """Return the trace with functional collectives instead of the operators of `thunder_parallel`."""
         plain = without_replicas(trace)
         if not any(is_call(bsym, name) for bsym in plain.bound_symbols for name in KINDS):
             return plain
@@ -53,7 +55,7 @@ class Schedule:
 
 
 def without_replicas(trace: Trace) -> Trace:
-    """The trace that reads tensors themselves, where it reads replicas or copies, which are the same tensors."""
+    """Return the trace without `replicate` and `copy_to_group`, which return their inputs unchanged."""
     names: dict[str, Proxy] = {}
     kept: list[BoundSymbol] = []
     for bsym in trace.bound_symbols:
@@ -68,7 +70,7 @@ def without_replicas(trace: Trace) -> Trace:
 
 
 def with_all_reduces(trace: Trace) -> Trace:
-    """The trace with functional collectives in place of `reduce_from_group`."""
+    """Return the trace with functional collectives instead of `reduce_from_group`."""
     if not any(is_call(bsym, "reduce_from_group") for bsym in trace.bound_symbols):
         return trace
     emitter, bsyms = Emitter(trace), []
@@ -78,7 +80,7 @@ def with_all_reduces(trace: Trace) -> Trace:
 
 
 def all_reduce(emitter: Emitter, bsym: BoundSymbol) -> list[BoundSymbol]:
-    """The bound symbols that add the tensors of all ranks."""
+    """Return the bound symbols that sum the tensors of all ranks."""
     tensor, copies = tensor_of(bsym), []
     if is_strided(tensor):
         dense = {"memory_format": torch.contiguous_format}
@@ -91,9 +93,11 @@ def all_reduce(emitter: Emitter, bsym: BoundSymbol) -> list[BoundSymbol]:
 
 @dataclass
 class Scheduling:
-    """The bound symbols of one trace, and the collectives that come before them, the waits for reductions last.
+    """The insertion of collectives into one trace.
 
-    `ends` come behind all others.
+    `before` and `waits` map places in the trace to the bound symbols that are inserted before them: first the
+    collectives, then the waits for reductions. `ends` are inserted at the end of the trace. `makers` maps names to the
+    places where they are defined. `over_replicas` maps the names of gradient shards to their averages over replicas.
     """
 
     trace: Trace
@@ -112,7 +116,7 @@ class Scheduling:
         self.over_replicas = dict(averages_of_shards(self.trace))
 
     def result(self) -> Trace:
-        """The trace with its collectives."""
+        """Return the trace with its collectives."""
         gathers = self._buckets("gather_parameter", by_layer=True)
         for earlier, bucket in zip((None, *gathers), gathers, strict=False):
             self._gather(bucket, earlier)
@@ -128,7 +132,7 @@ class Scheduling:
         return self.trace.having(bsyms, made_by="schedule collectives")
 
     def _buckets(self, kind: str, *, by_layer: bool) -> list[Bucket]:
-        """The buckets of a kind: of gradients by when they are there, of parameters by when they are read."""
+        """Return the buckets of a kind: gradients in the order of their definitions, parameters in order of reads."""
         members = [
             (place, bsym)
             for place, bsym in enumerate(self.trace.bound_symbols)
@@ -140,20 +144,20 @@ class Scheduling:
         return sorted(buckets, key=lambda bucket: bucket.first) if kind == "gather_parameter" else buckets
 
     def _place_after(self, bsyms: Sequence[BoundSymbol]) -> int:
-        """The first place at which all inputs of the bound symbols are defined."""
+        """Return the first place at which all inputs of the bound symbols are defined."""
         return max(
             (self.makers[proxy.name] + 1 for bsym in bsyms for proxy in bsym.inputs if proxy.name in self.makers),
             default=0,
         )
 
     def _gather(self, bucket: Bucket, earlier: Bucket | None) -> None:
-        """Start the gather where the earlier bucket is waited for, or once the shards exist."""
+        """Start the gather at the wait for the earlier bucket, or as soon as the shards exist."""
         start, results = gather(self.emitter, bucket.bsyms)
         self.before[max(self._place_after(bucket.bsyms), 0 if earlier is None else earlier.first)] += start
         self.before[bucket.first] += results
 
     def _reduce_all(self, buckets: Sequence[Bucket], reduce: Any) -> None:
-        """Reduce buckets as soon as all of their gradients are there, and wait for them late."""
+        """Start the reduction of each bucket as soon as all its gradients are computed, and wait for it late."""
         most = self.schedule.most_reductions
         for number, bucket in enumerate(buckets):
             start, results = reduce(self.emitter, bucket.bsyms)
@@ -168,7 +172,7 @@ class Scheduling:
                 self._average_shards(place, averages, self._place_of_wait(names, None))
 
     def _average_shards(self, place: int, averages: Sequence[BoundSymbol], end: int) -> None:
-        """Average shards over replicas from a place on, where they have been reduced, and wait for this late."""
+        """Start the average of reduced shards over replicas at a place, and wait for it late."""
         start, results = average(self.emitter, averages)
         self.waits[place] += start
         if end < len(self.trace.bound_symbols):
@@ -177,26 +181,26 @@ class Scheduling:
             self.ends += results
 
     def _place_of_wait(self, names: set[str], later: int | None) -> int:
-        """The place before the first reader of results, or `later`, or the end of the trace."""
+        """Return the place of the first reader of results, or `later`, or the end of the trace: the earliest."""
         readers = (place for place, bsym in enumerate(self.trace.bound_symbols) if self._reads(bsym, names))
         place: int = min((*readers, len(self.trace.bound_symbols), *(() if later is None else (later,))))
         return place
 
     def _reads(self, bsym: BoundSymbol, names: set[str]) -> bool:
-        """Whether a bound symbol that stays reads one of these names."""
+        """Whether a bound symbol that remains in the trace reads one of these names."""
         averages = is_call(bsym, "average_gradient") and tensor_of(bsym).name in self.over_replicas
         return reads(bsym, names) and not averages
 
 
 def averages_of_shards(trace: Trace) -> Iterator[tuple[str, BoundSymbol]]:
-    """The averages over replicas of shards that the trace reduces, by the names of the shards."""
+    """Yield the averages over replicas of gradient shards, each with the name of its shard."""
     shards = {result_of(bsym).name for bsym in trace.bound_symbols if is_call(bsym, "scatter_gradient")}
     for bsym in trace.bound_symbols:
         if is_call(bsym, "average_gradient") and tensor_of(bsym).name in shards:
             yield tensor_of(bsym).name, bsym
 
 
-Collective = tuple[list[BoundSymbol], list[BoundSymbol]]  # what begins, and what waits and makes the results
+Collective = tuple[list[BoundSymbol], list[BoundSymbol]]  # the start, and the wait that makes the results
 
 
 def reads(bsym: BoundSymbol, names: set[str]) -> bool:
@@ -205,7 +209,7 @@ def reads(bsym: BoundSymbol, names: set[str]) -> bool:
 
 
 def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
-    """Gather shards, and drop what is beyond the rows of the whole."""
+    """Return the bound symbols that gather shards and drop the padding rows."""
     _, _, group_name, _ = bsyms[0].args
     operator = FUNCTIONAL.all_gather_into_tensor_coalesced.default
     size = group_of(group_name).size()
@@ -217,13 +221,18 @@ def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
 
 
 def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol], dtype: torch.dtype | None = None) -> Collective:
-    """Sum gradients, of which each rank gets its shard, and divide this by the number of ranks, in a dtype."""
+    """Return the bound symbols that reduce-scatter gradients in a dtype, and divide the shards by the number of ranks.
+
+    If `dtype` is None, each gradient is reduced in its own dtype.
+    """
     group_name = bsyms[0].args[1]
     size = group_of(group_name).size()
     rows = [shard_rows(tensor_of(bsym).shape[0], size) * size for bsym in bsyms]
     starts, tensors = filled_up(emitter, bsyms, rows)
     casts = [
-        emitter.call(ATEN._to_copy.default, one, at=bsyms[0], dtype=dtype) for one in tensors if differs(one, dtype)
+        emitter.call(ATEN._to_copy.default, tensor, at=bsyms[0], dtype=dtype)
+        for tensor in tensors
+        if differs(tensor, dtype)
     ]
     in_dtype = {cast.args[0].name: cast.output for cast in casts}
     tensors = [in_dtype.get(tensor.name, tensor) for tensor in tensors]
@@ -247,12 +256,12 @@ def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol], dtype: torch.dtype |
 
 
 def differs(tensor: TensorProxy, dtype: torch.dtype | None) -> bool:
-    """Whether a tensor has another dtype than this one."""
+    """Whether a dtype is given and differs from the dtype of a tensor."""
     return dtype is not None and tensor.dtype != dtype
 
 
 def average(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
-    """Divide gradients by the number of ranks, and sum them."""
+    """Return the bound symbols that divide gradients by the number of ranks, and sum them over the ranks."""
     group_name = bsyms[0].args[2]
     parameters = [bsym.args[1] for bsym in bsyms]
     factor = 1 / group_of(group_name).size()
@@ -260,7 +269,8 @@ def average(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
     operator = FUNCTIONAL.all_reduce_coalesced.default
     begin = emitter.call(operator, taken.output, "sum", group_name, at=bsyms[0])
     pairs = zip(bsyms, begin.output, strict=True)
-    ends = [emitter.call(FUNCTIONAL.wait_tensor.default, one, at=bsym, output=bsym.output) for bsym, one in pairs]
+    wait = FUNCTIONAL.wait_tensor.default
+    ends = [emitter.call(wait, pending, at=bsym, output=bsym.output) for bsym, pending in pairs]
     return [taken, begin], ends
 
 
@@ -271,7 +281,10 @@ KINDS = ("gather_parameter", *REDUCTIONS)
 def filled_up(
     emitter: Emitter, bsyms: Sequence[BoundSymbol], rows: Sequence[int]
 ) -> tuple[list[BoundSymbol], list[TensorProxy]]:
-    """The tensors that operators are given with so many rows, of which the last are zeros, and what adds these."""
+    """Pad the inputs of bound symbols with zeros to numbers of rows.
+
+    Return the bound symbols that pad, and the padded tensors.
+    """
     pads: list[BoundSymbol] = []
     tensors: list[TensorProxy] = []
     for bsym, count in zip(bsyms, rows, strict=True):
@@ -284,12 +297,12 @@ def filled_up(
 
 
 def is_strided(tensor: TensorProxy) -> bool:
-    """Whether the elements of a tensor do not lie one after the other in memory."""
+    """Whether a tensor is not contiguous."""
     return not torch.empty_strided(tensor.shape, tensor.stride, device="meta").is_contiguous()
 
 
 def waited_rows(emitter: Emitter, at: BoundSymbol, pending: TensorProxy, rows: int) -> list[BoundSymbol]:
-    """The wait for a tensor, of which the first rows are the result of a bound symbol."""
+    """Return the wait for a tensor, and the selection of its first rows as the result of a bound symbol."""
     is_whole = pending.shape[0] == rows
     wait = emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=at, output=at.output if is_whole else None)
     if is_whole:

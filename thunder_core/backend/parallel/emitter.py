@@ -1,4 +1,4 @@
-"""Bound symbols of PyTorch's operators, with the metadata that the operators give."""
+"""Create bound symbols of PyTorch's operators; the operators compute the metadata of the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 @dataclass
 class Emitter:
-    """Makes bound symbols for a trace, whose results have names that the trace does not use."""
+    """A factory of bound symbols for a trace. New results get names that the trace does not use (`taken`)."""
 
     trace: Trace
     taken: set[str] = field(init=False)
@@ -32,7 +32,7 @@ class Emitter:
     def call(
         self, operator: Callable[..., Any], *args: Any, at: BoundSymbol, output: Any = None, **kwargs: Any
     ) -> BoundSymbol:
-        """The call of an operator in the place of a bound symbol; `output` names its result."""
+        """Return a call of an operator for the bound symbol `at`; `output` is its result, or None for a new proxy."""
         device = next(leaf.device for leaf in leaves(args) if isinstance(leaf, TensorProxy))
         result = output
         if result is None:
@@ -43,7 +43,7 @@ class Emitter:
         return BoundSymbol(symbol_of(operator), args, kwargs, result, (), source, at.module, derives=at.derives)
 
     def next_name(self, at: BoundSymbol) -> str:
-        """A name that begins with that of a result of a bound symbol."""
+        """Return a new name that begins with the name of a bound symbol's first result."""
         stem = at.outputs[0].name
         name = next(name for number in itertools.count() if (name := f"{stem}_{number}") not in self.taken)
         self.taken.add(name)
@@ -51,12 +51,12 @@ class Emitter:
 
 
 def without_data(leaf: Any) -> Any:
-    """A tensor without data that has the metadata of a proxy; any other leaf as it is."""
+    """Return a meta tensor with the metadata of a proxy, or any other leaf unchanged."""
     if not isinstance(leaf, TensorProxy):
         return leaf
     return torch.empty_strided(leaf.shape, leaf.stride, dtype=leaf.dtype, device="meta")
 
 
 def on_device(proxy: TensorProxy, device: torch.device) -> TensorProxy:
-    """The proxy on another device."""
+    """Return the proxy on another device."""
     return TensorProxy(proxy.name, proxy.shape, proxy.stride, proxy.dtype, device)

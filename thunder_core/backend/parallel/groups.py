@@ -1,4 +1,4 @@
-"""The process group of parallel training, by its name."""
+"""Look up the process group of parallel training by name, and build its mesh."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.tracing.library.collectives import group_of, registered_group
 
 
 def required_group(name: str, recipe: str) -> Any:
-    """The process group of a name, or the default one; raises `OutsideProcessGroup` where there is none."""
+    """Return the process group with a name, or the default group; raise `OutsideProcessGroup` if there is none."""
     ready = dist.is_available() and dist.is_initialized()
     group = (registered_group(name) if name else dist.group.WORLD) if ready else None
     if group is None:
@@ -28,9 +28,9 @@ def required_group(name: str, recipe: str) -> Any:
 
 
 def mesh_of(shard_group: Any, replicate_group_name: str | None, device: torch.device) -> DeviceMesh:
-    """The mesh of a process group; with a group of replicas, a mesh whose first axis are the replicas.
+    """Return the mesh of a process group; with a group of replicas, the first axis of the mesh is the replicas.
 
-    Raises `RecipeMismatch` for two groups that are no axes of a mesh.
+    Raises `RecipeMismatch` if the two groups are not the axes of a mesh.
     """
     if replicate_group_name is None:
         return DeviceMesh.from_group(shard_group, device.type)

@@ -1,7 +1,7 @@
-"""Operators that stand in a trace for the communication of parallel training, until it is put into buckets.
+"""Operators that represent the communication of parallel training in a trace, before it is put into buckets.
 
-Each of them has an implementation, so a trace, its derivative by autograd, and eager PyTorch compute the same with
-them. `collectives` replaces them by PyTorch's functional collectives. Groups are given by name.
+Each operator has an implementation and a derivative, so a trace and eager PyTorch compute the same results. The module
+`collectives` replaces the operators by PyTorch's functional collectives. Groups are passed by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ FUNCTIONAL: Any = torch.ops._c10d_functional
 
 
 def operator(signature: str, derivative: type[torch.autograd.Function] | None = None) -> Callable[..., Any]:
-    """Define an operator by the decorated function, with a derivative that calls the operator below autograd."""
+    """Define an operator with the decorated function as its implementation.
+
+    `derivative` is the autograd function, which calls the operator below autograd; None for no derivative.
+    """
 
     def define(function: Callable[..., Any]) -> Callable[..., Any]:
         name = function.__name__
@@ -34,24 +37,24 @@ def operator(signature: str, derivative: type[torch.autograd.Function] | None = 
 
 
 def shard_rows(rows: int, size: int) -> int:
-    """The number of rows of a full shard, as `torch.chunk` divides them; the last shards may have fewer."""
+    """Return the number of rows of a full shard, as in `torch.chunk`; the last shards may have fewer rows."""
     return -(-rows // size)
 
 
 def rows_of_rank(rows: int, rank: int, size: int) -> tuple[int, int]:
-    """The first row of a rank's shard, and its number of rows."""
+    """Return the first row of a rank's shard, and the number of its rows."""
     most = shard_rows(rows, size)
     start = min(rank * most, rows)
     return start, min(most, rows - start)
 
 
 def row_padding(dimensions: int, missing: int) -> list[int]:
-    """The padding that adds rows behind those of a tensor, as `torch.nn.functional.pad` takes it; empty for no rows."""
+    """Return the padding for `torch.nn.functional.pad` that appends rows to a tensor; empty for no rows."""
     return [0, 0] * (dimensions - 1) + [0, missing] if missing else []
 
 
 def padded(tensor: torch.Tensor, rows: int) -> torch.Tensor:
-    """A tensor with zeros behind its rows, so that it has this number of rows."""
+    """Append rows of zeros to a tensor, up to a number of rows."""
     padding = row_padding(tensor.dim(), rows - tensor.shape[0])
     return torch.nn.functional.pad(tensor, padding) if padding else tensor
 
@@ -117,19 +120,19 @@ class ReduceFromGroup(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        """Give each rank the gradient."""
+        """Return the gradient, which is the same on all ranks."""
         return OPERATORS.copy_to_group(gradient, ctx.group_name), None
 
 
 @operator("(str group_name, Device? device=None) -> Tensor")
 def synchronize(group_name: str, device: torch.device | None = None) -> torch.Tensor:
-    """Say that the gradients of this call of a module are averaged; it computes nothing."""
+    """Mark a call of a module whose gradients are averaged; the operator computes nothing."""
     return torch.empty(0, device=device)
 
 
 @operator("(Tensor(a) tensor, str group_name) -> Tensor(a)", Replicate)
 def replicate(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
-    """A parameter that is the same on all ranks."""
+    """Return a parameter that is the same on all ranks; the backward averages its gradient."""
     return tensor.view_as(tensor)
 
 
@@ -137,11 +140,12 @@ def replicate(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
 def take_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor], factor: float) -> list[torch.Tensor]:
     """Add each parameter's `.grad` to its gradient, multiply by a factor, and set `.grad` to None.
 
-    So gradients that were accumulated without synchronization are averaged with that of the call that synchronizes, as
-    in `DistributedDataParallel`. A backward that does not accumulate, as that of `torch.autograd.grad`, leaves `.grad`.
+    Gradients that were accumulated without synchronization are averaged with the gradient of the synchronized call, as
+    in `DistributedDataParallel`. A backward that does not accumulate, such as `torch.autograd.grad`, does not change
+    `.grad`.
     """
     if gradients[0].is_meta:
-        return [torch.empty_like(one, memory_format=torch.contiguous_format) for one in gradients]
+        return [torch.empty_like(gradient, memory_format=torch.contiguous_format) for gradient in gradients]
     sums = [gradient.contiguous() for gradient in gradients]
     for place, parameter in enumerate(parameters):
         if parameter.grad is not None and is_accumulated(parameter):
@@ -151,7 +155,7 @@ def take_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor]
 
 
 def is_accumulated(parameter: torch.Tensor) -> bool:
-    """Whether the backward that runs now adds to `.grad` of a parameter."""
+    """Whether the current backward accumulates into `.grad` of a parameter."""
     try:
         node = torch.autograd.graph.get_gradient_edge(parameter).node
         return bool(torch._C._will_engine_execute_node(node))
@@ -161,7 +165,7 @@ def is_accumulated(parameter: torch.Tensor) -> bool:
 
 @operator("(Tensor gradient, Tensor parameter, str group_name) -> Tensor")
 def average_gradient(gradient: torch.Tensor, parameter: torch.Tensor, group_name: str) -> torch.Tensor:
-    """The average of the gradients of all ranks, to which the `.grad` of the parameter is added first."""
+    """Add the `.grad` of the parameter to the gradient, and return the average over all ranks."""
     if gradient.is_meta:
         return torch.empty_like(gradient, memory_format=torch.contiguous_format)
     (scaled,) = take_gradients([gradient], [parameter], 1 / group_of(group_name).size())
@@ -176,9 +180,10 @@ def gather_parameter(
     group_name: str,
     reshard_after_forward: bool,
 ) -> torch.Tensor:
-    """A parameter of this number of rows, of which each rank has a shard; a backward may gather it again.
+    """Gather a parameter with a number of rows from the shards of all ranks.
 
-    All shards have the same number of rows; those behind the rows of the parameter are left out.
+    All shards have the same number of rows; the padding rows at the end are dropped. If `reshard_after_forward` is
+    set, the backward gathers the parameter again.
     """
     if shard.is_meta:
         return shard.new_empty((rows, *shard.shape[1:]))
@@ -189,7 +194,7 @@ def gather_parameter(
 
 @operator("(Tensor gradient, str group_name) -> Tensor")
 def scatter_gradient(gradient: torch.Tensor, group_name: str) -> torch.Tensor:
-    """The shard of a rank of the average of the gradients of all ranks."""
+    """Average the gradients of all ranks, and return the shard of this rank."""
     size = group_of(group_name).size()
     own = shard_rows(gradient.shape[0], size)
     if gradient.is_meta:
@@ -202,13 +207,13 @@ def scatter_gradient(gradient: torch.Tensor, group_name: str) -> torch.Tensor:
 
 @operator("(Tensor(a) tensor, str group_name) -> Tensor(a)", CopyToGroup)
 def copy_to_group(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
-    """A tensor that is the same on all ranks, with which each rank computes a part."""
+    """Return a tensor that is the same on all ranks; the backward sums the gradients of all ranks."""
     return tensor.view_as(tensor)
 
 
 @operator("(Tensor tensor, str group_name) -> Tensor", ReduceFromGroup)
 def reduce_from_group(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
-    """The sum of the tensors of all ranks."""
+    """Return the sum of the tensors of all ranks."""
     if tensor.is_meta:
         return torch.empty_like(tensor, memory_format=torch.contiguous_format)
     result: torch.Tensor = FUNCTIONAL.wait_tensor(FUNCTIONAL.all_reduce(tensor.contiguous(), "sum", group_name))

@@ -1,4 +1,4 @@
-"""Replicas of a model, one on each rank: the same values at first, and the mean of all ranks' gradients."""
+"""Replicas of a model, one on each rank, with the same initial values and averaged gradients."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ import torch.distributed as dist
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.foundation.errors import RecipeMismatch, WrongInputs
 
-SYNCHRONIZES = "require_backward_grad_sync"  # the attribute of DistributedDataParallel with this meaning
+SYNCHRONIZES = "require_backward_grad_sync"  # the attribute has the same name in DistributedDataParallel
 REPLICATES = "_replicate_group"  # the attribute with the name of the process group of a model's replicas
-LEAVES = "_local_shards"  # the attribute with the tensors that programs read of sharded parameters, by their names
+LEAVES = "_local_shards"  # the attribute that maps names of sharded parameters to the tensors that programs read
 
 
 def replica_of(model: torch.nn.Module, group: Any, *, broadcast_buffers: bool, has_values: bool) -> torch.nn.Module:
-    """The model with the values of rank 0, whose calls say that their gradients are averaged.
+    """Return a replica of the model, whose calls are marked by `synchronize`, so that their gradients are averaged.
 
-    It shares the state of the model. Its class is a subclass with the method `no_sync`.
+    If `has_values` is set, parameters and buffers get the values of rank 0. The replica shares the state of the model.
+    Its class is a subclass of the model's class with the method `no_sync`.
     """
     if "forward" in model.__dict__:
         raise RecipeMismatch(
-            f"the {type(model).__name__} has a forward of its own instead of its class's, so the recipe ddp cannot say "
-            "in it that gradients are averaged",
+            f"the `forward` of this {type(model).__name__} is set on the object instead of its class, so the recipe "
+            "ddp cannot average gradients",
             fix="define `forward` in a subclass of the module, or compile the module without `ddp` and wrap it in "
             "torch.nn.parallel.DistributedDataParallel",
         )
@@ -41,7 +42,7 @@ def replica_of(model: torch.nn.Module, group: Any, *, broadcast_buffers: bool, h
 
 
 def broadcast_values(tensors: list[torch.Tensor], group: Any) -> None:
-    """Give tensors the values that they have on the first rank of a group."""
+    """Broadcast tensors in place from the first rank of a group."""
     source = dist.get_global_rank(group, 0)
     for tensor in tensors:
         dist.broadcast(tensor.detach(), source, group)
@@ -49,7 +50,7 @@ def broadcast_values(tensors: list[torch.Tensor], group: Any) -> None:
 
 @contextmanager
 def no_sync(self: Any) -> Iterator[None]:
-    """While this lasts, calls of the module do not average gradients, as in DistributedDataParallel."""
+    """Disable the averaging of gradients for calls inside the block, as in DistributedDataParallel."""
     if any(LEAVES in module.__dict__ for module in self.modules()):
         raise WrongInputs(
             f"the parameters of this {type(self).__name__} are sharded, so its gradients are reduced at each backward",
@@ -64,7 +65,7 @@ def no_sync(self: Any) -> Iterator[None]:
 
 
 def replica_class(kind: Any, group_name: str, broadcast_buffers: bool) -> type[torch.nn.Module]:
-    """The subclass of a model's class whose `forward` says that gradients are averaged."""
+    """Return a subclass of a model's class whose `forward` calls `synchronize`, which marks averaged gradients."""
 
     @functools.wraps(kind.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -80,7 +81,7 @@ def replica_class(kind: Any, group_name: str, broadcast_buffers: bool) -> type[t
 
 
 def broadcast_buffers_of(module: Any, group_name: str) -> None:
-    """Give the buffers of a module the values that they have on the first rank, those of one dtype together."""
+    """Broadcast the buffers of a module from the first rank, with one broadcast for each dtype and device."""
     kinds: dict[Any, list[torch.Tensor]] = {}
     for buffer in module.buffers():
         kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer.detach())

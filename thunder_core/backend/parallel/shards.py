@@ -1,4 +1,4 @@
-"""Shards of a model: each rank keeps some rows of each parameter, and gathers the full one where it is read."""
+"""Shard a model: each rank keeps some rows of each parameter, and gathers the full parameter when it is read."""
 
 from __future__ import annotations
 
@@ -22,33 +22,38 @@ FIX = "use the recipe `ddp`, which keeps whole parameters, or change the module"
 
 @dataclass(frozen=True)
 class Sharding:
-    """The process group and its mesh, and whether a backward gathers parameters again."""
+    """The sharding of models over a process group and its mesh.
+
+    If `reshard_after_forward` is set, a backward gathers parameters again.
+    """
 
     group: Any
     mesh: DeviceMesh
     reshard_after_forward: bool
 
     def shard(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Replace the parameters of a model by shards, in place; all ranks get the values of the first rank."""
+        """Replace the parameters of a model by shards in place; all ranks get the values of the first rank."""
         require_shardable(model)
         broadcast_values(list(model.buffers()), self.group)
         shards: dict[int, torch.nn.Parameter] = {}
         leaves: dict[int, torch.Tensor] = {}
         for module in list(model.modules()):
-            own = {name: one for name, one in module._parameters.items() if one is not None}
+            own = {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
             for name, parameter in own.items():
                 if id(parameter) not in shards:
                     shards[id(parameter)], leaves[id(parameter)] = self._shard_of(parameter)
                 module._parameters[name] = shards[id(parameter)]
             if own:
                 module.__dict__[LEAVES] = {name: leaves[id(parameter)] for name, parameter in own.items()}
-                module.__class__ = self._class_of(type(module), {name: one.shape[0] for name, one in own.items()})
+                rows = {name: parameter.shape[0] for name, parameter in own.items()}
+                module.__class__ = self._class_of(type(module), rows)
         return model
 
     def _shard_of(self, parameter: torch.nn.Parameter) -> tuple[torch.nn.Parameter, torch.Tensor]:
-        """The rows of this rank as a parameter that is a DTensor, as under `fully_shard`, and as a program reads them.
+        """Return the shard of this rank as a DTensor parameter, as in `fully_shard`, and as the tensor for programs.
 
-        A program reads as many rows on each rank, of which the last may be zeros, so all ranks have the same program.
+        The tensor for programs has the same number of rows on each rank, padded with zeros, so that all ranks have the
+        same program.
         """
         broadcast_values([parameter], self.group)
         size = self.group.size()
@@ -69,7 +74,7 @@ class Sharding:
         return DTensor.from_local(local, self.mesh, placements, run_check=False, shape=size, stride=stride)
 
     def _handing_over(self, parameter_of: Callable[[], torch.nn.Parameter | None]) -> Callable[[torch.Tensor], None]:
-        """The hook that gives the gradient of the rows of this rank to the parameter that they belong to."""
+        """Return the hook that moves the gradient of this rank's rows to the `.grad` of the DTensor parameter."""
 
         def hand_over(leaf: torch.Tensor) -> None:
             gradient, leaf.grad = leaf.grad, None
@@ -85,7 +90,7 @@ class Sharding:
         return hand_over
 
     def _class_of(self, kind: Any, rows: dict[str, int]) -> type[torch.nn.Module]:
-        """The subclass of a module's class that gathers each parameter where it is read."""
+        """Return a subclass of a module's class that gathers each parameter when it is read."""
         names: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
         names |= {"_apply": refuse_conversion, "register_parameter": refuse_parameter}
         names |= dict.fromkeys(("__deepcopy__", "__copy__", "__reduce_ex__"), refuse_copy)
@@ -96,10 +101,10 @@ class Sharding:
 
 
 def gathering(name: str, rows: int, group_name: str, reshard_after_forward: bool) -> property:
-    """The property that gathers a parameter of a module."""
+    """Return the property that gathers a parameter of a module."""
 
     def gather(self: Any) -> torch.Tensor:
-        if not is_recording():  # outside of a program it is the parameter itself, which can be written to
+        if not is_recording():  # outside of tracing, return the parameter itself, which can be written to
             parameter: torch.Tensor = self._parameters[name]
             return parameter
         local = self._local_shards[name]
@@ -110,7 +115,7 @@ def gathering(name: str, rows: int, group_name: str, reshard_after_forward: bool
 
 
 def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
-    """The function that gives the rows of each parameter its `requires_grad`, which may be set at any time."""
+    """Return a function that copies the current `requires_grad` of each parameter to the tensor that programs read."""
     holders = [module for module in model.modules() if LEAVES in module.__dict__]
     pairs = [(module._parameters[name], leaf) for module in holders for name, leaf in module.__dict__[LEAVES].items()]
 
@@ -123,15 +128,15 @@ def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
 
 
 def refuse_conversion(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Refuse `to`, `double` and the like, after which the program would read other tensors than the parameters."""
+    """Refuse `to`, `double` and similar methods, because the program would not read the converted parameters."""
     raise WrongInputs(
         f"the parameters of this {type(self).__name__} are sharded over ranks and cannot be converted",
-        fix="convert the model before you compile it",
+        fix="change the dtype or device of the model before you compile it",
     )
 
 
 def refuse_copy(self: Any, *args: Any) -> Any:
-    """Refuse a copy or a pickle, which would have other tensors in its programs than in its parameters."""
+    """Refuse to copy or pickle a module, because programs of the copy would not read the parameters of the copy."""
     raise WrongInputs(
         f"the parameters of this {type(self).__name__} are sharded over ranks and cannot be copied or pickled",
         fix="copy the model before you compile it, or save its state dict with `torch.distributed.checkpoint`",
@@ -139,7 +144,7 @@ def refuse_copy(self: Any, *args: Any) -> Any:
 
 
 def refuse_parameter(self: Any, name: str, param: Any) -> Any:
-    """Refuse another parameter in the place of a shard."""
+    """Refuse to replace a sharded parameter; register any other parameter."""
     if name in self.__dict__[LEAVES]:
         raise WrongInputs(
             f"the parameter {name} of this {type(self).__name__} is sharded over ranks and cannot be replaced",
@@ -149,19 +154,19 @@ def refuse_parameter(self: Any, name: str, param: Any) -> Any:
 
 
 def local_of(tensor: Any) -> torch.Tensor:
-    """The rows of this rank of a DTensor, without a derivative."""
+    """Return the local shard of a DTensor, detached from autograd."""
     local: torch.Tensor = tensor._local_tensor
     return local
 
 
 def sharding_in(group: Any, model: torch.nn.Module, *, reshard_after_forward: bool) -> Sharding:
-    """The sharding of a model over the ranks of a process group; a replica's mesh has an axis of replicas as well."""
+    """Return the sharding of a model over a process group; if the model is a replica, the mesh has two axes."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     return Sharding(group, mesh_of(group, model.__dict__.get(REPLICATES), device), reshard_after_forward)
 
 
 def require_shardable(model: torch.nn.Module) -> None:
-    """Raise `RecipeMismatch` for a model with parameters that cannot be sharded, with the name of the first one."""
+    """Raise `RecipeMismatch` with the first parameter that cannot be sharded."""
     parameters = {id(parameter): name for name, parameter in model.named_parameters()}
     for name, parameter in model.named_parameters():
         if parameter.dim() == 0:
@@ -171,15 +176,16 @@ def require_shardable(model: torch.nn.Module) -> None:
         if not parameter.is_contiguous():
             raise RecipeMismatch(f"the parameter {name} is not contiguous", fix=FIX)
     for path, module in model.named_modules():
-        held = next((parameters[id(one)] for one in held_tensors(module) if id(one) in parameters), None)
-        if held is not None:
+        values = held_tensors(module)
+        name_outside = next((parameters[id(value)] for value in values if id(value) in parameters), None)
+        if name_outside is not None:
             kind = type(module).__name__
-            what = f"the {kind} {path!r} holds the parameter {held} also outside of its registered parameters"
+            what = f"an attribute of the {kind} {path!r} also holds the parameter {name_outside}"
             raise RecipeMismatch(what, fix=FIX)
 
 
 def held_tensors(module: torch.nn.Module) -> Iterator[Any]:
-    """The attributes of a module that are no registered parameters, and the items of containers among them."""
+    """Yield the attributes of a module that are not registered parameters, and the items of containers among them."""
     for name, value in vars(module).items():
         if name in ("_parameters", "_modules"):
             continue

@@ -1,6 +1,6 @@
-"""Tensor parallelism: the ranks share linear layers, of which each rank computes some columns or rows.
+"""Tensor parallelism: each rank computes some columns or rows of linear layers.
 
-The names are those of `torch.distributed.tensor.parallel` and of the plans of the transformers library.
+The names of styles are those of `torch.distributed.tensor.parallel` and of the plans of the transformers library.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from thunder_core.tracing.capture.torch_facts.modes import is_recording
 
 COLWISE, ROWWISE, REDUCED = "colwise", "rowwise", "replicated_with_grad_allreduce"
 STYLES = {COLWISE: COLWISE, ROWWISE: ROWWISE, REDUCED: REDUCED, "ColwiseParallel": COLWISE, "RowwiseParallel": ROWWISE}
-# Styles of transformers' plans for modules before and behind the layers, which may as well stay whole.
+# Styles of transformers' plans for modules before and after the layers; the recipe does not divide these modules.
 LEFT_WHOLE = frozenset({"colwise_gather_output", "colwise_rep", "embedding_rowwise"})
 FIX = 'pass a plan: parallelize_plan={"layers.*.up": "colwise", "layers.*.down": "rowwise"}'
 
@@ -38,7 +38,7 @@ Plan = Mapping[str, str]
 
 
 def models_plan(model: Any) -> dict[str, str]:
-    """The plan that a model of the transformers library has; raises `RecipeMismatch` for a model without one."""
+    """Return the plan of a model of the transformers library; raise `RecipeMismatch` for a model without a plan."""
     plan = getattr(model, "tp_plan", None) or getattr(getattr(model, "config", None), "base_model_tp_plan", None)
     if not plan:
         raise RecipeMismatch(f"this {type(model).__name__} has no plan for tensor parallelism (`tp_plan`)", fix=FIX)
@@ -46,12 +46,12 @@ def models_plan(model: Any) -> dict[str, str]:
 
 
 def modules_of(model: torch.nn.Module, plan: Plan) -> Iterator[tuple[str, torch.nn.Module, str]]:
-    """The modules that a plan names, each with its path and style.
+    """Yield the modules that a plan names, each with its path and style.
 
     A pattern has a part for each part of a path, as in `parallelize_module`. Raises `RecipeMismatch` for an unknown
-    style, for a pattern that no module has, and for a module with two styles.
+    style, for a pattern that matches no module, and for a module with two styles.
     """
-    found: dict[str, str] = {}
+    styles: dict[str, str] = {}
     for pattern, style in plan.items():
         if style not in STYLES:
             raise RecipeMismatch(
@@ -62,26 +62,26 @@ def modules_of(model: torch.nn.Module, plan: Plan) -> Iterator[tuple[str, torch.
         if not matching:
             raise RecipeMismatch(f"the plan names {pattern!r}, but no module has this name", fix=FIX)
         for path in matching:
-            if found.setdefault(path, STYLES[style]) != STYLES[style]:
-                raise RecipeMismatch(f"the plan has two styles for {path}: {found[path]} and {style}", fix=FIX)
-    yield from ((path, model.get_submodule(path), style) for path, style in found.items())
+            if styles.setdefault(path, STYLES[style]) != STYLES[style]:
+                raise RecipeMismatch(f"the plan has two styles for {path}: {styles[path]} and {style}", fix=FIX)
+    yield from ((path, model.get_submodule(path), style) for path, style in styles.items())
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether a path has the parts of a pattern."""
+    """Whether each part of a path matches the corresponding part of a pattern."""
     parts, patterns = path.split("."), pattern.split(".")
     return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 
 
 @dataclass(frozen=True)
 class TensorParallelism:
-    """The process group and its mesh."""
+    """Tensor parallelism over a process group and its mesh."""
 
     group: Any
     mesh: DeviceMesh
 
     def parallelize(self, model: torch.nn.Module, plan: Plan) -> torch.nn.Module:
-        """Replace the modules that a plan names, in place; all ranks get the values of the first rank."""
+        """Parallelize the modules that a plan names in place; all ranks get the values of the first rank."""
         require_shardable(model)
         broadcast_values([*model.parameters(), *model.buffers()], self.group)
         for path, module, style in list(modules_of(model, plan)):
@@ -91,7 +91,7 @@ class TensorParallelism:
             self._require_linear(path, module, style)
             require_untied(model, path, module)
             placements = PLACEMENTS[style]
-            shards = {name: self._shard_of(one, placements[name]) for name, one in own(module).items()}
+            shards = {name: self._shard_of(whole, placements[name]) for name, whole in own(module).items()}
             module._parameters.update({name: shard for name, (shard, _) in shards.items()})
             module.__dict__[LEAVES] = {name: leaf for name, (_, leaf) in shards.items()}
             members = {name: local_parameter(name) for name in shards}
@@ -111,7 +111,7 @@ class TensorParallelism:
             )
 
     def _shard_of(self, parameter: torch.nn.Parameter, placement: Placement) -> tuple[torch.nn.Parameter, torch.Tensor]:
-        """The part of this rank as a parameter that is a DTensor, and as a program reads it."""
+        """Return the part of this rank as a DTensor parameter, and as the tensor that programs read."""
         leaf = self._part_of(parameter.detach(), placement).clone(memory_format=torch.contiguous_format)
         distributed = self._distributed(leaf.detach(), parameter, placement)
         shard = torch.nn.Parameter(distributed, requires_grad=parameter.requires_grad)
@@ -134,7 +134,7 @@ class TensorParallelism:
     def _handing_over(
         self, parameter_of: Callable[[], torch.nn.Parameter | None], placement: Placement
     ) -> Callable[[torch.Tensor], None]:
-        """The hook that gives the gradient of the part of this rank to the parameter that it belongs to."""
+        """Return the hook that moves the gradient of this rank's part to the `.grad` of the DTensor parameter."""
 
         def hand_over(leaf: torch.Tensor) -> None:
             gradient, leaf.grad = leaf.grad, None
@@ -149,7 +149,7 @@ class TensorParallelism:
         return hand_over
 
     def _reduced(self, name: str) -> property:
-        """The property of a whole parameter of which each rank has a part of the gradient."""
+        """Return the property of a full parameter whose gradients are summed over the ranks."""
         group_name = self.group.group_name
 
         def read(self: Any) -> torch.Tensor:
@@ -160,7 +160,7 @@ class TensorParallelism:
         return property(read)
 
     def _class_of(self, module: torch.nn.Module, members: dict[str, Any]) -> type[torch.nn.Module]:
-        """The subclass of a module's class with other members."""
+        """Return a subclass of a module's class with the given members."""
         kind: Any = type(module)
         names: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
         if LEAVES in module.__dict__:
@@ -171,28 +171,28 @@ class TensorParallelism:
 
 
 def require_untied(model: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
-    """Raise `RecipeMismatch` for a module whose parameters other modules have as well, which would keep whole ones."""
-    parameters = {id(one) for one in own(module).values()}
+    """Raise `RecipeMismatch` if a module shares a parameter with another module, which needs the full parameter."""
+    parameters = {id(parameter) for parameter in own(module).values()}
     others = (name for name, other in model.named_modules() if other is not module and parameters & ids_of(other))
     if (other := next(others, None)) is not None:
         raise RecipeMismatch(
-            f"{path} and {other} share a parameter, so the ranks cannot share {path} alone",
+            f"{path} and {other} share a parameter, so the recipe cannot divide {path} alone among the ranks",
             fix="leave the module out of the plan, or do not tie the parameters",
         )
 
 
 def ids_of(module: torch.nn.Module) -> set[int]:
-    """The identities of the parameters that a module itself holds."""
-    return {id(one) for one in own(module).values()}
+    """Return the identities of the parameters that a module itself has."""
+    return {id(parameter) for parameter in own(module).values()}
 
 
 def own(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The parameters that a module itself holds."""
-    return {name: one for name, one in module._parameters.items() if one is not None}
+    """Return the parameters that a module itself has, without those of its submodules."""
+    return {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
 
 
 def local_parameter(name: str) -> property:
-    """The property of the part of this rank, which programs read; outside of a program it is the parameter itself."""
+    """Return the property that is the part of this rank during tracing, and the DTensor parameter otherwise."""
 
     def read(self: Any) -> torch.Tensor:
         result: torch.Tensor = self._local_shards[name] if is_recording() else self._parameters[name]
@@ -202,7 +202,7 @@ def local_parameter(name: str) -> property:
 
 
 def colwise(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
-    """The forward of a layer of which each rank computes some of the output's columns."""
+    """Return the forward of a linear layer that computes some columns of the output on each rank."""
 
     def forward(self: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in PyTorch
         result: torch.Tensor = kind.forward(self, OPERATORS.copy_to_group(input, group_name))
@@ -212,7 +212,7 @@ def colwise(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
 
 
 def rowwise(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
-    """The forward of a layer of which each rank has some of the input's columns; the results are added."""
+    """Return the forward of a linear layer that reads some columns of the input on each rank, and sums the results."""
 
     def forward(self: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in PyTorch
         partial = torch.nn.functional.linear(input, self.weight)

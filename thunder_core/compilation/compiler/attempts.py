@@ -1,4 +1,4 @@
-"""The attempts to trace a call, with and without symbolic numbers and sizes, and the reaction to a failed attempt."""
+"""The attempts to trace a call, with and without symbolic numbers and sizes, and the reactions to failed attempts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NEEDS_VALUES = "C code reads numbers inside a container"
 
 
 class NotForThisCall(Exception):
-    """The error for a program with symbolic sizes that does not serve the call, or may differ from eager PyTorch.
+    """The error for a program with symbolic sizes that does not accept the call, or may differ from eager PyTorch.
 
-    `violated` names the sizes in a condition that does not hold for the call.
+    `violated` are the names of the sizes in a condition that does not hold for the call.
     """
 
     def __init__(self, violated: frozenset[str] = frozenset()) -> None:
@@ -42,8 +42,8 @@ class LosesKernels(Exception):
 class TracingAttempts:
     """The `pending` attempts to trace a call, and the `reason` why the attempts with symbolic sizes failed.
 
-
-    If `counts` is set, a program that reads the value of a tensor is traced with symbols for sizes that are values.
+    If `counts` is set, a program that reads values of tensors is traced again with symbols for sizes that depend on
+    these values.
     """
 
     def __init__(self, subject: Callable[..., Any], pending: Sequence[Symbolic], *, counts: bool = False) -> None:
@@ -58,32 +58,32 @@ class TracingAttempts:
         return self.pending.pop(0)
 
     def drop_like(self, tried: Symbolic) -> None:
-        """Drop the attempts that would do the same as an earlier attempt."""
+        """Drop the pending attempts that are equivalent to an earlier attempt."""
         self.pending = [attempt for attempt in self.pending if not tried.is_like(attempt)]
 
     def react(self, tried: Symbolic, error: BaseException) -> bool:
-        """Choose the next attempt after an error; return False if none is left, so that the error is raised."""
+        """Choose the next attempt after an error; return False if the caller must raise the error."""
         reaction = next(react for kind, react in REACTIONS.items() if isinstance(error, kind))
         return reaction(self, tried, error)
 
     def _at_symbol(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """Continue: the probe has found a symbolic value, which is all that it checks for."""
+        """Continue with the next attempt, because the probe has encountered a symbolic value."""
         return True
 
     def _at_guard(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """Drop similar attempts: a condition on a number computed from another size does not hold for the call."""
+        """Drop similar attempts, because a condition on a number from another size does not hold for the call."""
         self.reason = self.reason or NOT_FOR_THIS_CALL
         self.drop_like(tried)
         return True
 
     def _at_strides(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """Decide for each size whether it is one, because the program reads strides."""
+        """Decide for each size whether it is 1, because the program reads strides."""
         decided = tried.with_changes(oblivious=False, avoid_one_hints=False, decides_ones=True)
         self.pending = [decided, *(attempt for attempt in self.pending if not attempt.sizes)]
         return True
 
     def _at_another_call(self, tried: Symbolic, error: NotForThisCall | DecidesAgainstCall) -> bool:
-        """Keep the sizes of this call as hints, if other hints made a program that serves only other calls."""
+        """Use sizes of this call as hints, because other hints led to a program that accepts only other calls."""
         self.reason = self.reason or NOT_FOR_THIS_CALL
         if error.violated - tried.real_hints_for:
             self.pending.insert(0, tried.with_changes(real_hints_for=tried.real_hints_for | error.violated))
@@ -101,7 +101,7 @@ class TracingAttempts:
         return True
 
     def _at_error(self, tried: Symbolic, error: Exception) -> bool:
-        """Raise the error as the program's own, unless symbolic values may have caused it."""
+        """Try the next attempt if symbolic values may have caused the error; otherwise let the caller raise it."""
         if isinstance(error, ProgramRaised):
             self._share(error)
         if not self.pending or tried.is_constant:
@@ -113,7 +113,7 @@ class TracingAttempts:
         return True
 
     def _at_tensor_value(self, tried: Symbolic, error: DataDependent) -> bool:
-        """Try symbols for sizes that are values of tensors, once; keep the error if values decide anything else."""
+        """Try once more with symbols for sizes that depend on tensor values; otherwise handle it like other errors."""
         if not self._may_count:
             return self._at_error(tried, error)
         self._may_count = False
@@ -122,13 +122,13 @@ class TracingAttempts:
         return True
 
     def _share(self, raised: ProgramRaised) -> None:
-        """Let the program that raised serve the calls of all attempts that raised the same error at the same line."""
+        """Join the prologues of all attempts that raised the same error at the same line into one program."""
         alike = self._prologues_of_errors.setdefault((type(raised.error), raised.where), [])
         alike.extend(raised.prologues)
         raised.prologues = tuple(alike)
 
 
-# The first class that matches the error counts.
+# The reactions by the class of the error; the first matching class is used.
 REACTIONS: Mapping[type[BaseException], Callable[[TracingAttempts, Symbolic, Any], bool]] = {
     IsSymbolic: TracingAttempts._at_symbol,
     GuardFailed: TracingAttempts._at_guard,

@@ -73,11 +73,11 @@ TRACED_FOR_TARGET = "it was traced for a device that this machine may not have"
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler: transforms in their order, executors in the user's order, other options, and lookasides.
+    """A compiler with transforms in their order, executors in the user's order, other options, and lookasides.
 
-    If `device` is set, programs are compiled for this device, wherever the model and the arguments are; the machine
-    need not have it. `dump` is the folder for the stages of each program. It does not affect the programs, so pickles
-    omit it.
+    If `device` is set, programs are compiled for this device, even if the model and the arguments are on another device
+    and the machine does not have this device. `dump` is the folder for the stages of each program; pickles omit it,
+    because it does not affect programs.
     """
 
     transforms: tuple[Transform, ...]
@@ -94,7 +94,7 @@ class Compiler:
 
     @property
     def claimants(self) -> tuple[Executor, ...]:
-        """The executors, without the modules that they are left out of."""
+        """The executors, each restricted to the modules from which the user has not excluded it."""
         return withholding(self.executors, self.options.without)
 
     @property
@@ -103,7 +103,7 @@ class Compiler:
         return bool(self.lookasides)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the executors by name; raise `CannotReplay` if another executor has the name of one of them."""
+        """Pickle the executors by name; raise `CannotReplay` if another executor is registered under such a name."""
         names = tuple(map(name_for_pickle, self.executors))
         return compiler_by_names, (self.transforms, names, self.options, self.device, self.lookasides)
 
@@ -141,7 +141,7 @@ class Compiler:
 
     @property
     def _may_count(self) -> bool:
-        """Whether sizes that are values of tensors may be symbols, if values must not determine the program."""
+        """Whether sizes that depend on tensor values may be symbols: only if reading tensor values is an error."""
         takes_sizes = all(executor.symbolic_sizes for executor in self.executors)
         return self.options.data_dependent == "error" and self.device is None and takes_sizes
 
@@ -150,8 +150,9 @@ class Compiler:
     ) -> tuple[Mapping[str, SymbolicArgument], frozenset[str]]:
         """Return the symbolic sizes and numbers of a call by path, and the paths that are constant.
 
-        A value outside the range of its name is not symbolic by name, and a warning reports it. If the name is only a
-        hint, the value is constant instead. Hints apply only if every executor supports symbolic sizes.
+        A value outside the range of its name is not symbolic under this name, and a warning reports the value. If the
+        name is only a hint, the value is a constant, without a warning. Hints apply only if every executor supports
+        symbolic sizes.
         """
         if self.device is not None:
             return {}, frozenset()
@@ -172,10 +173,10 @@ class Compiler:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> list[Symbolic]:
-        """List the attempts to trace a call, with symbolic numbers and without; the first that serves the call is used.
+        """List the attempts to trace a call, with and without symbolic values; the first that succeeds is used.
 
-        The first attempt is a probe, which only checks whether any value is symbolic. It is omitted if the arguments
-        show that, or if the user asked for symbolic values.
+        The first attempt is a probe, which only checks whether any value is symbolic. The probe is omitted if the
+        arguments already differ from earlier calls, or if the user requested symbolic values.
         """
         arguments = self.options.cache == "symbolic values"
         is_requested = arguments or bool(named)
@@ -199,7 +200,7 @@ class Compiler:
         constant_because: str,
         observed: ObservedValues,
     ) -> Program:
-        """Return the program of a call; raise `NotForThisCall` if the program would serve only other calls."""
+        """Return the program of a call; raise `NotForThisCall` if the program would accept only other calls."""
         dump = self.dump or asked_dump(None)
         sink: Sink = dump.program(subject) if dump else NoSink()
         log = StageLog(sink)
@@ -233,7 +234,7 @@ class Compiler:
         log: StageLog,
         observed: ObservedValues,
     ) -> tuple[Acquired, Trace]:
-        """Return the traces of a call as they were acquired, and its computation after the transforms."""
+        """Trace a call; return the acquired traces, and the computation after the transforms."""
         with collection_paused():
             acquired = acquire(
                 subject,
@@ -277,13 +278,13 @@ class Compiler:
         return with_number_inputs(log.note(claimed_forward(derivative, forward)))
 
     def _rewrite(self, trace: Trace, log: StageLog) -> Trace:
-        """Return a trace as the transforms rewrite it right before executors claim it."""
+        """Apply the rewrites of the transforms that run right before executors claim the trace."""
         return rewritten_before_claiming(
             trace, self.transforms, lambda transform, changed: log.note(checked_trace(transform, changed))
         )
 
     def _differentiate(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
-        """Return the derivative of a trace, or why it has none and which bound symbol lacks a derivative formula."""
+        """Return the derivative of a trace; or None, the reason, and the bound symbol without a derivative formula."""
         if self.device is not None:
             return None, TRACED_FOR_TARGET, None
         if torch.is_grad_enabled() and any(map(is_followed_call, trace.bound_symbols)):
@@ -332,7 +333,7 @@ class CompilerLackingExecutor:
 
     @property
     def settings(self) -> Compiler:
-        """The compiler, if all its executors exist now; raises the error of a missing executor."""
+        """The compiler, if all its executors exist now; otherwise, raise the error of the missing executor."""
         executors = tuple(map(find_executor, self.executors))
         return Compiler(self.transforms, executors, self.options, self.device, self.lookasides)
 
@@ -348,7 +349,7 @@ class CompilerLackingExecutor:
         kwargs: dict[str, Any],
         observed: ObservedValues | None = None,
     ) -> Program:
-        """Return the program for such a call, if the executor exists by now; raise as `settings` does otherwise."""
+        """Compile a call, if all executors exist now; otherwise, raise the error of the missing executor."""
         return self.settings(subject, args, kwargs, observed)
 
 
@@ -368,7 +369,7 @@ def compiler_by_names(
 
 
 def name_for_pickle(executor: Executor) -> str:
-    """Return an executor's name; raises `CannotReplay` if another executor is registered under it."""
+    """Return the name of an executor; raise `CannotReplay` if another executor is registered under the same name."""
     try:
         registered = find_executor(executor.name)
     except (UnknownName, EnvironmentLacks):
@@ -388,9 +389,10 @@ def require_for_this_call(sizes: SymbolicSizes) -> None:
 
 
 def require_layouts_of_eager(trace: Trace, sizes: SymbolicSizes, symbolic: Symbolic) -> None:
-    """Raise if the program could notice that its layouts differ from eager's for sizes of one.
+    """Raise if the program could observe that its layouts differ from those of eager PyTorch for sizes of 1.
 
-    Raises `AsksStrides` if each size has to be decided, and `NotForThisCall` if PyTorch itself has to decide it.
+    Raises `AsksStrides` if tracing must decide for each size whether it is 1, and `NotForThisCall` if PyTorch must
+    decide this.
     """
     if sizes.asks_strides and not symbolic.decides_ones:
         raise AsksStrides
@@ -399,7 +401,7 @@ def require_layouts_of_eager(trace: Trace, sizes: SymbolicSizes, symbolic: Symbo
 
 
 def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
-    """Describe the values of a call that are not in the ranges of their names, and what to do about them."""
+    """Return a message and a fix for the values of a call that are outside the ranges of their names."""
     listed = ", ".join(
         f"{value.argument.name} {value.value}, outside of {value.argument.range_text}" for value in values
     )
@@ -408,7 +410,7 @@ def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
 
 
 def require_all_kernels(stages: Iterable[Stage]) -> None:
-    """Raise `LosesKernels` if an executor claims less because sizes are symbolic and the user did not request that."""
+    """Raise `LosesKernels` if an executor refuses a bound symbol because sizes are symbolic."""
     refusals = (refusal for stage in stages for refusal in stage.trace.refused)
     lost = next((refusal for refusal in refusals if refusal.by_sizes), None)
     if lost is not None:
@@ -418,7 +420,7 @@ def require_all_kernels(stages: Iterable[Stage]) -> None:
 def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, SymbolicArgument], program: Program) -> None:
     """Warn if a program has a constant for a requested symbolic size or number, or does not cover its whole range.
 
-    Names that are only hints, which recipes give for caches, need no warning.
+    Names that are only hints (from recipes, for caches) cause no warning.
     """
     requested = [argument for argument in named.values() if not argument.is_conditional]
     if requested and program.constant_because:
@@ -430,7 +432,7 @@ def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, Symbolic
 
 
 def bind_compiler(compiler: Compiler | CompilerLackingExecutor, subject: Callable[..., Any]) -> Any:
-    """Return the subject compiled lazily by a compiler; copies of a compiled module are compiled in the same way."""
+    """Return the subject, compiled lazily by a compiler; copies of a compiled module are compiled in the same way."""
     call = Specializations(subject, compiler, compiler.options)
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
@@ -443,7 +445,7 @@ def bind_compiler(compiler: Compiler | CompilerLackingExecutor, subject: Callabl
 
 
 def require_taken(program: Program, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what a program's prologue raises for a call; restore the random state that the prologue changed."""
+    """Run the prologue of a program and raise its errors; restore the random state that the prologue changed."""
     try:
         program.prepare(subject, args, kwargs)
     finally:

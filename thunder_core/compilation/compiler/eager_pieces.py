@@ -1,4 +1,4 @@
-"""Pieces of a program that run in eager PyTorch between its compiled lines: functions that need values of tensors."""
+"""Call functions that need values of tensors in eager PyTorch, between the compiled lines of a program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONTAINERS = (list, tuple, set, frozenset, dict)
 
 @dataclass(frozen=True)
 class EagerSettings:
-    """The settings of a piece: nothing changes what it does."""
+    """The settings of an eager piece: no transforms, no lookasides and no device."""
 
     options: CompileOptions
     transforms: tuple[Transform, ...] = ()
@@ -39,33 +39,37 @@ class EagerSettings:
 
     @property
     def settings(self) -> EagerSettings:
-        """These settings, as a compiler has them."""
+        """The settings themselves, as in `Compiler.settings`."""
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class EagerPiece:
-    """A function that is called as it is; `kept` are arguments that the program made of constants, by their places."""
+    """A function that is called in eager PyTorch.
+
+    `kept` maps positions to arguments that the program created from constants.
+    """
 
     subject: Callable[..., Any]
     compiler: EagerSettings
     kept: dict[int, Any] = field(default_factory=dict)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function."""
-        others = iter(args)
+        """Call the function with the given and the kept arguments."""
+        passed = iter(args)
         places = range(len(args) + len(self.kept))
-        return self.subject(*(self.kept[at] if at in self.kept else next(others) for at in places), **kwargs)
+        return self.subject(*(self.kept[at] if at in self.kept else next(passed) for at in places), **kwargs)
 
 
 class PieceCall(NestedCall):
-    """One call of a piece while a program is traced: what it returns is learned from the values of this call."""
+    """A call of an eager piece while a program is traced; the values of this call determine its result."""
 
     def recorded(self) -> Any:
-        """Learn what the function returns, write its bound symbol down, and return its result.
+        """Run the function, record its bound symbol, and return its result.
 
-        What the function reads is not guarded, since it is called each time. Raises `CannotReplay` where it writes to
-        anything, or returns what the program needs for its derivative.
+        The values that the function reads are not guarded, because the program calls the function each time. Raises
+        `CannotReplay` if the function writes to its arguments or to other state, or returns a tensor that requires a
+        gradient.
         """
         piece: Any = self.compiled
         places = [place for place in range(len(self.args)) if place not in piece.kept]
@@ -73,8 +77,8 @@ class PieceCall(NestedCall):
         kwargs = self._line_arguments(dict(self.kwargs))
         probe, acquired = self._probe()
         if probe.outside.effects.effects or names_written_to(acquired.computation):
-            self.refuse("writes to what it is given or reads")
-        beside, _ = self._captured_and_mutated(probe, acquired.computation)
+            self.refuse("writes to its arguments or to other state")
+        captured, _ = self._captured_and_mutated(probe, acquired.computation)
         leaves, spec = tree_flatten(probe.output)
         proxies = {proxy.name: proxy for proxy in acquired.computation.output}
         parts = [self._part(leaf, probe, proxies) for leaf in leaves]
@@ -83,12 +87,12 @@ class PieceCall(NestedCall):
         checked = tuple(part for part, _ in parts)
         call = CompiledCall(self.name, piece, spec, checked, self.line, valued=True, in_eager=True)
         self._require_repeatable(call)
-        named = {**kwargs, BESIDE: beside} if beside else kwargs
+        named = {**kwargs, BESIDE: captured} if captured else kwargs
         self.recorder.emit(BoundSymbol(Symbol("eager.call", call), args, named, call.output, (), ordered=True))
         return tree_unflatten([value for _, value in parts], spec)
 
     def _part(self, leaf: Any, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
-        """A part of the result; a number is another one at each call."""
+        """Return a part of the result and its value; a number becomes symbolic, because it differs between calls."""
         if type(leaf) not in SYMBOLIC_CLASSES:
             return super()._part(leaf, probe, proxies)
         number = self.recorder.numbers.new(type(leaf))
@@ -97,15 +101,15 @@ class PieceCall(NestedCall):
 
 @dataclass(frozen=True)
 class EagerFunctions:
-    """The way in which a program with these `settings` calls the functions around `lines`: in eager PyTorch."""
+    """The function that calls the functions around `lines` in eager PyTorch, for a program with these `settings`."""
 
     settings: CompilerSettings
     lines: frozenset[SourceLine]
 
     def __call__(self, acquisition: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function of the program in eager PyTorch by one bound symbol.
+        """Call a function of the program in eager PyTorch, and record the call as one bound symbol.
 
-        Raises `CannotReplay` where that cannot be.
+        Raises `CannotReplay` if the function cannot be called in eager PyTorch.
         """
         try:
             with without_our_functions():
@@ -128,7 +132,10 @@ def eager_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> PieceCall:
-    """The call of a function in eager PyTorch; raises `CannotReplay` for one that reads variables of the program."""
+    """Return the call of a function in eager PyTorch.
+
+    Raises `CannotReplay` if the function is a closure that the program created, because it reads local variables.
+    """
     plain, owner = (
         (function.__func__, (function.__self__,)) if isinstance(function, types.MethodType) else (function, ())
     )
@@ -136,36 +143,36 @@ def eager_call(
     if plain.__closure__ and acquisition.outside.path_of(plain) is None:
         raise CannotReplay(
             f"the function `{plain.__qualname__}`, which needs values of tensors, reads variables of the program",
-            fix="pass them as arguments, so that the function can be called in eager PyTorch",
+            fix="pass the variables as arguments, so that the function can be called in eager PyTorch",
             where=acquisition.place().source,
         )
-    made = [place for place, value in enumerate(arguments) if is_made_of_constants(value, acquisition)]
-    piece: Any = EagerPiece(plain, EagerSettings(settings.options), {place: arguments[place] for place in made})
+    constants = {place: value for place, value in enumerate(arguments) if is_made_of_constants(value, acquisition)}
+    piece: Any = EagerPiece(plain, EagerSettings(settings.options), constants)
     return PieceCall(acquisition, settings, piece, arguments, kwargs)
 
 
 def is_made_of_constants(value: Any, acquisition: TracedRun) -> bool:
-    """Whether a value is an object that the program made, and that holds nothing but constants: the same each time."""
+    """Whether a value is an object that the program created, and that contains only constants."""
     if is_constant(value) or isinstance(value, (*BY_IDENTITY, *CONTAINERS, torch.Tensor, torch.Generator)):
         return False
     return acquisition.outside.path_of(value) is None and holds_constants(value, {id(value)})
 
 
 def holds_constants(value: Any, seen: set[int]) -> bool:
-    """Whether the attributes of an object are constants, containers of these, or such objects themselves."""
+    """Whether all attributes of an object are constants, or containers or modules of constants."""
     attributes = getattr(value, "__dict__", None)
-    return type(attributes) is dict and all(is_kept(one, seen) for one in attributes.values())
+    return type(attributes) is dict and all(is_kept(attribute, seen) for attribute in attributes.values())
 
 
 def is_kept(value: Any, seen: set[int]) -> bool:
-    """Whether a value is a constant, or consists of constants."""
+    """Whether a value is a constant, or a container or module of constants; `seen` are its enclosing objects."""
     if is_constant(value) or isinstance(value, BY_IDENTITY):
         return True
     if id(value) in seen:
         return False
     seen = seen | {id(value)}
     if isinstance(value, dict):
-        return all(is_kept(one, seen) for one in (*value.keys(), *value.values()))
+        return all(is_kept(item, seen) for item in (*value.keys(), *value.values()))
     if isinstance(value, CONTAINERS):
-        return all(is_kept(one, seen) for one in value)
+        return all(is_kept(item, seen) for item in value)
     return isinstance(value, torch.nn.Module) and holds_constants(value, seen)

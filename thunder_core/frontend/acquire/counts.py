@@ -1,4 +1,4 @@
-"""Sources of counts: how the prologue computes the number of nonzero elements of a tensor from inputs."""
+"""Sources of counts, such as the number of nonzero elements of a tensor: how the prologue computes them from inputs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Count:
     """An integer that a tensor determines, such as its number of nonzero elements.
 
     `bsyms` compute the tensor. `inputs` maps names of inputs of the bound symbols to paths, and `symbols` maps symbols
-    to the paths to their values. Expressions are from before any constraint, because an expression that constraints
-    imply may contain the count itself.
+    to the paths of their values. Expressions are not simplified by constraints, because a constraint may replace an
+    expression by one that contains the count itself.
     """
 
     text: str
@@ -40,7 +40,7 @@ class Count:
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """The paths to the inputs and to the values of the symbols."""
+        """The paths of the inputs and of the values of the symbols."""
         return (*self.inputs.values(), *self.symbols.values())
 
     @property
@@ -63,7 +63,7 @@ class Count:
             yield replace(bsym, args=args, kwargs=kwargs, subsymbols=(), source=None, module="")
 
     def expression(self, variable: Callable[[Path], str]) -> str:
-        """Return the expression of the count, which follows these bound symbols."""
+        """Return the expression of the count, to be written after the bound symbols."""
         tensor = self._with_variable(self.tensor, variable)
         return self.quantity.text.format(tensor.text if isinstance(tensor, Code) else tensor.name)
 
@@ -79,7 +79,7 @@ class Count:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has no class with its own code for operations, and is strided."""
+    """Whether a tensor is strided, and its class does not override operations."""
     return type(tensor) in PLAIN and tensor.layout is torch.strided
 
 
@@ -87,8 +87,8 @@ def is_plain(tensor: torch.Tensor) -> bool:
 class CountSources:
     """The sources of the counts of one recording.
 
-    `observed` maps the texts of counts to their values. `outside` has the paths to inputs, and `line()` is the
-    program's line.
+    `observed` maps the texts of counts to their values. `outside` provides the paths of inputs, and `line()` returns
+    the current line of the program.
     """
 
     outside: Outside
@@ -97,7 +97,7 @@ class CountSources:
     observed: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: int) -> Path | None:
-        """Return the path to a count; None if it is a constant, because a tensor that it depends on has no path."""
+        """Return the path of a count, or None for a constant, if a tensor that the count depends on has no path."""
         text = self._text(quantity)
         self.observed[text] = value
         defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
@@ -116,7 +116,7 @@ class CountSources:
         return where if not number else f"{where} ({number + 1})"
 
     def _paths(self, proxies: Iterable[Proxy]) -> tuple[dict[str, Path], dict[sympy.Basic, Path]] | None:
-        """Return the paths to inputs by name, and to the values of symbols; None if one of the proxies has no path."""
+        """Return the paths of inputs by name and of the values of symbols; None if a proxy has no path."""
         recorder = self.recorder
         reals = {proxy.name: real for real, proxy in recorder.inputs.values() if is_plain(real)}
         inputs: dict[str, Path] = {}

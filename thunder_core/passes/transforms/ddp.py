@@ -1,4 +1,4 @@
-"""Data parallel training: gradients are averaged over the ranks of a process group, in buckets."""
+"""Data parallel training: average gradients over the ranks of a process group, in buckets."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
 
-FROM_MODULE = ("module.", "module[")  # where tensors of a module, or of one with numbered modules, come from
+FROM_MODULE = ("module.", "module[")  # the prefixes of the origins of a module's tensors
 
 
 @dataclass(frozen=True)
 class AverageGradients(Transform):
     """Average the gradients of a module's parameters over the ranks, as `DistributedDataParallel` does.
 
-    `process_group` is the name of a process group, empty for the default one. A bucket of gradients is reduced when it
-    has `bucket_cap_mb` MiB, the first one when it has 1 MiB. With `broadcast_buffers`, each call gives the buffers the
-    values of the first rank.
+    `process_group` is the name of a process group; empty means the default group. A bucket of gradients is full at
+    `bucket_cap_mb` MiB, the first bucket at 1 MiB. With `broadcast_buffers`, each call broadcasts the buffers from the
+    first rank.
     """
 
     process_group: str = ""
@@ -41,17 +41,17 @@ class AverageGradients(Transform):
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The model with the values of the first rank; raises `OutsideProcessGroup` where there is no group."""
+        """Return a replica with the values of the first rank; raise `OutsideProcessGroup` without a process group."""
         group = required_group(self.process_group, "ddp")
         return replica_of(model, group, broadcast_buffers=self.broadcast_buffers, has_values=True)
 
     def restructure(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The model without values, whose calls say that gradients are averaged."""
+        """Return a replica of a model that has no values; nothing is broadcast."""
         group = required_group(self.process_group, "ddp")
         return replica_of(model, group, broadcast_buffers=self.broadcast_buffers, has_values=False)
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace that reads replicas of the parameters, whose gradients are averaged."""
+        """Return the trace with `replicate` of each parameter, whose backward averages the gradient."""
         marks = [bsym for bsym in trace.bound_symbols if is_call(bsym, "synchronize")]
         if not marks:
             return trace
@@ -61,12 +61,12 @@ class AverageGradients(Transform):
         names = replica_names(parameters, trace)
         symbol = symbol_of(OPERATORS.replicate.default)
         group_name = marks[0].args[0]
-        replicas = [BoundSymbol(symbol, (one, group_name), {}, names[one.name]) for one in parameters]
+        replicas = [BoundSymbol(symbol, (proxy, group_name), {}, names[proxy.name]) for proxy in parameters]
         bsyms = (*replicas, *(bsym.renamed(names) for bsym in rest))
         return trace.having(bsyms, made_by="average gradients", output=renamed_proxies(trace.output, names))
 
     def before_claiming(self, trace: Trace) -> Trace:
-        """The trace with the collectives of its gradients; of shards, `fsdp` schedules those."""
+        """Return the trace with the collectives of its gradients; for shards, `fsdp` schedules the collectives."""
         if any(
             is_call(bsym, name) for bsym in trace.bound_symbols for name in ("gather_parameter", "scatter_gradient")
         ):
@@ -81,8 +81,9 @@ def is_parameter(proxy: TensorProxy, trace: Trace) -> bool:
 
 
 def replica_names(parameters: list[TensorProxy], trace: Trace) -> dict[str, TensorProxy]:
-    """The proxies of the replicas of parameters, with names that the trace does not use, by the parameters' names."""
-    taken = {one.name for bsym in trace.bound_symbols for one in bsym.outputs} | {one.name for one in trace.inputs}
+    """Return proxies for the replicas of parameters, with new names, by the names of the parameters."""
+    taken = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.outputs}
+    taken |= {proxy.name for proxy in trace.inputs}
     replicas: dict[str, TensorProxy] = {}
     for proxy in parameters:
         name = f"{proxy.name}_replica"
@@ -94,7 +95,7 @@ def replica_names(parameters: list[TensorProxy], trace: Trace) -> dict[str, Tens
 
 
 def require_unwritten(parameters: list[TensorProxy], trace: Trace) -> None:
-    """Raise `OperationFailed` for a program that writes to a parameter, which ranks would do differently."""
+    """Raise `OperationFailed` for a program that writes to a parameter, because the ranks would diverge."""
     written = names_written_to(trace)
     name = next((trace.origins[proxy.name] for proxy in parameters if proxy.name in written), None)
     if name is not None:

@@ -1,4 +1,4 @@
-"""Fully sharded training: parameters are gathered where a program reads them, and gradients reduced to shards."""
+"""Fully sharded training: gather parameters where a program reads them, and reduce-scatter gradients."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from thunder_core.tracing.ir.trace import Trace
 class ShardParameters(Transform):
     """Shard parameters over the ranks, as `torch.distributed.fsdp.fully_shard` does.
 
-    `process_group` is the name of a process group, empty for the default one. A bucket of parameters or gradients has
-    those of one layer, and at most about `bucket_cap_mb` MiB. With `reshard_after_forward` the backward gathers the
+    `process_group` is the name of a process group; empty means the default group. A bucket contains parameters or
+    gradients of one layer, at most about `bucket_cap_mb` MiB. With `reshard_after_forward`, the backward gathers the
     parameters again; otherwise the forward saves them. `reduce_dtype` is the name of the dtype in which gradients are
-    reduced, empty for their own. With `ddp`, the shards are replicated over another group, and
-    each rank gets the average over both groups.
+    reduced; empty means the dtype of the gradients. In combination with `ddp`, the shards are replicated over another
+    group, and gradients are averaged over both groups.
     """
 
     process_group: str = ""
@@ -41,18 +41,18 @@ class ShardParameters(Transform):
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The model with shards in the place of parameters; raises `OutsideProcessGroup` where there is no group."""
+        """Replace the parameters of the model by shards; raise `OutsideProcessGroup` without a process group."""
         if self.reduce_dtype:
             parse_dtype(self.reduce_dtype)
         group = required_group(self.process_group, "fsdp")
         return sharding_in(group, model, reshard_after_forward=self.reshard_after_forward).shard(model)
 
     def before_call(self, model: torch.nn.Module) -> Callable[[], None]:
-        """The function that has autograd treat the rows of each parameter by the parameter's `requires_grad`."""
+        """Return a function that copies `requires_grad` from each parameter to its shard before a call."""
         return follow_requires_grad(model)
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace that gathers each parameter once, also if several modules share it; nothing may write to it."""
+        """Return the trace that gathers each parameter once; raise `OperationFailed` if it writes to a parameter."""
         require_unwritten(trace)
         first: dict[str, Proxy] = {}
         names: dict[str, Proxy] = {}
@@ -69,14 +69,14 @@ class ShardParameters(Transform):
         return trace.having(kept, made_by="share gathered parameters", output=renamed_proxies(trace.output, names))
 
     def before_claiming(self, trace: Trace) -> Trace:
-        """The trace with the collectives of its parameters and gradients."""
+        """Return the trace with the collectives of its parameters and gradients."""
         cap = self.bucket_cap_mb * MEBIBYTE
         dtype = parse_dtype(self.reduce_dtype) if self.reduce_dtype else None
         return Schedule(BucketSizes(first=cap, others=cap), most_reductions=1, reduce_dtype=dtype)(trace)
 
 
 def require_unwritten(trace: Trace) -> None:
-    """Raise `OperationFailed` for a program that writes to a gathered parameter, which the shard would not see."""
+    """Raise `OperationFailed` for a program that writes to a gathered parameter, because the shard would not change."""
     written = names_written_to(trace)
     gathers = (bsym for bsym in trace.bound_symbols if is_call(bsym, "gather_parameter"))
     writing = next((bsym for bsym in gathers if written & {result_of(bsym).name, tensor_of(bsym).name}), None)
@@ -89,7 +89,7 @@ def require_unwritten(trace: Trace) -> None:
 
 
 def parse_dtype(name: str) -> torch.dtype:
-    """The floating-point dtype of a name; raises `BadOption` for another name."""
+    """Return the floating-point dtype with a name; raise `BadOption` for any other name."""
     dtype = getattr(torch, name, None)
     if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise BadOption(f"reduce_dtype is {name!r}, which is not a floating-point dtype", fix="use float32 or bfloat16")

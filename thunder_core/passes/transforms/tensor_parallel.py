@@ -1,4 +1,4 @@
-"""Tensor parallelism: the ranks share linear layers, and add up what each of them computes."""
+"""Tensor parallelism: each rank computes a part of each linear layer, and the ranks sum their partial results."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ PAIRS, VALUE = ",", "="
 
 @dataclass(frozen=True)
 class ParallelizeLinears(Transform):
-    """Share linear layers among the ranks, as `torch.distributed.tensor.parallel.parallelize_module` does.
+    """Divide linear layers among the ranks, as `torch.distributed.tensor.parallel.parallelize_module` does.
 
-    `process_group` is the name of a process group, empty for the default one. `parallelize_plan` has the styles of
-    modules: `layers.*.up=colwise,layers.*.down=rowwise`; it is empty for the plan of a model of transformers.
+    `process_group` is the name of a process group; empty means the default group. `parallelize_plan` lists modules and
+    their styles, such as `layers.*.up=colwise,layers.*.down=rowwise`; empty means the plan of a transformers model.
     """
 
     process_group: str = ""
@@ -39,18 +39,18 @@ class ParallelizeLinears(Transform):
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The model with parts of its layers; raises `OutsideProcessGroup` where there is no group."""
+        """Divide the layers of the model among the ranks; raise `OutsideProcessGroup` without a process group."""
         group = required_group(self.process_group, "tensor-parallel")
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         plan = plan_of(self.parallelize_plan) if self.parallelize_plan else models_plan(model)
         return TensorParallelism(group, mesh_of(group, None, device)).parallelize(model, plan)
 
     def before_call(self, model: torch.nn.Module) -> Callable[[], None]:
-        """The function that has autograd treat the part of each parameter by the parameter's `requires_grad`."""
+        """Return a function that copies `requires_grad` from each parameter to its part before a call."""
         return follow_requires_grad(model)
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace in which layers with the same input share it, so that its gradient is added up once."""
+        """Return the trace with one `copy_to_group` for each input of layers, so its gradient is summed only once."""
         first: dict[tuple[Any, ...], Proxy] = {}
         names: dict[str, Proxy] = {}
         kept: list[BoundSymbol] = []
@@ -68,12 +68,12 @@ class ParallelizeLinears(Transform):
         return trace.having(kept, made_by="share inputs", output=renamed_proxies(trace.output, names))
 
     def before_claiming(self, trace: Trace) -> Trace:
-        """The trace with the collectives of its layers."""
+        """Return the trace with the collectives of its layers."""
         return with_all_reduces(without_replicas(trace))
 
 
 def plan_of(text: str) -> dict[str, str]:
-    """Return the plan that a text describes; raise `BadOption` for a text that is not a plan."""
+    """Parse a plan; raise `BadOption` for a string that is not a plan."""
     pairs = [pair.strip().partition(VALUE) for pair in text.split(PAIRS) if pair.strip()]
     if not all(name and style for name, _, style in pairs):
         raise BadOption(

@@ -1,7 +1,7 @@
 """Counts of nonzero elements and values of tensors that are symbolic sizes, because the prologue computes them.
 
-The prologue computes such a value if PyTorch's own operations make it from inputs, draw no random numbers, and write
-only to memory that they allocated. Any other value is a constant of the program.
+The prologue computes a value if only PyTorch's operations compute it from inputs, and if these operations use no random
+numbers and write only to memory that they allocated. Any other value is a constant of the program.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from thunder_core.tracing.capture.values import TracedValues
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-MOST_OPERATIONS = 1000  # in the prologue for one count
+MOST_OPERATIONS = 1000  # the largest number of operations in the prologue for one count
 WITHOUT_PARTS = COMPOSITES | OPAQUE | frozenset(QUANTITIES)  # functions whose operations may be unknown
-NUMBER_MODULES = ("_operator", "builtins", "math")  # of functions that compute numbers of numbers
+NUMBER_MODULES = ("_operator", "builtins", "math")  # the modules of functions that compute numbers from numbers
 OWN_NAMESPACES = ("aten", "prims")
 LEAST = 2  # the smallest symbolic value, because 0 and 1 affect more of the metadata
 
@@ -36,10 +36,10 @@ SourceOf = Callable[[Quantity, Sequence[BoundSymbol], Proxy, int], Any]
 
 @dataclass
 class Counts:
-    """The counts and values of a recording that are sizes; `allowed` says whether tensor values may be read.
+    """The counts and values of a recording that are sizes; `allowed` is True if tensor values may be read.
 
     `source_of(quantity, bsyms, proxy, value)` returns the source of a value, or None for a constant of the program. The
-    `bsyms` compute the tensor from inputs.
+    `bsyms` compute the tensor from inputs. `symbols` maps a tensor's name and version and a quantity to a symbol.
     """
 
     sizes: SymbolicSizes | None
@@ -53,7 +53,7 @@ class Counts:
     def around(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: RecordedCall
     ) -> Iterator[None]:
-        """Give a size of a result that is a value of a tensor a symbol during the block, if possible."""
+        """Use a symbol, if possible, for a result size that depends on a tensor's values, during the block."""
         decisive = told(function, args, kwargs) if self.allowed else None
         size = None if decisive is None else self._symbol(*decisive)
         if decisive is None or size is None or self.sizes is None:
@@ -81,7 +81,7 @@ class Counts:
         proxy = self.tensors.proxy(counted)
         key = proxy.name, counted._version, quantity.text
         if key not in self.symbols:
-            source, count = self._told(quantity, proxy, proxy) or (None, 0)
+            source, count = self._source_and_value(quantity, proxy, proxy) or (None, 0)
             if source is None or not count or self.sizes is None:
                 return None
             self.symbols[key] = self._counted(self.sizes.symbol(source, count, least=1))
@@ -95,7 +95,7 @@ class Counts:
         quantity, proxy = (VALUE, maker.args[0]) if takes_out else (NUMBER, maker.output)
         key = maker.output.name, 0, quantity.text
         if key not in self.symbols:
-            source, value = self._told(quantity, proxy, maker.output) or (None, 0)
+            source, value = self._source_and_value(quantity, proxy, maker.output) or (None, 0)
             if source is None or self.sizes is None or value < LEAST:
                 return None
             self.symbols[key] = self._counted(self.sizes.symbol(source, value))
@@ -106,23 +106,23 @@ class Counts:
         size.node.shape_env.counts |= size.node._expr.free_symbols
         return size
 
-    def _told(self, quantity: Quantity, proxy: Proxy, asked: Proxy) -> tuple[Any, int] | None:
-        """Return the source of a quantity of a tensor and its value in this call, or None if no prologue computes it.
+    def _source_and_value(self, quantity: Quantity, proxy: Proxy, read: Proxy) -> tuple[Any, int] | None:
+        """Return the source and the value of a quantity in this call, or None if the prologue cannot compute it.
 
-        `asked` is the proxy of the result that depends on the quantity.
+        `read` is the proxy whose value the prologue must compute: the tensor, or a number that is computed from it.
         """
-        bsyms = self.evaluation.bsyms_for(asked)
+        bsyms = self.evaluation.bsyms_for(read)
         if bsyms is None or len(bsyms) > MOST_OPERATIONS or not self._are_repeatable(bsyms):
             return None
         if self.evaluation.first_effect() is not None:
             return None
         try:
-            value = self.evaluation.value(asked)
-        except Exception:  # operations raise what they raise for these values, as they will where the program is run
+            value = self.evaluation.value(read)
+        except Exception:  # the operations raise the same error for these values when the program runs
             return None
         with apart():
             number = int(quantity.of(value) if isinstance(value, torch.Tensor) else value)
-        makers = bsyms if asked is proxy else [bsym for bsym in bsyms if asked not in bsym.outputs]
+        makers = bsyms if read is proxy else [bsym for bsym in bsyms if read not in bsym.outputs]
         return self.source_of(quantity, makers, proxy, number), number
 
     def are_constants(self, proxies: Sequence[Proxy]) -> bool:
@@ -141,13 +141,13 @@ class Counts:
 
 
 def inputs_of(bsyms: Sequence[BoundSymbol]) -> set[str]:
-    """Return the names that bound symbols read, and that none of them defines."""
+    """Return the names that bound symbols read but do not define."""
     made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
     return {proxy.name for bsym in bsyms for proxy in bsym.inputs} - made
 
 
 def is_repeatable(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol consists of operations of PyTorch that draw no random numbers and change no state."""
+    """Whether a bound symbol consists of PyTorch operations that use no random numbers and change no state."""
     operations = [part.symbol.target for part in bsym.subsymbols] or [bsym.symbol.target]
     if bsym.symbol.target in WITHOUT_PARTS:
         return True
@@ -155,7 +155,7 @@ def is_repeatable(bsym: BoundSymbol) -> bool:
 
 
 def is_repeatable_operation(operation: Any) -> bool:
-    """Whether an operation is one of PyTorch's own, and computes the same result for the same inputs."""
+    """Whether an operation belongs to PyTorch, and computes the same result for the same inputs."""
     if operation is torch.Tensor.item or module_of(operation) in NUMBER_MODULES:
         return True
     is_own = isinstance(operation, torch._ops.OpOverload) and operation.namespace in OWN_NAMESPACES

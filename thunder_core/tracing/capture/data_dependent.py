@@ -1,4 +1,4 @@
-"""Tensor values that a program reads: their evaluation in this call, and the checks that they stay the same."""
+"""Evaluate the tensor values that a program reads, and record checks that the values stay the same."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @dataclass
 class DataDependentValues:
-    """The tensor values that the program reads, if that is `allowed`; `asking` are the bound symbols that read them.
+    """The evaluation of tensor values that the program reads; `allowed` is False if reading values is an error.
 
     `bsyms` are the bound symbols of the recording so far, and `emit(bsym)` appends a bound symbol. `fail(function,
-    error)` returns the error for an operation whose value cannot be computed at tracing.
-    `are_constants(proxies)` says whether values depend on no input.
+    error)` returns the error for an operation whose value cannot be computed at tracing. `asking` are the bound symbols
+    whose values were read. `are_constants(proxies)` returns whether the values depend on no input.
     """
 
     evaluation: TracedValues
@@ -37,7 +37,7 @@ class DataDependentValues:
     def number(self, proxy: Proxy) -> Any:
         """Return the value of a number or of a condition in this call, and record a check that it stays the same.
 
-        One that depends on no input is the same at each call, and needs no check.
+        A value that depends on no input is the same in each call and needs no check.
         """
         if self.are_constants([proxy]):
             return self.evaluation.value(proxy)
@@ -49,7 +49,7 @@ class DataDependentValues:
         return value
 
     def result(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
-        """Return the result of a function on the values that its arguments have in this call."""
+        """Return the result of a function on the values of its arguments in this call."""
         self._require_repeatable(function)
         call.valued = True
         result, written = self._evaluated(function, lambda: self.evaluation.call(function, args, kwargs))
@@ -63,13 +63,13 @@ class DataDependentValues:
             raise self.fail(function, Unknowable(f"`{before}`, whose effects cannot be undone, is called before"))
 
     def evaluate(self, function: Callable[..., Any], compute: Callable[[], Any]) -> Any:
-        """Return the result of `compute`; raise an error if reading values is not allowed, or if it fails."""
+        """Return the result of `compute`; raise an error if reading values is not allowed, or if `compute` fails."""
         if not self.allowed:
             raise self.fail(function, None)
         return self._evaluated(function, compute)
 
     def _evaluated(self, function: Callable[..., Any], compute: Callable[[], Any]) -> Any:
-        """Return the result of evaluating bound symbols of the recording; raises where that fails."""
+        """Return the result of `compute`, which evaluates bound symbols; raise the error of `fail` if it fails."""
         try:
             return compute()
         except Unknowable as reason:

@@ -1,4 +1,7 @@
-"""Indices in place of masks: `x[mask]` is `x[mask.nonzero().unbind(1)]`, whose derivative has a shape without data."""
+"""Replace masks by indices: `x[mask]` becomes `x[mask.nonzero().unbind(1)]`.
+
+The shape of the derivative of the replacement does not depend on data.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +26,21 @@ INDEXING = frozenset(
 SELECTING = frozenset({torch.masked_select, torch.Tensor.masked_select})
 PLAIN_ENTRIES = (int, slice, type(None), type(Ellipsis))
 Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
-INDEXED_AND_INDEX = 2  # the number of arguments by position that tell: what is indexed, and by what
+INDEXED_AND_INDEX = 2  # the number of required positional arguments: the indexed tensor and the index
 
 
 def is_mask(entry: Any) -> bool:
-    """Whether an entry of an index is a tensor of truths for elements."""
+    """Whether an entry of an index is a boolean tensor with at least one dimension."""
     return isinstance(entry, torch.Tensor) and entry.dtype is torch.bool and entry.dim() > 0
 
 
 @dataclass(frozen=True)
 class Masks:
-    """Replaces masks by indices, which `record(function, args, kwargs)` computes of the tensors that `fake` gives.
+    """Replaces masks in calls by indices.
 
-    `has_known_count(mask)` says whether the number of results is a symbol, or all numbers of this call are constants.
+    `record(function, args, kwargs)` records the computation of the indices. `fake(tensor)` returns the fake of a
+    tensor. `has_known_count(mask)` returns True if the number of true elements is a symbol, or if all sizes of the
+    recording are constants.
     """
 
     record: Callable[..., Any]
@@ -43,9 +48,10 @@ class Masks:
     has_known_count: Callable[[torch.Tensor], bool]
 
     def without(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-        """The call that takes indices for masks; None where it takes no masks, or keeps them.
+        """Return the call with indices instead of masks, or None to keep the call.
 
-        Masks are kept where no derivative needs them otherwise and there is one alone, and where they do not fit.
+        The call is kept if it has no masks, if its masks do not fit the tensor, or if it has a single mask with a known
+        count and no derivative is needed.
         """
         if function in SELECTING:
             return self._selection(args, kwargs)
@@ -62,16 +68,16 @@ class Masks:
         return function, (args[0], tuple(entries), *args[2:]), kwargs
 
     def _columns(self, mask: torch.Tensor) -> list[torch.Tensor]:
-        """The places of a mask's true elements, dimension by dimension."""
+        """Record and return the indices of a mask's true elements, one tensor for each dimension."""
         places = self.record(torch.Tensor.nonzero, (mask,), {})
         return list(self.record(torch.Tensor.unbind, (places, 1), {}))
 
     def _requires_grad(self, tree: Any) -> bool:
-        """Whether autograd follows what is done with a tensor among values."""
+        """Whether autograd is on and one of the nested tensors requires a gradient."""
         return torch.is_grad_enabled() and any(self.fake(tensor).requires_grad for tensor in tensors_in(tree))
 
     def _fit(self, tensor: torch.Tensor, entries: Sequence[Any]) -> bool:
-        """Whether each mask has the shape of the dimensions that it indexes, which are constrained to be equal."""
+        """Whether each mask has the shape of the dimensions that it indexes; constrain these sizes to be equal."""
         if not all(type(entry) in PLAIN_ENTRIES or isinstance(entry, torch.Tensor) for entry in entries):
             return False
         shape, place = tuple(self.fake(tensor).shape), 0
@@ -83,7 +89,7 @@ class Masks:
         return True
 
     def _selection(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-        """`masked_select(x, mask)` as `x[mask]` of what both are broadcast to."""
+        """Return `masked_select(x, mask)` as `x[mask]` of the broadcast tensors, or None to keep the call."""
         tensors = list(leaves((tuple(args), dict(kwargs))))
         if kwargs.keys() - {"input", "mask"} or len(tensors) != len(tensors_in(tensors)) or not is_mask(tensors[1]):
             return None
@@ -95,10 +101,10 @@ class Masks:
 
 
 def number_consumed(entry: Any) -> int:
-    """The number of dimensions that an entry of an index stands for, an ellipsis apart."""
+    """Return the number of dimensions that an entry of an index consumes; 0 for an ellipsis."""
     return entry.dim() if is_mask(entry) else int(entry is not None and entry is not Ellipsis)
 
 
-def have_equal_sizes(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether two shapes are equal in this call, and constrained to be so at each call."""
-    return [*map(hint_of, one)] == [*map(hint_of, other)] and all(map(bool, map(operator.eq, one, other)))
+def have_equal_sizes(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Whether two shapes are equal in this call; if they are, constrain them to be equal in each call."""
+    return [*map(hint_of, first)] == [*map(hint_of, second)] and all(map(bool, map(operator.eq, first, second)))

@@ -1,4 +1,4 @@
-"""Calls of torch functions that take symbolic numbers: numbers from outside, and values of tensors."""
+"""Calls of torch functions with symbolic numbers: numbers from outside, and values of tensors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
-# Functions that take integers for places and sizes alone, so that other values cannot stand in for these.
+# Functions whose integer arguments are indices and sizes, so stand-in values would change the metadata.
 OF_PLACES = frozenset(
     {
         *(torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.narrow, torch.Tensor.split),
@@ -44,8 +44,8 @@ ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.neg)
 class NumberRecorder(Protocol):
     """The part of the recorder that calls with numbers need.
 
-    `derivatives_in_progress` counts the derivatives that are being taken of the recorded operations. `backward_of`
-    returns the backward of a bound symbol for the names that require a gradient.
+    `derivatives_in_progress` is the number of derivatives that are being computed from the recorded operations.
+    `backward_of` returns the backward of a bound symbol for the names that require a gradient.
     """
 
     failure: ThunderError | None
@@ -72,10 +72,10 @@ class NumberRecorder(Protocol):
 
 
 class NumberCalls:
-    """The execution of torch functions of numbers that are unknown at tracing, with stand-in values for them.
+    """The execution of torch functions with numbers that are unknown at tracing, on stand-in values.
 
-    `has_hidden` is True if autograd has recorded such a call, whose numbers it does not see. `probe_values` are the
-    numbers by stand-in value, of calls whose backward computes with them.
+    `has_hidden` is True if autograd has recorded such a call without seeing its numbers. `probe_values` maps stand-in
+    values to numbers, for calls whose backward computes with the numbers.
     """
 
     def __init__(self, recording: NumberRecorder, binding: Binding, tensors: Tensors, numbers: Numbers) -> None:
@@ -88,12 +88,12 @@ class NumberCalls:
         self.probe_values: ProbeValues = {}
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a function of numbers that are unknown at tracing, with stand-in values for them.
+        """Run a function with numbers that are unknown at tracing, on stand-in values.
 
-        The real values are read instead if the result's metadata depends on them. They are also read if autograd
-        records the call and hides its numbers, in two cases: the numbers come from outside, or the program
-        differentiates itself and a backward computes with something else than the number. (PyTorch's autograd records
-        other programs when they run.)
+        The real values are read instead if the metadata of the result depends on them. The real values are also read
+        if autograd records the call without seeing its numbers, in two cases: the numbers come from outside, or the
+        program differentiates itself and a backward uses a value that is computed from a number. (PyTorch's autograd
+        records other programs when they run.)
         """
         numbers = numbers_in((args, kwargs))
         args, kwargs = self._recording.faked(args, kwargs)
@@ -141,7 +141,7 @@ class NumberCalls:
         return leaf if size is None else size
 
     def _size(self, number: Any) -> Any:
-        """Return a number as an expression in symbols of tensor values; None if one of these has no symbol."""
+        """Return a number as an expression of symbols for tensor values; None if a value has no symbol."""
         if not isinstance(number, Proxy):
             return number if type(number) is int else None
         if isinstance(number, NumberProxy):
@@ -183,10 +183,10 @@ class NumberCalls:
     def _with_float_symbols(
         self, function: Callable[..., Any], arguments: Any, numbers: Sequence[SymbolicNumber], *, requires_grad: bool
     ) -> Any:
-        """Run a function of floats from outside with symbols for them; a backward may compute with them.
+        """Run a function with symbols for floats from outside; a backward may compute with the symbols.
 
-        If its C++ code takes plain floats, it runs on stand-in values. If that is not possible, it reads their values,
-        which are guarded.
+        If the C++ code of the function accepts only plain floats, the function runs on stand-in values. If that is not
+        possible, the function reads the real values, which are guarded.
         """
         sizes = self._numbers.sizes
         assert sizes is not None

@@ -1,4 +1,4 @@
-"""Quantities that tensors tell, by which operations have so many results: counts and numbers of values."""
+"""Quantities of tensors that determine the number of results of an operation, such as counts of nonzero elements."""
 
 from __future__ import annotations
 
@@ -15,22 +15,29 @@ from thunder_core.tracing.ir.sizes import comparison_keys
 
 @dataclass(frozen=True)
 class Quantity:
-    """An integer that a tensor tells: in words, as the text of an expression of its name, and as a function of it."""
+    """An integer that a tensor determines.
+
+    `words` describes the quantity, `text` is a format string for the expression with the tensor's name, and `of`
+    computes the quantity from the tensor.
+    """
 
     words: str
     text: str
     of: Callable[[torch.Tensor], Any]
 
 
-COUNT = Quantity("count of elements that are not zero", "int(torch.count_nonzero({}))", torch.count_nonzero)
+COUNT = Quantity("count of nonzero elements", "int(torch.count_nonzero({}))", torch.count_nonzero)
 VALUE = Quantity("value of a tensor", "{}.item()", torch.Tensor.item)
-NUMBER = Quantity("number that values of tensors make", "{}", int)
+NUMBER = Quantity("number computed from values of tensors", "{}", int)
 Told = tuple[torch.Tensor, Quantity]
 Arguments = dict[str, Any]
 
 
 def told(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Told | None:
-    """The tensor that decides how many results a call has, and the quantity; None where there is not one alone."""
+    """Return the tensor and the quantity that determine the number of results of a call.
+
+    Return None if the number does not depend on a single tensor.
+    """
     if function not in QUANTITIES:
         return None
     names, rule = QUANTITIES[function]
@@ -38,26 +45,26 @@ def told(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 
 def of_index(function: Callable[..., Any], given: Arguments) -> Told | None:
-    """`x[mask]`: the count of the mask."""
+    """Return the mask and its count for `x[mask]`."""
     indices = tensors_in(given["index"])
     is_mask = len(indices) == 1 and indices[0].dtype in MASKS and indices[0].dim()
     return (indices[0], COUNT) if is_mask else None
 
 
 def of_nonzero(function: Callable[..., Any], given: Arguments) -> Told | None:
-    """`nonzero(x)`, and `where(x)` of one tensor alone."""
+    """Return `x` and its count for `nonzero(x)`, and for `where(x)` with one argument."""
     is_choice = function is torch.where and len(given) > 1
     return None if is_choice else (given["input"], COUNT)
 
 
 def of_selection(function: Callable[..., Any], given: Arguments) -> Told | None:
-    """`masked_select(x, mask)` of two tensors of the same shape for all sizes."""
+    """Return the mask and its count for `masked_select(x, mask)`, if both shapes are equal for all sizes."""
     shapes = [comparison_keys(given[name].shape) for name in ("input", "mask")]
     return (given["mask"], COUNT) if shapes[0] == shapes[1] else None
 
 
 def of_bins(function: Callable[..., Any], given: Arguments) -> Told | None:
-    """`bincount(x)`: one more than the greatest of `x`, or `minlength`."""
+    """Return `x` and the number of bins for `bincount(x)`: the maximum of `x` plus 1, and at least `minlength`."""
     least = given.get("minlength", 0)
     if type(least) is not int:
         return None
@@ -69,7 +76,7 @@ def of_bins(function: Callable[..., Any], given: Arguments) -> Told | None:
 
 
 def of_unique(function: Callable[..., Any], given: Arguments) -> Told | None:
-    """`unique(x)` and `unique_consecutive(x)`: the number of values, or of slices that differ."""
+    """Return `x` and the number of distinct values or slices for `unique(x)` and `unique_consecutive(x)`."""
     dim = given.get("dim")
     if dim is not None and type(dim) is not int:
         return None
@@ -80,14 +87,14 @@ def of_unique(function: Callable[..., Any], given: Arguments) -> Told | None:
         return int(values.shape[dim or 0])
 
     text = f"torch.{distinct.__name__}({{}}, dim={dim}).shape[{dim or 0}]"
-    return given["input"], Quantity("number of values that differ", text, number)
+    return given["input"], Quantity("number of distinct values", text, number)
 
 
 CONSECUTIVE = frozenset({torch.functional.unique_consecutive, torch.Tensor.unique_consecutive})
 UNIQUE = ("input", "sorted", "return_inverse", "return_counts", "dim")
 UNIQUE_CONSECUTIVE = ("input", "return_inverse", "return_counts", "dim")
 INPUT = ("input",)
-# For each function the names of its parameters, as far as they matter, and what tells how many results it has.
+# For each function, the names of its relevant parameters, and the rule that returns the tensor and the quantity.
 QUANTITIES: Mapping[Callable[..., Any], tuple[Sequence[str], Callable[..., Told | None]]] = {
     torch.Tensor.__getitem__: (("input", "index"), of_index),
     **dict.fromkeys((torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere), (INPUT, of_nonzero)),

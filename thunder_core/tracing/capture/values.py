@@ -1,4 +1,4 @@
-"""Values that a recording depends on: recorded bound symbols run on the real inputs."""
+"""Compute values that a recording depends on, by running recorded bound symbols on the real inputs."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Unknowable(Exception):
 class TracedValues:
     """The values of a recording's bound symbols in the recorded call.
 
-    `bsyms` are the bound symbols so far, and `numbers` the values of numbers among the inputs, by name. A bound symbol
-    runs once, unless a later value needs a bound symbol that cannot run after those that ran already (`_needs_reset`).
+    `bsyms` are the bound symbols so far, and `numbers` maps the names of input numbers to values. A bound symbol runs
+    once, unless a later value needs a bound symbol that cannot run after the earlier ones (`_needs_reset`).
     """
 
     def __init__(self, tensors: Tensors, bsyms: Sequence[BoundSymbol], numbers: Mapping[str, Any]) -> None:
@@ -72,7 +72,7 @@ class TracedValues:
         return self._slices.first_effect()
 
     def memory_of(self, names: Iterable[str]) -> set[int | None]:
-        """Return the memory of tensors with these names; with None among it where that of one is unknown."""
+        """Return the memory of the tensors with these names; None represents unknown memory."""
         return self._slices.memory_of(names)
 
     def bsyms_for(self, proxy: Proxy) -> list[BoundSymbol] | None:
@@ -134,10 +134,11 @@ class TracedValues:
         return self._values_by_name
 
     def _needs_reset(self, new: Sequence[int], decomposed: set[int]) -> bool:
-        """Whether new bound symbols cannot run after those that have run, so that all must run again.
+        """Whether all bound symbols must run again, because new bound symbols cannot run after the earlier ones.
 
-        They cannot in three cases: later bound symbols have written to memory that they read; they write to memory of
-        inputs that were not copied; or subsymbol results are needed of a bound symbol that ran as one call.
+        There are three cases: a later bound symbol has written to memory that a new one reads; a new bound symbol
+        writes to inputs that were not copied; or the results of subsymbols are needed, but the bound symbol ran as one
+        call.
         """
         writes_to_inputs = not self._copies_inputs and any(self._bsyms[place].mutates for place in new)
         lacks_inner_results = bool((self._places_run - self._places_decomposed) & decomposed)
@@ -152,7 +153,7 @@ class TracedValues:
         return place < max((unknown, *changes))
 
     def _note_run(self, places: Iterable[int]) -> None:
-        """Record that bound symbols have run, and the last of them that wrote to each memory."""
+        """Record that bound symbols have run, and the last bound symbol that wrote to each memory."""
         for place in places:
             bsym = self._bsyms[place]
             self._places_run.add(place)
@@ -180,17 +181,17 @@ class TracedValues:
         return self._autocast_states[bisect_left(self._autocast_states, place, key=itemgetter(0)) - 1][1]
 
     def _run_bsym(self, bsym: BoundSymbol) -> None:
-        """Run a bound symbol on the values of its inputs; raises `Unknowable` if one has none."""
+        """Run a bound symbol on the values of its inputs; raise `Unknowable` if an input has no value."""
         if switches_autocast(bsym) and bsym.symbol.target not in SWITCHES:
             return
         unknown = [proxy.name for proxy in bsym.inputs if proxy.name not in self._values_by_name]
         if unknown:
-            raise Unknowable(f"`{unknown[0]}`, which it depends on, is not known before the call")
+            raise Unknowable(f"it depends on `{unknown[0]}`, which is not known before the call")
         with nullcontext() if call_of(bsym) is None else without_recording():
             evaluate([bsym], self._values_by_name)
 
     def _take_inputs(self, proxies: Iterable[Proxy]) -> None:
-        """Set the values of the inputs among these; copy the tensors if bound symbols write to inputs."""
+        """Set the values of the inputs among the proxies; copy the tensors if bound symbols write to inputs."""
         reals = {proxy.name: real for real, proxy in self._tensors.inputs.values()}
         objects = {proxy.name: value for value, proxy in self._tensors.objects.values()}
         for proxy in proxies:
@@ -207,10 +208,10 @@ class TracedValues:
                 self._values_by_name[proxy.name] = self._tensors.in_call(proxy.value)
 
     def _needed(self, proxies: Sequence[Proxy]) -> tuple[list[int], set[int]]:
-        """Return the positions of the bound symbols that proxies need and that have not run, by their backward slice.
+        """Return the positions of the bound symbols in the backward slice of proxies that have not run.
 
-        Also return the positions of those that must run as their subsymbols, because intermediates are needed. Raises
-        `Unknowable` if one of them cannot run before the call.
+        Also return the positions of the bound symbols that must run as subsymbols, because intermediates are needed.
+        Raises `Unknowable` if a bound symbol cannot run before the call.
         """
         places, decomposed = self._slices.slice_of(proxies, self._places_run)
         bsyms = [self._bsyms[place] for place in places]
@@ -234,7 +235,7 @@ def fake_like(
 def copy_of(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torch.Tensor:
     """Return a copy of a tensor; copies share memory with each other as the originals do.
 
-    `memory` has the storages of the copies, by the identity of the original storage.
+    `memory` maps the identity of an original storage to the storage of its copy.
     """
     if real.layout is not torch.strided:
         return real.detach().clone()
@@ -248,7 +249,7 @@ def copy_of(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torc
 
 
 def switch(before: State, after: State) -> None:
-    """Change autocast's state from one to another."""
+    """Change the autocast state from `before` to `after`."""
     for bsym in changes(before, after):
         bsym.symbol.target(*bsym.args)
 
@@ -268,5 +269,5 @@ def is_unknowable(bsym: BoundSymbol) -> bool:
 
 
 def generator_to_draw_from(generator: torch.Generator) -> torch.Generator:
-    """Return a generator to draw from instead of an outside one; `apart` restores the default generator's state."""
+    """Return a clone of a generator, or the default generator itself, whose state `apart` restores."""
     return generator if generator is torch.default_generator else generator.clone_state()

@@ -1,1 +1,1 @@
-"""Getting a Hugging Face model in: where it lies, whether it is sound, and example inputs for it."""
+"""Load Hugging Face models: find the files, check the files, and create example inputs."""

@@ -1,4 +1,4 @@
-"""The search for the best candidate: sums of recipes, dtypes and threads, each measured in a process of its own.
+"""Search for the best candidate: combinations of recipes, dtypes and threads, each measured in a separate process.
 
 The names below are loaded when they are first used.
 """

@@ -1,4 +1,4 @@
-"""The bounds of a search, and by how much a candidate misses them."""
+"""Check a candidate against the bounds of a search, and compute by how much the candidate misses them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.workflow.report.search import SearchBounds
 
 @dataclass(frozen=True)
 class CandidateCost:
-    """The loss and the memory of a candidate; None where one is not known."""
+    """The loss and the memory of a candidate; None for an unknown value."""
 
     kl: float | None = None
     top1: float | None = None
@@ -21,14 +21,17 @@ class CandidateCost:
 
 @dataclass(frozen=True)
 class Miss:
-    """A bound that a candidate misses: in words, and how many times as much as allowed it is (infinite: unknown)."""
+    """A bound that a candidate misses: `words` describes the miss, and `factor` is the value divided by the bound.
+
+    The factor is infinite if the value is unknown.
+    """
 
     words: str
     factor: float
 
 
 def misses(bounds: SearchBounds, cost: CandidateCost) -> Iterator[Miss]:
-    """Every bound that a candidate misses; what is not known is no proof that a bound is met."""
+    """Yield a `Miss` for every bound that a candidate misses. An unknown value misses its bound."""
     at_most = (
         ("KL divergence", bounds.max_kl, cost.kl, lambda value: f"{value:.3g} nats"),
         ("relative error", bounds.max_error, cost.error, lambda value: f"{value:.3g}"),
@@ -44,10 +47,10 @@ def misses(bounds: SearchBounds, cost: CandidateCost) -> Iterator[Miss]:
 def _over(name: str, bound: float, value: float | None, words: object) -> Miss:
     if value is None:
         return Miss(f"its {name} is not known", float("inf"))
-    told = words if callable(words) else str
+    in_words = words if callable(words) else str
     factor = value / bound if bound else float("inf")
     more = f", {times(factor)} as much" if bound else ""
-    return Miss(f"its {name} is {told(value)}, and at most {told(bound)} is allowed{more}", factor)
+    return Miss(f"its {name} is {in_words(value)}, and at most {in_words(bound)} is allowed{more}", factor)
 
 
 def _under(name: str, bound: float, value: float | None) -> Miss:

@@ -1,4 +1,4 @@
-"""A candidate of a search: a sum of recipes with the settings that go with it."""
+"""A candidate of a search: a combination of recipes and settings."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ EAGER = "eager"
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to run a model; `rank` counts the steps from eager PyTorch, which is 0.
+    """One way to run a model. `rank` is the number of steps from eager PyTorch, whose rank is 0.
 
-    `bound` is what the candidate may lose, where its recipes name none of their own. The `skipped` layers of one that
-    `quantizes` are known once it was tried.
+    `bound` is the largest loss that the candidate may have, if its recipes do not name a bound. If the candidate
+    `quantizes`, its first trial determines which layers stay in float.
     """
 
     name: str
@@ -31,13 +31,13 @@ class Candidate:
 
     @property
     def is_eager(self) -> bool:
-        """Whether it is the model itself, as eager PyTorch runs it."""
+        """Whether the candidate is the model itself in eager PyTorch."""
         return self.rank == 0
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings beside the recipe, by the names of their options."""
-        given = {
+        """The settings other than the recipe, by the names of their options."""
+        settings = {
             "dtype": self.dtype,
             "threads": self.threads,
             "without": ",".join(self.without),
@@ -45,10 +45,10 @@ class Candidate:
             "skip-layers": "auto" if self.quantizes else None,
             "set": ",".join(f"{name}={value}" for name, value in self.options),
         }
-        return {name: str(value) for name, value in given.items() if value}
+        return {name: str(value) for name, value in settings.items() if value}
 
     def request(self, base: Request) -> Request:
-        """The request that makes the candidate of the model, sizes and destination of another one."""
+        """Return the base request with the recipes and settings of the candidate."""
         model = base.model if self.dtype is None else replace(base.model, dtype=self.dtype)
         return replace(
             base,
@@ -64,7 +64,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Excluded:
-    """A candidate that does not apply, and why; of one that takes too much, the least bytes that it takes."""
+    """A candidate that does not apply, and the reason; `least_memory` is set if its weights exceed the memory bound."""
 
     candidate: Candidate
     reason: str

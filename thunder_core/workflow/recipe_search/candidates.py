@@ -1,6 +1,7 @@
-"""The candidates of a search: the sums of recipes that are for a model and a task, with dtypes and threads.
+"""List the candidates of a search: combinations of recipes, dtypes and threads for a model and a task.
 
-The order is the one in which they are tried: what mostly wins comes first, so that a short search tries it.
+Candidates are listed in the order of their trials. Candidates that usually win come first, so that a short search
+tries them.
 """
 
 from __future__ import annotations
@@ -28,23 +29,26 @@ from thunder_core.workflow.report.search import SearchBounds
 
 FUSION = "inductor"
 PACKED = "packed-linear"
-NARROW = Quality(error=0.02, kl=0.005)  # what a narrower dtype may lose, as the recipe bf16 allows
+NARROW = Quality(error=0.02, kl=0.005)  # the largest loss for a narrower dtype, as in the recipe bf16
 NARROW_DTYPES = ("bfloat16", "float16")
-# How far a candidate is from eager PyTorch: each change that somebody has to understand is a step.
+# The distance of a candidate from eager PyTorch: each change that users have to understand is a step.
 UNFUSED, FUSED, EXTENDED, QUANTIZED = 1, 2, 3, 4
-# Recipes that are no way to run a model faster, and why.
+# Recipes that do not make inference or a training step of one process faster, with the reasons.
 PURPOSES: Mapping[str, str] = {
     "debug": "it compares executors with eager PyTorch",
     "ddp": "it is for the processes of a process group",
     "fsdp": "it is for the processes of a process group",
-    "nf4-lora": "it trains adapters, which are no part of this model",
+    "nf4-lora": "it trains adapters, which this model does not have",
 }
 FOR_TRAINING: Mapping[str, str] = {"max-memory-saving": "it recomputes values in the backward, and there is none"}
 
 
 @dataclass(frozen=True)
 class Ground:
-    """The facts that candidates depend on: the model's type and dtype, the device, the task, and what is fixed."""
+    """The facts that candidates depend on: the model's type and dtype, the device, the task and the bounds.
+
+    `may_change_dtype` and `may_change_threads` are False if the user has set the dtype or the number of threads.
+    """
 
     model_type: str | None
     device: torch.device
@@ -57,12 +61,15 @@ class Ground:
 
 
 def list_candidates(ground: Ground) -> tuple[list[Candidate], list[Excluded]]:
-    """The candidates for a model in the order of trials, eager PyTorch first; and what does not apply, with reasons."""
+    """Return the candidates for a model in the order of trials, and the excluded candidates with reasons.
+
+    Eager PyTorch is the first candidate.
+    """
     base = choose_recipe(ground.model_type, ground.device).names
     excluded = list(_other_families(ground, base))
     added, useless = _additions(ground, base)
     main = (*base, GENERATION) if ground.generates else base
-    found = [
+    candidates = [
         Candidate(EAGER, 0, base),
         _sum(main, FUSED + ground.generates),
         *([_sum(base, FUSED)] if ground.generates else []),
@@ -72,7 +79,7 @@ def list_candidates(ground: Ground) -> tuple[list[Candidate], list[Excluded]]:
         replace(_sum(main, UNFUSED, "without fusion"), without=(FUSION,)),
         *_threaded(ground, main),
     ]
-    return found, [*excluded, *useless]
+    return candidates, [*excluded, *useless]
 
 
 def _sum(recipes: tuple[str, ...], rank: int, *changes: str) -> Candidate:
@@ -80,7 +87,7 @@ def _sum(recipes: tuple[str, ...], rank: int, *changes: str) -> Candidate:
 
 
 def _quantized(ground: Ground, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
-    """The recipes that quantize, with the bounds of the search in the place of their own where these are narrower."""
+    """Yield a candidate for each recipe that quantizes. The bounds of the search replace those of the recipe."""
     for recipe in added:
         if not _quantizes(recipe):
             continue
@@ -90,12 +97,12 @@ def _quantized(ground: Ground, base: tuple[str, ...], added: list[Recipe]) -> It
 
 
 def _is_possible(name: str, bound: float | None) -> bool:
-    """Whether a recipe takes a bound, which for a distance is above zero."""
+    """Whether a recipe accepts the bound: any top-1 agreement, or a distance above zero."""
     return bound is not None and (name == "top1" or bound > 0)
 
 
 def _narrow(ground: Ground, base: tuple[str, ...]) -> Iterator[Candidate]:
-    """The model in a narrower dtype."""
+    """Yield candidates that convert the model to a narrower dtype."""
     if ground.train or not ground.may_change_dtype or ground.dtype != "float32":
         return
     for dtype in NARROW_DTYPES:
@@ -103,14 +110,14 @@ def _narrow(ground: Ground, base: tuple[str, ...]) -> Iterator[Candidate]:
 
 
 def _extended(ground: Ground, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
-    """The other recipes that add to a recipe, and the executor whose kernels are chosen by measurement."""
+    """Yield candidates with the recipes that do not quantize, and one with the executor `packed-linear` on the CPU."""
     yield from (_sum((*base, recipe.title), EXTENDED) for recipe in added if not _quantizes(recipe))
     if ground.device.type == "cpu" and not ground.train:
         yield replace(_sum(base, EXTENDED, f"with {PACKED}"), executors=(PACKED,))
 
 
 def _threaded(ground: Ground, base: tuple[str, ...]) -> Iterator[Candidate]:
-    """Other numbers of threads than PyTorch chooses: one, half of the processors, and all."""
+    """Yield candidates with numbers of threads that differ from PyTorch's: one, half of the processors, and all."""
     if ground.device.type != "cpu" or not ground.may_change_threads:
         return
     processors = os.cpu_count() or 1
@@ -121,7 +128,7 @@ def _threaded(ground: Ground, base: tuple[str, ...]) -> Iterator[Candidate]:
 
 
 def _other_families(ground: Ground, base: tuple[str, ...]) -> Iterator[Excluded]:
-    """The recipes that are for some models alone and are not the chosen one."""
+    """Yield the recipes for certain models, except for the base recipe, as excluded candidates."""
     for recipe in _recipes():
         if recipe.title in base or not (recipe.families or recipe.title in (ANY_MODULE, ANY_TRANSFORMER)):
             continue
@@ -130,18 +137,18 @@ def _other_families(ground: Ground, base: tuple[str, ...]) -> Iterator[Excluded]
         elif lacking := _missing(recipe, ground):
             reason = lacking
         else:
-            reason = f"{base[0]} is the one that is chosen for {ground.model_type or 'this module'}"
+            reason = f"{base[0]} is the recipe for {ground.model_type or 'this module'}"
         yield Excluded(_sum((recipe.title,), FUSED), reason)
 
 
 def _missing(recipe: Recipe, ground: Ground) -> str:
-    """The reason why this machine cannot run a part of a recipe; empty for none."""
-    found = (lacks(need, "", ground.device) for _, need in recipe.all_requirements())
-    return next((reason for reason in found if reason), "")
+    """Return the reason why this machine cannot run a part of a recipe, or an empty string."""
+    reasons = (lacks(need, "", ground.device) for _, need in recipe.all_requirements())
+    return next((reason for reason in reasons if reason), "")
 
 
 def _additions(ground: Ground, base: tuple[str, ...]) -> tuple[list[Recipe], list[Excluded]]:
-    """The recipes that can be added to another one, and those of them that are of no use here."""
+    """Return the recipes that can be combined with the base recipe, and the excluded ones with reasons."""
     added, excluded = [], []
     for recipe in _recipes():
         if recipe.families or recipe.title in (ANY_MODULE, ANY_TRANSFORMER, GENERATION):
@@ -155,7 +162,7 @@ def _additions(ground: Ground, base: tuple[str, ...]) -> tuple[list[Recipe], lis
 
 
 def _uselessness(recipe: Recipe, ground: Ground) -> str:
-    """The reason why a recipe is of no use for a task; empty where it may be."""
+    """Return the reason why a recipe is of no use for the task, or an empty string."""
     if (reason := PURPOSES.get(recipe.title)) is not None:
         return reason
     if ground.train and _quantizes(recipe):
@@ -170,11 +177,11 @@ def _quantizes(recipe: Recipe) -> bool:
 
 
 def _recipes() -> Iterator[Recipe]:
-    """Every recipe that is installed and can be made without options."""
+    """Yield every installed recipe that can be constructed without options."""
     for listed in plugins.listing("recipes"):
         if listed.reason is not None:
             continue
         try:
             yield recipe_class(listed.name)()
-        except ThunderError:  # of another package, whose fault is told where it is named
+        except ThunderError:  # a broken recipe of another package; the error is reported if the user names the recipe
             continue

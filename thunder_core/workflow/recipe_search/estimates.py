@@ -1,4 +1,4 @@
-"""Estimates: candidates that the plan rules out, which costs no trial."""
+"""Estimate candidates from their plans, and rule out candidates without a trial."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from thunder_core.workflow.report.search import SearchBounds
 
 @dataclass(frozen=True)
 class Estimate:
-    """The estimate by a plan: why a candidate is ruled out, if it is, and the least bytes that its weights take."""
+    """An estimate from a plan. `reason` says why the candidate is ruled out, or is empty.
+
+    `least_memory` is the number of bytes of the weights, or None if it is unknown.
+    """
 
     candidate: Candidate
     reason: str = ""
@@ -22,7 +25,7 @@ class Estimate:
 
 
 def estimate(candidate: Candidate, request: Request, base: Plan, bounds: SearchBounds) -> Estimate:
-    """The estimate of a candidate by its plan, beside the plan of the recipe that it adds to."""
+    """Estimate a candidate from its plan, compared with the plan of the base recipe."""
     try:
         planned = outline(candidate.request(request))
         if lost := lost_parts(planned, base):
@@ -34,18 +37,18 @@ def estimate(candidate: Candidate, request: Request, base: Plan, bounds: SearchB
 
 
 def lost_parts(planned: Plan, base: Plan) -> str:
-    """The parts of a candidate, but for those of the recipe that it adds to, that this machine lacks; in words."""
+    """Describe the parts of a candidate that this machine cannot run, except for parts of the base recipe."""
     known = {(part.part, part.reason) for part in base.prepared.degraded}
     lost = [part for part in planned.prepared.degraded if (part.part, part.reason) not in known]
     reasons = [f"{part.part}: {part.reason}" for part in lost]
-    usual = {one.name for one in base.prepared.executors}
-    added = (one for one in planned.prepared.executors if one.name not in usual and one.reason)
-    reasons += [f"{one.name}: {one.reason}" for one in added]
+    usual = {executor.name for executor in base.prepared.executors}
+    added = (executor for executor in planned.prepared.executors if executor.name not in usual and executor.reason)
+    reasons += [f"{executor.name}: {executor.reason}" for executor in added]
     return "; ".join(dict.fromkeys(reasons))
 
 
 def estimate_of_memory(candidate: Candidate, planned: Plan, bounds: SearchBounds) -> Estimate:
-    """The estimate of a candidate whose machine lacks nothing but, perhaps, memory."""
+    """Estimate a candidate that this machine can run, if the memory is sufficient."""
     if planned.lacking_memory is not None:
         return Estimate(candidate, f"{planned.lacking_memory.code} {planned.lacking_memory.what}")
     if planned.memory is None:

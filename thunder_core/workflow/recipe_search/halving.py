@@ -1,8 +1,8 @@
-"""Successive halving: few rounds for all candidates, then twice as many for those that could still win.
+"""Successive halving: few rounds for all candidates, then twice as many for the candidates that could still win.
 
-The idea is that of Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits (2013). Here a candidate
-goes on while its confidence interval overlaps that of the leader, so that no round is spent on what is decided.
-The module only decides: what it is given measures, and knows the time.
+The method is described in Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits (2013). Here a
+candidate gets more rounds while its confidence interval overlaps that of the leader. The caller passes the functions
+that measure candidates and check the time.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from thunder_core.workflow.benchmark.verdict import MIN_ROUNDS, WIDEST_INTERVAL
 from thunder_core.workflow.recipe_search.bounds import CandidateCost, misses
 from thunder_core.workflow.report.search import End, SearchBounds
 
-ROUNDS = (10, 20, 40, 80)  # that a candidate has in all after each stage
+ROUNDS = (10, 20, 40, 80)  # the total number of rounds of a candidate after each stage
 
 
 class Ranked(Protocol):
-    """A candidate, as far as a decision looks at it."""
+    """The attributes of a candidate that a decision reads."""
 
     @property
     def rank(self) -> int:
-        """The steps from eager PyTorch."""
+        """The number of steps from eager PyTorch."""
 
 
 @dataclass(frozen=True)
 class CandidateFinding:
-    """The knowledge of a candidate: its score (more is better), the rounds behind it, and its cost.
+    """The measurements of a candidate: its score (higher is better), the number of rounds, and its cost.
 
-    A score that is `exact` needs no more rounds. Without a score the candidate is refused, for a `reason`; it may be
-    tried again where the refusal does not last (`passing`).
+    An `exact` score needs no more rounds. A candidate without a score is refused for a `reason`. If the refusal is
+    `passing` (temporary), the candidate may be tried again.
     """
 
     score: Interval | None = None
@@ -44,7 +44,7 @@ class CandidateFinding:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the score can be told from others: enough rounds, and an interval that is not too wide."""
+        """Whether the score can be compared: it has enough rounds, and its interval is not too wide."""
         if self.score is None or self.exact:
             return self.score is not None
         return self.rounds >= MIN_ROUNDS and self.score.high <= WIDEST_INTERVAL * self.score.low
@@ -55,39 +55,41 @@ Measure = Callable[[Candidate, int], CandidateFinding]
 
 
 def meets(bounds: SearchBounds, finding: CandidateFinding) -> bool:
-    """Whether a finding is of a candidate that was measured and misses no bound."""
+    """Whether a candidate was measured and misses no bound."""
     return finding.score is not None and not any(misses(bounds, finding.cost))
 
 
 def leader_of(found: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> Candidate | None:
-    """The candidate with the best score of those that are settled and within the bounds."""
-    settled = [one for one, finding in found.items() if finding.is_settled and meets(bounds, finding)]
-    return max(settled, key=lambda one: (_score(found[one]).value, -one.rank), default=None)
+    """Return the candidate with the best score among the settled candidates within the bounds, or None."""
+    settled = [candidate for candidate, finding in found.items() if finding.is_settled and meets(bounds, finding)]
+    return max(settled, key=lambda candidate: (_score(found[candidate]).value, -candidate.rank), default=None)
 
 
 def contenders(found: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> list[Candidate]:
-    """The candidates within the bounds that could be as good as the leader, the best first."""
+    """Return the candidates within the bounds that could be as good as the leader, the best first."""
     leader = leader_of(found, bounds)
-    within = [one for one, finding in found.items() if meets(bounds, finding)]
-    near = [one for one in within if leader is None or _score(found[one]).high >= _score(found[leader]).low]
-    return sorted(near, key=lambda one: (-_score(found[one]).value, one.rank))
+    scores = {candidate: _score(finding) for candidate, finding in found.items() if meets(bounds, finding)}
+    near = [one for one, score in scores.items() if leader is None or score.high >= scores[leader].low]
+    return sorted(near, key=lambda candidate: (-scores[candidate].value, candidate.rank))
 
 
 def choose(found: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> Candidate | None:
-    """The winner: of those that cannot be told from the leader, the one that is nearest to eager PyTorch.
+    """Return the winner, or None if no settled candidate is within the bounds.
 
-    One whose score is not settled does not win. None where no candidate is within the bounds.
+    Among the candidates that cannot be distinguished from the leader, the candidate nearest to eager PyTorch wins. A
+    candidate whose score is not settled does not win.
     """
-    equal = [one for one in contenders(found, bounds) if found[one].is_settled]
-    return min(equal, key=lambda one: (one.rank, -_score(found[one]).value), default=None)
+    equal = [candidate for candidate in contenders(found, bounds) if found[candidate].is_settled]
+    return min(equal, key=lambda candidate: (candidate.rank, -_score(found[candidate]).value), default=None)
 
 
 @dataclass
 class Halving(Generic[Candidate]):
-    """A search among candidates, in the order in which they are tried first.
+    """A search among candidates, in the order of their first trials.
 
-    `measure(candidate, rounds)` adds rounds to what is known of a candidate, and returns all that is known then;
-    `goes_on()` says whether there is time for one more call of it. `found` may hold what is known from earlier.
+    `measure(candidate, rounds)` measures more rounds of a candidate, and returns its finding over all rounds.
+    `goes_on()` returns whether there is time for another measurement. `found` may contain findings of an earlier
+    search.
     """
 
     candidates: Sequence[Candidate]
@@ -98,7 +100,7 @@ class Halving(Generic[Candidate]):
     stages: Sequence[int] = ROUNDS
 
     def run(self) -> End:
-        """Measure until more rounds would not change the result, or the time has ended."""
+        """Measure until more rounds would not change the result, or until the time has ended."""
         for stage, rounds in enumerate(self.stages):
             for candidate in self._next(stage):
                 if not self._lacks(candidate, rounds):
@@ -113,9 +115,9 @@ class Halving(Generic[Candidate]):
 
     @property
     def is_decided(self) -> bool:
-        """Whether no candidate is left that could be as good as the leader, unless nothing more can be known of it."""
+        """Whether at most one candidate can still win, or all that can still win have exact scores."""
         near = contenders(self.found, self.bounds)
-        return len(near) <= 1 or all(self.found[one].exact for one in near)
+        return len(near) <= 1 or all(self.found[candidate].exact for candidate in near)
 
     def _next(self, stage: int) -> Sequence[Candidate]:
         return self.candidates if stage == 0 else contenders(self.found, self.bounds)
@@ -124,11 +126,11 @@ class Halving(Generic[Candidate]):
         return self.found[candidate].rounds if candidate in self.found else 0
 
     def _lacks(self, candidate: Candidate, rounds: int) -> bool:
-        """Whether a candidate is to have more rounds: one that was refused for good, or is exact, is not."""
-        known = self.found.get(candidate)
-        if known is None or known.passing:
+        """Whether a candidate needs more rounds. A permanent refusal and an exact score need no more rounds."""
+        finding = self.found.get(candidate)
+        if finding is None or finding.passing:
             return True
-        return known.score is not None and not known.exact and known.rounds < rounds
+        return finding.score is not None and not finding.exact and finding.rounds < rounds
 
 
 def _score(finding: CandidateFinding) -> Interval:

@@ -1,7 +1,7 @@
-"""Results of trials that are kept in the cache folder, so that a search goes on where another one stopped.
+"""Keep the results of trials in the cache folder, so that a search continues where an earlier search stopped.
 
-There is a folder for each model, machine and set of versions, and in it a file for each candidate. A file is written as
-a whole, so that several searches may use one folder; one that cannot be read counts as none.
+Each combination of model, machine and versions has a folder, which has a file for each candidate. Files are written
+atomically, so several searches may use one folder. A file that cannot be read is ignored.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRef
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
 FOLDER = "searches"
-MOST_BYTES = 16 << 20  # of a file
+MOST_BYTES = 16 << 20  # the largest size of a file
 
 
 class KeptTrial(ReportFacts):
-    """The content of a file: what is known of a candidate, and its name for people."""
+    """The content of a file: the result of a candidate, and the candidate's name for people who read the file."""
 
     candidate: str
     facts: TrialFacts | None = None
@@ -40,7 +40,7 @@ class KeptTrial(ReportFacts):
 
 
 def versions() -> dict[str, str]:
-    """The versions that a result depends on."""
+    """Return the versions that a result depends on."""
     return {
         "thunder": __version__,
         "torch": torch.__version__,
@@ -57,21 +57,21 @@ class KeptTrials:
 
     @classmethod
     def of(cls, facts: Mapping[str, object], device: torch.device) -> KeptTrials:
-        """The results for a model and a task, which the facts describe, on this machine."""
+        """Return the kept results on this machine for the model and the task that the facts describe."""
         described = {**facts, **versions(), "machine": machine_name(device)}
         text = json.dumps(described, sort_keys=True, default=str)
         return cls(cache_folder() / FOLDER / digest_of(text.encode()))
 
     def get(self, candidate: Candidate) -> TrialFacts | TrialRefusal | None:
-        """The kept result of a candidate; None where there is none."""
+        """Return the kept result of a candidate, or None."""
         try:
-            found = KeptTrial.model_validate_json(read_plain(self._file(candidate), MOST_BYTES))
+            kept = KeptTrial.model_validate_json(read_plain(self._file(candidate), MOST_BYTES))
         except (OSError, Malformed):
             return None
-        return found.facts or found.refusal
+        return kept.facts or kept.refusal
 
     def keep(self, candidate: Candidate, result: TrialFacts | TrialRefusal) -> None:
-        """Keep what is known of a candidate, unless it may be different another time; a full disk keeps nothing."""
+        """Write the result of a candidate, unless the result is a temporary refusal or writing fails (full disk)."""
         if isinstance(result, TrialRefusal) and result.passing:
             return
         refusal, facts = (result, None) if isinstance(result, TrialRefusal) else (None, result)

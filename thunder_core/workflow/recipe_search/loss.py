@@ -1,4 +1,4 @@
-"""The loss of a candidate: how far its outputs are from those of eager PyTorch with the model as it was given."""
+"""Measure the loss of a candidate: the difference of its outputs from those of the original model in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ ANY_QUALITY = Quality(error=float("inf"), kl=float("inf"))
 
 @dataclass(frozen=True)
 class Loss:
-    """The error of the outputs and, of logits, the KL divergence and the top-1 agreement; None: not compared."""
+    """The relative error of the outputs, and for logits the KL divergence and the top-1 agreement.
+
+    A value that was not compared is None.
+    """
 
     error: float | None = None
     kl: float | None = None
@@ -32,25 +35,25 @@ def loss_between(
     numbers: Sequence[int],
     bound: Quality | None = None,
 ) -> Loss:
-    """The loss over the inputs of these numbers; raises `QualityLost` where it is more than the bound allows."""
-    models = torch.nn.Identity(), torch.nn.Identity()  # which stand for the two: the calls know what to run
+    """Return the loss over the inputs with these numbers; raise `QualityLost` if the loss exceeds the bound."""
+    models = torch.nn.Identity(), torch.nn.Identity()  # placeholders for the models that the two functions run
     runs = {id(models[0]): eager, id(models[1]): candidate}
 
     def call(model: torch.nn.Module, number: int) -> object:
         return wide_tensors(runs[id(model)](number))
 
     calls = [partial(call, number=number) for number in numbers]
-    found = measure_quality(*models, calls, bound or ANY_QUALITY, language_model=True)
-    if not found.passed:
+    quality = measure_quality(*models, calls, bound or ANY_QUALITY, language_model=True)
+    if not quality.passed:
         raise QualityLost(
-            f"it differs from eager PyTorch by more than a narrower dtype may: {'; '.join(found.failures)}",
+            f"it differs from eager PyTorch by more than a narrower dtype may: {'; '.join(quality.failures)}",
             fix="use another dtype",
         )
-    return Loss(found.error, found.kl, found.top1, found.kl is not None)
+    return Loss(quality.error, quality.kl, quality.top1, quality.kl is not None)
 
 
 def wide_tensors(output: object) -> dict[str, torch.Tensor]:
-    """The tensors of an output by name, in float32 where they are narrower: differences are taken between dtypes."""
-    found = leaves_of(output).tensors
+    """Return the tensors of an output by name; float16 and bfloat16 become float32, to compare different dtypes."""
+    tensors = leaves_of(output).tensors
     narrow = (torch.float16, torch.bfloat16)
-    return {name: one.float() if one.dtype in narrow else one for name, one in found.items()}
+    return {name: tensor.float() if tensor.dtype in narrow else tensor for name, tensor in tensors.items()}

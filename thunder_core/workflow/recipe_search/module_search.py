@@ -1,4 +1,4 @@
-"""A search for a module in Python: `thunder_core.search(model, inputs, budget="5m")`."""
+"""Search for the best way to run a module in Python: `thunder_core.search(model, inputs, budget="5m")`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WARMUP = 2
 
 @dataclass(frozen=True)
 class FoundModule(Generic[Module]):
-    """The result of a search: the module that the winner makes of the model, and the report of the search."""
+    """The result of a search: `module` is the model compiled by the winner, and `report` describes the search."""
 
     module: Module
     report: SearchReport
@@ -60,28 +60,28 @@ def search(
     bounds: Mapping[str, float | str] | None = None,
     fresh: bool = False,
 ) -> FoundModule[Module]:
-    """Try recipes for a module in inference, and compile it by the best one within the bounds.
+    """Try recipes for inference with a module, and compile the module with the best recipe within the bounds.
 
-    `inputs` are the arguments of a call: a tensor, a tuple or a dict of keyword arguments; or a list of several, of
-    which the first is traced and measured, and the others are validated on. `budget` is the time, in seconds or as
-    `"5m"`; the `objective` one of latency, throughput, memory and size. `bounds` may have `max_kl`, `min_top1`,
-    `max_error` and `max_memory` (bytes, or `"8GiB"`), compared with eager PyTorch. Each candidate is compiled,
-    validated and measured in a process of its own, to which the model is sent. Results are kept in the cache folder;
-    a `fresh` search ignores those of earlier ones. Eager PyTorch is a candidate: if it wins, the model itself is
-    returned.
+    `inputs` are the arguments of a call: a tensor, a tuple, or a dict of keyword arguments. A list has the arguments
+    of several calls: the first call is traced and measured, and all calls are used for validation. `budget` is the
+    time in seconds, or a string such as `"5m"`. `objective` is latency, throughput, memory or size. `bounds` may have
+    `max_kl`, `min_top1` and `max_error`, which limit the difference from eager PyTorch, and `max_memory` (bytes, or a
+    string such as `"8GiB"`). Each candidate is compiled, validated and measured in a separate process, to which the
+    model is sent. Results are kept in the cache folder; a `fresh` search ignores the results of earlier searches.
+    Eager PyTorch is a candidate: if it wins, the model itself is returned.
 
-    Raises BadOption and UnknownName for values that cannot be, WrongInputs for inputs that do not fit and a model that
-    cannot be sent to another process, BoundMissed where nobody is within the bounds, and SearchOutOfTime where the time
-    ended before a candidate was measured.
+    Raises BadOption and UnknownName for invalid values, WrongInputs for inputs that the model does not accept and for
+    a model that cannot be sent to another process, BoundMissed if no candidate is within the bounds, and
+    SearchOutOfTime if the time ended before a candidate was measured.
     """
     began = time.monotonic()
     require_tested_torch()
-    asked = search_request(budget, objective, bounds or {}, fresh=fresh)
-    calls = [named_arguments(model, one) for one in (inputs if isinstance(inputs, list) else [inputs])]
+    request = search_request(budget, objective, bounds or {}, fresh=fresh)
+    calls = [named_arguments(model, call) for call in (inputs if isinstance(inputs, list) else [inputs])]
     if not calls:
         raise WrongInputs("inputs=[] is empty", fix="pass the arguments of at least one call")
     subject = ModuleSubject(model, tuple(calls), model.training)
-    run = search_run(subject, asked, began)
+    run = search_run(subject, request, began)
     run.run()
     report, winner = run.report(), run.winner
     assert winner is not None
@@ -91,21 +91,21 @@ def search(
 def search_request(
     budget: str | float, objective: str, bounds: Mapping[str, float | str], *, fresh: bool
 ) -> SearchRequest:
-    """The request that the arguments of `search` make; raises for values that cannot be."""
+    """Return the request for the arguments of `search`; raise BadOption or UnknownName for invalid values."""
     known = ("max_kl", "min_top1", "max_error", "max_memory")
     for name in bounds:
         if name not in known:
             raise BadOption(f"bounds has {name!r}, which is not a bound", fix=f"use one of: {', '.join(known)}")
-    given: dict[str, Any] = dict(bounds)
-    if isinstance(given.get("max_memory"), str):
-        given["max_memory"] = bytes_in("max_memory", given["max_memory"])
-    request = SearchRequest(search_seconds("budget", budget), objective, **given, fresh=fresh)
+    values: dict[str, Any] = dict(bounds)
+    if isinstance(values.get("max_memory"), str):
+        values["max_memory"] = bytes_in("max_memory", values["max_memory"])
+    request = SearchRequest(search_seconds("budget", budget), objective, **values, fresh=fresh)
     require_values(request)
     return request
 
 
 def named_arguments(model: torch.nn.Module, given: Given) -> dict[str, Any]:
-    """The arguments of a call by their names; raises `WrongInputs` for those that the model does not take."""
+    """Return the arguments of a call by name; raise `WrongInputs` for arguments that the model does not accept."""
     if isinstance(given, Mapping):
         return dict(given)
     positional = given if isinstance(given, tuple) else (given,)
@@ -118,9 +118,9 @@ def named_arguments(model: torch.nn.Module, given: Given) -> dict[str, Any]:
         ) from error
 
 
-def search_run(subject: ModuleSubject, asked: SearchRequest, began: float) -> SearchRun:
-    """The search for a module, which has not begun yet."""
-    candidates, excluded = candidates_for(subject, asked)
+def search_run(subject: ModuleSubject, request: SearchRequest, began: float) -> SearchRun:
+    """Return the search for a module, which has not started yet."""
+    candidates, excluded = candidates_for(subject, request)
     facts = {
         "weights": weights_fingerprint(subject.model),
         "inputs": [{name: described(value) for name, value in call.items()} for call in subject.calls],
@@ -130,40 +130,40 @@ def search_run(subject: ModuleSubject, asked: SearchRequest, began: float) -> Se
         subject,
         candidates,
         excluded,
-        asked.objective,
-        bounds_of(asked),
-        asked.search or 0.0,
+        request.objective,
+        bounds_of(request),
+        request.search or 0.0,
         KeptTrials.of(facts, subject.device),
-        fresh=asked.fresh,
+        fresh=request.fresh,
         writes=False,
         began=began,
     )
 
 
 def described(value: object) -> object:
-    """An argument, as far as times depend on it."""
+    """Describe the properties of an argument that timings depend on: dtype, shape and strides, or the repr."""
     if isinstance(value, torch.Tensor):
         return [str(value.dtype), list(value.shape), list(value.stride())]
     return repr(value)
 
 
-def candidates_for(subject: ModuleSubject, asked: SearchRequest) -> tuple[list[Candidate], list[Excluded]]:
-    """The candidates for a module, and those that its class or this machine rules out."""
+def candidates_for(subject: ModuleSubject, request: SearchRequest) -> tuple[list[Candidate], list[Excluded]]:
+    """Return the candidates for a module, and the candidates that its class or this machine rules out."""
     model_type = getattr(getattr(subject.model, "config", None), "model_type", None)
-    ground = Ground(model_type, subject.device, "", may_change_dtype=False, bounds=bounds_of(asked))
+    ground = Ground(model_type, subject.device, "", may_change_dtype=False, bounds=bounds_of(request))
     listed, excluded = list_candidates(ground)
-    found = []
+    candidates = []
     for candidate in listed:
         reason = unfitness(candidate, subject)
         if reason:
             excluded.append(Excluded(candidate, reason))
         else:
-            found.append(candidate)
-    return found, excluded
+            candidates.append(candidate)
+    return candidates, excluded
 
 
 def unfitness(candidate: Candidate, subject: ModuleSubject) -> str:
-    """The reason why a candidate cannot be made of a module here; empty where it may be."""
+    """Return the reason why this machine or the module does not fit a candidate, or an empty string."""
     if candidate.is_eager:
         return ""
     try:
@@ -175,12 +175,12 @@ def unfitness(candidate: Candidate, subject: ModuleSubject) -> str:
 
 
 def parts_of(candidate: Candidate) -> list[Any]:
-    """The recipes and executors of a candidate, as `compile` takes them."""
+    """Return the recipes and executors of a candidate, as arguments of `compile`."""
     return [*candidate.recipes, *map(named_executor, candidate.executors)]
 
 
 def compiled_by(model: Module, candidate: Candidate) -> Module:
-    """The module that a candidate makes of a model: for eager PyTorch, the model itself."""
+    """Compile a model as a candidate requires; for eager PyTorch, return the model itself."""
     if candidate.is_eager:
         return model
     if candidate.threads is not None:
@@ -191,7 +191,7 @@ def compiled_by(model: Module, candidate: Candidate) -> Module:
 
 @dataclass(frozen=True, eq=False)
 class ModuleSubject:
-    """A module with the arguments of calls: the first is traced and measured, all are validated on."""
+    """A module with the arguments of calls: the first call is traced and measured, and all calls are validated."""
 
     model: torch.nn.Module
     calls: tuple[dict[str, Any], ...]
@@ -200,11 +200,11 @@ class ModuleSubject:
 
     @property
     def device(self) -> torch.device:
-        """The device of the model; the CPU for one without tensors."""
+        """The device of the model; the CPU for a model without tensors."""
         return device_of(self.model) or torch.device("cpu")
 
     def try_candidate(self, order: Order) -> TrialFacts:
-        """Compile, validate and measure a candidate; raises what compiling and validating raise."""
+        """Compile, validate and measure a candidate; raise the errors of compilation and validation."""
         began = time.perf_counter()
         torch.set_num_threads(self.threads)
         self.model.train(self.is_training)
@@ -217,7 +217,7 @@ class ModuleSubject:
 
     def _validate(self, compiled: torch.nn.Module, candidate: Candidate) -> None:
         recipe = find_recipe(parts_of(candidate), dict(candidate.options))
-        dtype = next((one.dtype for one in self.model.parameters()), torch.float32)
+        dtype = next((parameter.dtype for parameter in self.model.parameters()), torch.float32)
         prepared: Any = specializations_of(compiled).subject
         compiled(**self.calls[0])
         validate(compiled, prepared, self.calls, recipe.loosest_tolerance(dtype), language_model=True)
@@ -230,7 +230,7 @@ class ModuleSubject:
         other = order.candidate.threads and max(order.candidate.threads, self.threads)
         timer = timer_of(self.device, other)
         report = measure(calls, runs=runs, warmup=WARMUP, device=self.device, timer=timer)
-        times = {one.name: one.seconds for one in report.candidates}
+        times = {timed.name: timed.seconds for timed in report.candidates}
         ours = times.get(OURS, times[EAGER])
         machine = machine_name(self.device)
         facts = TrialFacts(
@@ -259,7 +259,7 @@ class ModuleSubject:
         return with_threads
 
     def _loss(self, compiled: torch.nn.Module, candidate: Candidate) -> dict[str, object]:
-        """The loss of the candidate; raises `QualityLost` for more than its recipe allows."""
+        """Return the loss of the candidate; raise `QualityLost` if it exceeds the bound of a recipe that quantizes."""
         bound = (
             None if candidate.is_eager else find_recipe(parts_of(candidate), dict(candidate.options)).loosest_quality
         )

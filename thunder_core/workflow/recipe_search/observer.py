@@ -1,4 +1,4 @@
-"""Observers of a search, to which each trial is reported as it begins and ends."""
+"""Observers of a search, which are notified when a trial begins and ends."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ class SearchObserver(Protocol):
     """An observer of a search; it may raise `KeyboardInterrupt`."""
 
     def trying(self, name: str, place: tuple[int, int], leader: SearchCandidate | None, left: float) -> None:
-        """Note that a candidate is tried, its place among all trials of the stage, who leads and the seconds left."""
+        """Handle the start of a trial: the candidate, its place in the stage, the leader and the seconds left."""
 
     def found(self, row: SearchCandidate, leader: SearchCandidate | None, left: float) -> None:
-        """Note what a trial has found, who leads now and the seconds left."""
+        """Handle the end of a trial: its result, the leader now and the seconds left."""
 
 
 class NobodyObserves:
-    """A search that is reported to nobody."""
+    """An observer that ignores all events."""
 
     def trying(self, name: str, place: tuple[int, int], leader: SearchCandidate | None, left: float) -> None:
-        """Ignore the beginning of a trial."""
+        """Ignore the start of a trial."""
 
     def found(self, row: SearchCandidate, leader: SearchCandidate | None, left: float) -> None:
         """Ignore the end of a trial."""

@@ -1,4 +1,4 @@
-"""The order that a process of a search carries out: which candidate of which model, and how many rounds."""
+"""The order that a process of a search carries out: the model, the candidate and the number of rounds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from thunder_core.workflow.recipe_search.trial_facts import TrialFacts
 
 @dataclass(frozen=True)
 class Order:
-    """A trial of one candidate: so many rounds, in the `first` one with validation, loss and memory.
+    """A trial of one candidate with a number of rounds.
 
-    Later ones leave the `skipped` layers in float, as the first trial has found.
+    The `first` trial also validates and measures the loss and the memory. Later trials leave the `skipped` layers in
+    float, which the first trial has determined.
     """
 
     subject: SearchSubject
@@ -24,12 +25,12 @@ class Order:
     skipped: tuple[str, ...] = ()
 
     def carry_out(self) -> TrialFacts:
-        """Try the candidate, in this process."""
+        """Try the candidate in this process."""
         return self.subject.try_candidate(self)
 
 
 class SearchSubject(Protocol):
-    """The model of a search: named by a request, or a module."""
+    """The model of a search: a model that a request names, or a module."""
 
     def try_candidate(self, order: Order) -> TrialFacts:
-        """Try a candidate, in this process; raises what the pipeline raises."""
+        """Try a candidate in this process; raise the errors of the pipeline."""

@@ -1,6 +1,6 @@
-"""The form in which an order is written for another process: JSON, and beside it a module where one is searched for.
+"""Write and read an order for another process: a JSON file and, if the search is for a module, a module file.
 
-A request is plain data. A module is an object of the user's, and is sent as `torch.save` writes it.
+A request is plain data and is part of the JSON file. A module is written by `torch.save`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ORDER, MODULE = "order.json", "module.pt"
 
 
 def write_order(order: Order, folder: Path) -> None:
-    """Write an order into a folder; raises `WrongInputs` for a module that cannot be sent to another process."""
+    """Write an order into a folder; raise `WrongInputs` for a module that cannot be sent to another process."""
     facts = {name: value for name, value in vars(order).items() if name not in ("subject", "candidate")}
     content: dict[str, object] = {**facts, "candidate": asdict(order.candidate)}
     if isinstance(order.subject, RequestSubject):
@@ -38,13 +38,13 @@ def write_order(order: Order, folder: Path) -> None:
 
 
 def write_module(subject: object, file: Path) -> None:
-    """Write a module with its inputs; raises `WrongInputs` for one that has no form outside of this process."""
+    """Write a module with its inputs; raise `WrongInputs` for a module that cannot be pickled."""
     try:
         with full_disk_told("the model could not be sent to another process"):
             torch.save(subject, file)
     except (ThunderError, OSError):
         raise
-    except Exception as error:  # whatever the classes of its attributes raise
+    except Exception as error:  # the classes of its attributes may raise any exception
         raise WrongInputs(
             f"the model cannot be sent to another process, where candidates are tried: {error}",
             fix="define its class at the top level of a module, without lambdas among its attributes",
@@ -52,7 +52,7 @@ def write_module(subject: object, file: Path) -> None:
 
 
 def read_order(folder: Path) -> Order:
-    """The order in a folder; raises `WrongInputs` for a module whose class this process cannot import."""
+    """Read the order in a folder; raise `WrongInputs` for a module whose class this process cannot import."""
     content = json.loads((folder / ORDER).read_text(encoding="utf-8"))
     facts = content.pop("candidate")
     bound = facts.pop("bound")
@@ -63,10 +63,10 @@ def read_order(folder: Path) -> Order:
 
 
 def read_module(file: Path) -> Any:
-    """The module that the search has written a moment ago, into a folder that only its user can write to."""
+    """Read the module file of the search, which is in a folder that only the user can write to."""
     try:
         return torch.load(file, weights_only=False)
-    except Exception as error:  # whatever importing its class raises
+    except Exception as error:  # the import of its class may raise any exception
         raise WrongInputs(
             f"the model cannot be sent to another process, where candidates are tried: {error}",
             fix="define its class in a module that can be imported, not in the script that is run or in a session",
@@ -74,22 +74,22 @@ def read_module(file: Path) -> Any:
 
 
 def tuples_in(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain data with tuples in the place of lists, which JSON does not have."""
+    """Return plain data with tuples instead of lists, because JSON has no tuples."""
     return {name: as_tuple(value) for name, value in content.items()}
 
 
 def as_tuple(value: Any) -> Any:
-    """A value with tuples in the place of lists."""
+    """Return a value with tuples instead of lists."""
     return tuple(map(as_tuple, value)) if isinstance(value, list) else value
 
 
 def request_in(content: Mapping[str, Any]) -> Request:
-    """The request that plain data describes."""
+    """Return the request that plain data describes."""
     model = tuples_in(content["model"])
     sample = model["sample"]
     model["sample"] = None if sample is None else SampleModel(**sample)
     request = Request(**{**tuples_in(content), "model": ModelRequest(**model)})
-    kinds = {name: one.kind for name, one in options_of(Request).items()}
-    paths = {one.name: getattr(request, one.name) for one in fields(request) if kinds.get(one.name) is Path}
-    found: dict[str, Any] = {name: None if value is None else Path(value) for name, value in paths.items()}
-    return replace(request, **found, dynamic={name: as_tuple(ends) for name, ends in request.dynamic.items()})
+    kinds = {name: option.kind for name, option in options_of(Request).items()}
+    strings = {field.name: getattr(request, field.name) for field in fields(request) if kinds.get(field.name) is Path}
+    paths: dict[str, Any] = {name: None if value is None else Path(value) for name, value in strings.items()}
+    return replace(request, **paths, dynamic={name: as_tuple(ends) for name, ends in request.dynamic.items()})

@@ -1,4 +1,4 @@
-"""A trial in a process of its own: one that dies, hangs or takes too much memory costs only itself."""
+"""Run a trial in a separate process, so that a crash, a hang or excessive memory use does not end the search."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from thunder_core.workflow.recipe_search.order import Order
 from thunder_core.workflow.recipe_search.order_format import write_order
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 
-LAST = 160  # characters of the last line that a process printed
+LAST = 160  # the number of characters that are quoted from the last line that a process printed
 
 
 def run_in_process(order: Order, seconds: float) -> TrialFacts | TrialRefusal:
-    """Carry out an order in a process of its own, which may take so many seconds.
+    """Carry out an order in a separate process within a number of seconds.
 
-    Raises `WrongInputs` for an order that cannot be sent to another process. Nothing is left of the process and its
-    files, whatever is raised.
+    Raises `WrongInputs` for an order that cannot be sent to another process. The process is killed and its files are
+    removed after any error.
     """
     with trial_folder() as folder:
         (folder / worker.PATHS).write_text(json.dumps(sys.path), encoding="utf-8")
@@ -39,9 +39,9 @@ def run_in_process(order: Order, seconds: float) -> TrialFacts | TrialRefusal:
 
 @contextmanager
 def trial_folder() -> Iterator[Path]:
-    """A folder for the order and the result of a trial; those that killed searches left are removed first.
+    """Create a folder for the order and the result of a trial, after removing the folders of killed searches.
 
-    It lies beside the kept results or, where these cannot be written, where temporary files do.
+    The folder is in the cache folder or, if the cache folder is not writable, in the folder for temporary files.
     """
     place = cache_folder() / SEARCHES / "trial"
     try:
@@ -56,8 +56,8 @@ def trial_folder() -> Iterator[Path]:
 
 
 def run_command(command: Sequence[str], output: int, seconds: float) -> int | None:
-    """The exit status of a command, which prints into the file of a descriptor; None where its time has ended."""
-    # A session of its own: Ctrl-C in the terminal is for the search, which then ends the process with all it began.
+    """Run a command that prints into a file descriptor; return its exit status, or None if its time has ended."""
+    # In a new session, Ctrl-C in the terminal reaches only the search, which then kills the whole process group.
     process = subprocess.Popen(  # noqa: S603
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
     )
@@ -72,25 +72,25 @@ def run_command(command: Sequence[str], output: int, seconds: float) -> int | No
 
 
 def result_in(folder: Path, status: int | None, seconds: float) -> TrialFacts | TrialRefusal:
-    """The result that a process has written, or why there is none."""
+    """Return the result that a process has written, or a refusal with the reason why there is no result."""
     if status is None:
         return TrialRefusal(
-            reason=f"it was not done within the {seconds:.0f} s that were left", passing=True, timed_out=True
+            reason=f"it did not finish within the remaining {seconds:.0f} s", passing=True, timed_out=True
         )
     result = folder / worker.RESULT
     if result.is_file():
-        found = json.loads(result.read_text(encoding="utf-8"))
-        if "facts" in found:
-            return TrialFacts.model_validate(found["facts"])
-        return TrialRefusal.model_validate(found["refusal"])
+        content = json.loads(result.read_text(encoding="utf-8"))
+        if "facts" in content:
+            return TrialFacts.model_validate(content["facts"])
+        return TrialRefusal.model_validate(content["refusal"])
     lines = (folder / worker.OUTPUT).read_text(encoding="utf-8", errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    told = f": {last:.{LAST}}" if last else ""
-    return TrialRefusal(reason=f"its process {how_it_ended(status)}{told}", passing=True)
+    quoted = f": {last:.{LAST}}" if last else ""
+    return TrialRefusal(reason=f"its process {how_it_ended(status)}{quoted}", passing=True)
 
 
 def how_it_ended(status: int) -> str:
-    """The end of a process in words."""
+    """Describe how a process ended, from its exit status."""
     if status >= 0:
         return f"ended with exit status {status}"
     with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""A search for a model that a request names: planned, carried out, and its winner written as an artifact."""
+"""Search for the best way to run a model that a request names: plan, run trials, and write the winner."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from thunder_core.workflow.recipe_search.request_trial import RequestSubject
 from thunder_core.workflow.recipe_search.search_run import SearchRun
 from thunder_core.workflow.report.search import SearchBounds, SearchReport
 
-# The fields of a request that results depend on, beside the model; the others say what is written, and where.
+# The fields of a request that results depend on, in addition to the model; the other fields concern the output files.
 SIZES = ("batch", "seq", "cache", "prompt_length", "new_tokens", "height", "width", "dynamic", "threads", "tune")
 TASK = ("train", "inputs", "allow_non_finite", "without", "metric")
 
 
 @dataclass(frozen=True)
 class FoundArtifact:
-    """The result of a search: its report, and the outcome that was written; None where eager PyTorch won."""
+    """The result of a search: its report, and the outcome that was written, or None if eager PyTorch won."""
 
     report: SearchReport
     outcome: Outcome | None
@@ -44,7 +44,10 @@ class FoundArtifact:
 
 @dataclass(frozen=True)
 class RequestSearch:
-    """A planned search: the request with the recipe that candidates add to, and the estimates of all candidates."""
+    """A planned search: the request with the base recipe, the plan of the model, and the estimates of all candidates.
+
+    `unfit` are the candidates that do not fit the model or the task.
+    """
 
     request: Request
     search: SearchRequest
@@ -56,9 +59,9 @@ class RequestSearch:
 
     @classmethod
     def planned(cls, request: Request, search: SearchRequest, began: float | None = None) -> RequestSearch:
-        """Plan a search, without heavy work and without writing anything; raises what planning the model raises.
+        """Plan a search without heavy work and without writing anything; raise the errors of planning the model.
 
-        Its time is counted from when it `began` on the monotonic clock.
+        The time of the search starts at `began`, on the monotonic clock.
         """
         began = time.monotonic() if began is None else began
         base = outline(replace(request, recipe=AUTO))
@@ -77,22 +80,22 @@ class RequestSearch:
         )
         candidates, unfit = list_candidates(ground)
         usual = outline(request)
-        estimates = tuple(estimate(one, request, usual, ground.bounds) for one in candidates)
+        estimates = tuple(estimate(candidate, request, usual, ground.bounds) for candidate in candidates)
         return cls(request, search, base, estimates, tuple(unfit), began)
 
     @property
     def candidates(self) -> list[Candidate]:
-        """The candidates that are to be tried; eager PyTorch is always the first."""
+        """The candidates to try; eager PyTorch is always the first."""
         return [one.candidate for one in self.estimates_of_candidates]
 
     @property
     def bounds(self) -> SearchBounds:
-        """The bounds that were asked for."""
+        """The bounds that the user has set."""
         return bounds_of(self.search)
 
     @property
     def estimates_of_candidates(self) -> list[Estimate]:
-        """The estimates of the candidates that are to be tried."""
+        """The estimates of the candidates to try."""
         return [one for one in self.estimates if not one.reason or one.candidate.is_eager]
 
     @property
@@ -102,8 +105,8 @@ class RequestSearch:
         return [*(Excluded(one.candidate, one.reason, one.least_memory) for one in ruled_out), *self.unfit]
 
     def run(self, observer: SearchObserver | None = None, *, writes: bool = True) -> SearchRun:
-        """The search, when it has ended; raises as `SearchRun.run` does."""
-        found = SearchRun(
+        """Run the trials and return the finished search; raise the errors of `SearchRun.run`."""
+        search_run = SearchRun(
             RequestSubject(self.request),
             self.candidates,
             self.excluded,
@@ -116,14 +119,14 @@ class RequestSearch:
             observer or NobodyObserves(),
             began=self.began,
         )
-        found.run()
-        return found
+        search_run.run()
+        return search_run
 
     def write(self, run: SearchRun, progress: Progress | None = None) -> FoundArtifact:
         """Write the winner of a search as an artifact, with the search in its report.
 
-        A winner that fails its validation now is refused, and the next one wins. Raises as `SearchRun.report` and
-        `carry_out` do, and `SpeedupMissed` where eager PyTorch wins and a speed-up is required.
+        If the winner fails validation now, it is refused, and the next candidate wins. Raises the errors of
+        `SearchRun.report` and `carry_out`, and `SpeedupMissed` if eager PyTorch wins and a speed-up is required.
         """
         while True:
             report, winner = run.report(), run.winner
@@ -138,7 +141,7 @@ class RequestSearch:
                 run.refuse(winner, error)
 
     def _require_speedup(self, report: SearchReport) -> None:
-        """Raise `SpeedupMissed` where eager PyTorch wins, and more than its own speed is required."""
+        """Raise `SpeedupMissed` if a speed-up above 1 is required, because eager PyTorch has won."""
         least = self.request.require_speedup
         if least is not None and least > 1:
             error = SpeedupMissed(
@@ -149,7 +152,7 @@ class RequestSearch:
             raise error
 
     def as_data(self) -> dict[str, object]:
-        """The plan of the search as plain data."""
+        """Return the plan of the search as plain data."""
         return {
             "model": self.base.prepared.model_name,
             "task": self.base.prepared.loading.task,
@@ -172,7 +175,7 @@ class RequestSearch:
 
     @property
     def _facts(self) -> Mapping[str, object]:
-        """The facts that the results of trials depend on, beside the machine and the versions."""
+        """The facts that the results of trials depend on, in addition to the machine and the versions."""
         request, model = self.request, self.request.model
         origin = self.base.prepared.loading.origin
         files = weights_in(origin.folder) if isinstance(origin, FolderOrigin) else {}
@@ -190,13 +193,13 @@ class RequestSearch:
 
 
 def bounds_of(search: SearchRequest) -> SearchBounds:
-    """The bounds that a request names."""
+    """Return the bounds that a request names."""
     return SearchBounds(
         max_kl=search.max_kl, min_top1=search.min_top1, max_error=search.max_error, max_memory=search.max_memory
     )
 
 
 def weights_in(folder: Path) -> dict[str, tuple[int, int]]:
-    """The files of a model's folder, each with its size and the time of its last change."""
+    """Return the files of a model's folder, each with its size and modification time."""
     files = (path for path in sorted(folder.iterdir()) if path.is_file())
     return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in files}

@@ -1,4 +1,4 @@
-"""The trial of a candidate of a model that a request names: the pipeline's own steps, but for writing."""
+"""The trial of a candidate for a model that a request names: all steps of the pipeline except writing the artifact."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ GENERATION_WARMUP = 0  # each contender has generated once before
 
 @dataclass(frozen=True)
 class RequestSubject:
-    """A model by the request for it, whose recipe is the one that the candidates add to."""
+    """A model that a request names; the recipe of the request is the base recipe of the candidates."""
 
     request: Request
 
     def try_candidate(self, order: Order) -> TrialFacts:
-        """Load, compile, validate and measure a candidate; raises what the pipeline raises."""
+        """Load, compile, validate and measure a candidate; raise the errors of the pipeline."""
         began = time.perf_counter()
         planned = plan(request_of(order, self.request))
         clock = StageClock(Unwatched())
@@ -58,7 +58,10 @@ class RequestSubject:
 
 
 def request_of(order: Order, base: Request) -> Request:
-    """The request of a trial: it measures by itself, and a later one neither validates nor looks for layers to skip."""
+    """Return the request of a trial, without the benchmark of the pipeline.
+
+    Later trials of a candidate, and trials of eager PyTorch, do not validate, evaluate or look for layers to skip.
+    """
     request = replace(order.candidate.request(base), benchmark=False)
     if order.first and not order.candidate.is_eager:
         return request
@@ -67,13 +70,13 @@ def request_of(order: Order, base: Request) -> Request:
 
 
 def skip_options(order: Order) -> dict[str, str]:
-    """The recipe's option that leaves layers in float, as the first trial has found them."""
+    """Return the option of the recipe that leaves layers in float, which the first trial has determined."""
     return {f"{order.candidate.recipes[-1]}.skip": ",".join(order.skipped)} if order.skipped else {}
 
 
 @dataclass(eq=False)
 class Trial:
-    """A candidate that is loaded, beside eager PyTorch with the model that the request names."""
+    """The trial of a loaded candidate, which is compared with the model of the base request in eager PyTorch."""
 
     order: Order
     plan: Plan
@@ -82,7 +85,7 @@ class Trial:
 
     @property
     def candidate(self) -> Candidate:
-        """The candidate that is tried."""
+        """The candidate of the trial."""
         return self.order.candidate
 
     @property
@@ -92,7 +95,7 @@ class Trial:
 
     @cached_property
     def eager(self) -> Session:
-        """The session of the model that the candidate is compared with: in another dtype, a model of its own."""
+        """The session of the original model; a candidate with another dtype needs a second model."""
         if self.candidate.dtype is None:
             original: Any = self.session.original
             return replace(self.session, loaded=replace(self.session.loaded, model=original, original=None))
@@ -102,13 +105,13 @@ class Trial:
         return session
 
     def facts(self) -> TrialFacts:
-        """The times and, of the first trial, the loss and the memory."""
+        """Measure the times and, in the first trial, the loss and the memory."""
         if self.candidate.is_eager:
             return self._facts_of_eager()
         program = self.workflow.acquire()
         results = self.workflow.results(program)
         report = self._measured({EAGER: self.eager, OURS: self.session})
-        times = {one.name: one.seconds for one in report.candidates}
+        times = {timed.name: timed.seconds for timed in report.candidates}
         facts = self._times(times[EAGER], times[OURS], report)
         if not self.order.first:
             return facts
@@ -128,7 +131,7 @@ class Trial:
         return facts.model_copy(update={**vars(loss), **self._bytes(self.eager, self.eager.model)})
 
     def _loss(self, results: Results) -> Loss:
-        """The loss of the candidate, compared with eager PyTorch; unknown for a step of training."""
+        """Return the loss of the candidate, compared with eager PyTorch; all values are None for a training step."""
         if self.base.train:
             return Loss()
         compiled = self.session.compiled if self.plan.generation is None else None
@@ -137,25 +140,25 @@ class Trial:
         generation = results.generation
         if generation is None:
             return loss
-        divergence = max(one.mean_divergence for one in generation.prompts)
+        divergence = max(prompt.mean_divergence for prompt in generation.prompts)
         agreement = generation.equal / max(generation.tokens, 1)
         return replace(loss, kl=max(loss.kl or 0.0, divergence), top1=min(loss.top1 or 1.0, agreement))
 
     @property
     def _numbers(self) -> list[int]:
-        """The numbers of the inputs that the loss is measured on, which were not traced."""
+        """The numbers of the inputs on which the loss is measured; these inputs were not traced."""
         numbers, _ = self.plan.purpose.numbers_to_validate_on(
             self.session.loaded, batch=self.plan.size.batch, seq=self.plan.size.seq, wanted=self.base.inputs
         )
         return numbers
 
     def _call(self, session: Session, function: Callable[..., Any] | None = None) -> Callable[[int], object]:
-        """A call of a session's model, or of a function, on the inputs of a number."""
+        """Return a function that calls a session's model, or a function, on the inputs with a number."""
         call = session.call_of(function or session.model)
         return lambda number: call(**session.inputs(self.plan.size, number))
 
     def _measured(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
-        """The times of the sessions in turn; the first one runs the model itself, the second one what is compiled."""
+        """Measure the sessions in turn: the session of eager runs the model, the other one the compiled model."""
         if self.plan.generation is not None:
             return self._measured_generation(sessions)
         size = self._size
@@ -176,7 +179,7 @@ class Trial:
 
     def _measured_generation(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
         assert self.plan.generation is not None
-        models = {name: one.compiled if name == OURS else one.model for name, one in sessions.items()}
+        models = {name: session.compiled if name == OURS else session.model for name, session in sessions.items()}
         return measure_generation(
             {name: Contender(model) for name, model in models.items()},
             inputs_of(self.session, self._prompts, self.session.seed),
@@ -190,7 +193,7 @@ class Trial:
         )
 
     def _with_threads(self, name: str, call: Callable[[], object]) -> Callable[[], object]:
-        """The call with the number of threads that eager PyTorch has without the candidate."""
+        """Return the call; an eager call uses the default number of threads if the candidate changes the number."""
         if name != EAGER or self.candidate.threads is None:
             return call
         threads = self.base.threads or default_threads()
@@ -203,18 +206,21 @@ class Trial:
 
     @property
     def _other_threads(self) -> int | None:
-        """The number of threads of eager PyTorch or of the candidate, where both are not the same."""
+        """The larger number of threads of eager PyTorch and the candidate, or None if the candidate sets none."""
         own, usual = self.candidate.threads, self.base.threads or default_threads()
         return max(own, usual) if own is not None else None
 
     def _bytes(self, session: Session, model: Any) -> dict[str, int | None]:
-        """The bytes of the weights, and with them those of a call at its peak."""
+        """Return the bytes of the weights, and the bytes of the weights plus the peak of a call."""
         size = bytes_of(session.model)
         peak = peak_of(self._whole_call(session, model, size), session.device, on_host=True)
         return {"size": size, "memory": None if peak is None else size + peak}
 
     def _whole_call(self, session: Session, model: Any, size: int) -> Callable[[], object]:
-        """The call whose peak is counted; of generation by a large model, whose events fill memory, the first token."""
+        """Return the call whose peak memory is measured.
+
+        Generation by a large model generates one token only, because the recorded events of more tokens fill memory.
+        """
         session.release()
         if self.plan.generation is None:
             return partial(session.call_of(model), **session.inputs(self._size))
@@ -224,7 +230,7 @@ class Trial:
 
     @property
     def _size(self) -> InputSize:
-        """The size at which is measured: of a range of batches the smallest one for latency, and else the largest."""
+        """The size of the measured calls; a range of batches uses the smallest for latency, otherwise the largest."""
         ends = self.base.dynamic.get("batch")
         if ends is None:
             return self.plan.size
@@ -238,15 +244,15 @@ class Trial:
 
 
 def default_threads() -> int:
-    """The number of threads that PyTorch chooses by itself, or that the environment names."""
+    """Return the number of threads that PyTorch or the environment sets by default."""
     return FIRST_THREADS
 
 
 def call_in_words(report: BenchmarkReport) -> str:
-    """The call that was timed, with its size."""
+    """Describe the timed call and its size."""
     configuration = report.configuration
     size = configuration.get("size", configuration.get("seq", ""))
     return f"{report.call} {configuration.get('batch', '')} x {size}"
 
 
-FIRST_THREADS = torch.get_num_threads()  # as the process began, before a candidate's own number was set
+FIRST_THREADS = torch.get_num_threads()  # at the start of the process, before a candidate changes the number

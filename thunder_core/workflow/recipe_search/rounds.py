@@ -1,7 +1,8 @@
-"""The rounds of a trial and their clock: fast calls get more rounds, since a process takes longer to start than they.
+"""The number of rounds of a trial, and their clock.
 
-Candidates are compared across processes, which other load on the machine would disturb one by one. So calls of a single
-thread are measured by their processor time.
+Fast calls get more rounds, because starting a process takes longer than the requested rounds.
+Candidates are compared across processes, and other load on the machine could disturb only one of them. Therefore calls
+of a single thread are measured in processor time.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import torch
 
 from thunder_core.workflow.benchmark.timing import Call, processor_timer
 
-SECONDS = 0.2  # of each round that was asked for, which fast calls fill with more rounds
-MOST = 20  # times as many
+SECONDS = 0.2  # the time of each requested round; fast calls fill this time with more rounds
+MOST = 20  # the largest factor by which the number of rounds grows
 
 
 def rounds_for(calls: Mapping[str, Callable[[], object]], asked: int) -> int:
-    """The rounds to measure: those that were asked for, or as many as fit into the time of so many slow ones.
+    """Return the number of rounds to measure: the requested number, or more if the calls are fast.
 
-    Each call runs once to warm up, and once more to be timed.
+    Each call runs once to warm up, and a second time for the estimate.
     """
     for call in calls.values():
         call()
@@ -32,11 +33,11 @@ def rounds_for(calls: Mapping[str, Callable[[], object]], asked: int) -> int:
 
 
 def timer_of(device: torch.device, threads: int | None) -> Callable[[Call], float] | None:
-    """The clock of a trial: processor time for calls of one thread on the CPU; None for the device's own clock."""
+    """Return the clock of a trial: processor time for single-threaded CPU calls, or None for the device's clock."""
     is_alone = device.type == "cpu" and threads in (None, 1) and torch.get_num_threads() == 1
     return processor_timer if is_alone else None
 
 
 def clock_in_words(device: torch.device, threads: int | None) -> str:
-    """The clock of a trial, for the end of the name of the call; empty for the device's own clock."""
+    """Return the suffix that names the clock of a trial, or an empty string for the device's clock."""
     return "" if timer_of(device, threads) is None else ", processor time"

@@ -1,4 +1,4 @@
-"""The rows of a search's table: every candidate with what was found out about it."""
+"""The rows of a search's table: every candidate with its results."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ def rows_of(
     results: Mapping[Candidate, TrialFacts | TrialRefusal],
     bounds: SearchBounds,
 ) -> tuple[SearchCandidate, ...]:
-    """The rows in the order of trials, those that do not apply last; the ones on the Pareto front are marked."""
+    """Return the rows in the order of trials, then the candidates that do not apply. Mark rows on the Pareto front."""
     rows = [*_tried(candidates, results, bounds)]
     rows += [
         _named(
-            one.candidate, len(rows) + place, state="not applicable", reason=one.reason, least_memory=one.least_memory
+            exclusion.candidate,
+            len(rows) + place,
+            state="not applicable",
+            reason=exclusion.reason,
+            least_memory=exclusion.least_memory,
         )
-        for place, one in enumerate(excluded, start=1)
+        for place, exclusion in enumerate(excluded, start=1)
     ]
     front = front_of(rows)
     return tuple(row.model_copy(update={"is_on_front": row.number in front}) for row in rows)
@@ -78,14 +82,14 @@ def _measured(candidate: Candidate, number: int, facts: TrialFacts, bounds: Sear
 
 
 def kept_in_words(layers: Sequence[str]) -> str:
-    """The layers that were left in float: the names of a few, or their number."""
+    """Describe the layers that were left in float: the names of a few layers, or the number of many."""
     if len(layers) <= FEW_LAYERS:
         return f"kept in float: {', '.join(layers)}"
     return f"{len(layers)} layers kept in float, {layers[0]} first"
 
 
 def front_of(rows: Sequence[SearchCandidate]) -> set[int]:
-    """The numbers of the measured candidates of which no other is both as fast and as near to eager, or better."""
+    """Return the numbers of the rows on the Pareto front: no other row is at least as good in speed and in loss."""
     points = {row.number: (row.speed.value, -(row.loss or 0.0)) for row in rows if row.speed is not None}
     return {
         number

@@ -1,4 +1,4 @@
-"""A search that runs: trials in processes of their own, within a time, and the report of all that was found."""
+"""Run a search: trials in separate processes within a time, and a report of all results."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRef
 from thunder_core.workflow.recipe_search.why import bound_missed, reason_in_words
 from thunder_core.workflow.report.search import End, SearchBounds, SearchCandidate, SearchReport
 
-BENCHMARK = 4.0  # seconds that measuring and writing the winner take beside what its trial took
+BENCHMARK = 4.0  # seconds to measure and write the winner, in addition to the time of its trial
 RunTrial = Callable[[Order, float], TrialFacts | TrialRefusal]
 Results = dict[Candidate, TrialFacts | TrialRefusal]
 
 
 @dataclass(eq=False)
 class SearchRun:
-    """The trials of a search; where it `writes`, time is left to write the winner."""
+    """The trials of a search. If the search `writes`, it reserves time to write the winner.
+
+    `known` are the candidates whose results were kept from an earlier search.
+    """
 
     subject: SearchSubject
     candidates: list[Candidate]
@@ -46,14 +49,15 @@ class SearchRun:
 
     @property
     def eager(self) -> Candidate:
-        """The candidate that is the model itself."""
+        """The candidate that is the model in eager PyTorch."""
         return self.candidates[0]
 
     def run(self) -> None:
         """Try candidates until the result is decided, the time has ended or Ctrl-C is pressed.
 
-        Raises what eager PyTorch raises for the model, `BadOption` for a bound that it has no measure for,
-        `SearchOutOfTime` where not even eager PyTorch was measured, and `KeyboardInterrupt` where no candidate was.
+        Raises the errors of eager PyTorch for the model, `BadOption` for a bound on logits if the model has no logits,
+        `SearchOutOfTime` if eager PyTorch was not measured in time, and `KeyboardInterrupt` if no other candidate was
+        measured.
         """
         self._recall()
         try:
@@ -67,45 +71,45 @@ class SearchRun:
 
     @property
     def findings(self) -> dict[Candidate, CandidateFinding]:
-        """The results, as the decision looks at them."""
-        return {one: self._finding(result) for one, result in self.results.items()}
+        """The findings of all candidates that have results."""
+        return {candidate: self._finding(result) for candidate, result in self.results.items()}
 
     @property
     def winner(self) -> Candidate | None:
-        """The winner, by what is known now."""
+        """The winner according to the results so far, or None."""
         return choose(self.findings, self.bounds)
 
     def refuse(self, candidate: Candidate, error: ThunderError) -> None:
-        """Refuse a candidate that fails when it is to be written."""
+        """Refuse a candidate that failed while it was written."""
         self.results[candidate] = TrialRefusal(reason=f"{error.code} {error.what}")
 
     def report(self) -> SearchReport:
-        """The report of all that was found.
+        """Return the report of all results.
 
-        Raises `BoundMissed`, with the report as its `report`, where nobody is within the bounds, and `SearchOutOfTime`
-        where no candidate but eager PyTorch was tried.
+        Raises `BoundMissed` if no candidate is within the bounds, and `SearchOutOfTime` if no candidate other than
+        eager PyTorch was tried in time. The `report` attribute of both errors is the report.
         """
         rows = self._rows()
         winner = self.winner
-        facts = [one for one in self.results.values() if isinstance(one, TrialFacts)]
-        found = SearchReport(
+        facts = [result for result in self.results.values() if isinstance(result, TrialFacts)]
+        report = SearchReport(
             objective=self.objective,
             bounds=self.bounds,
             budget=self.budget,
             seconds=round(time.monotonic() - self.began, 2),
             end=self.end,
-            machine=next((one.machine for one in facts), ""),
-            call=next((one.call for one in facts), ""),
+            machine=next((measured.machine for measured in facts), ""),
+            call=next((measured.call for measured in facts), ""),
             kept=len(self.known),
             winner="" if winner is None else winner.name,
             why="" if winner is None else reason_in_words(rows, winner, self.objective, self.end),
             candidates=rows,
         )
         if winner is None:
-            raise bound_missed(found)
+            raise bound_missed(report)
         if self.end != "decided" and not self._others_tried:
-            raise self._out_of_time(found)
-        return found
+            raise self._out_of_time(report)
+        return report
 
     def _recall(self) -> None:
         if self.fresh:
@@ -117,16 +121,16 @@ class SearchRun:
                 self.known.add(candidate)
 
     def _require_eager(self) -> None:
-        """Try eager PyTorch first: what it cannot do, no candidate can."""
+        """Try eager PyTorch first, because no candidate can run a model that eager PyTorch cannot run."""
         if self.eager not in self.results:
             self._measure(self.eager, 10)
-        found = self.results[self.eager]
-        if isinstance(found, TrialRefusal):
-            raise self._error_of(found)
-        self._require_known_loss(found)
+        result = self.results[self.eager]
+        if isinstance(result, TrialRefusal):
+            raise self._error_of(result)
+        self._require_known_loss(result)
 
     def _error_of(self, refusal: TrialRefusal) -> ThunderError:
-        kind = next((one for one in all_errors() if one.code == refusal.code), None)
+        kind = next((error for error in all_errors() if error.code == refusal.code), None)
         if kind is not None:
             return kind(refusal.reason.removeprefix(f"{refusal.code} "), fix=refusal.fix)
         if self._left() <= 0:
@@ -138,23 +142,23 @@ class SearchRun:
 
     def _require_known_loss(self, eager: TrialFacts) -> None:
         bounds = {"--max-kl": self.bounds.max_kl, "--min-top1": self.bounds.min_top1}
-        given = [name for name, bound in bounds.items() if bound is not None]
-        if given and not eager.has_logits:
+        names = [name for name, bound in bounds.items() if bound is not None]
+        if names and not eager.has_logits:
             raise BadOption(
-                f"{', '.join(given)} is for models with logits, and this model has none",
+                f"{', '.join(names)} is for models with logits, and this model has none",
                 fix="bound the relative error of the outputs: --max-error 0.01",
             )
 
     def _out_of_time(self, report: SearchReport | None) -> SearchOutOfTime:
         error = SearchOutOfTime(
             f"the {self.budget:.0f} s of the search ended before a candidate was measured; nothing was written",
-            fix="give it more time: --search 10m; what was measured is kept",
+            fix="allow more time: --search 10m; the results so far are kept",
         )
         error.report = report
         return error
 
     def _measure(self, candidate: Candidate, rounds: int) -> CandidateFinding:
-        """Try a candidate, and add what that has found to what is known of it."""
+        """Try a candidate, and combine the result with the results of its earlier trials."""
         before = self.results.get(candidate)
         earlier = before if isinstance(before, TrialFacts) else None
         order = Order(
@@ -168,14 +172,14 @@ class SearchRun:
         leader = self._leader()
         place = (self.candidates.index(candidate) + 1, len(self.candidates))
         self.observer.trying(candidate.name, place, leader, self._left())
-        found = self.run_trial(order, self._limit(order))
+        result = self.run_trial(order, self._limit(order))
         if earlier is not None:
-            found = earlier.followed_by(found) if isinstance(found, TrialFacts) else earlier
-        self.results[candidate] = found
-        self.kept.keep(candidate, found)
+            result = earlier.followed_by(result) if isinstance(result, TrialFacts) else earlier
+        self.results[candidate] = result
+        self.kept.keep(candidate, result)
         row = next(row for row in self._rows() if row.name == candidate.name)
         self.observer.found(row, self._leader(), self._left())
-        return self._finding(found)
+        return self._finding(result)
 
     def _finding(self, result: TrialFacts | TrialRefusal) -> CandidateFinding:
         return result.finding if isinstance(result, TrialRefusal) else result.finding(self.objective)
@@ -184,30 +188,30 @@ class SearchRun:
         return self._left() > 0
 
     def _limit(self, order: Order) -> float:
-        """The seconds that a trial may take: of one that may lead then, as many are left to write it."""
+        """Return the seconds that a trial may take. A first trial leaves as much time to write its candidate."""
         is_new = order.first and self.writes and not order.candidate.is_eager
         rest = self.budget - (time.monotonic() - self.began) - BENCHMARK
         return max(0.0, min(self._left(), rest / 2)) if is_new else self._left()
 
     def _left(self) -> float:
-        """The seconds that are left for trials: the winner is to be written in time as well."""
+        """Return the seconds that are left for trials, without the time to write the winner."""
         return max(0.0, self.budget - (time.monotonic() - self.began) - self._writing)
 
     @property
     def _writing(self) -> float:
-        """The seconds that writing the leader will take: those of its first trial, and some for the benchmark."""
+        """The seconds to write the leader: the time of its first trial, and time for the benchmark."""
         leader = leader_of(self.findings, self.bounds) if self.writes else None
-        found = None if leader is None else self.results[leader]
-        return found.took + BENCHMARK if isinstance(found, TrialFacts) and leader != self.eager else 0.0
+        result = None if leader is None else self.results[leader]
+        return result.took + BENCHMARK if isinstance(result, TrialFacts) and leader != self.eager else 0.0
 
     @property
     def _others_measured(self) -> bool:
-        return any(isinstance(one, TrialFacts) and not one.is_eager for one in self.results.values())
+        return any(isinstance(result, TrialFacts) and not result.is_eager for result in self.results.values())
 
     @property
     def _others_tried(self) -> bool:
-        lasting = (one for name, one in self.results.items() if name != self.eager)
-        return any(isinstance(one, TrialFacts) or not one.passing for one in lasting)
+        others = (result for candidate, result in self.results.items() if candidate != self.eager)
+        return any(isinstance(result, TrialFacts) or not result.passing for result in others)
 
     def _rows(self) -> tuple[SearchCandidate, ...]:
         return rows_of(self.candidates, self.excluded, self.results, self.bounds)

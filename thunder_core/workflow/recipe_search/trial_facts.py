@@ -1,4 +1,4 @@
-"""The findings of trials of one candidate: plain data, which a process hands over and the cache keeps."""
+"""The results of the trials of one candidate, as plain data that a process returns and the cache keeps."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from thunder_core.workflow.validation.report_facts import ReportFacts
 
 
 class TrialFacts(ReportFacts):
-    """The results of trials of one candidate: the times of all rounds, the loss and the memory."""
+    """The results of the trials of one candidate: the times of all rounds, the loss and the memory."""
 
     eager: tuple[float, ...]
-    """The seconds of eager PyTorch in each round, of all processes one behind the other."""
+    """The seconds of eager PyTorch in each round of all processes, in the order of the processes."""
     ours: tuple[float, ...]
-    """The seconds of the candidate in the same rounds; for eager PyTorch itself the same."""
+    """The seconds of the candidate in the same rounds; equal to `eager` if the candidate is eager PyTorch."""
     asked: int = 0
-    """The rounds that were asked for; fast calls get more, and slow ones fewer where their time is limited."""
+    """The number of requested rounds; fast calls get more rounds, and slow calls with a time limit get fewer."""
     machine: str = ""
     call: str = ""
     error: float | None = None
@@ -35,17 +35,17 @@ class TrialFacts(ReportFacts):
 
     @property
     def is_eager(self) -> bool:
-        """Whether it is eager PyTorch that was tried."""
+        """Whether the candidate is eager PyTorch."""
         return self.eager == self.ours
 
     @property
     def measured(self) -> BenchmarkCandidate:
-        """The figures of the candidate beside eager PyTorch."""
+        """The figures of the candidate, compared with eager PyTorch."""
         return describe_candidate("", self.ours, self.ours if self.is_eager else self.eager, self.memory)
 
     @property
     def speed(self) -> Interval:
-        """The speed as a multiple of eager PyTorch's."""
+        """The speed as a multiple of the speed of eager PyTorch."""
         return EXACTLY_ONE if self.is_eager else self.measured.speedup
 
     @property
@@ -57,12 +57,12 @@ class TrialFacts(ReportFacts):
         return verdict_of(self.speed, len(self.ours), first, self.measured)
 
     def followed_by(self, later: TrialFacts) -> TrialFacts:
-        """These facts with the rounds of a later process, whose memory and loss are the same."""
+        """Return these facts with the rounds of a later process added; the memory and the loss stay."""
         times = {"eager": self.eager + later.eager, "ours": self.ours + later.ours}
         return self.model_copy(update={**times, "asked": self.asked + later.asked})
 
     def finding(self, objective: str) -> CandidateFinding:
-        """The facts, as far as the decision for an objective looks at them."""
+        """Return the finding for an objective: the score, the number of rounds and the cost."""
         cost, rounds = CandidateCost(self.kl, self.top1, self.error, self.memory), min(self.asked, len(self.ours))
         bytes_taken = {"memory": self.memory, "size": self.size}
         if objective not in bytes_taken:
@@ -75,7 +75,7 @@ class TrialFacts(ReportFacts):
 
 
 class TrialRefusal(ReportFacts):
-    """The reason why a candidate is refused; one that is `passing` may be gone another time."""
+    """The reason why a candidate is refused; a `passing` refusal is temporary, so a later search tries again."""
 
     reason: str
     passing: bool = False
@@ -86,5 +86,5 @@ class TrialRefusal(ReportFacts):
 
     @property
     def finding(self) -> CandidateFinding:
-        """The refusal, as the decision looks at it."""
+        """The refusal as a finding without a score."""
         return CandidateFinding(reason=self.reason, passing=self.passing)

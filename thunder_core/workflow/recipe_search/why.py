@@ -1,4 +1,4 @@
-"""The result of a search in one sentence: why the winner won or, where nobody did, who came nearest."""
+"""Describe the result of a search in one sentence: why the winner won, or which candidate misses the bounds least."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.workflow.report.search import End, SearchCandidate, SearchRepo
 
 
 def speed_in_words(speed: Interval) -> str:
-    """A speed-up with its interval: `1.80x [1.78, 1.82]`."""
+    """Return a speed-up with its interval: `1.80x [1.78x to 1.82x]`."""
     return f"{times(speed.value)} [{times(speed.low)} to {times(speed.high)}]"
 
 
@@ -41,12 +41,12 @@ SCORES: Mapping[str, Callable[[SearchCandidate], float]] = {
 
 
 def reason_in_words(rows: Sequence[SearchCandidate], winner: Candidate, objective: str, end: End) -> str:
-    """The reason why the winner won, in one sentence."""
+    """Return the reason why the winner won, in one sentence."""
     won = next(row for row in rows if row.name == winner.name)
     score, figure, short = SCORES[objective], FIGURES[objective], SHORT.get(objective, FIGURES[objective])
     within = sorted((row for row in rows if row.is_within and row is not won), key=score, reverse=True)
     better = [row for row in within if score(row) > score(won)]
-    told = f"{won.name} wins with {figure(won)}"
+    result = f"{won.name} wins with {figure(won)}"
     if better:
         reason = f"{better[0].name} ({short(better[0])}) {_why_not(better[0], won)}"
     elif within:
@@ -54,7 +54,7 @@ def reason_in_words(rows: Sequence[SearchCandidate], winner: Candidate, objectiv
     else:
         reason = "no other candidate is within the bounds"
     ended = {"decided": "", "out of time": "; the time ended before more rounds", "interrupted": "; Ctrl-C ended it"}
-    return f"{told}: {reason}{ended[end]}."
+    return f"{result}: {reason}{ended[end]}."
 
 
 def _why_not(row: SearchCandidate, won: SearchCandidate) -> str:
@@ -64,7 +64,7 @@ def _why_not(row: SearchCandidate, won: SearchCandidate) -> str:
 
 
 def bound_missed(report: SearchReport) -> BoundMissed:
-    """The error for a search that nobody wins: the nearest candidate, and by how much it misses a bound."""
+    """Return the error for a search without a winner: the nearest candidate, and by how much it misses a bound."""
     estimated = [row for row in report.candidates if row.least_memory is not None]
     nearest = min((*report.measured, *estimated), key=lambda row: _worst(report, row).factor, default=None)
     if nearest is None:
@@ -80,9 +80,9 @@ def bound_missed(report: SearchReport) -> BoundMissed:
 
 
 def _worst(report: SearchReport, row: SearchCandidate) -> Miss:
-    """The bound that a candidate misses most; one of none, where its speed alone is not settled."""
+    """Return the largest miss of a candidate. A candidate that misses no bound has a speed that varies too much."""
     if row.least_memory is not None:
         factor = row.least_memory / (report.bounds.max_memory or 1)
         return Miss(f"{row.reason}, {times(factor)} as much", factor)
-    found = misses(report.bounds, CandidateCost(row.kl, row.top1, row.error, row.memory))
-    return max(found, key=lambda miss: miss.factor, default=Miss("its speed varies too much", 1.0))
+    all_misses = misses(report.bounds, CandidateCost(row.kl, row.top1, row.error, row.memory))
+    return max(all_misses, key=lambda miss: miss.factor, default=Miss("its speed varies too much", 1.0))

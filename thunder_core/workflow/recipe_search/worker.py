@@ -1,6 +1,6 @@
 """The process of one trial: `python -m thunder_core.workflow.recipe_search.worker FOLDER`.
 
-The folder holds the order; the result is written there as a whole. The process ends with the one that began it.
+The folder contains the order. The process writes the result into the folder atomically, and ends if its parent ends.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRef
 
 RESULT, PATHS, OUTPUT = "result.json", "paths.json", "output.txt"
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
-LASTING = frozenset({2, 4, 8})  # exit statuses of refusals that are the same on another day
+LASTING = frozenset({2, 4, 8})  # exit statuses of permanent refusals
 
 
 def main(folder: Path) -> None:
-    """Carry out the order in a folder, and write its result there."""
+    """Carry out the order in a folder, and write the result into the folder."""
     end_with_parent()
     sys.path[:] = json.loads((folder / PATHS).read_text(encoding="utf-8"))
     result = result_of(folder)
@@ -33,16 +33,16 @@ def main(folder: Path) -> None:
 
 
 def end_with_parent() -> None:
-    """Have the system kill this process when the process that began it ends, however it ends."""
+    """Request that the system kills this process when its parent process ends for any reason."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(END_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() == 1:  # it has ended already
+    if os.getppid() == 1:  # the parent has ended already
         sys.exit(1)
 
 
 def result_of(folder: Path) -> TrialFacts | TrialRefusal:
-    """The facts that carrying out an order gives, or the reason why the candidate is refused."""
+    """Carry out the order in a folder; return the facts, or the reason why the candidate is refused."""
     try:
         return read_order(folder).carry_out()
     except ThunderError as error:

@@ -1,4 +1,4 @@
-"""The findings of a search: every candidate with its speed, loss, memory and verdict, and why one of them won."""
+"""The results of a search: every candidate with its speed, loss, memory and verdict, and why the winner won."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.workflow.validation.report_facts import ReportFacts
 State = Literal["measured", "refused", "not applicable", "not tried"]
 End = Literal["decided", "out of time", "interrupted"]
 
-ROUNDING = {"kl": 1e-9, "error": 1e-6}  # a loss below it is rounding of float32
+ROUNDING = {"kl": 1e-9, "error": 1e-6}  # a loss up to this value is rounding of float32
 ENDS: dict[End, str] = {
     "decided": "more rounds would not change the result",
     "out of time": "the time ended it",
@@ -21,7 +21,7 @@ ENDS: dict[End, str] = {
 
 
 class SearchBounds(ReportFacts):
-    """The bounds that the winner has to meet; None where nothing was asked for."""
+    """The bounds that the winner must meet; None means no bound."""
 
     max_kl: float | None = None
     min_top1: float | None = None
@@ -30,86 +30,86 @@ class SearchBounds(ReportFacts):
 
 
 class SearchCandidate(ReportFacts):
-    """One candidate: what it is, and what was found out about it."""
+    """A candidate and its results."""
 
     number: int
-    """Its number in the table and in the plot, from 1 on."""
+    """The number of the candidate in the table and in the plot, starting from 1."""
     name: str
     recipes: tuple[str, ...] = ()
     settings: dict[str, str] = Field(default_factory=dict)
-    """The settings beside the recipe, such as `dtype` and `threads`, as options of the command line have them."""
+    """The settings other than the recipe, such as `dtype` and `threads`, by the names of command-line options."""
     rank: int
-    """How far it is from eager PyTorch, which is 0: of candidates that cannot be told apart the least wins."""
+    """The number of steps from eager PyTorch (0); among candidates with indistinguishable scores, the lowest wins."""
     state: State
     reason: str = ""
-    """Why it was refused, does not apply or was not tried; of a measured candidate the bound that it misses."""
+    """Why the candidate was refused, does not apply or was not tried; or the bound that a measured candidate misses."""
     speed: Interval | None = None
-    """How many times as fast as eager PyTorch, measured in turn in the same processes."""
+    """The speed as a multiple of the speed of eager PyTorch, measured in turn in the same processes."""
     seconds: float | None = None
     """The median time of a call."""
     rounds: int = 0
     verdict: str = ""
-    """Beside eager PyTorch: `faster`, `slower`, `not distinguishable` or `unstable`."""
+    """The speed compared with eager PyTorch: `faster`, `slower`, `not distinguishable` or `unstable`."""
     error: float | None = None
-    """The relative error of the output that is furthest from eager's; None where it was not compared."""
+    """The largest relative error of an output, compared with eager PyTorch; None if outputs were not compared."""
     kl: float | None = None
-    """KL divergence of the logits from eager's, nats; None without logits."""
+    """The KL divergence of the logits from those of eager PyTorch in nats; None without logits."""
     top1: float | None = None
     memory: int | None = None
-    """Bytes of the weights and of the peak of a call."""
+    """Bytes of the weights plus the peak of a call."""
     least_memory: int | None = None
-    """The least bytes of its weights, by the plan, of a candidate that was not tried because they are too many."""
+    """The planned bytes of the weights, if the candidate was not tried because they exceed the memory bound."""
     size: int | None = None
     """Bytes of the weights."""
     is_within: bool = False
-    """Whether it was measured and meets all bounds."""
+    """Whether the candidate was measured and meets all bounds."""
     is_on_front: bool = False
-    """Whether no other candidate is both faster and nearer to eager."""
+    """Whether the candidate is on the Pareto front: no other candidate is both faster and nearer to eager PyTorch."""
 
     @property
     def loss(self) -> float | None:
-        """The distance to eager that the plot shows: the KL divergence, or without logits the error; 0 for rounding."""
+        """The loss in the plot: the KL divergence, or the error without logits; 0 if it is only rounding."""
         name, value = ("error", self.error) if self.kl is None else ("kl", self.kl)
         return value if value is None or value > ROUNDING[name] else 0.0
 
 
 class SearchReport(ReportFacts):
-    """A whole search."""
+    """The report of a search."""
 
     objective: str
     bounds: SearchBounds
     budget: float
-    """The seconds that were given."""
+    """The time limit in seconds."""
     seconds: float
-    """The seconds that were taken, but for writing the artifact."""
+    """The seconds that the search took, without writing the artifact."""
     end: End
     machine: str
     call: str
-    """What was timed: `call 1 x 128`, `training step 1 x 128` or `generation 8 x 128 + 128 tokens`."""
+    """The timed call: `call 1 x 128`, `training step 1 x 128` or `generation 8 x 128 + 128 tokens`."""
     kept: int = 0
-    """How many candidates' results are, in part or whole, those of an earlier search."""
+    """The number of candidates with results from an earlier search."""
     winner: str
     why: str
-    """One sentence."""
+    """The reason why the winner won, in one sentence."""
     candidates: tuple[SearchCandidate, ...]
 
     @property
     def best(self) -> SearchCandidate | None:
-        """The winner; None where nobody won."""
-        return next((one for one in self.candidates if one.name == self.winner), None)
+        """The winner, or None if no candidate won."""
+        return next((candidate for candidate in self.candidates if candidate.name == self.winner), None)
 
     @property
     def measured(self) -> tuple[SearchCandidate, ...]:
         """The candidates that were measured."""
-        return tuple(one for one in self.candidates if one.state == "measured")
+        return tuple(candidate for candidate in self.candidates if candidate.state == "measured")
 
     @property
     def loss_name(self) -> str:
-        """The name of the distance to eager that the plot shows."""
-        has_logits = any(one.kl is not None for one in self.measured)
+        """The name of the loss in the plot."""
+        has_logits = any(candidate.kl is not None for candidate in self.measured)
         return "KL divergence from eager, nats" if has_logits else "relative error, compared with eager"
 
     @property
     def ended(self) -> str:
-        """The end of the search, in words."""
+        """The reason why the search ended, in words."""
         return ENDS[self.end]

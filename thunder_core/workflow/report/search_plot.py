@@ -1,4 +1,4 @@
-"""The plot of a search: speed against loss, the size of a mark by memory, and the Pareto front as a line."""
+"""The plot of a search: speed against loss. The size of a mark shows the memory, and a line shows the Pareto front."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from thunder_core.workflow.report.plots import WIDTH
 from thunder_core.workflow.report.search import ROUNDING, SearchCandidate, SearchReport
 
 LEFT, TOP, BOTTOM = 66.0, 30.0, 250.0
-EXACT = 34.0  # from the end of the logarithmic axis down to the line of what differs by rounding alone
-LEAST, MOST = 5.0, 15.0  # radii
-NEAR = 17.0  # between two numbers that would be written over each other
-STEP = 14.0
+EXACT = 34.0  # the distance from the end of the logarithmic axis to the line of losses that are only rounding
+LEAST, MOST = 5.0, 15.0  # the smallest and the largest radius of a mark
+NEAR = 17.0  # two numbers overlap if their horizontal distance is smaller
+STEP = 14.0  # the height of a number
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Mark:
     radius: float
     number_at: float
     kind: str
-    """`winner`, `eager`, `outside` for one that misses a bound, or `other`."""
+    """`winner`, `eager`, `outside` for a candidate that misses a bound, or `other`."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class ParetoPlot:
     bottom: float
     left: float
     exact: float
-    """Where the line of what differs by rounding alone is."""
+    """The height of the line for losses that are only rounding."""
     label: str
-    """What the axis of the loss shows."""
+    """The label of the loss axis."""
     marks: tuple[Mark, ...]
     front: str
     bound: float | None
@@ -55,7 +55,7 @@ class ParetoPlot:
 
 
 def pareto_plot(search: SearchReport) -> ParetoPlot | None:
-    """The plot of a search; None where fewer than two candidates were measured."""
+    """Return the plot of a search, or None if fewer than two candidates were measured."""
     rows = [row for row in search.measured if row.speed is not None]
     if len(rows) < 2:
         return None
@@ -83,23 +83,23 @@ def pareto_plot(search: SearchReport) -> ParetoPlot | None:
 
 
 def _shown(speeds: Sequence[float]) -> list[float]:
-    """The ends of intervals, cut where one is so wide that it would leave no room for the others."""
+    """Limit the ends of intervals to a factor of 6 from the median, so that wide intervals fit into the plot."""
     usual = sorted(speeds)[len(speeds) // 2]
     return [min(max(speed, usual / 6), usual * 6) for speed in speeds]
 
 
 def bounded_loss(search: SearchReport) -> float | None:
-    """The bound of the loss that the plot shows; None where nobody asked for one."""
+    """Return the bound of the loss in the plot, or None without a bound."""
     return search.bounds.max_kl if has_logits(search) else search.bounds.max_error
 
 
 def has_logits(search: SearchReport) -> bool:
-    """Whether the loss that the plot shows is the KL divergence of logits."""
+    """Whether the loss in the plot is the KL divergence of logits."""
     return any(row.kl is not None for row in search.measured)
 
 
 def place_of(loss: float | None, upwards: Axis, least: float) -> float:
-    """The height of a loss; what is rounding alone, at most `least`, lies on a line of its own."""
+    """Return the height of a loss in the plot; losses up to `least` are rounding and share a line below the axis."""
     return BOTTOM if loss is None or loss <= least else upwards(loss)
 
 
@@ -129,14 +129,14 @@ def _marks(
 
 
 def _free_place(x: float, y: float, placed: Sequence[tuple[float, float]]) -> float:
-    """The height at which a number can be written: above those that are written already."""
+    """Return the height for a number, above all placed numbers that it would overlap."""
     while any(abs(x - other_x) < NEAR and abs(y - other_y) < STEP - 1 for other_x, other_y in placed):
         y -= STEP
     return round(y, 1)
 
 
 def kind_of(row: SearchCandidate, search: SearchReport) -> str:
-    """The kind of a mark, which the style sheet colours."""
+    """Return the kind of a mark, which selects its colour in the style sheet."""
     if row.name == search.winner:
         return "winner"
     if not row.is_within:
@@ -152,6 +152,6 @@ def _text(row: SearchCandidate) -> str:
 
 
 def front_path(marks: Sequence[Mark]) -> str:
-    """The line from mark to mark of the front, from the slowest to the fastest."""
+    """Return the line that connects the marks of the front, from the slowest to the fastest."""
     ordered = sorted(marks, key=lambda mark: mark.x)
     return " L".join(f"{mark.x},{mark.y}" for mark in ordered) if len(ordered) > 1 else ""

@@ -1,1 +1,1 @@
-"""Models as they lie on disk or on the Hub."""
+"""Find models on disk and on the Hub."""

@@ -1,4 +1,4 @@
-"""The weights of a folder: which files hold them, and whether each is whole."""
+"""Find the weight files of a folder, and check that each file is complete."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from thunder_core.workflow.models.folder.foreign_formats import (
 
 LFS_POINTER = b"version https://git-lfs"
 AGAIN = "fetch the file again"
-MOST_HEADER = 100_000_000  # bytes, as the safetensors library has it
+MOST_HEADER = 100_000_000  # bytes, the limit of the safetensors library
 
 
 def checkpoint_files(folder: Path) -> tuple[Path, ...]:
-    """The files that hold a folder's weights, each found to be whole; raises `BadModelFolder`."""
+    """Return the weight files of a folder after checking them; raise `BadModelFolder` for missing or bad files."""
     refuse_other_kinds(folder)
     if (folder / SINGLE).is_file():
         check_file(folder / SINGLE)
@@ -44,7 +44,7 @@ def checkpoint_files(folder: Path) -> tuple[Path, ...]:
 
 
 def require_checkpoint(folder: Path, *, config_is_enough: bool = False) -> None:
-    """Raise `BadModelFolder` for weights that are damaged, or missing; a config alone may be enough."""
+    """Raise `BadModelFolder` for damaged or missing weights; with `config_is_enough`, weights may be missing."""
     if not config_is_enough or has_weights(folder):
         checkpoint_files(folder)
     else:
@@ -52,7 +52,7 @@ def require_checkpoint(folder: Path, *, config_is_enough: bool = False) -> None:
 
 
 def shards_of(index: Path) -> dict[str, set[str]]:
-    """The shards that an index names, with the weights that each should hold; raises `BadModelFolder`."""
+    """Return the shards in an index, with the names of the weights of each; raise `BadModelFolder` for a bad index."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, Mapping) or not weight_map:
         raise BadModelFolder(f"{index} has no weight_map with the file of each weight", fix=AGAIN)
@@ -65,7 +65,7 @@ def shards_of(index: Path) -> dict[str, set[str]]:
 
 
 def check_shards(folder: Path, shards: Mapping[str, set[str]]) -> tuple[Path, ...]:
-    """The shards as files; raises `BadModelFolder` where one is missing, damaged or lacks a weight."""
+    """Return the shard files; raise `BadModelFolder` if a shard is missing, is damaged or lacks a weight."""
     missing = [shard for shard in sorted(shards) if not (folder / shard).is_file()]
     if missing:
         raise BadModelFolder(
@@ -83,9 +83,9 @@ def check_shards(folder: Path, shards: Mapping[str, set[str]]) -> tuple[Path, ..
 
 
 def check_file(path: Path) -> set[str]:
-    """The names of the weights in a safetensors file, of which only the header is read; raises `BadModelFolder`."""
+    """Return the names of the weights from the header of a safetensors file; raise `BadModelFolder` for a bad file."""
     try:
-        with safe_open(path, framework="numpy") as opened:  # another framework would be imported for it
+        with safe_open(path, framework="numpy") as opened:  # safetensors would import any other framework
             return set(opened.keys())
     except SafetensorError as error:
         raise BadModelFolder(f"{path} {diagnose(path) or f'is damaged: {error}'}", fix=AGAIN) from error
@@ -94,7 +94,7 @@ def check_file(path: Path) -> set[str]:
 
 
 def stored_bytes(folder: Path) -> int:
-    """The bytes of the weights in a folder's files, each found to be whole; raises `BadModelFolder`."""
+    """Return the bytes of the weights of a folder; raise `BadModelFolder` for missing or bad files."""
     return sum(path.stat().st_size - 8 - _header_size(path) for path in checkpoint_files(folder))
 
 
@@ -104,7 +104,7 @@ def _header_size(path: Path) -> int:
 
 
 def diagnose(path: Path) -> str | None:
-    """The fault of a safetensors file that cannot be opened, in words, where its header tells."""
+    """Describe why a safetensors file cannot be opened, from its header; None if the header does not show the cause."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(len(LFS_POINTER))
@@ -126,7 +126,7 @@ def diagnose(path: Path) -> str | None:
 
 
 def _bytes_needed(header: bytes) -> int | None:
-    """The bytes of data that a safetensors header speaks of, or None where it is not one."""
+    """Return the bytes of data that a safetensors header describes, or None for an invalid header."""
     try:
         entries = json.loads(header)
         ends = (entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__")

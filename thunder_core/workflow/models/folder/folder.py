@@ -1,4 +1,4 @@
-"""The files of a model's folder that are JSON, read without PyTorch."""
+"""Read the JSON files of a model's folder, without PyTorch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from thunder_core.foundation.errors import BadModelFolder
 
 CONFIG_FILE = "config.json"
-MOST = 256 << 20  # bytes of a file; the index of the largest models has some tens of millions
-CODE_NAMES = ("attn_implementation", "experts_implementation")  # keys that may name code of the hub
+MOST = 256 << 20  # the largest size of a file; the index of the largest models has some tens of millions of bytes
+CODE_NAMES = ("attn_implementation", "experts_implementation")  # the keys that may name code on the Hub
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from the model's folder; raises `BadModelFolder`."""
+    """Read a JSON object from a model's folder; raise `BadModelFolder` for a missing or bad file."""
     try:
         require_plain(path)
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -37,24 +37,24 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def require_plain(path: Path) -> None:
-    """Raise `BadModelFolder` for a pipe or a device, which might never end, and for a file that is too large."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    """Raise `BadModelFolder` for a pipe or a device, which could block forever, and for a file that is too large."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise BadModelFolder(f"{path} is not a regular file", fix="download the file again")
-    if found.st_size > MOST:
-        raise BadModelFolder(f"{path} has {found.st_size} bytes, too many for a config", fix="download the file again")
+    if status.st_size > MOST:
+        raise BadModelFolder(f"{path} has {status.st_size} bytes, too many for a config", fix="download the file again")
 
 
 def code_of_the_hub(config: Mapping[str, Any]) -> str | None:
-    """The part of a config, at any depth, that names code which transformers would fetch and run; None for none."""
+    """Return the first value in a config, at any depth, that names Hub code for transformers to run, or None."""
     open_values: list[Any] = [config]
     while open_values:
         value = open_values.pop()
         if isinstance(value, Mapping):
-            named = [one for key, one in value.items() if str(key).endswith(CODE_NAMES)]
+            code_names = [item for key, item in value.items() if str(key).endswith(CODE_NAMES)]
             open_values += value.values()
-            for one in named:
-                texts = one.values() if isinstance(one, Mapping) else (one,)
+            for item in code_names:
+                texts = item.values() if isinstance(item, Mapping) else (item,)
                 if found := next((text for text in texts if isinstance(text, str) and "/" in text), None):
                     return found
         elif isinstance(value, list):

@@ -1,6 +1,6 @@
-"""Folders and files of models that are none in Hugging Face layout: each kind is recognized, and told what to do.
+"""Recognize folders and files that are not models in Hugging Face layout, and describe what users can do.
 
-Nothing is loaded and nothing unpickled: the names of files, and JSON, say what they are.
+Formats are recognized by file names and JSON files. Nothing is loaded or unpickled.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PIPELINE = "model_index.json"
 DISTRIBUTED = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
 HUB_CACHE = re.compile(r"models--(.+?)--(.+)")
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-MOST = 4_096  # entries of a folder that are looked at
-# What PEFT calls tasks, and the classes that load their base models.
+MOST = 4_096  # the largest number of entries of a folder that are read
+# The names of tasks in PEFT, and the classes that load their base models.
 PEFT_CLASSES = {
     "CAUSAL_LM": "AutoModelForCausalLM",
     "SEQ_CLS": "AutoModelForSequenceClassification",
@@ -31,7 +31,7 @@ PEFT_CLASSES = {
     "TOKEN_CLS": "AutoModelForTokenClassification",
     "QUESTION_ANS": "AutoModelForQuestionAnswering",
 }
-# Quantizations whose weights are packed for kernels of a library of their own.
+# Quantization formats whose weights are packed for the kernels of a special library.
 PACKED = frozenset(
     {
         "aqlm", "auto-round", "awq", "eetq", "fbgemm_fp8", "fp_quant",
@@ -41,7 +41,7 @@ PACKED = frozenset(
 
 
 class FormatAnswer(NamedTuple):
-    """An answer to what a folder or a file holds, and what to do."""
+    """A description of the content of a folder, and what users can do."""
 
     holds: str
     fix: str
@@ -52,13 +52,13 @@ KINDS: list[Recognizer] = []
 
 
 def kind(recognizer: Recognizer) -> Recognizer:
-    """Enter a function into the table; it gives None for a folder of another kind."""
+    """Register a recognizer, which returns None for a folder of another kind."""
     KINDS.append(recognizer)
     return recognizer
 
 
 def refuse_other_kinds(folder: Path) -> None:
-    """Raise `BadModelFolder` for a folder of a kind that is recognized and cannot be loaded as a model."""
+    """Raise `BadModelFolder` for a folder of a recognized kind that cannot be loaded as a model."""
     for recognizer in KINDS:
         answer = recognizer(folder)
         if answer is not None:
@@ -66,7 +66,7 @@ def refuse_other_kinds(folder: Path) -> None:
 
 
 def require_config(folder: Path) -> dict[str, Any]:
-    """The content of a folder's config; raises `BadModelFolder`, by its kind where it is recognized."""
+    """Return the content of a folder's config; raise `BadModelFolder` without one, with the kind of the folder."""
     if not (folder / CONFIG_FILE).exists():
         refuse_other_kinds(folder)
         inner = folders_with(folder, CONFIG_FILE)
@@ -82,13 +82,13 @@ def require_config(folder: Path) -> dict[str, Any]:
 
 
 def is_artifact(folder: Path) -> bool:
-    """Whether a folder looks like an artifact: `inspect-trace`, `bench` and `validate` take these beside models."""
+    """Whether a folder looks like an artifact; `inspect-trace`, `bench` and `validate` accept artifacts and models."""
     return (folder / "manifest.json").is_file() and (folder / "traces").is_dir()
 
 
 @kind
 def artifact(folder: Path) -> FormatAnswer | None:
-    """An artifact that `thunder optimize` wrote."""
+    """Recognize an artifact of `thunder optimize`."""
     if not is_artifact(folder):
         return None
     return FormatAnswer(
@@ -99,7 +99,7 @@ def artifact(folder: Path) -> FormatAnswer | None:
 
 @kind
 def adapter(folder: Path) -> FormatAnswer | None:
-    """An adapter of PEFT, which is of use with its base model alone."""
+    """Recognize a PEFT adapter, which needs its base model."""
     if not (folder / ADAPTER).is_file():
         return None
     config = read_json(folder / ADAPTER)
@@ -118,7 +118,7 @@ def adapter(folder: Path) -> FormatAnswer | None:
 
 @kind
 def pipeline(folder: Path) -> FormatAnswer | None:
-    """A pipeline of diffusers, some of whose parts may be models of transformers."""
+    """Recognize a pipeline of diffusers, which may contain models of transformers."""
     if not (folder / PIPELINE).is_file():
         return None
     name = read_json(folder / PIPELINE).get("_class_name") or "a pipeline"
@@ -132,7 +132,7 @@ def pipeline(folder: Path) -> FormatAnswer | None:
 
 @kind
 def part_of_pipeline(folder: Path) -> FormatAnswer | None:
-    """A model of diffusers."""
+    """Recognize a model of diffusers."""
     config = config_of(folder)
     if "_diffusers_version" not in config or "model_type" in config:
         return None
@@ -144,7 +144,7 @@ def part_of_pipeline(folder: Path) -> FormatAnswer | None:
 
 @kind
 def quantized(folder: Path) -> FormatAnswer | None:
-    """Weights that a library packed for its own kernels."""
+    """Recognize weights that are packed for the kernels of a special library."""
     settings = config_of(folder).get("quantization_config")
     method = str(settings.get("quant_method", "")) if isinstance(settings, Mapping) else ""
     if method not in PACKED or not isinstance(settings, Mapping):
@@ -160,7 +160,7 @@ def quantized(folder: Path) -> FormatAnswer | None:
 
 @kind
 def outliers_apart(folder: Path) -> FormatAnswer | None:
-    """Weights in 8 bits by bitsandbytes, whose layers multiply some columns apart: as many as the values tell."""
+    """Recognize 8-bit weights of bitsandbytes, whose layers multiply a data-dependent number of columns separately."""
     settings = config_of(folder).get("quantization_config")
     if not isinstance(settings, Mapping) or settings.get("quant_method") != "bitsandbytes":
         return None
@@ -177,7 +177,7 @@ def outliers_apart(folder: Path) -> FormatAnswer | None:
 
 @kind
 def distributed(folder: Path) -> FormatAnswer | None:
-    """A checkpoint of several processes, with a pickled description."""
+    """Recognize a distributed checkpoint, whose metadata is pickled."""
     if not any(DISTRIBUTED.fullmatch(name) for name in names_in(folder)):
         return None
     return FormatAnswer(
@@ -187,7 +187,7 @@ def distributed(folder: Path) -> FormatAnswer | None:
 
 
 def other_format(suffix: str, format_: str, fix: str) -> None:
-    """Enter the kind of folders whose weights are files of another format, and in ours there are none."""
+    """Register a recognizer for folders that have weights in another format, and none in a supported format."""
 
     @kind
     def recognizer(folder: Path) -> FormatAnswer | None:
@@ -217,7 +217,7 @@ other_format(".msgpack", "Flax's format", "name a folder with safetensors; trans
 
 @kind
 def original(folder: Path) -> FormatAnswer | None:
-    """Llama or Mistral as their makers publish them."""
+    """Recognize Llama or Mistral in the layout of their makers."""
     if not (folder / "params.json").is_file() or (folder / CONFIG_FILE).exists():
         return None
     return FormatAnswer(
@@ -229,7 +229,7 @@ def original(folder: Path) -> FormatAnswer | None:
 
 @kind
 def hub_cache(folder: Path) -> FormatAnswer | None:
-    """A folder of the hub's cache, which has a folder for each version in it."""
+    """Recognize a model's folder in the Hub cache, which contains a folder for each version."""
     named = HUB_CACHE.fullmatch(folder.name)
     if named is None or not (folder / "snapshots").is_dir():
         return None
@@ -238,7 +238,7 @@ def hub_cache(folder: Path) -> FormatAnswer | None:
 
 @kind
 def training(folder: Path) -> FormatAnswer | None:
-    """A folder that a training wrote, with its checkpoints."""
+    """Recognize the output folder of a training run, which contains checkpoints."""
     steps = sorted(int(found[1]) for name in names_in(folder) if (found := CHECKPOINT.fullmatch(name)))
     if not steps or (folder / CONFIG_FILE).exists():
         return None
@@ -262,7 +262,7 @@ FILES: dict[str, str] = {
 
 
 def held_by_file(path: Path) -> str:
-    """The content of a file that was named in a folder's place, as far as its name tells; empty where it does not."""
+    """Describe a file that was named instead of a folder, by its suffix; return an empty string if it is unknown."""
     return FILES.get(path.suffix.lower(), "")
 
 
@@ -270,7 +270,7 @@ def held_by_file(path: Path) -> str:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names in a folder, sorted; none where it cannot be listed."""
+    """Return the sorted names in a folder; an empty list if the folder cannot be listed."""
     try:
         return sorted(path.name for path in islice(folder.iterdir(), MOST))
     except OSError:
@@ -278,15 +278,15 @@ def names_in(folder: Path) -> list[str]:
 
 
 def folders_with(folder: Path, file: str) -> list[str]:
-    """The folders in a folder that hold a file of that name."""
+    """Return the subfolders that contain a file with a name."""
     return [str(folder / name) for name in names_in(folder) if (folder / name / file).is_file()]
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether a folder holds PyTorch's weights under the names that transformers gives them."""
+    """Whether a folder has PyTorch weights under the file names of transformers."""
     return any((folder / name).is_file() for name in (SINGLE, INDEX, *PICKLED))
 
 
 def config_of(folder: Path) -> Mapping[str, Any]:
-    """The content of a folder's config; empty where it has none."""
+    """Return the content of a folder's config, or an empty mapping without a config."""
     return read_json(folder / CONFIG_FILE) if (folder / CONFIG_FILE).is_file() else {}

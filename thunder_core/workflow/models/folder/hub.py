@@ -1,4 +1,4 @@
-"""Models that are named by their hub name: from the local cache, or downloaded when there is a network."""
+"""Find models by Hub name in the local cache, and download them if the network may be used."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from thunder_core.workflow.models.folder.foreign_formats import (
 
 @dataclass(frozen=True)
 class HubModel:
-    """A hub name at one commit, with the folder of the local cache that holds it."""
+    """A Hub model at a commit, with its folder in the local cache."""
 
     name: str
     commit: str
@@ -43,7 +43,7 @@ class HubModel:
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether a text can be a hub name: `name` or `owner/name`."""
+    """Whether a string can be a Hub name: `name` or `owner/name`."""
     try:
         validate_repo_id(name)
     except HFValidationError:
@@ -52,21 +52,21 @@ def is_hub_name(name: str) -> bool:
 
 
 def is_cached(name: str, revision: str | None = None) -> bool:
-    """Whether the local cache has the config of the model of that name."""
+    """Whether the local cache has the config of the model with this name."""
     return cached_model(name, revision) is not None
 
 
 def cached_model(name: str, revision: str | None = None) -> HubModel | None:
-    """The model of that name whose config is in the local cache, whatever else of it is; None where it is not."""
+    """Return the model with this name if its config is in the local cache, otherwise None. Weights may be missing."""
     config = _cached(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
     return None if config is None else _of_config(name, config)
 
 
 def missing_weights(model: HubModel) -> tuple[str, ...]:
-    """The files of a model's weights that the local cache lacks, as far as it tells; `BadModelFolder` for a bad index.
+    """Return the weight files that the local cache lacks; raise `BadModelFolder` for a bad index.
 
-    Where neither the weights nor their index are there, it is the one file that weights are in first of all; where the
-    hub is known to have neither, nothing is missing.
+    If the cache has neither the single weight file nor the index, return the first of the two that the Hub may have. If
+    the Hub is known to have neither, return nothing.
     """
     if _cached(model.name, SINGLE, model.commit) is not None:
         return ()
@@ -77,7 +77,7 @@ def missing_weights(model: HubModel) -> tuple[str, ...]:
 
 
 def require_weights(model: HubModel) -> None:
-    """Raise `ModelNotFound` where the local cache lacks weights, and `BadModelFolder` where those it has are bad."""
+    """Raise `ModelNotFound` if the local cache lacks weights, and `BadModelFolder` if its weights are bad."""
     refuse_other_kinds(model.folder)
     missing = missing_weights(model)
     if missing:
@@ -86,12 +86,12 @@ def require_weights(model: HubModel) -> None:
 
 
 def is_offline() -> bool:
-    """Whether the network may not be used, so that only the local cache is asked."""
+    """Whether the network may not be used, so that only the local cache is read."""
     return bool(constants.is_offline_mode())
 
 
 def find_on_hub(name: str, revision: str | None) -> HubModel:
-    """The model of that name, its config in the cache; raises `ModelNotFound`."""
+    """Return the model with this name, after fetching its config; raise `ModelNotFound` if it does not exist."""
     config = _fetch(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
     if config is None:
         refuse_other_repositories(name, revision or constants.DEFAULT_REVISION)
@@ -100,7 +100,7 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
 
 
 def refuse_other_repositories(name: str, revision: str) -> None:
-    """Raise `BadModelFolder` where what the hub has under that name is an adapter or a pipeline."""
+    """Raise `BadModelFolder` if the Hub repository with this name is an adapter or a pipeline."""
     for mark in (ADAPTER, PIPELINE):
         found = _fetch(name, mark, revision)
         if found is not None:
@@ -108,7 +108,7 @@ def refuse_other_repositories(name: str, revision: str) -> None:
 
 
 def fetch_weights(model: HubModel) -> None:
-    """Bring a model's safetensors into the cache; raises `ModelNotFound` where it cannot."""
+    """Download a model's safetensors files into the cache; raise `ModelNotFound` if this fails."""
     missing = missing_weights(model)
     if missing and is_offline():
         raise _not_cached(model.name, model.commit, missing)
@@ -120,7 +120,7 @@ def fetch_weights(model: HubModel) -> None:
 
 
 def fetch_code(model: HubModel) -> None:
-    """Bring the Python files of a model whose code is trusted into the cache."""
+    """Download the Python files of a model whose code is trusted into the cache."""
     huggingface_hub.snapshot_download(
         model.name,
         revision=model.commit,
@@ -135,7 +135,7 @@ def _of_config(name: str, config: Path) -> HubModel:
 
 
 def _is_known_absent(name: str, filename: str, revision: str) -> bool:
-    """Whether the local cache knows that the hub does not have a file."""
+    """Whether the local cache has recorded that the Hub does not have a file."""
     found = huggingface_hub.try_to_load_from_cache(name, filename, cache_dir=constants.HF_HUB_CACHE, revision=revision)
     return found is huggingface_hub._CACHED_NO_EXIST
 
@@ -146,7 +146,7 @@ def _cached(name: str, filename: str, revision: str) -> Path | None:
 
 
 def _fetch(name: str, filename: str, revision: str) -> Path | None:
-    """A file of a model, from the cache or else downloaded into it; None where the hub does not have it."""
+    """Return a file of a model from the cache, after downloading it if needed; None if the Hub lacks the file."""
     cached = _cached(name, filename, revision)
     if cached is not None:
         return cached
@@ -163,7 +163,7 @@ def _fetch(name: str, filename: str, revision: str) -> Path | None:
 
 
 def _not_cached(name: str, revision: str, missing: Sequence[str]) -> ThunderError:
-    """The error for a model of which the local cache lacks these files, and which cannot be fetched."""
+    """Return the error for a model with missing files in the local cache that cannot be downloaded."""
     while_ = f"while {'HF_HUB_OFFLINE is set' if is_offline() else 'the hub cannot be reached'}"
     cache = f"the local cache ({os.fspath(constants.HF_HUB_CACHE)})"
     fetch = f"run `hf download {name}{_revision_option(name, revision)}` on a machine with a network, and set HF_HOME"
@@ -181,14 +181,14 @@ def _not_cached(name: str, revision: str, missing: Sequence[str]) -> ThunderErro
 
 
 def _revision_option(name: str, revision: str) -> str:
-    """The option that names a revision to the hub's client; empty for that which a name alone stands for."""
+    """Return the option of the Hub's client that names a revision; empty for the default revision."""
     plain = cached_model(name)
     known = {constants.DEFAULT_REVISION, *(() if plain is None else (plain.commit,))}
     return "" if revision in known else f" --revision {revision}"
 
 
 def _held_pickled(name: str, revision: str) -> str:
-    """A remark on pickled weights that the local cache has of a model, as the end of a sentence."""
+    """Return a note about pickled weights of a model in the local cache, for the end of a sentence, or nothing."""
     pickled = [file for file in PICKLED if _cached(name, file, revision) is not None]
     return f" ({pickled[0]} exists, but Thunder does not read pickled weights)" if pickled else ""
 

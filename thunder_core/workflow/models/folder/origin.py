@@ -1,4 +1,4 @@
-"""The origin of a model: a sample, a folder or the hub; said so that the same model can be had on another day."""
+"""The origin of a model (a sample, a folder or the Hub), described so that the same model can be loaded again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from thunder_core.workflow.models.folder.hub import HubModel, cached_model, find
 from thunder_core.workflow.models.folder.similar_paths import similar_paths, similarity
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 
-MISTYPED = 0.75  # the similarity of a name to that of a folder, from which on the hub is not asked for it
+MISTYPED = 0.75  # with at least this similarity to a folder's name, a name is not looked up on the Hub
 
 
 @dataclass(frozen=True)
 class FolderOrigin:
-    """A model's folder, and the hub's name and commit where the folder is of the hub's cache."""
+    """A model's folder and, if the folder is in the Hub cache, the Hub name and commit."""
 
     folder: Path
     hub: HubModel | None = None
@@ -34,7 +34,7 @@ class FolderOrigin:
 
 @dataclass(frozen=True)
 class SampleOrigin:
-    """A recipe's own small model."""
+    """The small sample model of a recipe."""
 
     sample: SampleModel
 
@@ -44,7 +44,7 @@ class SampleOrigin:
 
 
 def find_origin(request: ModelRequest) -> FolderOrigin | SampleOrigin:
-    """The origin that a request names; raises `ModelNotFound`, or `BadOption` where it does not name exactly one."""
+    """Return the origin that a request names; raise `ModelNotFound`, or `BadOption` without exactly one origin."""
     if request.sample is not None and request.model is None:
         return SampleOrigin(request.sample)
     if request.model is None or request.sample is not None:
@@ -53,7 +53,7 @@ def find_origin(request: ModelRequest) -> FolderOrigin | SampleOrigin:
 
 
 def find_folder(name: str, revision: str | None) -> FolderOrigin:
-    """The folder of that name or, where there is none, the hub's model; raises `ModelNotFound`."""
+    """Return the folder with a name, otherwise the Hub model with this name; raise `ModelNotFound`."""
     origin = local_origin(name, revision)
     if origin is not None:
         return origin
@@ -69,10 +69,10 @@ def folder_here(name: str, revision: str | None) -> Path | None:
 
 
 def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
-    """The folder of that name; None where it can only be a hub name, `ModelNotFound` where it cannot be that either.
+    """Return the folder with a name, or None if the name may be a Hub name; raise `ModelNotFound` otherwise.
 
-    A name that is a path of this machine but for its end, or nearly one, is taken for a mistyped path, unless the hub's
-    cache has it or a revision is asked for: the hub is not asked about it.
+    A missing path with an existing parent, or with a name similar to an existing path, is a mistyped path and is not
+    looked up on the Hub, unless the Hub cache has the name or a revision is requested.
     """
     path = Path(name).expanduser()
     if _exists(path):
@@ -94,7 +94,7 @@ def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
 
 
 def is_mistyped(path: Path, near: Sequence[Path]) -> bool:
-    """Whether a path that is not there leads into a folder which is, or looks much like that of a model or artifact."""
+    """Whether a missing path has an existing parent folder, or is similar to the path of a model or artifact."""
     if path.parent != Path() and path.parent.is_dir():
         return True
     near = [one for one in near if similarity(one, path) >= MISTYPED]

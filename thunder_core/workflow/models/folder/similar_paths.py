@@ -22,7 +22,7 @@ def similar_paths(path: Path) -> list[Path]:
 
 
 def similarity(one: Path, other: Path) -> float:
-    """The similarity of two paths, from 0 to 1."""
+    """Return the similarity of two paths, from 0 to 1."""
     return difflib.SequenceMatcher(None, str(one).lower(), str(other).lower()).ratio()
 
 

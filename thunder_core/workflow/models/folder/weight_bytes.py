@@ -8,6 +8,6 @@ LARGE = 256 << 20
 
 
 def weight_bytes(model: torch.nn.Module) -> int:
-    """The bytes of a model's parameters and buffers, each once."""
+    """Return the bytes of a model's parameters and buffers; each tensor counts once."""
     tensors = (*model.parameters(), *model.buffers())
     return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors}.values())

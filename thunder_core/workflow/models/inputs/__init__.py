@@ -1,1 +1,1 @@
-"""Inputs of a model: random ones, texts, datasets, prompts."""
+"""Inputs of a model: random inputs, texts, datasets and prompts."""

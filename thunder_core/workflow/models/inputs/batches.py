@@ -1,4 +1,4 @@
-"""Batches of real samples as a model takes them: named as its forward names them, padded, and of its dtype."""
+"""Batches of real samples for a model: named like the parameters of its forward, padded, and in its dtype."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ Tensors = dict[str, torch.Tensor]
 
 IDS, MASK, LABELS = "input_ids", "attention_mask", "labels"
 DECODER_IDS = "decoder_input_ids"
-DECODED = frozenset({DECODER_IDS, LABELS})  # of models that are given both; their lengths are those of the decoder
+DECODED = frozenset({DECODER_IDS, LABELS})  # the inputs with the length of the decoder, if the model has both
 TOKENS = frozenset({IDS, DECODER_IDS})
 FLOATS = frozenset({"pixel_values", "input_features", "input_values"})
 SPANS = frozenset({"start_positions", "end_positions"})
-CAUSAL = frozenset({"causal-lm", "image-text-to-text"})  # whose labels are the tokens themselves
+CAUSAL = frozenset({"causal-lm", "image-text-to-text"})  # the tasks whose labels are the tokens themselves
 
 
 def token_length(dataset: Dataset) -> int | None:
-    """The tokens of the longest sample; None where the samples have none."""
+    """Return the number of tokens of the longest sample, or None if the samples have no tokens."""
     return max((row[IDS].shape[-1] for row in dataset.rows if IDS in row and row[IDS].ndim), default=None)
 
 
 def longer_than(dataset: Dataset, seq: int) -> int:
-    """The number of samples that have more tokens than that."""
+    """Return the number of samples with more than `seq` tokens."""
     return sum(row[IDS].shape[-1] > seq for row in dataset.rows if IDS in row and row[IDS].ndim)
 
 
 @dataclass(frozen=True)
 class Batches:
-    """The samples of a file for one model, in batches of one size, each padded to the same number of tokens.
+    """The samples of a file for a model, in batches of one size, each padded to the same number of tokens.
 
-    With `cut`, samples that have more tokens are cut; else they are refused. `labels` are given along where they are
-    asked for.
+    With `cut`, samples with more tokens are truncated; otherwise, they are refused. With `labels`, the batches include
+    labels.
     """
 
     loaded: LoadedModel
@@ -56,7 +56,7 @@ class Batches:
     labels: bool = False
 
     def __post_init__(self) -> None:
-        """Raise `BadData` for samples that the model cannot take, before any of them is used."""
+        """Raise `BadData` for samples that the model does not accept, before any sample is used."""
         if len(self.dataset) < self.batch:
             raise BadData(
                 f"{self.dataset.file} has {len(self.dataset)} samples, but a batch has {self.batch}",
@@ -74,24 +74,24 @@ class Batches:
         return len(self.dataset) // self.batch
 
     def __getitem__(self, number: int) -> Tensors:
-        """The batch of that number; after the last one they begin anew."""
+        """Return the batch with a number; after the last batch, numbers start again at the first."""
         first = number % len(self) * self.batch
         return self.of_rows(range(first, first + self.batch))
 
     def of_rows(self, numbers: Iterable[int]) -> Tensors:
-        """These samples as one batch, on the model's device and in its dtype."""
+        """Return the samples with these numbers as one batch, on the model's device and in its dtype."""
         rows = [self._padded(self.dataset.rows[number]) for number in numbers]
-        given = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-        return {name: self._placed(tensor) for name, tensor in given.items()}
+        stacked = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+        return {name: self._placed(tensor) for name, tensor in stacked.items()}
 
     def labels_of(self, numbers: Iterable[int]) -> torch.Tensor | None:
-        """The labels of these samples, which the model is not given; None where there are none."""
+        """Return the labels of the samples with these numbers, or None without labels."""
         if LABELS not in self.dataset.rows[0] and self.loaded.task not in CAUSAL:
             return None
         return replace(self, labels=True).of_rows(numbers).get(LABELS)
 
     def _padded(self, row: Row) -> Tensors:
-        """One sample, its tokens as many as the sequence has."""
+        """Return a sample with its tokens padded or truncated to the length of the sequence."""
         row = {name: self._decoded(name, tensor) for name, tensor in row.items() if name not in self._left_out}
         given = {**row, **{name: tensor for name, tensor in self._made(row).items() if name not in row}}
         fixed = {*row, DECODER_IDS} - self._per_token
@@ -99,7 +99,7 @@ class Batches:
         return {name: tensor for name, tensor in padded.items() if self.labels or name not in {LABELS, *SPANS}}
 
     def _made(self, row: Row) -> Tensors:
-        """The inputs that follow from a sample: a mask of its tokens, a causal model's labels, a decoder's tokens."""
+        """Derive inputs from a sample: the attention mask, the labels of a causal model, and the decoder's tokens."""
         made = {}
         if self._has_decoder and LABELS in row:
             made[DECODER_IDS] = decoder_tokens(self.loaded.model, row[LABELS].long()[None], self._draw)[0]
@@ -112,7 +112,7 @@ class Batches:
         return made
 
     def _decoded(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """The tokens that a decoder is given or should say, as long as the longest of all samples."""
+        """Pad the decoder's input tokens or labels to the longest of all samples; return other inputs unchanged."""
         if name not in self._of_decoder:
             return tensor
         longest = max(row[name].shape[0] for row in self.dataset.rows)
@@ -132,7 +132,7 @@ class Batches:
 
     @cached_property
     def _per_token(self) -> frozenset[str]:
-        """The names that have, in every sample, a number for each of its tokens."""
+        """The names of inputs that have one number for each token in every sample."""
         rows = self.dataset.rows
         names = rows[0].keys() - self._of_decoder
         shapes = [(row[IDS].shape if IDS in row else None, row) for row in rows]
@@ -144,12 +144,12 @@ class Batches:
 
     @cached_property
     def _has_decoder(self) -> bool:
-        """Whether the model is given a decoder's tokens beside its main input."""
+        """Whether the model also needs decoder tokens as an input."""
         return takes_decoder_inputs(self.loaded)
 
     @cached_property
     def _of_decoder(self) -> frozenset[str]:
-        """The names whose length is that of the decoder's tokens, in every sample."""
+        """The names of inputs with the length of the decoder's tokens in every sample."""
         rows = self.dataset.rows
         lists = {name for name in DECODED if all(name in row and row[name].ndim == 1 for row in rows)}
         return frozenset(lists if self._has_decoder else ())
@@ -164,11 +164,11 @@ class Batches:
 
     @cached_property
     def _left_out(self) -> frozenset[str]:
-        """The names that a tokenizer gave and that the model does not take."""
+        """The names of inputs that the tokenizer returned but the model does not accept."""
         return self.dataset.from_tokenizer - self._taken
 
     def _require_names(self) -> None:
-        """Raise `BadData` for names that the model does not take, and for main inputs that are not there."""
+        """Raise `BadData` for names that the model does not accept, and for missing main inputs."""
         names = dict.fromkeys(name for row in self.dataset.rows for name in row)
         kind, known = type(self.loaded.model).__name__, self._taken - {"self", "kwargs", "args"}
         own = {LABELS, *SPANS, *self.dataset.from_tokenizer}
@@ -198,7 +198,7 @@ class Batches:
             raise self.dataset.wrong(number, problem, fix)
 
     def _problems(self, row: Row, first: Row) -> Iterator[tuple[str, str]]:
-        """The faults of one sample, each with what to do."""
+        """Yield the problems of a sample, each with a fix."""
         length = row[IDS].shape[-1] if IDS in row and row[IDS].ndim else 0
         for name, tensor in row.items():
             if name in TOKENS:

@@ -1,4 +1,4 @@
-"""The main input of a transformers class, read from the source of its module: an import would take seconds."""
+"""Read the main input of a transformers class from the source of its module, because an import would take seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import transformers
 from thunder_core.foundation import plugins
 
 ATTRIBUTE = "main_input_name"
-DEFAULT = "input_ids"  # of `PreTrainedModel`
+DEFAULT = "input_ids"  # the default of `PreTrainedModel`
 # Bases from other modules: `PreTrainedModel` defines the attribute, the others do not.
 KNOWN_BASES = frozenset(
     {"PreTrainedModel", "GenerationMixin", "ABC", "object", "nn.Module", "GenericForQuestionAnswering"}
@@ -20,7 +20,7 @@ KNOWN_BASES = frozenset(
 
 
 def main_input_name(name: str) -> str:
-    """The main input of a class of transformers by its name; tokens for a class that does not exist."""
+    """Return the main input of the transformers class with a name; `input_ids` for a class that does not exist."""
     module = module_of(name)
     if not module:
         return DEFAULT
@@ -32,13 +32,13 @@ def main_input_name(name: str) -> str:
 
 
 def module_of(name: str) -> str:
-    """The module of a class of transformers; empty if transformers does not list the class."""
+    """Return the module of a transformers class; empty if transformers does not list the class."""
     modules: dict[str, str] = vars(transformers).get("_class_to_module", {})
     return f"{transformers.__name__}.{modules[name]}" if name in modules else ""
 
 
 def main_input_in_source(module: str, name: str) -> str | None:
-    """The main input of a class as its source says; None if the source alone does not say."""
+    """Return the main input of a class from its source, or None if the source does not determine it."""
     path = plugins.file_of(module)
     if path is None:
         return None
@@ -51,7 +51,7 @@ def main_input_in_source(module: str, name: str) -> str | None:
 
 
 def values_of(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[str]:
-    """Yield the values that a class and its bases give the attribute; raises LookupError for what is not plain."""
+    """Yield the attribute's values in a class and its bases; raise LookupError for a value or base that is unknown."""
     if name in KNOWN_BASES:
         return
     node = classes[name]
@@ -66,7 +66,7 @@ def values_of(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[str]:
 
 
 def assigned_names(statement: ast.stmt) -> set[str]:
-    """The names that a statement of a class defines: by an assignment, a function or a class."""
+    """Return the names that a statement of a class body defines by an assignment, a function or a class."""
     if isinstance(statement, ast.Assign):
         return {ast.unparse(target) for target in statement.targets}
     if isinstance(statement, ast.AnnAssign):

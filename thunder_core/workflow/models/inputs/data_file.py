@@ -1,4 +1,4 @@
-"""Files of real inputs: how they are named, checked before anything heavy is imported."""
+"""Check the names of files with real inputs, before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMATS = "a .safetensors or .npz file of arrays, or a .jsonl file with an objec
 
 
 def require_data_file(option: str, file: Path | None) -> None:
-    """Raise `BadData` for a file that is not there, cannot be read, or is of no kind that can be."""
+    """Raise `BadData` for a file that is missing, unreadable, or in an unsupported format."""
     if file is None:
         return
     if file.suffix.lower() not in SUFFIXES:

@@ -1,4 +1,4 @@
-"""Real samples, read out of a file: whole, of one kind each, and with nothing in it run or unpickled."""
+"""Read real samples from a file, without running or unpickling anything."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from thunder_core.workflow.models.inputs.data_file import FORMATS, require_data_
 from thunder_core.workflow.models.memory.free_memory import free_memory
 
 TEXT, IDS = "text", "input_ids"
-NUMBERS = "biuf"  # kinds of numpy's dtypes that are numbers
-DIGITS = 12  # of a digest, by which one file is told from another of its name
+NUMBERS = "biuf"  # the kinds of numeric dtypes in numpy
+DIGITS = 12  # the digits of a digest that distinguish files with the same name
 
 Row = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The samples of a file; each is a tensor by name, without the dimension of the batch, or a text.
+    """The samples of a file. A sample has tensors by name, without the batch dimension, or a text.
 
-    `rows` are as many as `texts`, of which those that have none are empty; `places` say where each stands.
+    `rows`, `texts` and `places` have one entry for each sample. The text of a sample without text is empty. `places`
+    describes the positions of samples in the file.
     """
 
     file: Path
@@ -38,30 +39,30 @@ class Dataset:
     texts: tuple[str, ...]
     places: tuple[str, ...]
     from_tokenizer: frozenset[str] = frozenset()
-    """The names that the tokenizer gave beside the tokens, which a model need not take, and has defaults for."""
+    """The names of optional inputs from the tokenizer, which a model need not accept."""
     checked: set[object] = field(default_factory=set, compare=False, repr=False)
-    """For what the samples were found to be good: a check of all is not repeated for each batch."""
+    """The uses for which all samples were checked, so that the check is not repeated for each batch."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def has_text(self) -> bool:
-        """Whether what the samples hold is text, which a tokenizer has to read first."""
+        """Whether the samples have text, which must be tokenized first."""
         return any(self.texts)
 
     @property
     def name(self) -> str:
-        """The file as measurements name it: another file of the same name is another input."""
+        """The name of the file with a part of its digest, so that different files have different names."""
         return f"{self.file.name}:{self.digest[:DIGITS]}"
 
     def wrong(self, number: int, what: str, fix: str) -> BadData:
-        """The error for one of the samples."""
+        """Return the error for the sample with a number."""
         return BadData(f"{self.file}, {self.places[number]}: {what}", fix=fix)
 
 
 def read_dataset(option: str, file: Path) -> Dataset:
-    """The samples of a file; raises `BadData` for what is damaged, empty, or no numbers."""
+    """Read the samples of a file; raise `BadData` for a damaged or empty file, and for values that are not numbers."""
     require_data_file(option, file)
     try:
         rows, texts, places = READERS[file.suffix.lower()](file)
@@ -99,7 +100,7 @@ def _npz(file: Path) -> Read:
 
 
 def _require_room(file: Path) -> None:
-    """Raise `OutOfMemory` for an archive that would not fit into memory when it is unpacked."""
+    """Raise `OutOfMemory` for an archive whose unpacked content does not fit into memory."""
     with zipfile.ZipFile(file) as archive:
         needed = sum(entry.file_size for entry in archive.infolist())
     free = free_memory(torch.device("cpu"))
@@ -120,12 +121,12 @@ def _from_numpy(file: Path, name: str, array: np.ndarray) -> torch.Tensor:
 
 
 def _rows_of(file: Path, columns: Mapping[str, torch.Tensor]) -> Read:
-    """The samples of arrays whose first dimension is that of the batch."""
+    """Split arrays into samples along their first dimension."""
     sizes = {name: tensor.shape[0] if tensor.ndim else -1 for name, tensor in columns.items()}
     if len(set(sizes.values())) > 1 or -1 in sizes.values():
-        told = ", ".join(f"`{name}` is {list(tensor.shape)}" for name, tensor in columns.items())
+        shapes = ", ".join(f"`{name}` is {list(tensor.shape)}" for name, tensor in columns.items())
         raise BadData(
-            f"{file} has arrays with different numbers of samples: {told}",
+            f"{file} has arrays with different numbers of samples: {shapes}",
             fix="make the batch the first dimension of each array",
         )
     count = next(iter(sizes.values()), 0)
@@ -144,7 +145,7 @@ def _jsonl(file: Path) -> Read:
 
 
 def _unbatched(row: Row) -> Row:
-    """A sample without the dimension of a batch of one, which tokenizers that were asked for a batch give it."""
+    """Remove a batch dimension of 1 from a sample, which tokenizers add if they return batches."""
     tokens = row.get(IDS)
     if tokens is None or tokens.ndim != 2 or not all(one.ndim and one.shape[0] == 1 for one in row.values()):
         return row

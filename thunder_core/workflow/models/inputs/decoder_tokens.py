@@ -1,4 +1,4 @@
-"""The tokens that a decoder is given, where a file of samples holds what it should say alone."""
+"""Derive the input tokens of a decoder from labels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def decoder_tokens(model: PreTrainedModel, labels: torch.Tensor, draw: RandomInputs) -> torch.Tensor:
-    """The tokens for labels (batch x length): one step on behind the start token, as the model's forward derives them.
+    """Return the decoder's input tokens for labels (batch x length): the start token, then the labels shifted by one.
 
-    Most classes say by themselves how; in the others labels that are ignored are padding.
+    Most model classes define this computation. For other classes, ignored labels become padding.
     """
     own = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     if own is not None:

@@ -1,4 +1,4 @@
-"""The tensors of a call's inputs, where some are in the caches of the transformers library."""
+"""The tensors of a call's inputs, including tensors inside caches of the transformers library."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def tensors_in(inputs: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of inputs as one would write them: `input_ids`, `past_key_values.layers[0].keys`."""
+    """Yield the tensors of inputs by path, such as `input_ids` or `past_key_values.layers[0].keys`."""
     yield from ((path, leaf) for path, leaf in _leaves_of(inputs) if isinstance(leaf, torch.Tensor))
 
 
 def numbers_in(inputs: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """The integers that caches keep: `past_key_values.layers[0].cumulative_length`."""
+    """Yield the integers of inputs and caches by path, such as `past_key_values.layers[0].cumulative_length`."""
     yield from ((path, leaf) for path, leaf in _leaves_of(inputs) if type(leaf) is int)
 
 
@@ -35,14 +35,14 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _leaves(f"{path}[{key!r}]", item)
     elif isinstance(value, Cache | CacheLayerMixin):
         for name, item in vars(value).items():
-            if not name.startswith("_"):  # what a layer computes for itself
+            if not name.startswith("_"):  # private attributes are computed by the layer
                 yield from _leaves(f"{path}.{name}", item)
     else:
         yield path, value
 
 
 def converted(value: Any, change: Change) -> Any:
-    """An input whose tensors are what a function makes of them; caches and lists are others, all else is the same."""
+    """Apply a function to all tensors of an input; caches and lists are copied, and other values are unchanged."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, list):
@@ -53,21 +53,21 @@ def converted(value: Any, change: Change) -> Any:
 
 
 def with_own_caches(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of one call, which writes to the caches that it is given; the tensors in them stay as they are."""
+    """Return inputs with copies of the caches, which a call may write to; the copies share their tensors."""
     return {name: _own(value) if isinstance(value, Cache) else value for name, value in inputs.items()}
 
 
 def _own(cache: Cache) -> Cache:
-    """A cache of the same tensors, with layers of its own."""
+    """Return a copy of a cache with copied layers and the same tensors."""
     own: Cache = _like(cache, vars(cache))
     own.layers = [_like(layer, vars(layer)) for layer in cache.layers]
     return own
 
 
 def _like(value: Any, attributes: Mapping[str, Any]) -> Any:
-    """An object of the same class with these attributes; the dtype and the device that it names are those of its keys.
+    """Return an object of the same class with these attributes; its `dtype` and `device` are those of its keys.
 
-    Layers name their dtype before transformers 5.24.
+    Before transformers 5.24, layers have the attribute `dtype`.
     """
     made = object.__new__(type(value))
     vars(made).update(attributes)

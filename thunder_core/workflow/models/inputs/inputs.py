@@ -1,4 +1,4 @@
-"""Example inputs for a model: seeded, of the sizes that were asked for, as its forward takes them."""
+"""Create example inputs for a model's forward, from a seed and with the requested sizes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from thunder_core.workflow.models.loading.load import LoadedModel
 __all__ = ["check_sequence_length", "example_inputs"]
 
 Tensors = dict[str, torch.Tensor]
-Inputs = dict[str, Any]  # tensors, caches of them, and what a model is told beside
+Inputs = dict[str, Any]  # tensors, caches, and other arguments
 
-# The tasks whose models are called with decoder inputs; those of other tasks make their own from the input.
+# The tasks whose models are called with decoder inputs; models for other tasks derive these from the input.
 DECODER_TASKS = frozenset({"seq2seq-lm", "speech-seq2seq", "feature-extraction", "pretraining"})
 CHOICES = 2
 IDS, INTERPOLATE = "input_ids", "interpolate_pos_encoding"
@@ -40,14 +40,14 @@ def example_inputs(
     height: int | None = None,
     width: int | None = None,
 ) -> Inputs:
-    """Keyword arguments for the model's forward, on its device and in its dtype; the same for the same seed.
+    """Return keyword arguments for the model's forward, on its device and in its dtype; determined by the seed.
 
     Text: `input_ids` and `attention_mask`, [batch, seq] int64, where all samples but the first end in padding;
     images: `pixel_values`, [batch, channels, height, width] of the config's size; sound: `input_features` or
-    `input_values`. Encoder-decoders get `decoder_input_ids` too, and all get their task's labels when asked.
-    With `cache` they go on with a text of so many tokens: the model's dynamic cache is drawn, and the mask is of both,
-    [batch, cache + seq]. With `height` or `width` images are of that size, and models that can interpolate their
-    positions are told to.
+    `input_values`. Encoder-decoders also get `decoder_input_ids`. With `labels`, all models get labels for their task.
+    With `cache`, the inputs continue a text of this many tokens: the dynamic cache of the model is random, and the mask
+    covers both, [batch, cache + seq]. With `height` or `width`, images have this size, and models that support it
+    interpolate their positions.
     Raises `SequenceTooLong`, `BadOption` and `NoExampleInputs`.
     """
     require_sizes(loaded, batch, seq, cache or 0)
@@ -70,7 +70,7 @@ def example_inputs(
 
 
 def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> None:
-    """Raise where a model cannot take inputs of these sizes, behind a cache of so many tokens."""
+    """Raise if a model does not accept inputs of these sizes after `cache` cached tokens."""
     for option, value in (("--batch", batch), ("--seq", seq)):
         if value < 1:
             raise BadOption(f"{option} is {value}", fix=f"use a number of 1 or more for {option}")
@@ -84,15 +84,15 @@ def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> 
 
 
 def modalities(loaded: LoadedModel) -> tuple[str, ...]:
-    """The main inputs that a model is called with; raises `NoExampleInputs` where they are not known."""
-    found = main_inputs(loaded.config, loaded.model.main_input_name)
-    for name in found:
+    """Return the main inputs of a model; raise `NoExampleInputs` if there are no examples of an input."""
+    names = main_inputs(loaded.config, loaded.model.main_input_name)
+    for name in names:
         if name not in BUILDERS:
             raise NoExampleInputs(
                 f"{type(loaded.model).__name__} takes {name!r} as its main input, but there is no example of it",
                 fix=f"use a model that takes one of: {', '.join(BUILDERS)}",
             )
-    return found
+    return names
 
 
 def takes_decoder_inputs(loaded: LoadedModel) -> bool:
@@ -103,7 +103,7 @@ def takes_decoder_inputs(loaded: LoadedModel) -> bool:
 
 
 def task_inputs(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs) -> Tensors:
-    """The boxes of the words of documents, and the patches that are hidden from a model that learns to restore them."""
+    """Return boxes of words for document models, and masked patches for masked image modeling."""
     found: Tensors = {}
     if IDS in inputs and "bbox" in inspect.signature(type(loaded.model).forward).parameters:
         if (largest := getattr(loaded.config, "max_2d_position_embeddings", None)) is None:
@@ -121,7 +121,7 @@ def task_inputs(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs) -> Tens
 
 
 def text(draw: RandomInputs) -> Tensors:
-    """Tokens and their mask: the first sample is full, each other one ends in padding where it has room for it."""
+    """Return tokens and their mask: the first sample has full length, and the other samples may end in padding."""
     ids = draw.tokens(draw.seq)
     mask = torch.ones_like(ids)
     for row in range(1, draw.batch):
@@ -134,7 +134,7 @@ def text(draw: RandomInputs) -> Tensors:
 
 
 def continued(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, length: int) -> Inputs:
-    """The inputs behind a cache of so many tokens, of which all samples but the first begin with padding."""
+    """Return inputs that continue a cache of `length` tokens; all samples but the first may start with padding."""
     if IDS not in inputs:
         raise BadOption(f"{type(loaded.model).__name__} reads no tokens, so it has no KV cache", fix=NO_CACHE)
     ids = draw.tokens(draw.seq)
@@ -146,7 +146,7 @@ def continued(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, length: i
 
 
 def interpolation(loaded: LoadedModel, inputs: Inputs) -> Inputs:
-    """The argument by which a model interpolates its positions for images of other sizes, where it has one.
+    """Return the argument that makes a model interpolate its positions for other image sizes, if it has one.
 
     Raises `BadOption` for a model that reads no images.
     """
@@ -159,7 +159,7 @@ def interpolation(loaded: LoadedModel, inputs: Inputs) -> Inputs:
 
 
 def image(draw: RandomInputs) -> Tensors:
-    """Normalized pixels of the size that was asked for, or the config names, or 224 where any size will do.
+    """Return normalized pixels of the requested size, otherwise of the config's size, otherwise of size 224.
 
     Models that read videos get the config's number of frames: [batch, frames, channels, height, width].
     """
@@ -170,7 +170,7 @@ def image(draw: RandomInputs) -> Tensors:
 
 
 def mel(draw: RandomInputs) -> Tensors:
-    """A spectrogram of [batch, bins, frames], as Whisper takes it: two frames for each position of the encoder."""
+    """Return a spectrogram for Whisper, [batch, bins, frames], with two frames for each position of the encoder."""
     bins, positions = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_source_positions", None)
     if draw.config.model_type != "whisper" or bins is None or positions is None:
         raise NoExampleInputs(
@@ -181,7 +181,7 @@ def mel(draw: RandomInputs) -> Tensors:
 
 
 def sound(draw: RandomInputs) -> Tensors:
-    """One second of a waveform at 16 kHz, or a spectrogram of [batch, frames, bins] where the config has bins."""
+    """Return one second of a waveform at 16 kHz, or a spectrogram of [batch, frames, bins] if the config has bins."""
     bins, frames = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_length", None)
     if bins is not None and frames is not None:
         return {"input_values": draw.normal(draw.batch, frames, bins)}
@@ -189,7 +189,7 @@ def sound(draw: RandomInputs) -> Tensors:
 
 
 def series(draw: RandomInputs) -> Tensors:
-    """The past of a time series with its features, and the future that a model with lags is trained with."""
+    """Return the past of a time series with its features and, for a model with lags, the future for training."""
     config = draw.config
     if (lags := getattr(config, "lags_sequence", None)) is not None:
         return _lagged_series(draw, config.context_length + max(lags), config.prediction_length)
@@ -202,7 +202,7 @@ def series(draw: RandomInputs) -> Tensors:
 
 
 def _lagged_series(draw: RandomInputs, past: int, future: int) -> Tensors:
-    """Values of [batch, time] or, of several variables, [batch, time, variables]; features of [batch, time, number]."""
+    """Return values of shape [batch, time], or [batch, time, variables], and features of [batch, time, number]."""
     config = draw.config
     values = (config.input_size,) if config.input_size > 1 else ()
     found = {
@@ -230,7 +230,7 @@ BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {
 
 
 def decoder_ids(draw: RandomInputs, inputs: Tensors) -> torch.Tensor:
-    """Tokens for the decoder, half as many as the encoder's where that reads text, behind its start token."""
+    """Return tokens for the decoder, beginning with its start token; half as many as the tokens of a text encoder."""
     ids = draw.tokens(max(1, draw.seq // 2) if "input_ids" in inputs else draw.seq)
     ids[:, 0] = draw.start
     return ids
@@ -238,5 +238,5 @@ def decoder_ids(draw: RandomInputs, inputs: Tensors) -> torch.Tensor:
 
 def _place(tensor: torch.Tensor, loaded: LoadedModel) -> torch.Tensor:
     dtype = loaded.model.dtype if tensor.is_floating_point() else tensor.dtype
-    device = loaded.model.device  # inputs have data, also those of a model that has none
+    device = loaded.model.device  # inputs have data even if the model has none
     return tensor.to(device="cpu" if device.type == "meta" else device, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Drawn caches of keys and values: what a model is given that goes on with a text."""
+"""Create random caches of keys and values, as inputs of a model that continues a text."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NO_CACHE = "leave out --cache and --dynamic cache=: this model has no KV cache"
 
 
 def drawn_cache(loaded: LoadedModel, draw: RandomInputs, length: int) -> DynamicCache:
-    """The model's own dynamic cache as so many tokens would have left it, with drawn keys and values.
+    """Return the model's dynamic cache after `length` tokens, with random keys and values.
 
-    Each layer has those of the last tokens alone where it looks at no more (sliding windows), in memory as after a step
-    of one token. Raises `BadOption` for a model that takes no dynamic cache with keys and values of each token.
+    A layer with a sliding window has only the last tokens. The memory layout is the layout after a step of one token.
+    Raises `BadOption` for a model that does not accept a dynamic cache with keys and values for each token.
     """
     cache = DynamicCache(config=loaded.model.config.get_text_config(decoder=True))
-    layers = shapes_of_a_token(loaded.model)  # also of an empty one: there are models that take none
+    layers = shapes_of_a_token(loaded.model)  # for an empty cache, too, because some models accept no cache
     for place, shapes in enumerate(layers if length else ()):
         keys, values = (
             draw.normal(draw.batch, heads, length, width).to(loaded.model.device, loaded.model.dtype)
@@ -40,9 +40,9 @@ def drawn_cache(loaded: LoadedModel, draw: RandomInputs, length: int) -> Dynamic
 
 
 def shapes_of_a_token(model: PreTrainedModel) -> Shapes:
-    """The shapes of what one token leaves in each layer, keys and values; raises `BadOption` where it does not.
+    """Return the shapes of the keys and values of one token in each layer; raise `BadOption` without a KV cache.
 
-    A model is called once for them.
+    The first time, this calls the model.
     """
     if model not in _SHAPES:
         _SHAPES[model] = _found_shapes(model)
@@ -58,7 +58,7 @@ def _found_shapes(model: PreTrainedModel) -> Shapes:
 
 
 def cache_of_a_token(model: PreTrainedModel) -> Any:
-    """The cache that a call with one token returns; None where the model returns none."""
+    """Return the cache that a call with one token returns, or None if the model returns no cache."""
     if model.config.is_encoder_decoder or not model.can_generate():
         return None
     ids = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
@@ -67,6 +67,6 @@ def cache_of_a_token(model: PreTrainedModel) -> Any:
 
 
 def _has_keys_and_values(layer: Any) -> bool:
-    """Whether a layer of a cache keeps four-dimensional keys and values, and nothing else that a text leaves."""
+    """Whether the only tensors of a cache layer are four-dimensional keys and values."""
     tensors = {name for name, value in vars(layer).items() if isinstance(value, torch.Tensor)}
     return tensors - {"_sliding_window_tensor"} == {"keys", "values"} and layer.keys.dim() == layer.values.dim() == 4

@@ -18,7 +18,7 @@ MASKED_SHARE = 0.15  # the share of tokens that BERT's training hides
 
 
 def labels_for(task: str, draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """The labels of a task for these inputs; raises `NoLoss` where the task has none."""
+    """Return labels of a task for inputs; raise `NoLoss` if the task has no labels."""
     require_labels(task)
     return MAKERS[task](draw, inputs)
 
@@ -33,25 +33,25 @@ def require_labels(task: str) -> None:
 
 
 def next_tokens(_draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """The tokens themselves, which the model shifts, without the padding."""
+    """Return the input tokens as labels, with padding ignored; the model shifts the labels."""
     return {"labels": inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, IGNORED)}
 
 
 def hidden_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """About one token in seven, the first always among them, and nothing of the rest."""
+    """Return about 15% of the tokens as labels, always including the first token; the others are ignored."""
     hidden = torch.rand(inputs["input_ids"].shape, generator=draw.generator) < MASKED_SHARE
     hidden[:, 0] = True
     return {"labels": inputs["input_ids"].masked_fill(~hidden | (inputs["attention_mask"] == 0), IGNORED)}
 
 
 def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """The tokens that the decoder should say: its inputs one step on, and then the end."""
+    """Return the target tokens of the decoder: its inputs shifted by one step, followed by the end token."""
     last = torch.full((draw.batch, 1), draw.padding if draw.end is None else draw.end)
     return {"labels": torch.cat([inputs["decoder_input_ids"][:, 1:], last], dim=1)}
 
 
 def classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """A class for each sample; numbers for a regression, and any number of classes where the config says so."""
+    """Return a class for each sample, numbers for a regression, or several classes for a multi-label problem."""
     count, problem = int(draw.config.num_labels or 1), draw.config.problem_type
     if problem == "regression" or (problem is None and count == 1):
         return {"labels": draw.normal(draw.batch, count).squeeze(1) if count == 1 else draw.normal(draw.batch, count)}
@@ -61,7 +61,7 @@ def classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 
 def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """A class for each token that is no padding."""
+    """Return a class for each token that is not padding."""
     drawn = draw.integers(0, int(draw.config.num_labels or 1), draw.batch, draw.seq)
     return {"labels": drawn.masked_fill(inputs["attention_mask"] == 0, IGNORED)}
 
@@ -78,7 +78,7 @@ def spans(draw: RandomInputs, _inputs: Tensors) -> Tensors:
 
 
 def choices(draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """The right one of the choices of each sample."""
+    """Return the index of the right choice for each sample."""
     return {"labels": draw.integers(0, inputs["input_ids"].shape[1], draw.batch)}
 
 
@@ -115,7 +115,7 @@ def spoken_tokens(draw: RandomInputs, _inputs: Tensors) -> Tensors:
 
 
 def future_values(draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """The future of a time series, where the inputs do not have it yet."""
+    """Return the future of a time series, if the inputs do not contain it."""
     if "future_values" in inputs:
         return {}
     return {"future_values": draw.normal(draw.batch, draw.config.prediction_length, draw.config.num_input_channels)}

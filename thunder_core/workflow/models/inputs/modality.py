@@ -17,7 +17,7 @@ SAMPLING_RATE = 16_000  # samples a second
 
 
 def main_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
-    """The main inputs of a model; `main` is the one that its class names."""
+    """Return the main inputs of a model; `main` is the main input of its class."""
     if main == "input_ids" and config.model_type in WITH_IMAGE:
         return ("input_ids", "pixel_values")
     if any(getattr(config, name, None) is not None for name in IMAGE_TOKENS):
@@ -28,13 +28,13 @@ def main_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
 
 
 def frames_of(config: PretrainedConfig) -> int | None:
-    """The number of images in one sample of a model that reads videos; None for other models."""
+    """Return the number of frames in a sample of a video model, or None for other models."""
     frames: int | None = getattr(config, "num_frames", None)
     return frames if isinstance(frames, int) else None
 
 
 def named_input(config: PretrainedConfig) -> str:
-    """The main input of the class that a config names; tokens, where it names none that transformers has."""
+    """Return the main input of the class in a config; `input_ids` if transformers does not have the class."""
     return main_input_name((config.architectures or [""])[0])
 
 
@@ -54,7 +54,7 @@ def asked_image_size(config: PretrainedConfig, height: int | None, width: int | 
 
 
 def sizes_in_words(config: PretrainedConfig, size: InputSize) -> str:
-    """The size of an input in words: `sequence 128`, `sequence 1 and cache 64`, or for images `224 x 224 pixels`."""
+    """Describe the size of an input: `sequence 128`, `sequence 1 and cache 64`, or `224 x 224 pixels` for images."""
     names = main_inputs(config, named_input(config))
     return ", ".join(WORDS.get(name, _tokens)(config, size) for name in names)
 

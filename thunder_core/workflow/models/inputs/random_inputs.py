@@ -22,7 +22,7 @@ SPECIAL = (
 
 @dataclass(frozen=True)
 class RandomInputs:
-    """A generator at a seed, with the sizes that inputs are wanted in and the config that they are for.
+    """A seeded generator of random inputs, with the requested sizes and the config of the model.
 
     `height` and `width` None are those that the config names for images.
     """
@@ -45,11 +45,11 @@ class RandomInputs:
         height: int | None = None,
         width: int | None = None,
     ) -> RandomInputs:
-        """A draw at a seed, always from the CPU's generator, so that every device sees the same numbers."""
+        """Return random inputs with a seed; the generator is on the CPU, so all devices get the same numbers."""
         return cls(config, batch, seq, torch.Generator("cpu").manual_seed(seed), height, width)
 
     def number(self, low: int, high: int) -> int:
-        """One integer of [low, high)."""
+        """Return a random integer in [low, high)."""
         return int(torch.randint(low, high, (), generator=self.generator))
 
     def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
@@ -74,17 +74,17 @@ class RandomInputs:
 
     @property
     def vocabulary(self) -> int:
-        """The number of tokens there are."""
+        """The size of the vocabulary."""
         return int(self.text.vocab_size)
 
     @property
     def special(self) -> set[int]:
-        """The tokens that mean something to the model."""
+        """The special tokens of the model."""
         return {token for name in SPECIAL for config in (self.config, self.text) for token in _ids(config, name)}
 
     @property
     def padding(self) -> int:
-        """The token that fills up, masked out: the model's own, or its end token, or 0."""
+        """The padding token: the model's padding token, otherwise its end token, otherwise 0."""
         return next((token for name in ("pad_token_id", "eos_token_id") for token in _ids(self.text, name)), 0)
 
     @property

@@ -1,4 +1,4 @@
-"""The longest sequence that a model was built for."""
+"""The longest sequence that a model accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMITS = (
     "n_ctx",
 )
 
-# Positions are relative: configs of old checkpoints carry a number all the same.
+# Families with relative positions; configs of old checkpoints still contain a limit.
 UNLIMITED = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers", "udop", "pop2piano", "xlnet", "bloom"})
 
 # Positions start behind the padding token's id, and the table of positions has that many rows more.
@@ -41,7 +41,7 @@ OFFSET = frozenset(
 
 
 def longest_sequence(config: PretrainedConfig) -> int | None:
-    """The greatest number of tokens that a model takes at once, or None where there is no such number."""
+    """Return the largest number of tokens in a sequence that a model accepts, or None without a limit."""
     if config.model_type in UNLIMITED:
         return None
     text = config.get_text_config()

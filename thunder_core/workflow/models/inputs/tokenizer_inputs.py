@@ -1,4 +1,4 @@
-"""The inputs that a model's tokenizer returns beside tokens and mask: users pass them on, and models default them."""
+"""The optional inputs that a tokenizer returns in addition to tokens and mask; models have defaults for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts as tokens, by the tokenizer that lies beside a model."""
+"""Tokenize texts with the tokenizer in a model's folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tokenized(
     trust_remote_code: bool = False,
     keys: Collection[str] | None = (),
 ) -> Dataset:
-    """The dataset with tokens in the place of its texts; raises `BadData` where nothing could read them.
+    """Return the dataset with tokens instead of texts; raise `BadData` if the texts cannot be tokenized.
 
     Of what the tokenizer returns beside the tokens, such as `token_type_ids`, those of these `keys` are kept, or all.
     """
@@ -54,7 +54,7 @@ def tokenized(
 
 
 def tokenizer_beside(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str, trust_remote_code: bool) -> Any:
-    """The tokenizer that lies in a model's folder; raises `BadData` with these words where there is none."""
+    """Return the tokenizer in a model's folder; raise `BadData` with a message if there is no tokenizer."""
     folder = origin.folder if isinstance(origin, FolderOrigin) else None
     if folder is None or not has_tokenizer(folder):
         raise BadData(f"{why}, but the model's folder has no tokenizer", fix=fix)
@@ -67,7 +67,7 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """The tokens of a prompt; as a user's turn where the tokenizer has a template for chats."""
+    """Return the tokens of a prompt, formatted as a user message if the tokenizer has a chat template."""
     if not getattr(tokenizer, "chat_template", None):
         return list(tokenizer(prompt)[IDS])
     turns = [{"role": "user", "content": prompt}]
@@ -75,6 +75,6 @@ def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
 
 
 def tokenizer_of(folder: Path, *, trust_remote_code: bool) -> Any:
-    """The tokenizer of a model's folder; raises `BadModelFolder` for one that is damaged."""
+    """Return the tokenizer of a model's folder; raise `BadModelFolder` for a damaged tokenizer."""
     with loading_errors(folder, "has a tokenizer that cannot be loaded"), quiet_transformers():
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)

@@ -1,1 +1,1 @@
-"""Models from a folder, a config or a class."""
+"""Load models from a folder, a config or a class."""

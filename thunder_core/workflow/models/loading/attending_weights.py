@@ -1,7 +1,7 @@
-"""Random weights with which a model attends: queries and keys as large as trained ones.
+"""Enlarge the random weights of queries and keys, so that a random model attends like a trained model.
 
-Initializations make queries and keys so small that a random model attends to all tokens alike, whatever they are; what
-is wrong in attention, in positions or in a cache then hardly shows in its outputs.
+Default initializations make queries and keys so small that a random model attends to all tokens equally. Errors in
+attention, in positions or in a cache would then hardly affect its outputs.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import re
 
 import torch
 
-# The layers of transformers' models that compute queries and keys, some of them with the values; those of T5, whose
-# initialization is made for attention without a scale, are not among them.
+# The layers of transformers models that compute queries and keys, in some models together with the values. The layers
+# of T5 are not included, because their initialization is for attention without a scale.
 QUERIES_AND_KEYS = re.compile(r"(^|\.)(q_proj|k_proj|query|key|q_lin|k_lin|qkv_proj|query_key_value|c_attn)$")
 
 
 @torch.no_grad()
 def enlarge_queries_and_keys(model: torch.nn.Module) -> None:
-    """Enlarge the weights of queries and keys, in place, so that inputs of variance 1 give ones of variance 1.
+    """Enlarge the weights of queries and keys in place, so that inputs of variance 1 give outputs of variance 1.
 
-    The logits of attention, whose scale is one over the root of the size of a head, then have a variance of about 1.
+    The logits of attention, with the scale 1 / sqrt(head size), then have a variance of about 1.
     """
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)

@@ -1,4 +1,4 @@
-"""Reading a model's `config.json`, and refusing it before anything heavy is done."""
+"""Read a model's `config.json`, and refuse unsupported configs before any heavy work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.workflow.models.request.task import is_class_of
 
 
 def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = None) -> PretrainedConfig:
-    """The config of a folder; raises `BadModelFolder`, `RemoteCodeRefused` or `UnknownArchitecture`."""
+    """Return the config of a folder; raise `BadModelFolder`, `RemoteCodeRefused` or `UnknownArchitecture`."""
     content = require_config(folder)
     require_depth(folder / CONFIG_FILE, content)
     if not trust_remote_code:
@@ -34,24 +34,24 @@ def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = Non
 
 
 def is_native(content: Mapping[str, Any]) -> bool:
-    """Whether the installed transformers library has this family, and the class that the config names."""
+    """Whether the installed transformers library has the family and the class of a config."""
     named = architecture_of(content)
     return content.get("model_type") in CONFIG_MAPPING and (named is None or has_class(named))
 
 
 def has_class(name: str) -> bool:
-    """Whether the installed transformers library has this class; its module is not imported."""
+    """Whether the installed transformers library has a class; the module of the class is not imported."""
     return name in vars(transformers)["__all__"]
 
 
 def architecture_of(content: Mapping[str, Any]) -> str | None:
-    """The class that a config names first, if it names one."""
+    """Return the first class that a config names, or None."""
     named = content.get("architectures")
     return str(named[0]) if isinstance(named, list) and named else None
 
 
 def refuse_remote_code(folder: Path, content: Mapping[str, Any]) -> None:
-    """Raise `RemoteCodeRefused` where the model needs code that its own folder brings, or that lies on the hub."""
+    """Raise `RemoteCodeRefused` if the model needs code from its folder or from the Hub."""
     if "auto_map" in content and not is_native(content):
         family = content.get("model_type")
         named = architecture_of(content) if family in CONFIG_MAPPING else f"the family {family!r}"
@@ -68,7 +68,7 @@ def refuse_remote_code(folder: Path, content: Mapping[str, Any]) -> None:
 
 
 def require_architecture(folder: Path, content: Mapping[str, Any], task: str | None) -> None:
-    """Raise `UnknownArchitecture` where the installed transformers library lacks the family or its class."""
+    """Raise `UnknownArchitecture` if the installed transformers library lacks the family or the class of a config."""
     family = content.get("model_type")
     if not isinstance(family, str):
         raise BadModelFolder(
@@ -85,8 +85,7 @@ def require_architecture(folder: Path, content: Mapping[str, Any], task: str | N
 
 
 def require_own_class(folder: Path, family: str, named: str) -> None:
-    """Raise `BadModelFolder` where a config names the class of another family than its own.
-
+    """Raise `BadModelFolder` if a config names a class of a different family.
     The module of a class is imported only if the library's tables do not list the class for the family.
     """
     if is_class_of(family, named):
@@ -113,5 +112,5 @@ def _unknown(folder: Path, kind: str, name: str, known: list[str]) -> UnknownArc
 
 
 def class_names() -> list[str]:
-    """The names of the installed transformers library's model classes."""
+    """Return the names of the model classes in the installed transformers library."""
     return [name for name in dir(transformers) if "Model" in name or "For" in name]

@@ -1,4 +1,4 @@
-"""Whether a model of as many layers as its config says can be held, found before any of them is built."""
+"""Check whether a model with the number of layers in its config fits into memory, before any layer is built."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from thunder_core.foundation.errors import BadModelFolder, OutOfMemory
 from thunder_core.workflow.models.memory.free_memory import free_memory
 
 DEPTH = re.compile(r"(.*_)?(n_layer|layers|depths?|num_blocks)", re.IGNORECASE)
-# The objects of one layer: its modules take about 50 KiB, and the lines of its traces 430 (a Llama of width 8, measured
-# at 3 and 40 layers in Python 3.11); half of that is what no layer takes less than.
+# The memory of the Python objects of a layer: about 50 KiB for modules and 430 KiB for the lines of traces (a Llama of
+# width 8, measured at 3 and 40 layers in Python 3.11). Half of the sum is a lower bound.
 LAYER_BYTES = 256 << 10
 
 
 def require_depth(file: Path, content: Mapping[str, object]) -> None:
-    """Raise `OutOfMemory` where the layers of a config take more memory than there is, weights aside.
-
+    """Raise `OutOfMemory` if the layers of a config need more than the free memory, even without weights.
     Raises `BadModelFolder` for a negative number of layers.
     """
     found = list(depths(content))
@@ -37,7 +36,7 @@ def require_depth(file: Path, content: Mapping[str, object]) -> None:
 
 
 def depths(content: Mapping[str, object]) -> Iterator[int]:
-    """Every number of layers in a config, those of its parts included."""
+    """Yield every number of layers in a config and its nested configs."""
     for name, value in content.items():
         if isinstance(value, Mapping):
             yield from depths(value)

@@ -1,4 +1,4 @@
-"""A model as its config describes it: all of its modules and tensors, on the meta device, so that none has data."""
+"""Build a model from its config on the meta device, with all modules and tensors but without data."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def describe_model(plan: LoadingPlan, request: ModelRequest) -> LoadedModel:
-    """The model of a plan without data; raises whatever its library raises for a config that it cannot build."""
+    """Return the model of a plan without data; raise the errors of transformers for a config that it cannot build."""
     dtype = described_dtype(plan)
-    config = copy.deepcopy(plan.config)  # to which the library writes the dtype
+    config = copy.deepcopy(plan.config)  # because transformers writes the dtype to the config
     with torch.device("meta"):
         model: PreTrainedModel = from_config(
             plan.task, config, dtype=dtype, trust_remote_code=request.trust_remote_code
@@ -32,12 +32,12 @@ def describe_model(plan: LoadingPlan, request: ModelRequest) -> LoadedModel:
 
 
 def described_dtype(plan: LoadingPlan) -> torch.dtype:
-    """The dtype that was asked for, the config's own, or float32."""
-    found = plan.dtype or plan.config.dtype or torch.float32
-    return found if isinstance(found, torch.dtype) else parse_dtype(found)
+    """Return the requested dtype, otherwise the dtype of the config, otherwise float32."""
+    dtype = plan.dtype or plan.config.dtype or torch.float32
+    return dtype if isinstance(dtype, torch.dtype) else parse_dtype(dtype)
 
 
 def is_mapped(plan: LoadingPlan, request: ModelRequest) -> bool:
-    """Whether the weights are read from files as they lie there, so that the system holds their memory."""
+    """Whether the weights are memory-mapped from files without conversion."""
     is_stored = isinstance(plan.origin, FolderOrigin) and not request.random_weights
     return is_stored and plan.device.type == "cpu" and described_dtype(plan) == (plan.config.dtype or torch.float32)

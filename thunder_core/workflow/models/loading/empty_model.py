@@ -1,4 +1,4 @@
-"""A model of the transformers library from its class and config alone: built once, without drawing any weights."""
+"""Build a model of the transformers library from its class and config, without initializing weights."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
 LIBRARY = "transformers."
 
 
-# The key of a config's text that says how a config read from it differs from the one that was written: the attributes
-# that only the read one has, and those with another value. Programs that copy a config are guarded by all of them.
+# The key in a config's text for the differences between the config that is read and the config that was written: the
+# attributes that only the read config has, and attributes with different values. Guards of programs that copy a config
+# check all attributes.
 DIFFERENCES = "thunder_differences"
 PLAIN = (type(None), bool, int, float, str)
 
 
 def is_rebuildable(model: object) -> bool:
-    """Whether a model's class is one of the library's own, which is there wherever the library is.
+    """Whether a model can be built from its config: its class is from transformers, and its weights are not packed.
 
-    Its layers are those of its config; weights that are packed by the library of a format have to be loaded by that.
+    Packed weights must be loaded by the library of their format.
     """
     is_library = isinstance(model, PreTrainedModel) and type(model).__module__.startswith(LIBRARY)
     return is_library and is_built_by_config(cast(PreTrainedModel, model))
 
 
 def empty_model_facts(model: PreTrainedModel) -> dict[str, Any]:
-    """The class, dtype, attention and mode of a model, as plain data."""
+    """Return the class, dtype, attention implementation and mode of a model, as plain data."""
     return {
         "path": f"{type(model).__module__}:{type(model).__qualname__}",
         "dtype": dtype_name(model.dtype),
@@ -51,7 +52,7 @@ def empty_model_facts(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def config_text(config: PretrainedConfig) -> str:
-    """A config as its file holds it, with everything that it says."""
+    """Return the text of a config, with all attributes that the config's JSON format does not restore."""
     text: str = config.to_json_string(use_diff=False)
     content = json.loads(text)
     again, own = vars(type(config).from_dict(json.loads(text))), vars(config)
@@ -63,7 +64,7 @@ def config_text(config: PretrainedConfig) -> str:
 
 
 def config_of(kind: Any, content: dict[str, Any]) -> PretrainedConfig:
-    """The config of a class that a text holds, with the attributes that the config had of which the text was made."""
+    """Return the config of a class from the content of a text, with all attributes of the original config."""
     differences = content.pop(DIFFERENCES, {})
     config: PretrainedConfig = kind.config_class.from_dict(content)
     for name in differences.get("absent", ()):
@@ -73,7 +74,7 @@ def config_of(kind: Any, content: dict[str, Any]) -> PretrainedConfig:
 
 
 def generation_text(model: PreTrainedModel) -> str:
-    """The generation settings of a model, as their file holds them; empty for a model that does not generate."""
+    """Return the generation settings of a model as JSON; empty for a model that does not generate."""
     generation = getattr(model, "generation_config", None)
     return generation.to_json_string(use_diff=False) if isinstance(generation, GenerationConfig) else ""
 
@@ -89,11 +90,11 @@ def build_empty_model(
     training: bool,
     trust_remote_code: bool = False,
 ) -> PreTrainedModel:
-    """The model on the CPU; its parameters hold whatever lay in memory until they are given values.
+    """Build a model on the CPU with uninitialized parameters.
 
-    `config` is the content of `file`. The constructor runs, so that attributes which are neither parameters nor buffers
-    are what they should be. Raises `RemoteCodeRefused` for one that would fetch code from the hub, unless that is
-    trusted, and `OutOfMemory` for more layers than fit into memory.
+    `config` is the content of `file`. The constructor runs, so attributes other than parameters and buffers have their
+    normal values. Raises `RemoteCodeRefused` for a model that would fetch code from the Hub, unless
+    `trust_remote_code` is set, and `OutOfMemory` for more layers than fit into memory.
     """
     kind: Any = library_class(path)
     with (
@@ -118,7 +119,7 @@ def build_empty_model(
 
 
 def refuse_code_of_the_hub(config: dict[str, Any]) -> None:
-    """Raise `RemoteCodeRefused` for a config that names code of the hub."""
+    """Raise `RemoteCodeRefused` for a config that names code on the Hub."""
     if (named := code_of_the_hub(config)) is not None:
         raise RemoteCodeRefused(
             f"the model of the artifact asks to download and run code from the Hub, {named!r}",
@@ -128,7 +129,7 @@ def refuse_code_of_the_hub(config: dict[str, Any]) -> None:
 
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Make new tensors of this dtype where none is named."""
+    """Set the default dtype of new tensors during the block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -138,7 +139,7 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def library_class(path: str) -> type:
-    """A class of the transformers library; raises ImportError, AttributeError, and TypeError for any other object."""
+    """Return a model class of transformers; raise ImportError or AttributeError, or TypeError for other objects."""
     if not path.startswith(LIBRARY):
         raise TypeError(f"{path} is not part of the transformers library")
     kind = plugins.imported(path)

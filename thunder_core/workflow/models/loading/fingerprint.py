@@ -1,4 +1,4 @@
-"""Fingerprints of models: of their structure, and of their weights as well."""
+"""Fingerprints of models: hashes of the structure alone, or of the structure and the weights."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from thunder_core.foundation.storage.digest import digest_for
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-# What a config holds about its own history, not about the model; a forward with labels sets `problem_type`, and who
-# trains `use_cache`, which is guarded where a program reads it.
+# Attributes of a config that do not describe the model. A forward with labels sets `problem_type`, and trainers set
+# `use_cache`, which is guarded if a program reads it.
 HISTORY = frozenset(
     {
         "_name_or_path",
@@ -31,12 +31,12 @@ HISTORY = frozenset(
 
 
 def structure_fingerprint(model: torch.nn.Module) -> str:
-    """A hash over the names, shapes, dtypes, ties and classes of a model's parts, and its config; not the device."""
+    """Return a hash of a model's config and of the names, shapes, dtypes, ties and classes of its parts."""
     return blake3(json.dumps(structure(model), sort_keys=True, default=str).encode()).hexdigest()
 
 
 def weights_fingerprint(model: torch.nn.Module) -> str:
-    """A hash over the structure and the contents of every parameter and buffer, the same on every device."""
+    """Return a hash of the structure and the values of all parameters and buffers; it does not depend on the device."""
     digest = digest_for(sum(tensor.nbytes for _, tensor in _tensors(model)))
     digest.update(structure_fingerprint(model).encode())
     hashed: set[int] = set()
@@ -48,7 +48,7 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
 
 
 def structure(model: torch.nn.Module) -> dict[str, object]:
-    """The plain data over which the structure's hash is taken."""
+    """Return the plain data of the structure's hash."""
     config = getattr(model, "config", None)
     first_name: dict[int, str] = {}
     return {
@@ -62,13 +62,13 @@ def structure(model: torch.nn.Module) -> dict[str, object]:
 
 
 def is_config(config: object) -> TypeGuard[PretrainedConfig]:
-    """Whether an object is a config of the transformers library, which is not imported in order to ask."""
+    """Whether an object is a config of the transformers library; this does not import the library."""
     library = sys.modules.get("transformers.configuration_utils")
     return library is not None and isinstance(config, library.PretrainedConfig)
 
 
 def canonical_config(config: PretrainedConfig) -> dict[str, object]:
-    """A config as JSON would hold it, without its history, with the attention implementation that it chose."""
+    """Return a config as plain data without the attributes of `HISTORY`, and with its attention implementation."""
     content = json.loads(config.to_json_string(use_diff=False))
     kept = {key: value for key, value in content.items() if key not in HISTORY}
     return {**kept, "attn_implementation": getattr(config, "_attn_implementation", None)}

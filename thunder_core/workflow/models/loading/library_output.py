@@ -1,4 +1,4 @@
-"""Loading without the transformers library's own progress bars, logs and warnings."""
+"""Suppress the progress bars, logs and warnings of the transformers library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 @contextmanager
 def quiet_transformers() -> Iterator[list[warnings.WarningMessage]]:
-    """Silence transformers and huggingface_hub, put their settings back after; yields the warnings that were raised."""
+    """Silence transformers and huggingface_hub during the block; yield the list of the warnings that they issue."""
     with ExitStack() as stack:
         stack.callback(logging.set_verbosity, logging.get_verbosity())
         logging.set_verbosity(standard_logging.CRITICAL)
@@ -29,13 +29,13 @@ def quiet_transformers() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def _without_complaint(switch: Callable[[], object]) -> None:
-    """Call a switch of huggingface_hub, which warns where an environment variable has decided already."""
+    """Call a switch of huggingface_hub without its warning that an environment variable takes precedence."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         switch()
 
 
 def told_to_users(caught: list[warnings.WarningMessage]) -> tuple[str, ...]:
-    """The first line of each distinct warning that was meant for users, not for developers."""
-    told = [str(w.message).strip() for w in caught if w.category is UserWarning]
-    return tuple(dict.fromkeys(text.splitlines()[0] for text in told if text))
+    """Return the first line of each distinct warning for users, without warnings for developers."""
+    messages = [str(warning.message).strip() for warning in caught if warning.category is UserWarning]
+    return tuple(dict.fromkeys(text.splitlines()[0] for text in messages if text))

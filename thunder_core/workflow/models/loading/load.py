@@ -1,4 +1,4 @@
-"""From a request to a model in memory, every check of the files before anything heavy."""
+"""Load the model of a request into memory; all checks of files come before heavy work."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model in eval mode on its device, with what it is, where it came from and what was noticed while loading.
+    """A model in eval mode on its device, with its config, task, source and notes from loading.
 
-    `source` is plain data from which `rebuild_model` builds the very same model; `fingerprint` is that of the
-    structure (`structure_fingerprint`), which does not depend on the weights' values or the device. `original` is the
-    model as it was loaded, where a recipe has prepared another one from it. `caveats` are the notes that belong to
-    every verdict on the model: weights that are random, and weights that it leaves out.
+    `source` is plain data from which `rebuild_model` builds the same model. `fingerprint` is the hash of the structure
+    (`structure_fingerprint`), which does not depend on the values of weights or the device. `original` is the loaded
+    model, if a recipe has prepared a different model from it. `caveats` are notes that must accompany every verdict on
+    the model: random weights, and unused weights of the checkpoint.
     """
 
     model: PreTrainedModel
@@ -58,7 +58,7 @@ class LoadedModel:
     caveats: tuple[str, ...] = ()
 
     def prepared_as(self, model: torch.nn.Module) -> LoadedModel:
-        """The model as a recipe's transforms have prepared it, in the place of this one, which is kept beside it."""
+        """Return a copy with the model that a recipe's transforms have prepared; `original` is the loaded model."""
         if model is self.model:
             return self
         prepared = cast("PreTrainedModel", model)
@@ -69,7 +69,7 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class LoadingPlan:
-    """A request whose names have been understood: what to load and how; `names_task` says that the user named it."""
+    """The parsed request: the model and how to load it; `names_task` is True if the user has named the task."""
 
     origin: FolderOrigin | SampleOrigin
     config: PretrainedConfig
@@ -81,7 +81,7 @@ class LoadingPlan:
 
 
 def load_model(request: ModelRequest) -> LoadedModel:
-    """The model that a request names; raises the error that fits what is wrong with it."""
+    """Load the model that a request names; raise a `ThunderError` that describes any problem."""
     with quiet_transformers() as warned:
         plan = plan_loading(request)
         with seeded(request.seed):
@@ -93,10 +93,10 @@ def load_model(request: ModelRequest) -> LoadedModel:
 def rebuild_model(
     source: Mapping[str, object], *, device: str | None = None, train: bool = False, trust_remote_code: bool = False
 ) -> LoadedModel:
-    """The model of an earlier `LoadedModel.source`, on its device or another; put into training if asked for.
+    """Load the model of an earlier `LoadedModel.source`, on its device or on `device`; with `train`, in training mode.
 
-    The source may come from elsewhere: `RemoteCodeRefused` where the model brings code of its own and
-    `trust_remote_code` does not allow that.
+    The source may be untrusted: raises `RemoteCodeRefused` if the model runs code from its folder, unless
+    `trust_remote_code` is set.
     """
     request = request_of(source)
     if request.trust_remote_code and not trust_remote_code:
@@ -111,7 +111,7 @@ def rebuild_model(
 
 
 def plan_loading(request: ModelRequest) -> LoadingPlan:
-    """Understand a request and check everything that can be checked without reading weights."""
+    """Parse a request, and check everything that can be checked without reading weights."""
     dtype = None if request.dtype is None else parse_dtype(request.dtype)
     device = parse_device(request.device or "cpu")
     if request.task is not None:
@@ -126,7 +126,7 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
 
 
 def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: str | None) -> PretrainedConfig:
-    """The config at an origin; raises where it is damaged, unknown, or wants to run code."""
+    """Return the config at an origin; raise a `ThunderError` if it is damaged, unknown, or needs code to run."""
     if isinstance(origin, SampleOrigin):
         return sample_config(origin.sample)
     if origin.hub is not None and request.trust_remote_code:
@@ -137,7 +137,7 @@ def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: 
 
 
 def sample_config(sample: SampleModel) -> PretrainedConfig:
-    """The config of a sample, which names the sample's architecture."""
+    """Return the config of a sample, with the sample's architecture."""
     architecture = getattr(transformers, sample.architecture, None)
     if architecture is None or not hasattr(architecture, "config_class"):
         near = nearest(sample.architecture, class_names())
@@ -154,7 +154,7 @@ Built: TypeAlias = "tuple[PreTrainedModel, tuple[str, ...], tuple[str, ...]]"
 
 
 def build(plan: LoadingPlan, request: ModelRequest) -> Built:
-    """The model on the CPU, with the weights of its folder or with random ones, caveats about the fit, and notes."""
+    """Build the model on the CPU with stored or random weights; return the model, caveats about weights, and notes."""
     if isinstance(plan.origin, SampleOrigin):
         return build_random(plan, f"the sample {plan.origin.sample.architecture}", request), (), ()
     if request.random_weights:
@@ -167,7 +167,7 @@ def build(plan: LoadingPlan, request: ModelRequest) -> Built:
 
 
 def build_random(plan: LoadingPlan, what: Path | str, request: ModelRequest) -> PreTrainedModel:
-    """The model with random weights, in the dtype that was asked for, the config's own, or float32."""
+    """Build the model with random weights in the requested dtype, the dtype of the config, or float32."""
     dtype = plan.dtype or plan.config.dtype or torch.float32
     with loading_errors(what, "cannot be built from its config"):
         model: PreTrainedModel = from_config(
@@ -178,7 +178,7 @@ def build_random(plan: LoadingPlan, what: Path | str, request: ModelRequest) -> 
 
 
 def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> Built:
-    """The model with the weights of a folder; raises `BadModelFolder` where they do not fit."""
+    """Load the model with the weights of a folder; raise `BadModelFolder` if the weights do not fit."""
     kind = loading_class(plan.task, plan.config)
     with loading_errors(folder, "cannot be loaded"):
         model, report = kind.from_pretrained(
@@ -197,7 +197,7 @@ def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> Buil
 
 
 def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, notes: tuple[str, ...]) -> LoadedModel:
-    """The model on its device and in eval mode, with its papers."""
+    """Move the model to its device in eval mode, and return it with its source, fingerprint and notes."""
     with loading_errors(f"the model on {plan.device}", "cannot be put there"):
         torch.nn.Module.to(model, plan.device)
     put_into_mode(model, train=False)
@@ -208,7 +208,7 @@ def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, not
 
 
 def source_of(plan: LoadingPlan, request: ModelRequest, dtype: torch.dtype) -> dict[str, object]:
-    """The plain data from which a model is built anew."""
+    """Return the plain data from which `rebuild_model` builds the model again."""
     return {
         **plan.origin.as_dict(),
         "task": plan.task,

@@ -1,4 +1,4 @@
-"""Turning what the transformers library raises over a model's folder into one clear error."""
+"""Convert the errors of the transformers library for a model's folder into Thunder's errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEND = "correct the model's folder, or download or save it again with this versi
 
 @contextmanager
 def loading_errors(path: Path | str, verdict: str) -> Iterator[None]:
-    """Run a step of loading; what fails in it becomes a `BadModelFolder` about the path."""
+    """Convert errors in the block into `BadModelFolder`, `PackageMissing` or `OutOfMemory`, with the path."""
     try:
         yield
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The kind of outputs that a model gives: an attribute of its config, so that a model built from it gives the same."""
+"""Store the kind of a model's outputs in its config, so that a model built from the config has the same outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KIND = "thunder_outputs"
 
 
 def request_outputs(config: PretrainedConfig, outputs: str | None) -> None:
-    """Write the kind of outputs that was asked for into a config; None leaves it as it is."""
+    """Write the requested kind of outputs into a config; None does not change the config."""
     if outputs is None:
         return
     vars(config).pop(KIND, None)
@@ -28,13 +28,13 @@ def request_outputs(config: PretrainedConfig, outputs: str | None) -> None:
 
 
 def leave_out_cache(config: PretrainedConfig) -> None:
-    """Have a model return no KV cache, which is an object of transformers."""
+    """Set `use_cache` to False, because a KV cache is an object of transformers."""
     if getattr(config, "use_cache", False):
         config.use_cache = False
 
 
 def follow_config(model: PreTrainedModel) -> None:
-    """Have a model give the kind of outputs that its config names; raises ValueError for an unknown kind."""
+    """Make a model return the kind of outputs in its config; raise ValueError for an unknown kind."""
     kind = getattr(model.config, KIND, None)
     if kind is not None and not has_outputs_set(model):
         set_outputs(model, str(kind))

@@ -1,5 +1,4 @@
-"""Checkpoints whose weights are quantized: what is asked of them, how they are unpacked, and how their layers are made.
-
+"""Check, unpack and build the layers of checkpoints with quantized weights.
 The transformers library loads them, with the library of their format, in the formats of docs/quantized_checkpoints.md.
 """
 
@@ -17,7 +16,7 @@ from thunder_core.foundation.errors import BadModelFolder, PackageMissing
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# The packages by which transformers loads weights of a format.
+# The packages that transformers needs to load weights of a format.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "bitnet": ("accelerate",),
     "bitsandbytes": ("accelerate", "bitsandbytes"),
@@ -34,13 +33,13 @@ QUANTIZERS = "transformers.quantizers.auto"
 
 
 def settings_of(config: PretrainedConfig) -> Mapping[str, Any]:
-    """The settings by which the weights of a config are quantized; empty for float ones."""
+    """Return the quantization settings of a config; empty for float weights."""
     settings = getattr(config, "quantization_config", None) or {}
     return settings if isinstance(settings, Mapping) else cast(Mapping[str, Any], settings.to_dict())
 
 
 def require_packages(what: Path | str, config: PretrainedConfig) -> None:
-    """Raise `PackageMissing` where a library that the format of the weights needs is not installed.
+    """Raise `PackageMissing` if a package that the format of the weights needs is not installed.
 
     Raises `BadModelFolder` for a format that the transformers library does not know, and would read as float weights.
     """
@@ -61,24 +60,24 @@ def require_packages(what: Path | str, config: PretrainedConfig) -> None:
 
 
 def unpack(model: PreTrainedModel) -> tuple[str, ...]:
-    """Unpack weights that the library of their format unpacks at the first call of the model, and say so."""
+    """Unpack weights that would otherwise be unpacked at the first call, and return a note about this."""
     if not hasattr(model, "ct_decompress_hook"):
         return ()
     quantizer: Any = model.hf_quantizer
     quantizer.compressor.decompress_model(model)
     remove_offloading = cast("Callable[[PreTrainedModel], object]", plugins.imported(REMOVE_OFFLOADING))
-    remove_offloading(model)  # which it puts around each module, though all is on the CPU
-    del model.hf_quantizer  # the weights are plain ones from now on
+    remove_offloading(model)  # the library wraps each module for offloading, although all modules are on the CPU
+    del model.hf_quantizer  # the weights are plain tensors now
     return (UNPACKED.format(str(model.dtype).removeprefix("torch.")),)
 
 
 def is_built_by_config(model: PreTrainedModel) -> bool:
-    """Whether the layers of a model are told by its config alone, so that plain tensors are all that they need."""
+    """Whether the layers of a model can be built from its config and plain tensors."""
     return settings_of(model.config).get("quant_method") in (None, BITNET)
 
 
 def place_packed_layers(model: PreTrainedModel) -> None:
-    """Put the layers of packed weights, without values, in the places of those that they replace."""
+    """Replace layers by layers for packed weights, without values."""
     settings = settings_of(model.config)
     if settings.get("quant_method") == BITNET:
         quantizer: Any = _quantizers("AutoHfQuantizer").from_config(dict(settings), pre_quantized=True)
@@ -86,5 +85,5 @@ def place_packed_layers(model: PreTrainedModel) -> None:
 
 
 def _quantizers(name: str) -> Any:
-    """A name of transformers' module of quantizers, which few models need and which takes long to import."""
+    """Import a name from transformers' module of quantizers, which is slow to import and rarely needed."""
     return plugins.imported(f"{QUANTIZERS}:{name}")

@@ -1,4 +1,4 @@
-"""Random numbers that are the same every time and disturb nobody else's."""
+"""Reproducible random numbers that do not change the caller's random state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run with PyTorch's CPU generator at a seed, and put its state back afterwards; GPU generators are untouched."""
+    """Seed PyTorch's CPU generator during the block, and restore its state afterwards; GPU generators do not change."""
     before = torch.get_rng_state()
     try:
         torch.default_generator.manual_seed(seed)

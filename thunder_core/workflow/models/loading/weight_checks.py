@@ -1,4 +1,4 @@
-"""Whether a checkpoint's weights fit the model that they were read into."""
+"""Check whether the weights of a checkpoint fit the model."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Mismatch = tuple[str, Iterable[int], Iterable[int]]  # a weight, its shape in th
 
 @dataclass(frozen=True)
 class Allowed:
-    """The weights that may be random, and the weights that may be unused, as patterns of names of weights or modules.
+    """Patterns of weights or modules that may be random, and of weights or modules that may be unused.
 
-    `other_head` says that the user named the task, and so wants another head than the checkpoint may have.
+    `other_head` is True if the user named the task, so the head may differ from the head of the checkpoint.
     """
 
     random: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Allowed:
 
 
 def check_weights(folder: Path, model: PreTrainedModel, report: Mapping[str, Any], allowed: Allowed) -> tuple[str, ...]:
-    """The caveats about weights that are random or unused; raises `BadModelFolder` for weights that are not allowed."""
+    """Return caveats about random or unused weights; raise `BadModelFolder` for weights that are not allowed."""
     refuse_other_shapes(folder, model, report["mismatched_keys"])
     missing, unused = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
     refuse_missing(folder, model, missing, allowed)
@@ -47,7 +47,7 @@ def check_weights(folder: Path, model: PreTrainedModel, report: Mapping[str, Any
 
 
 def refuse_other_shapes(folder: Path, model: PreTrainedModel, mismatched: Collection[Mismatch]) -> None:
-    """Raise `BadModelFolder` where a weight has another shape in the checkpoint than the config says."""
+    """Raise `BadModelFolder` if the shape of a weight in the checkpoint differs from the config."""
     if not mismatched:
         return
     name, found, expected = sorted(mismatched, key=lambda entry: entry[0])[0]
@@ -59,7 +59,7 @@ def refuse_other_shapes(folder: Path, model: PreTrainedModel, mismatched: Collec
 
 
 def refuse_missing(folder: Path, model: PreTrainedModel, missing: list[str], allowed: Allowed) -> None:
-    """Raise `BadModelFolder` for weights that the checkpoint lacks and that nobody allowed to be random."""
+    """Raise `BadModelFolder` for weights that the checkpoint lacks, unless they are allowed to be random."""
     needed = [name for name in missing if not matches(name, allowed.random)]
     if not needed:
         return
@@ -76,7 +76,7 @@ def refuse_missing(folder: Path, model: PreTrainedModel, missing: list[str], all
 
 
 def refuse_unused(folder: Path, model: PreTrainedModel, unused: list[str], allowed: Allowed) -> None:
-    """Raise `BadModelFolder` for weights that the model leaves out, unless allowed or of a head that was not wanted."""
+    """Raise `BadModelFolder` for unused weights, unless they are allowed or belong to a different head."""
     left = [name for name in unused if not matches(name, allowed.unused)]
     left = [name for name in left if not (allowed.other_head and is_head(name, model))]
     if left:
@@ -89,20 +89,20 @@ def refuse_unused(folder: Path, model: PreTrainedModel, unused: list[str], allow
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a pattern is the name of a weight, or of a module that holds it."""
+    """Whether a pattern matches the name of a weight, or of a module that contains the weight."""
     parts = name.split(".")
     names = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
     return any(fnmatchcase(one, pattern) for pattern in patterns for one in names)
 
 
 def is_head(name: str, model: PreTrainedModel) -> bool:
-    """Whether a weight is outside of the layers that all models of the family share: of a head, or of a pooler."""
+    """Whether a weight belongs to a head or a pooler, and not to the layers that all models of the family share."""
     top = _inside(name, model.base_model_prefix).partition(".")[0]
     return "pooler" in name.split(".") or top not in {one.partition(".")[0] for one in backbone_names(model)}
 
 
 def backbone_names(model: PreTrainedModel) -> set[str]:
-    """The names of the weights that the family's base model has, without the base model's prefix."""
+    """Return the names of the weights of the family's base model, without the prefix of the base model."""
     auto: Any = AutoModel
     with torch.device("meta"):
         return set(auto.from_config(model.config).state_dict())

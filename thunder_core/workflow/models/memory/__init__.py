@@ -1,1 +1,1 @@
-"""Free memory, its limits, and the memory that is given back."""
+"""Measure free memory and its limits, and release memory."""

@@ -1,4 +1,4 @@
-"""The memory that a device has left."""
+"""The free memory of a device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from thunder_core.workflow.models.memory.memory_limits import is_refused_memory,
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that are free on the device, or None where that cannot be known."""
+    """Return the free bytes of a device, or None if they are unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] if torch.cuda._is_compiled() else None
     if device.type == "cpu":
@@ -17,5 +17,5 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory was asked for which is not there."""
+    """Whether an error means that memory could not be allocated."""
     return isinstance(error, torch.OutOfMemoryError) or is_refused_memory(error)

@@ -1,4 +1,4 @@
-"""A guard that has the system refuse memory which is not there, so that the kernel need not kill the process for it."""
+"""Limit the memory of this process, so that allocations fail instead of the kernel killing the process."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.memory.memory_limits import used_data
 
-MARGIN = 0.03  # of the free memory, which is left to the page cache and to compilers
+MARGIN = 0.03  # the share of free memory that is reserved for the page cache and compilers
 
 
 @contextmanager
 def guarded_memory(mapped: int = 0) -> Iterator[None]:
-    """Limit the private memory of this process to what is free now and so many bytes of files that are mapped.
+    """Limit the private memory of this process to the memory that is free now, plus `mapped` bytes of mapped files.
 
-    Linux gives out more memory than there is, and kills a process that uses it. Within the limit an allocation fails
-    instead, which is an error that says so. A process with a GPU is left alone: its driver reserves addresses.
+    Linux overcommits memory, and kills a process that uses too much. With a limit, an allocation raises an error
+    instead. A process that uses a GPU gets no limit, because the GPU driver reserves address space.
     """
     free, used = free_memory(torch.device("cpu")), used_data()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -27,7 +27,7 @@ def guarded_memory(mapped: int = 0) -> Iterator[None]:
         yield
         return
     most = used + int((1 - MARGIN) * free) + mapped
-    bounds = [most, *(one for one in (soft, hard) if one != resource.RLIM_INFINITY)]
+    bounds = [most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
     resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
     try:
         yield

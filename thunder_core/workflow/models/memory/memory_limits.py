@@ -1,7 +1,7 @@
-"""The memory that the limits of a process and its control groups leave it, which may be far less than its machine has.
+"""The memory that is left within the limits of a process and its control groups, which may be less than the machine's.
 
-Linux describes them in `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/memory.rst`. The memory of files that
-nobody uses is given back as soon as some is asked for, and counts as free.
+Linux describes control groups in `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/memory.rst`. The memory of
+unused cached files is released on demand, and counts as free.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 MEMORY_FILE = Path("/proc/meminfo")
 GROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIPS = Path("/proc/self/cgroup")
-UNLIMITED = 1 << 60  # bytes; the first version says that there is no limit by nearly the largest number of 63 bits
+UNLIMITED = 1 << 60  # bytes; without a limit, version 1 reports a value near the largest 63-bit number
 
 
 @dataclass(frozen=True)
 class Controller:
-    """The files of one version of control groups: where they lie, the limit, what is used, and the reclaimable part."""
+    """The files of a version of control groups: the folder, the limit, the used and the reclaimable memory."""
 
     folder: str
     limit: str
@@ -37,9 +37,9 @@ CONTROLLERS = {
 
 # The limits of `prlimit` on the addresses of a process, and what counts against each (proc_pid_status(5)).
 PROCESS_LIMITS = {resource.RLIMIT_AS: "VmSize:", resource.RLIMIT_DATA: "VmData:"}
-NOTHING = 64 << 20  # bytes that a limit leaves, with which nothing can be imported
+NOTHING = 64 << 20  # bytes; with less memory, imports fail
 STATUS = Path("/proc/self/status")
-# What the system says, in the words of C, Rust, the loader of libraries, PyTorch and its allocator for the CPU.
+# Error messages about memory of C, Rust, the dynamic loader, PyTorch and its CPU allocator.
 REFUSALS = (
     "can't allocate memory",
     "Cannot allocate memory",
@@ -54,19 +54,19 @@ REFUSALS = (
 
 
 def machines_memory() -> int | None:
-    """Bytes that the machine has left, whoever may take them; None where it does not say."""
+    """Return the available bytes of the machine, or None if they are unknown."""
     lines = (line.split() for line in _lines(MEMORY_FILE))
     return next((int(line[1]) * 1024 for line in lines if line[0] == "MemAvailable:"), None)
 
 
 def limited_memory() -> int | None:
-    """Bytes that this process may still take by its limits and its control groups; None where there are none."""
+    """Return the bytes that limits and control groups leave to this process, or None without limits."""
     left = (left for controller, group in groups() if (left := left_in(group, controller)) is not None)
     return min((*left, *process_limits()), default=None)
 
 
 def process_limits() -> Iterator[int]:
-    """Bytes that each limit on the addresses of this process leaves it."""
+    """Yield the bytes that each limit on the address space of this process leaves."""
     for kind, name in PROCESS_LIMITS.items():
         most, _ = resource.getrlimit(kind)
         used = status_bytes(name)
@@ -75,35 +75,35 @@ def process_limits() -> Iterator[int]:
 
 
 def used_data() -> int | None:
-    """Bytes of the private memory of this process, used or not yet; None where that is not known."""
+    """Return the bytes of private memory of this process, including reserved memory; None if unknown."""
     return status_bytes(PROCESS_LIMITS[resource.RLIMIT_DATA])
 
 
 def private_memory() -> int | None:
-    """Bytes of memory that this process holds for itself, without mapped files; None where that is not known."""
+    """Return the bytes of resident private memory of this process, without mapped files; None if unknown."""
     return status_bytes("RssAnon:")
 
 
 def status_bytes(name: str) -> int | None:
-    """A field of the status of this process in bytes."""
+    """Return a field of the status of this process in bytes, or None."""
     lines = (line.split() for line in _lines(STATUS))
     return next((1024 * int(parts[1]) for parts in lines if parts and parts[0] == name), None)
 
 
 def is_refused_memory(error: BaseException) -> bool:
-    """Whether an error says that memory was asked for which is not there; PyTorch's own class is not asked about."""
+    """Whether an error means that memory could not be allocated; PyTorch's `OutOfMemoryError` is not checked."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
     if isinstance(error, SystemError | ImportError) and min(process_limits(), default=NOTHING) < NOTHING:
-        return True  # where there is no memory for an exception, CPython says that one was not set
+        return True  # without memory for an exception, CPython reports that no exception was set
     said = isinstance(error, RuntimeError | ImportError | OSError) or type(error).__name__ == "SafetensorError"
     return said and any(refusal in str(error) for refusal in REFUSALS)
 
 
 def groups() -> Iterator[tuple[Controller, Path]]:
-    """The folders of the groups that the process is in, each with those around it.
+    """Yield the folders of the control groups of this process and of their parents.
 
-    In a container its own group may be the root of what is mounted, so that its path leads nowhere there.
+    In a container, the group of the process may be mounted as the root, so the path of the group may not exist.
     """
     for line in _lines(MEMBERSHIPS):
         _, _, rest = line.partition(":")
@@ -116,7 +116,7 @@ def groups() -> Iterator[tuple[Controller, Path]]:
 
 
 def left_in(group: Path, controller: Controller) -> int | None:
-    """Bytes that a group leaves; None where it sets no limit, or is not there."""
+    """Return the bytes that a control group leaves, or None if it sets no limit or does not exist."""
     limit, used = (_number(group / name) for name in (controller.limit, controller.used))
     if limit is None or used is None or limit >= UNLIMITED:
         return None

@@ -1,4 +1,4 @@
-"""Giving memory that nobody uses any more back to the system."""
+"""Return unused memory to the system."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import gc
 
 from thunder_core.workflow.models.memory.memory_limits import private_memory
 
-# Of glibc, which keeps freed blocks of up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD), as weights and their copies are.
+# glibc keeps freed blocks of up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD), such as weights and their copies.
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
 
 
-MUCH = 192 << 20  # bytes; to look for garbage takes a fifth of a second, which small models are spared
+MUCH = 192 << 20  # bytes; a garbage collection takes 0.2 seconds, so it is skipped for small models
 
 
 def release_memory(before: int | None) -> None:
-    """Give what is free back to the system, and collect garbage where private memory is much more than `before`.
+    """Return free memory to the system, and collect garbage if private memory is much larger than `before`.
 
-    `before` is the private memory of this process in bytes at an earlier time; None where that is not known.
+    `before` is the private memory of this process in bytes at an earlier time, or None if unknown.
     """
     trim_memory()
     now = private_memory()
@@ -27,5 +27,5 @@ def release_memory(before: int | None) -> None:
 
 
 def trim_memory() -> None:
-    """Have the allocator of the C library give the pages that are free back, which takes milliseconds at the most."""
+    """Return the free pages of the C allocator to the system, which takes at most milliseconds."""
     _trim(0)

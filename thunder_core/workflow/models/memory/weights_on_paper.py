@@ -1,4 +1,4 @@
-"""The bytes of a model's weights, at the least, from its files alone: known before PyTorch is imported."""
+"""Compute a lower bound of the bytes of a model's weights from its files, before PyTorch is imported."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from thunder_core.workflow.models.request.request import ModelRequest
 
 GPUS = Path("/dev/nvidiactl")
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-NARROWEST = 2  # bytes of an element, where a recipe may choose the dtype
+NARROWEST = 2  # bytes of an element, if a recipe may choose the dtype
 
 
 def lacking_memory(request: ModelRequest, folder: Path) -> tuple[int, int] | None:
-    """The least bytes that random weights need, and the free bytes, if these are fewer; else None.
+    """Return the bytes that random weights need at least, and the free bytes, if too few are free; otherwise None.
 
-    Weights on disk are memory-mapped and need not fit. What is not known this early is left to the plan of memory.
+    Weights on disk are memory-mapped and need not fit. The plan of memory handles cases that are unknown here.
     """
     if not request.random_weights or is_for_gpu(request):
         return None
     needed = least_weight_bytes(read_json(folder / CONFIG_FILE), request.dtype)
-    free = min((one for one in (machines_memory(), limited_memory()) if one is not None), default=None)
+    free = min((left for left in (machines_memory(), limited_memory()) if left is not None), default=None)
     return None if needed is None or free is None or needed <= free else (needed, free)
 
 
 def is_for_gpu(request: ModelRequest) -> bool:
-    """Whether a request may be for a GPU, whose memory PyTorch has to be asked for."""
+    """Whether a request may be for a GPU, whose free memory only PyTorch knows."""
     return request.device != "cpu" and (request.device is not None or GPUS.exists())
 
 
 def least_weight_bytes(config: Mapping[str, Any], dtype: str | None) -> int | None:
-    """The bytes of the weights that a config describes, at the least; None for a family that is not in the table.
+    """Return a lower bound of the bytes of the weights that a config describes; None for a family not in the table.
 
     Without a `dtype`, a recipe may choose a narrower dtype than the config.
     """
     count = COUNTS.get(str(config.get("model_type")))
     try:
         return None if count is None else count(config) * (ITEM_BYTES[spelled_dtype(dtype)] if dtype else NARROWEST)
-    except (KeyError, TypeError, ValueError, ArithmeticError):  # a config that says otherwise what its sizes are
+    except (KeyError, TypeError, ValueError, ArithmeticError):  # a config that describes its sizes differently
         return None
 
 
 def gated_decoder(config: Mapping[str, Any]) -> int:
-    """The elements of the matrices of a decoder whose layers have gates, without those of its head."""
+    """Return the number of elements of the matrices of a decoder with gated layers, without its head."""
     width, inner, heads = (int(config[name]) for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
     head_width = int(config.get("head_dim") or width // heads)
     query = width * heads * head_width

@@ -1,1 +1,1 @@
-"""Requests for a model, checked before anything is loaded."""
+"""Requests for a model, which are checked before anything is loaded."""

@@ -9,7 +9,7 @@ from thunder_core.workflow.models.request.names import spelled_device
 
 
 def parse_device(name: str) -> torch.device:
-    """The device of that name; raises `UnknownName` for nonsense, `DeviceNotAvailable` where it is not there."""
+    """Return the device with a name; raise `UnknownName` if it is invalid, `DeviceNotAvailable` if it is missing."""
     device = named_device(name)
     if device.type == "cuda":
         require_cuda(device)
@@ -17,18 +17,18 @@ def parse_device(name: str) -> torch.device:
 
 
 def named_device(name: str) -> torch.device:
-    """The device of that name, here or not; raises `UnknownName` for nonsense."""
+    """Return the device with a name, which this machine need not have; raise `UnknownName` for an invalid name."""
     return torch.device(spelled_device(name))
 
 
 def best_device() -> torch.device:
-    """The GPU that is current, where PyTorch can use one, else the CPU."""
+    """Return the current GPU if PyTorch can use it, otherwise the CPU."""
     gpu = torch.device("cuda")
     return gpu if is_there(gpu) else torch.device("cpu")
 
 
 def is_there(device: torch.device) -> bool:
-    """Whether PyTorch can use that device."""
+    """Whether PyTorch can use a device."""
     try:
         if device.type == "cuda":
             require_cuda(device)
@@ -38,7 +38,7 @@ def is_there(device: torch.device) -> bool:
 
 
 def require_cuda(device: torch.device) -> None:
-    """Raise `DeviceNotAvailable` unless PyTorch can use that GPU."""
+    """Raise `DeviceNotAvailable` unless PyTorch can use a GPU."""
     if torch.version.cuda is None and torch.version.hip is None:
         raise DeviceNotAvailable(
             f"{device} was requested, but this build of PyTorch ({torch.__version__}) has no CUDA",

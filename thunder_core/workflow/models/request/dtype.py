@@ -8,11 +8,11 @@ from thunder_core.workflow.models.request.names import spelled_dtype
 
 
 def parse_dtype(name: str) -> torch.dtype:
-    """The dtype of that name or alias, with or without `torch.`; raises `UnknownName`."""
+    """Return the dtype with a name or alias, with or without `torch.`; raise `UnknownName` for any other name."""
     dtype: torch.dtype = getattr(torch, spelled_dtype(name))
     return dtype
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The name of a dtype as options and manifests spell it: `bfloat16`."""
+    """Return the name of a dtype in options and manifests, such as `bfloat16`."""
     return str(dtype).removeprefix("torch.")

@@ -6,5 +6,5 @@ from transformers import PretrainedConfig
 
 
 def model_family(config: PretrainedConfig) -> str:
-    """The family's name in the transformers library: `llama`, `bert`, `t5`."""
+    """Return the name of the family in the transformers library, such as `llama`, `bert` or `t5`."""
     return str(config.model_type)

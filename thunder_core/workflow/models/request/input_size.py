@@ -1,4 +1,4 @@
-"""The size of a model's inputs: samples, tokens, tokens in a cache, pixels; an option each, and a name of a range."""
+"""The size of a model's inputs: samples, tokens, cached tokens and pixels. Each has an option and a name for ranges."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class InputSize(NamedTuple):
-    """The samples in an input, and the tokens in a sample; the rest is None where nobody asked for it.
+    """The number of samples in an input and of tokens in a sample, and optional sizes, which are None if not set.
 
-    `cache` is the number of tokens whose keys and values a call is given in a cache, 0 for an empty one; None is a call
-    without a cache. `height` and `width` are those of images, in pixels; None is what the model's config names.
+    `cache` is the number of tokens in the KV cache of a call; 0 is an empty cache, and None is a call without a cache.
+    `height` and `width` are the size of images in pixels; None is the size in the model's config.
     """
 
     batch: int
@@ -20,10 +20,10 @@ class InputSize(NamedTuple):
 
     @property
     def stated(self) -> dict[str, int]:
-        """The sizes that there are, by name."""
+        """The sizes that are set, by name."""
         return {name: size for name, size in self._asdict().items() if size is not None}
 
     @property
     def beside_tokens(self) -> dict[str, int]:
-        """The sizes that there are, but for those of samples and tokens."""
+        """The sizes that are set, except for `batch` and `seq`."""
         return {name: size for name, size in self.stated.items() if name not in {"batch", "seq"}}

@@ -82,11 +82,10 @@ TASKS: dict[str, tuple[str, str]] = {
     "text-encoding": ("AutoModelForTextEncoding", "MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES"),
     "pretraining": ("AutoModelForPreTraining", "MODEL_FOR_PRETRAINING_MAPPING_NAMES"),
 }
-# A name of its own: whatever task a model generates by, and that it is to generate. The tasks that may be are in the
-# order in which they are tried.
+# The task `generate` stands for the first of the tasks below that the model's family has, in this order.
 GENERATE = "generate"
 GENERATING = ("causal-lm", "seq2seq-lm", "image-text-to-text")
-# The names of the hub, and of pipelines of transformers, for tasks; of two, the first that a family has classes for.
+# The names of tasks on the Hub and in transformers pipelines; of several tasks, the first with a class in the family.
 HUB_TASKS: dict[str, tuple[str, ...]] = {
     GENERATE: GENERATING,
     "text-generation": ("causal-lm",),
@@ -107,7 +106,7 @@ HUB_TASKS: dict[str, tuple[str, ...]] = {
 
 
 def spelled_dtype(name: str) -> str:
-    """The dtype of that name or alias, with or without `torch.`, as it is spelled in full; raises `UnknownName`."""
+    """Return the full name of a dtype from a name or alias, with or without `torch.`; raise `UnknownName` otherwise."""
     short = name.strip().lower().removeprefix("torch.")
     full = ALIASES.get(short, short)
     if full not in DTYPES:
@@ -116,7 +115,7 @@ def spelled_dtype(name: str) -> str:
 
 
 def spelled_device(name: str) -> str:
-    """The device of that name, here or not, in lower case; raises `UnknownName` for nonsense."""
+    """Return the name of a device in lower case; raise `UnknownName` for an invalid name."""
     short = name.strip().lower()
     if DEVICE.fullmatch(short) is None:
         raise UnknownName(f"there is no device called {name!r}", fix="use cpu, cuda, or cuda:N for GPU number N")
@@ -124,12 +123,12 @@ def spelled_device(name: str) -> str:
 
 
 def is_generation(task: str | None) -> bool:
-    """Whether the task of that name is to generate, by whichever task a model does so."""
+    """Whether a name is the task `generate`."""
     return task is not None and task.strip().lower() == GENERATE
 
 
 def spelled_task(name: str) -> tuple[str, ...]:
-    """The task of that name, or those that the hub's name may mean, the likeliest first; raises `UnknownName`."""
+    """Return the possible tasks for a name, the likeliest first; raise `UnknownName` for an unknown name."""
     short = name.strip().lower().replace("_", "-")
     if short in TASKS or short == OTHER_TASK:
         return (short,)

@@ -9,16 +9,16 @@ from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.options import option
 from thunder_core.workflow.models.request.names import spelled_device, spelled_dtype, spelled_task
 
-MODEL = "Model"  # under which its options stand in the help
-LARGEST_SEED = 2**63 - 1  # of PyTorch's generators, with room for the seeds that follow it
+MODEL = "Model"  # the heading of these options in the help
+LARGEST_SEED = 2**63 - 1  # below the limit of PyTorch's generators, so that larger seeds can be derived
 
 
-PLAIN_OUTPUTS = ("dict", "tuple")  # of tensors alone, for which a program needs no library
+PLAIN_OUTPUTS = ("dict", "tuple")  # outputs of plain tensors, which do not need the transformers library
 OUTPUTS = (*PLAIN_OUTPUTS, "model")
 
 
 def require_outputs(option: str, name: str) -> None:
-    """Raise `BadOption` for outputs that a model cannot give."""
+    """Raise `BadOption` for an unknown kind of outputs."""
     if name not in OUTPUTS:
         raise BadOption(f"{option} is {name!r:.80}", fix=f"use one of: {', '.join(OUTPUTS)}")
 
@@ -33,10 +33,10 @@ class SampleModel:
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A model by folder, hub name or sample, and how it should be loaded.
+    """A model by folder, Hub name or sample, and how to load it.
 
-    A dtype of `None` leaves it to the checkpoint; a device of `None` to the recipe that the model is for, and is the
-    CPU where there is no recipe.
+    If `dtype` is None, the checkpoint determines the dtype. If `device` is None, the recipe determines the device;
+    without a recipe, the device is the CPU.
     """
 
     model: str | None = option(

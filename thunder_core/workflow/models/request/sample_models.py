@@ -1,4 +1,4 @@
-"""Small models of real architectures, for recipes' own samples and for tests: a name and a config each."""
+"""Small models of real architectures, each with a name and a config, for the samples of recipes and for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks: what a model is loaded for, and the Auto class of the transformers library that loads it."""
+"""The tasks of models, and the Auto classes of the transformers library that load models for a task."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ Classes = Mapping[str, str | Sequence[str]]  # the classes of a task, by family
 
 
 def auto_class(task: str) -> type:
-    """The Auto class of the transformers library that loads models for a task."""
+    """Return the Auto class of the transformers library that loads models for a task."""
     found: type = getattr(auto, TASKS[task][0])
     return found
 
 
 def loading_class(task: str, config: PretrainedConfig) -> Any:
-    """The class that loads a model for a task: an Auto class, or the class that the config names."""
+    """Return the class that loads a model for a task: an Auto class, or the class that the config names."""
     return getattr(transformers, (config.architectures or [""])[0]) if task == OTHER_TASK else auto_class(task)
 
 
 def from_config(task: str, config: PretrainedConfig, **options: Any) -> Any:
-    """A model of a config for a task, with random weights; `options` are those of an Auto class's `from_config`."""
+    """Build a model for a task from a config, with random weights; `options` are passed to `from_config`."""
     found = loading_class(task, config)
-    if task == OTHER_TASK:  # a class of its own has no remote code
+    if task == OTHER_TASK:  # the class is from transformers, so there is no remote code
         return found._from_config(config, dtype=options["dtype"])
     return found.from_config(config, **options)
 
 
 def classes_of(task: str) -> Classes:
-    """The classes that the transformers library has for a task, by their families; none for the task `other`."""
+    """Return the transformers classes for a task, by family; empty for the task `other`."""
     found: Classes = {} if task == OTHER_TASK else getattr(auto, TASKS[task][1])
     return found
 
@@ -61,7 +61,7 @@ def is_unlisted_class(name: str, config: PretrainedConfig) -> bool:
 
 
 def tasks_of(model_type: str) -> list[str]:
-    """The tasks that the transformers library has a class for in a family."""
+    """Return the tasks for which the transformers library has a class in a family."""
     return [task for task in TASKS if model_type in classes_of(task)]
 
 
@@ -71,7 +71,7 @@ def is_class_of(model_type: str, architecture: str) -> bool:
 
 
 def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
-    """The task of the architecture that a config names, and a note where it is only the base model's."""
+    """Return the task of the architecture in a config, and a note if the task is only a fallback."""
     named = config.architectures or []
     if not named:
         return BASE_TASK, f"the config names no architecture, so the base model is loaded, for {BASE_TASK}"
@@ -86,9 +86,9 @@ def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
 
 
 def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | None]:
-    """The task of that name for a model, or without a name that of its architecture; with a note where it is a guess.
+    """Return the task with a name, or without a name the task of the architecture; and a note if it is a fallback.
 
-    Raises `UnknownName` for no task, and `CannotGenerate` where the model is to generate and does not.
+    Raises `UnknownName` for an unknown task, and `CannotGenerate` for `generate` if the model cannot generate.
     """
     if name is None:
         return deduce_task(config)
@@ -96,7 +96,7 @@ def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | N
 
 
 def generating_task(config: PretrainedConfig) -> str:
-    """The task by which a model generates; raises `CannotGenerate` where it does not.
+    """Return the task with which a model generates; raise `CannotGenerate` if it cannot generate.
 
     It is that of the architecture which the config names. The base model of a decoder has one too, but not that of an
     encoder, for which the transformers library has a decoder of the same weights that means nothing.
@@ -115,7 +115,7 @@ def generating_task(config: PretrainedConfig) -> str:
 
 
 def task_among(tasks: Sequence[str], config: PretrainedConfig) -> str:
-    """The first of some tasks that the transformers library has a class of this family for, or the first of all."""
+    """Return the first task with a transformers class for this family, or the first task if none has a class."""
     return next((task for task in tasks if config.model_type in classes_of(task)), tasks[0])
 
 

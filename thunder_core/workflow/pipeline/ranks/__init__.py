@@ -1,1 +1,1 @@
-"""The ranks of parallel training: the first one decides, and the others do what it asks for."""
+"""The ranks of parallel training: the first rank decides, and the other ranks carry out its commands."""

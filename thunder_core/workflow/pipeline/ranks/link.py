@@ -1,4 +1,4 @@
-"""The link between ranks: the process group, the commands of the first rank, and the error that ends all ranks."""
+"""The link between ranks: the process group, the commands of the first rank, and errors that end all ranks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from thunder_core.foundation.errors.tree import message_line
 from thunder_core.workflow.pipeline.request.launch import Launch
 
 FAILURE = "thunder_failure"  # the key of the first error in the store of the process group
-PATIENCE = 3.0  # seconds that a rank waits for the error of another one
-PAUSE = 0.02
+PATIENCE = 3.0  # seconds that a rank waits for the error of another rank
+PAUSE = 0.02  # seconds between two queries of the store
 
 
 @dataclass
 class Link:
     """The default process group of the ranks; the first rank sends commands, and the others receive them.
 
-    The first rank is `busy` while it does what it has asked for.
+    The first rank is `busy` while it carries out its own command.
     """
 
     launch: Launch
@@ -36,7 +36,7 @@ class Link:
         dist.broadcast_object_list([command], 0)
 
     def receive(self) -> tuple[Any, ...] | None:
-        """The next command of the first rank; raises `RankFailed` where the first rank has failed."""
+        """Receive the next command of the first rank; raise `RankFailed` if the first rank has failed."""
         received: list[Any] = [None]
         dist.broadcast_object_list(received, 0)
         command: tuple[Any, ...] | None = received[0]
@@ -45,7 +45,7 @@ class Link:
         return command
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all ranks, in their order; on other ranks than the first an empty list."""
+        """Return the values of all ranks in order on the first rank, and an empty list on the other ranks."""
         values: list[Any] | None = None if self.launch.follows else [None] * self.launch.size
         dist.gather_object(value, values, 0)
         return values or []
@@ -53,10 +53,10 @@ class Link:
 
 @contextmanager
 def linked(launch: Launch, device: torch.device) -> Iterator[Link]:
-    """The link while the block runs; an error of one rank ends all ranks.
+    """Link the ranks while the block runs; an error of one rank ends all ranks.
 
-    The others raise `RankFailed` with the error, unless the launcher has ended them before. An error of another rank
-    than the first names the rank.
+    The other ranks raise `RankFailed` with the error, unless the launcher ends them earlier. An error that is not from
+    the first rank names its rank.
     """
     if device.type == "cuda":
         torch.cuda.set_device(launch.local_rank)
@@ -96,29 +96,29 @@ def failed(rank: int, text: str) -> RankFailed:
 
 
 def failure_of_other(store: Any, error: BaseException, launch: Launch) -> RankFailed | None:
-    """The error of another rank, where this rank was interrupted in a collective; None for an error of its own."""
+    """Return the error of another rank, if it interrupted a collective of this rank; None for an error of this rank."""
     if isinstance(error, ThunderError) or not isinstance(error, RuntimeError):
         return None
-    told = awaited(store, FAILURE)
-    if told is not None and (failure := json.loads(told))["rank"] != launch.rank:
+    content = awaited(store, FAILURE)
+    if content is not None and (failure := json.loads(content))["rank"] != launch.rank:
         return failed(failure["rank"], failure["error"])
-    if told is None and is_of_connection(error):
+    if content is None and is_of_connection(error):
         return RankFailed(
             f"another rank has ended without an error ({message_line(error)})",
-            fix="look for the reason on stderr of the other ranks and in the log of the system, such as too little "
-            "memory; nothing was written",
+            fix="look for the cause, such as a lack of memory, on stderr of the other ranks and in the system log; "
+            "nothing was written",
         )
     return None
 
 
 def is_of_connection(error: BaseException) -> bool:
-    """Whether an error says that another rank cannot be reached."""
+    """Whether an error means that another rank cannot be reached."""
     text = str(error).lower()
     return isinstance(error, dist.DistError) or any(word in text for word in ("gloo", "nccl", "connection", "socket"))
 
 
 def awaited(store: Any, key: str) -> str | None:
-    """The value of a key, for which this waits a while; None where nobody has set it, or the store has gone."""
+    """Wait `PATIENCE` seconds for the value of a key; return None if the key is not set or the store is gone."""
     end = time.monotonic() + PATIENCE
     with suppress(RuntimeError):
         while time.monotonic() < end:

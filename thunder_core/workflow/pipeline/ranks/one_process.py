@@ -1,4 +1,4 @@
-"""The step of all ranks in one process: what a parallel program is compared with."""
+"""Compute the step of all ranks in one process, as the reference for a parallel program."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from thunder_core.workflow.validation.comparison import buffers_kept
 
 
 def in_one_process(model: torch.nn.Module, size: int) -> torch.nn.Module:
-    """The model that computes what each of so many ranks computes, one after the other, and joins the results.
+    """Return a model that computes the steps of `size` ranks one after the other, and joins the results.
 
-    It shares the state of the model. Its loss is the mean of the losses, so its gradients are the means of the ranks'.
-    Random numbers are those that each rank draws, and buffers are those of the first rank.
+    The returned model shares the state of the model. Its loss is the mean of the ranks' losses, so its gradients are
+    the means of the ranks' gradients. Each step uses the random numbers of its rank. The buffers are those of the first
+    rank.
     """
     kind: Any = type(model)
 
@@ -40,13 +41,16 @@ def in_one_process(model: torch.nn.Module, size: int) -> torch.nn.Module:
 
 
 def seed_rank(seed: int, rank: int) -> None:
-    """Seed the generators for a rank, so that ranks draw other random numbers."""
+    """Seed the generators for a rank, so that each rank gets different random numbers."""
     torch.manual_seed(seed + rank)
     random.seed(seed + rank)
 
 
 def rows_of(inputs: Mapping[str, Any], rank: int, size: int) -> dict[str, Any]:
-    """The rows of a rank of the inputs of all ranks; a tensor without as many rows goes to each rank whole."""
+    """Return the rows of a rank from the inputs of all ranks.
+
+    A tensor with fewer rows than the other inputs is not divided: each rank gets the full tensor.
+    """
     rows = max(
         (value.shape[0] for value in inputs.values() if isinstance(value, torch.Tensor) and value.ndim), default=0
     )
@@ -60,7 +64,10 @@ def rows_of(inputs: Mapping[str, Any], rank: int, size: int) -> dict[str, Any]:
 
 
 def joined(parts: Sequence[Sequence[Any]]) -> list[Any]:
-    """The leaves of the results of all ranks as those of one process: means of numbers, and rows of tensors."""
+    """Join the leaves of the results of all ranks: concatenate tensors, and average floating-point scalars.
+
+    Other leaves are those of the first rank.
+    """
     return [_joined(leaves) for leaves in zip(*parts, strict=True)]
 
 

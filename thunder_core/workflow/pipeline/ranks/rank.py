@@ -1,4 +1,4 @@
-"""The work of one rank: steps of the compiled model and of PyTorch's own wrapper, on the rows of the rank."""
+"""The work of one rank: steps of the compiled model and of PyTorch's parallel wrapper, on the rows of the rank."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from thunder_core.workflow.validation.precision import copy_sharing_parameters
 
 @dataclass(frozen=True)
 class RankResult:
-    """The result of a step on one rank: leaves and structure of what the model returns, and the place of the loss.
+    """The result of a step on one rank: the leaves and structure of the model's output, and the index of the loss.
 
-    `gradients` are whole ones by the names of parameters, and `buffers` those after the step.
+    `gradients` maps the names of parameters to full gradients (not shards). `buffers` are the buffers after the step.
     """
 
     leaves: list[Any]
@@ -44,7 +44,11 @@ class RankResult:
 
 @dataclass
 class Rank:
-    """A rank with its compiled model; `wrapped` makes the model of PyTorch's own wrapper, with a name for tables."""
+    """A rank with its compiled model.
+
+    `baseline` is the name of PyTorch's parallel wrapper, and a function that wraps the model. `rows` are the inputs of
+    the measured steps, and `last` is the result of the last step.
+    """
 
     link: Link
     compiled: torch.nn.Module
@@ -57,7 +61,7 @@ class Rank:
         self.models = {OURS: self.compiled}
 
     def observe(self, inputs: Inputs, seed: int, buffers: list[torch.Tensor]) -> RankResult:
-        """Make a step on the rows of this rank, with these buffers and a seed of its own."""
+        """Run a step on the rows of this rank, with the given buffers and the seed of this rank."""
         for buffer, value in zip(self.compiled.buffers(), buffers, strict=True):
             buffer.detach().copy_(value)
         seed_rank(seed, self.link.launch.rank)
@@ -76,40 +80,40 @@ class Rank:
         }
         self.compiled.zero_grad(set_to_none=True)
         plain = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        return RankResult(plain, structure, place, gradients, [one.detach() for one in self.compiled.buffers()])
+        return RankResult(plain, structure, place, gradients, [buffer.detach() for buffer in self.compiled.buffers()])
 
     def leaves(self, *asked: Any) -> list[list[Any]]:
-        """The leaves of the results of all ranks, on the first rank, after a step."""
+        """Run a step and gather the leaves of the results of all ranks on the first rank."""
         self.last = self.observe(*asked)
         return self.link.gather(self.last.leaves)
 
     def take(self, inputs: Inputs) -> None:
-        """Keep the rows of this rank for steps that are measured."""
+        """Store the rows of this rank for measured steps, and create the baseline model."""
         self.rows = rows_of(inputs, self.link.launch.rank, self.link.launch.size)
         name, wrap = self.baseline
         if name not in self.models:
             self.models[name] = wrap()
 
     def step(self, name: str) -> None:
-        """Make a step of training with one of the models."""
+        """Run a training step of the named model."""
         model = self.models[name]
         with torch.enable_grad():
             model.zero_grad(set_to_none=True)
             loss_of(model(**self.rows)).backward()  # type: ignore[no-untyped-call]
 
     def release(self) -> None:
-        """Drop the models and gradients that were there for a measurement."""
+        """Drop the models and gradients of a measurement."""
         self.models = {OURS: self.compiled}
         self.compiled.zero_grad(set_to_none=True)
 
     def digests(self) -> list[str]:
-        """The digests of the programs of all ranks, on the first rank."""
+        """Gather the digests of the programs of all ranks on the first rank."""
         return self.link.gather(digest_of_programs(self.compiled))
 
     COMMANDS: ClassVar[tuple[str, ...]] = ("leaves", "take", "step", "release", "digests")
 
     def ask(self, command: str, *args: Any) -> Any:
-        """Do something on all ranks; the first rank gets its own result."""
+        """Run a command on all ranks; return the result of the first rank."""
         self.link.busy = True
         self.link.send((command, *args))
         result = getattr(self, command)(*args)
@@ -117,7 +121,7 @@ class Rank:
         return result
 
     def follow(self) -> None:
-        """Do what the first rank asks for, until it ends."""
+        """Run the commands of the first rank until it ends."""
         while (command := self.link.receive()) is not None:
             name, *args = command
             assert name in self.COMMANDS
@@ -125,12 +129,12 @@ class Rank:
 
 
 def whole(gradient: torch.Tensor) -> torch.Tensor:
-    """A gradient without its shards; all ranks call this."""
+    """Return the full gradient; all ranks must call this function, because it gathers shards."""
     return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
 
 
 def digest_of_programs(compiled: torch.nn.Module) -> str:
-    """A digest of the text of the last stages of all programs, and of their guards."""
+    """Return a digest of the last stages of all programs and their guards."""
     digest = blake3()
     for program in specializations_of(compiled).programs:
         for name in ("computation", "backward"):
@@ -141,13 +145,13 @@ def digest_of_programs(compiled: torch.nn.Module) -> str:
 
 
 def baseline_of(transform: Parallel, model: torch.nn.Module, device: torch.device) -> tuple[str, Any]:
-    """PyTorch's own way to train a model as a transform does: its name, and the function that makes it."""
+    """Return the name of PyTorch's equivalent of a transform, and the function that wraps the model."""
     wrap = WRAPPERS[type(transform)]
     return wrap[0], partial(wrap[1], transform, model, device)
 
 
 def replicated(transform: AverageGradients, model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """The model in `DistributedDataParallel`, with the options of the transform."""
+    """Wrap a copy of the model in `DistributedDataParallel`, with the options of the transform."""
     return DistributedDataParallel(
         copy_sharing_parameters(model),
         device_ids=[device] if device.type == "cuda" else None,
@@ -157,7 +161,7 @@ def replicated(transform: AverageGradients, model: torch.nn.Module, device: torc
 
 
 def sharded(transform: ShardParameters, model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """The model under `fully_shard`, layer by layer, with the options of the transform."""
+    """Apply `fully_shard` to each layer of a copy of the model, with the options of the transform."""
     mesh = dist.device_mesh.init_device_mesh(device.type, (dist.get_world_size(),))
     copied = copy_sharing_parameters(model)
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": transform.reshard_after_forward}

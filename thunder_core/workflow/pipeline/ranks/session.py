@@ -1,4 +1,4 @@
-"""The session of several ranks: the model in one process, and the compiled one on all ranks."""
+"""The session of several ranks: the reference model in one process, and the compiled model on all ranks."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from thunder_core.workflow.validation.precision import copy_sharing_parameters
 
 @dataclass(frozen=True, eq=False)
 class RanksSession(Session):
-    """A session whose model computes the step of all ranks in one process, and whose calls run on all ranks."""
+    """A session of several ranks. The model computes the step of all ranks in one process; calls run on all ranks."""
 
     rank: Rank | None = None
 
     @property
     def optimized(self) -> Callable[..., Any]:
-        """The step of all ranks, which takes the inputs of all ranks."""
+        """The function that runs a step on all ranks, from the inputs of all ranks."""
         assert self.rank is not None
         return partial(step_of_ranks, self.rank, self.model)
 
 
 def step_of_ranks(rank: Rank, model: torch.nn.Module, **inputs: Any) -> Any:
-    """Make a step on all ranks; the backward of the loss hands the gradients to the parameters of the model."""
+    """Run a step on all ranks; the backward of the loss passes the gradients to the parameters of the model."""
     buffers = [buffer.detach() for buffer in model.buffers()]
     parts = rank.ask("leaves", dict(inputs), torch.initial_seed(), buffers)
     for buffer, value in zip(buffers, rank.last.buffers, strict=True):
@@ -50,29 +50,31 @@ def step_of_ranks(rank: Rank, model: torch.nn.Module, **inputs: Any) -> Any:
     leaves = joined(parts)
     with torch.enable_grad():
         hand_over: Any = HandOver.apply
-        leaves[rank.last.loss] = hand_over(leaves[rank.last.loss], gradients, *(one for _, one in named))
+        parameters = (parameter for _, parameter in named)
+        leaves[rank.last.loss] = hand_over(leaves[rank.last.loss], gradients, *parameters)
     return _pytree.tree_unflatten(leaves, rank.last.structure)
 
 
 class HandOver(torch.autograd.Function):
-    """A loss whose gradients are known."""
+    """An identity for the loss whose backward returns gradients that are already known."""
 
     @staticmethod
     def forward(ctx: Any, loss: torch.Tensor, gradients: list[torch.Tensor | None], *_: Any) -> torch.Tensor:
-        """The loss itself."""
+        """Return a copy of the loss."""
         ctx.gradients = gradients
         return loss.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        """The gradients of the parameters; a parameter that no rank has a gradient for gets none."""
-        return None, None, *(None if one is None else one * gradient for one in ctx.gradients)
+        """Return the known gradients, scaled; a parameter without a gradient on all ranks gets None."""
+        return None, None, *(None if known is None else known * gradient for known in ctx.gradients)
 
 
 def open_rank(prepared: Prepared, purpose: Purpose, link: Link, begin: Callable[[str], None]) -> RanksSession:
-    """Load the model and compile it on this rank; raises as `open_model` does.
+    """Load the model and compile it on this rank; raise the errors of `open_model`.
 
-    Raises `CannotReplay` for a recipe that also prepares the weights, which an artifact of several ranks cannot hold.
+    Raises `CannotReplay` for a recipe that also prepares the weights, because an artifact of several ranks cannot
+    contain prepared weights.
     """
     loaded = load_model(prepared.model)
     begin(CHECK_RECIPE)
@@ -80,7 +82,7 @@ def open_rank(prepared: Prepared, purpose: Purpose, link: Link, begin: Callable[
     require_modules(prepared.recipe.composition.without, loaded.model)
     parallel = prepared.parallel
     assert parallel is not None
-    others = tuple(one for one in prepared.in_order if one is not parallel)
+    others = tuple(transform for transform in prepared.in_order if transform is not parallel)
     if prepared_model(loaded.model, others) is not loaded.model:
         raise CannotReplay(
             f"the recipe {prepared.recipe.name} also prepares the weights, which an artifact of several ranks cannot "
@@ -104,5 +106,5 @@ def open_rank(prepared: Prepared, purpose: Purpose, link: Link, begin: Callable[
 
 
 def names_of(prepared: Prepared, link: Link) -> Mapping[str, str]:
-    """The names that tell a measurement from others."""
+    """Return the names that identify a measurement."""
     return {"model": prepared.model_name, "recipe": prepared.recipe.name, "ranks": str(link.launch.size)}
