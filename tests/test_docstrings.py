@@ -11,6 +11,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADLESS = re.compile(r"(What|Who|How|Why|Where|Which|That|Also|Those|Whoever|As|Of|So|See) |The same\b")
+# Phrases that made readers read a sentence again. `tests/docs/test_prose.py` has those of the pages.
+ODD = re.compile(
+    r"\b(beside eager|(?:is|are) told|anew|whoever|whatever (?:was|is)|somebody|goe?s? on with|looks? after|"
+    r"(?:lies?|stands?) beside|as ever|once more|held against|without a word|in whatever order|drawn inputs|"
+    r"inputs are drawn|middle half|one certain|what is (?:told|asked|given|left|made|kept)|leads? nowhere)\b",
+    re.IGNORECASE,
+)
 ROOMS = ("executors/thunder_executors", "recipes/thunder_recipes", "thunder_cli", "thunder_core")
 DOCUMENTED = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -25,4 +32,10 @@ def docstrings(room: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("room", ROOMS)
 def test_docstrings_are_not_headless(room: str) -> None:
     found = [f"{place}: {text.splitlines()[0]}" for place, text in docstrings(room) if HEADLESS.match(text)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_docstrings_have_no_odd_phrases(room: str) -> None:
+    found = [f"{place}: {match.group(0)}" for place, text in docstrings(room) if (match := ODD.search(text))]
     assert not found, "\n".join(found)

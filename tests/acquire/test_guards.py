@@ -225,7 +225,7 @@ CASES: dict[str, Case] = {
         lambda x, c: x * (id(c.inner) % 1000003),
         lambda: (X, Config(inner=[])),
         lambda x, c: setattr(c, "inner", [*c.inner]),
-        "inner: was one certain list",
+        "inner: was a specific list",
     ),
     "a special method that comes later": Case(
         lambda x, c: x if c else -x,

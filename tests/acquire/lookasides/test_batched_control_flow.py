@@ -163,7 +163,10 @@ def batched_sums(x: Tensor) -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
-    "numbers": (lambda x: torch.cond(x.sum() > 0, lambda x: (x + 1, 1), lambda x: (-x, 2), (x,))[0], "returns numbers that differ"),
+    "numbers": (
+        lambda x: torch.cond(x.sum() > 0, lambda x: (x + 1, 1), lambda x: (-x, 2), (x,))[0],
+        "returns numbers that differ",
+    ),
     "effect": (lambda x: torch.cond(x.sum() > 0, lambda x: (LOG.append(1), x + 1)[1], torch.sin, (x,)), "changes an"),
     "write": (lambda x: torch.cond(x.sum() > 0, lambda x: x.add_(1) * 2, torch.sin, (x,)), "writes to a tensor"),
     "derivative": (grad(lambda x: chosen(x).sum()), "inside a derivative of torch.func"),

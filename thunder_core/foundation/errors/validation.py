@@ -98,9 +98,9 @@ class BoundMissed(ValidationError):
     """No candidate of a search meets the bounds that were given. Nothing was written.
 
     `thunder optimize --search` compares each candidate with the bounds of `--max-kl`, `--min-top1`, `--max-error` and
-    `--max-memory`. Eager PyTorch is a candidate, and loses nothing, so mostly it is the memory that nobody meets. The
-    message names the candidate that comes nearest, and by how much it misses which bound. With `--json`, the error has
-    the whole search as its `report`.
+    `--max-memory`. Eager PyTorch is a candidate and has no loss, so usually the memory bound is missed. The message
+    names the nearest candidate, the bound that it misses, and the difference. With `--json`, the error has the whole
+    search as its `report`.
     """
 
     code = "TH0408"

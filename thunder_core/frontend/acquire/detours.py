@@ -1,4 +1,4 @@
-"""Detours: the places where a program is told that it is being compiled, so that it avoids the value of a tensor."""
+"""Detours: calls of `torch.compiler.is_compiling()` that return True, so that the program avoids the value of a tensor."""
 
 from __future__ import annotations
 

@@ -64,4 +64,4 @@ def named(value: object) -> str:
     if isinstance(value, SINGLETONS):
         return str(value)
     name = getattr(value, "__name__", None)
-    return name if isinstance(name, str) else f"one certain {type(value).__name__}"
+    return name if isinstance(name, str) else f"a specific {type(value).__name__}"

@@ -38,6 +38,7 @@ PURPOSES: Mapping[str, str] = {
     "debug": "it compares executors with eager PyTorch",
     "ddp": "it is for the processes of a process group",
     "fsdp": "it is for the processes of a process group",
+    "tensor-parallel": "it is for the processes of a process group",
     "nf4-lora": "it trains adapters, which this model does not have",
 }
 FOR_TRAINING: Mapping[str, str] = {"max-memory-saving": "it recomputes values in the backward, and there is none"}

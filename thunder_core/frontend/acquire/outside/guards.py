@@ -124,7 +124,7 @@ class Identical(Guard):
 
     @property
     def words(self) -> str:
-        return f"was one certain {type(self.value).__name__}"
+        return f"was a specific {type(self.value).__name__}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,7 +130,7 @@ def _unreadable(path: Path) -> ModelNotFound:
 
 
 def request_of(source: Mapping[str, object]) -> ModelRequest:
-    """The request that gives the model of a `LoadedModel.source` once more; `WrongInputs` for what is none."""
+    """Return the request that loads the model of a `LoadedModel.source`; raise `WrongInputs` for other data."""
     try:
         return _request_of(source)
     except (LookupError, ValueError, TypeError) as error:
