@@ -113,7 +113,7 @@ class TracingAttempts:
         return True
 
     def _at_tensor_value(self, tried: Symbolic, error: DataDependent) -> bool:
-        """Try again with symbols for sizes that depend on tensor values; otherwise handle the error like other errors."""
+        """Try again with symbols for sizes that depend on tensor values; otherwise handle the error as others."""
         if not self._may_count:
             return self._at_error(tried, error)
         self._may_count = False

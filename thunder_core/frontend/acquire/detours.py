@@ -1,4 +1,4 @@
-"""Detours: calls of `torch.compiler.is_compiling()` that return True, so that the program avoids the value of a tensor."""
+"""Detours: calls of `torch.compiler.is_compiling()` that return True, so that the program avoids a tensor value."""
 
 from __future__ import annotations
 
