@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import thunder_core as thunder
 from tests.executors.inductor.test_inductor import PROGRAMS, UPDATES, layout, regions_of, shared
 from tests.executors.inductor.test_inductor import drawn as two_drawn
 from thunder_core.backend.claiming.device_code import targeting
-from thunder_core.backend.fusion.fuse import Refusal
+from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.backend.fusion.region import Region
 from thunder_core.foundation import plugins
 from thunder_core.tracing.ir.proxy import TensorProxy
@@ -31,7 +32,7 @@ from torch._inductor.runtime.triton_heuristics import GridExpr
 
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.foundation.errors import ArtifactForeign
-from thunder_executors.inductor import gpu, launch
+from thunder_executors.inductor import gpu, launch, wrapper
 from thunder_executors.inductor.cubins import loaded
 from thunder_executors.inductor.graph import evaluate_region
 from thunder_executors.triton.cubin import Cubin
@@ -198,6 +199,50 @@ def test_regions_are_compiled_for_a_gpu_that_is_not_here(tmp_path):
     assert int(regions) < int(lines)
     assert many == "True"
     assert suffixes.strip() in ("{'.cubins', '.py'}", "{'.py', '.cubins'}")
+
+
+def projections(x, *weights):
+    return tuple(torch.nn.functional.linear(x, weight) for weight in weights)
+
+
+def mixed(x, first, second):
+    return torch.nn.functional.silu(x @ first) * (x @ second) + x.reshape(8, 64).t().reshape(8, 64)
+
+
+def heads(x, *weights):
+    return tuple((x @ weight).view(8, 4, 16).transpose(0, 1) for weight in weights)
+
+
+@pytest.mark.parametrize(("function", "count"), [(projections, 0), (heads, 0), (mixed, 1)])
+def test_products_and_views_alone_are_no_region(function, count):
+    """Nothing is compiled for them: each product is a library call, whichever way its result is viewed."""
+    compiled = thunder.jit(function, executors=(Takes(), "torch"))
+    with torch.no_grad():
+        compiled(torch.ones(8, 64), torch.ones(64, 64), torch.ones(64, 64))
+    assert sum(line.executor == "takes" for line in thunder.last_traces(compiled)[-1].bound_symbols) == count
+
+
+class Takes(FusionExecutor):
+    """Takes every region, and runs the region's operations."""
+
+    name = "takes"
+    claims = "regions"
+
+    def fuses(self, bsym):
+        return True
+
+    def compile(self, regions):
+        return [Fused(lambda name, region=region: partial(self.run, region)) for region in regions]
+
+    def run(self, region, *args):
+        results = evaluate_region(region, args)
+        return results[0] if len(results) == 1 else results
+
+
+def test_library_calls_have_their_own_names():
+    """`torch.mm` has another name, `torch.spmm`, which says something else."""
+    names = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm", "_scaled_mm")
+    assert [wrapper._borrowed(f"extern_kernels.{name}") for name in names] == [f"torch.{name}" for name in names]
 
 
 def test_the_interpreter_compiles_nothing():
