@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -14,18 +14,22 @@ import torch.utils._triton
 from torch._dynamo.device_interface import CudaInterface
 from torch._inductor import config
 from torch._inductor.runtime.hints import DeviceProperties
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule
 
+from thunder_core.backend.fusion.conditions import named_sizes
 from thunder_core.backend.fusion.fuse import Refusal
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.backend.fusion.region import Region
 from thunder_core.backend.fusion.watch import advance
 from thunder_executors.inductor.building.machine import architecture
-from thunder_executors.inductor.cubins import compiled, numbers_of
+from thunder_executors.inductor.cubins import compiled, grid_name, numbers_of
 from thunder_executors.inductor.generate import (
     INDUCTOR_CONFIG,
     GeneratedCode,
     Unsupported,
     refusal_for,
+    size_oblivious_codegen,
     strides_of,
     temporary_cache_without_warnings,
 )
@@ -33,6 +37,7 @@ from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
 from thunder_executors.inductor.launch import library_of
 from thunder_executors.inductor.outputs import check_outputs
+from thunder_executors.inductor.sizes import conditions_of, in_own_environment
 from thunder_executors.inductor.wrapper import printed, statements
 from thunder_executors.triton.cubin import capability_of
 
@@ -40,6 +45,8 @@ HEAD = "from thunder_executors.inductor.launch import kernels_of, on_gpu"
 DROPPED = ("torch.cuda.set_device",)  # the region runs with its device already set
 ALIGNED = "copy_if_misaligned"  # all inputs are aligned already
 STREAM = "get_raw_stream"  # a launch finds the stream itself
+# A fused pair of reductions over different dimensions, which is for small tensors only: it would restrict the sizes.
+ANY_SIZE = {"triton.mix_order_reduction": False} if hasattr(config.triton, "mix_order_reduction") else {}
 MULTIPROCESSORS = {"sm_80": 108, "sm_86": 84, "sm_89": 142, "sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 188}
 
 
@@ -55,6 +62,7 @@ def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
 def built(region: Region, target: str) -> MachineCode | Refusal:
     """Return the code that Inductor and Triton make of a region; any exception is a reason to refuse the region."""
     try:
+        region = in_own_environment(region)
         generated, sources = generate(region, target)
         check_outputs(region, generated)
         text = printed(generated.wrapper, sources, region)
@@ -68,16 +76,31 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
     places = tuple(place for place, proxy in enumerate(region.inputs) if proxy in region.writes)
     written = f", {places}" if places else ""
     head, _, rest = text.partition("\n")
-    names = "".join(f'{name} = KERNELS["{name}"]\n' for name in kernels)
+    grids = "".join(f"\n\n{text}\n" for _, text in kernels.values() if text)
+    names = "".join(kernel_line(name, has_grid=bool(text)) for name, (_, text) in kernels.items())
     whole = (
-        f"{head}\n{HEAD}\n\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\nregion = on_gpu(region, {index}{written})\n"
+        f"{head}\n{HEAD}\n{grids}\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\n"
+        f"region = on_gpu(region, {index}{written})\n"
     )
-    return MachineCode(whole, library_of(kernels), ())
+    library = library_of({name: kernel for name, (kernel, _) in kernels.items()})
+    return MachineCode(whole, library, (), generated.conditions)
+
+
+def kernel_line(name: str, *, has_grid: bool) -> str:
+    """Return the statement that binds a kernel to its name, with the function of its grid if it has one."""
+    grid = f".with_grid({grid_name(name)})" if has_grid else ""
+    return f'{name} = KERNELS["{name}"]{grid}\n'
 
 
 def generate(region: Region, target: str) -> tuple[GeneratedCode, dict[str, str]]:
     """Return Inductor's wrapper in the form that it has on the CPU, and the sources of its kernels by name."""
-    graph, fakes = graph_of(region)
+    with size_oblivious_codegen() if region.symbols else nullcontext():
+        return _generate(region, target, *graph_of(region))
+
+
+def _generate(
+    region: Region, target: str, graph: GraphModule, fakes: list[FakeTensor]
+) -> tuple[GeneratedCode, dict[str, str]]:
     sources: dict[str, str] = {}
 
     def note(self: object, kernel_name: str, source_code: str, *rest: object, **more: object) -> None:
@@ -85,14 +108,15 @@ def generate(region: Region, target: str) -> tuple[GeneratedCode, dict[str, str]
 
     with ExitStack() as stack:
         stack.enter_context(temporary_cache_without_warnings())
-        stack.enter_context(config.patch(INDUCTOR_CONFIG))
+        stack.enter_context(config.patch({**INDUCTOR_CONFIG, **(ANY_SIZE if region.symbols else {})}))
         stack.enter_context(mock.patch.object(AsyncCompile, "triton", note))
         for patch in () if torch.cuda.is_available() else (forgetting(), *pretending(target)):
             stack.enter_context(patch)
         written: Any = compiled_graph(graph, fakes)
     if getattr(written, "constants", None):
         raise Unsupported("it holds constant tensors")
-    return GeneratedCode(plain(written.source_code, set(sources)), {}, strides_of(written)), sources
+    strides = strides_of(written, named_sizes(region.symbols))
+    return GeneratedCode(plain(written.source_code, set(sources)), {}, strides, conditions_of(region)), sources
 
 
 @contextmanager

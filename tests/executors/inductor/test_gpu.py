@@ -21,7 +21,7 @@ from thunder_core.backend.claiming.device_code import targeting
 from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.backend.fusion.region import Region
 from thunder_core.foundation import plugins
-from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.proxy import TensorProxy, with_sizes
 
 if not plugins.installed("triton"):
     pytest.skip("needs Triton", allow_module_level=True)
@@ -30,11 +30,13 @@ import triton.language
 from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.triton_heuristics import GridExpr
 
+from thunder_core.backend.fusion.conditions import size_of
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.foundation.errors import ArtifactForeign
 from thunder_executors.inductor import gpu, launch, wrapper
-from thunder_executors.inductor.cubins import loaded
+from thunder_executors.inductor.cubins import grid_text, loaded, names_in
 from thunder_executors.inductor.graph import evaluate_region
+from thunder_executors.inductor.sizes import computed_size
 from thunder_executors.triton.cubin import Cubin
 from thunder_executors.triton.launch import Specialization
 
@@ -54,7 +56,8 @@ def on_cuda(line):
 
 def there(region):
     lines = tuple(map(on_cuda, region.operations))
-    return Region(tuple(moved(region.inputs).values()), lines, tuple(moved(region.outputs).values()))
+    inputs, outputs = (tuple(moved(proxies).values()) for proxies in (region.inputs, region.outputs))
+    return Region(inputs, lines, outputs, region.numbers, region.symbols)
 
 
 class Functions:
@@ -70,16 +73,28 @@ class Functions:
 class Interpreted:
     """A kernel, run by Triton's interpreter on the CPU with the first of its settings."""
 
-    def __init__(self, kernel, numbers):
+    def __init__(self, name, kernel, numbers):
         setting = kernel.configs[0]
         self.function, self.constants = kernel.fn, setting.kwargs
         self.function.fn.__globals__["libdevice"] = Functions()
         arguments = [name for name in self.function.arg_names if name not in setting.kwargs]
         sizes = {arguments[int(place)]: number for place, number in numbers.items()}
-        self.grid = GridExpr.from_meta(kernel.inductor_meta, setting).eval_slow({**setting.kwargs, **sizes})
+        expression = GridExpr.from_meta(kernel.inductor_meta, setting)
+        self.text = ""
+        if any(name in arguments and name not in sizes for name in names_in(expression)):
+            self.text = grid_text(name, expression, arguments)
+        else:
+            grid = expression.eval_slow({**setting.kwargs, **sizes})
+        self.arguments, self.grid = arguments, (lambda **values: grid)
+
+    def with_grid(self, function):
+        self.grid = function
+        return self
 
     def __call__(self, *values):
-        self.function[self.grid](*values, **self.constants)
+        grid = self.grid(**dict(zip(self.arguments, values, strict=True)))
+        if 0 not in grid:
+            self.function[grid](*values, **self.constants)
 
 
 @pytest.fixture
@@ -90,8 +105,8 @@ def interpreted(monkeypatch, tmp_path):
     def compiled(name, source, numbers, target):
         folder = tmp_path / str(len(kernels))
         folder.mkdir()
-        kernels[name] = Interpreted(loaded(name, source, folder), numbers)
-        return kernels[name]
+        kernels[name] = Interpreted(name, loaded(name, source, folder), numbers)
+        return kernels[name], kernels[name].text
 
     monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
     monkeypatch.setattr(gpu, "compiled", compiled)
@@ -146,6 +161,55 @@ def test_regions_write_what_pytorch_does(name, interpreted):
         versions = [one._version - first for one, first in zip(ours, before, strict=True)]
         assert versions == [writes.count(proxy.name) for proxy in region.inputs]
         assert writes
+
+
+def softmaxes(x, w):
+    return (torch.nn.functional.softmax(x * 2, -1) + 1).tanh() * w, (x.sum(0) * 2).exp()
+
+
+def normed(x, w):
+    return torch.nn.functional.layer_norm(x, w.shape) * w + x, (x > 0).sum(-1, keepdim=True) * 2 + 1
+
+
+def joined_rows(x, w):
+    return torch.cat([x, (x * w).sin()], 0).relu() + 1, (x.t().contiguous() * 3).cos()
+
+
+def masked_scores(x, w):
+    places = torch.arange(x.shape[0], device=x.device)
+    allowed = places[:, None] >= torch.arange(x.shape[1], device=x.device)[None]
+    return torch.where(allowed, x, float("-inf")).exp() * w, (places * 2 + x.shape[0]).float().sqrt()
+
+
+def product_and_more(x, w):
+    return (torch.nn.functional.gelu(x @ x.t()) * 2 + 1).sum(-1).tanh()
+
+
+SYMBOLIC = (softmaxes, normed, joined_rows, masked_scores, product_and_more)
+SIZES = ((5, 33), (1, 33), (7, 1), (16, 16), (20, 70))
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # in lanes that a mask leaves out
+@pytest.mark.parametrize("function", SYMBOLIC, ids=lambda function: function.__name__)
+def test_one_region_serves_all_sizes(function, interpreted):
+    """A region of symbolic sizes computes what eager PyTorch does, at sizes that it was not compiled at."""
+    regions = regions_of(function, torch.randn(5, 33), torch.randn(33), cache="symbolic values")
+    for _, occurrence in regions:
+        region = occurrence.region
+        assert region.symbols
+        run = interpreted(there(region))
+        conditions = run.machine_code.conditions
+        for sizes in SIZES:
+            symbols = {proxy.value.node.expr: size for proxy, size in zip(region.symbols, sizes, strict=False)}
+            named = {f"s{place}": size for place, size in enumerate(symbols.values())}
+            assert all(size_of(condition, named) for condition in conditions), conditions
+            size_of_call = partial(computed_size, values=symbols)
+            given = [drawn(with_sizes(proxy, size_of_call)) for proxy in region.inputs]
+            expected = evaluate_region(region, (*given, *symbols.values()))
+            found = run([*given, *symbols.values()])
+            for one, other in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+                assert layout(one) == layout(other)
 
 
 def test_what_lies_where_vectors_cannot_be_loaded_is_written_to_nevertheless(monkeypatch):
