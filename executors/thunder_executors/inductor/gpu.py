@@ -42,6 +42,7 @@ from thunder_executors.inductor.wrapper import printed, statements
 from thunder_executors.triton.cubin import capability_of
 
 HEAD = "from thunder_executors.inductor.launch import kernels_of, on_gpu"
+
 DROPPED = ("torch.cuda.set_device",)  # the region runs with its device already set
 ALIGNED = "copy_if_misaligned"  # all inputs are aligned already
 STREAM = "get_raw_stream"  # a launch finds the stream itself
@@ -76,7 +77,8 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
     places = tuple(place for place, proxy in enumerate(region.inputs) if proxy in region.writes)
     written = f", {places}" if places else ""
     head, _, rest = text.partition("\n")
-    grids = "".join(f"\n\n{text}\n" for _, text in kernels.values() if text)
+    texts = [text for _, text in kernels.values() if text]
+    grids = "".join(f"\n\n{text}\n" for text in texts) + ("\n" if texts else "")
     names = "".join(kernel_line(name, has_grid=bool(text)) for name, (_, text) in kernels.items())
     whole = (
         f"{head}\n{HEAD}\n{grids}\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\n"

@@ -126,7 +126,7 @@ class Compiler:
             try:
                 reason = "" if symbolic.sizes else attempts.reason
                 program = self._compiled(subject, args, kwargs, symbolic, reason, observed.lines_that_raised)
-                if symbolic.sizes:
+                if symbolic.sizes and self.device is None:
                     require_taken(program, subject, args, kwargs)
             except (Exception, DecidesAgainstCall, IsSymbolic, NeedsValues) as error:
                 if not attempts.react(symbolic, error):
@@ -146,8 +146,6 @@ class Compiler:
         A value outside the range of its name is not symbolic by name, and a warning reports it. If the name is only a
         hint, the value is constant instead. Hints apply only if every executor supports symbolic sizes.
         """
-        if self.device is not None:
-            return {}, frozenset()
         hints_count = all(executor.symbolic_sizes for executor in self.executors)
         arguments = [each for each in self.options.symbolic if hints_count or not each.is_conditional]
         values = named_values(arguments, subject, args, kwargs)
@@ -172,7 +170,7 @@ class Compiler:
         """
         arguments = self.options.cache == "symbolic values"
         is_requested = arguments or bool(named)
-        if self.device is not None or not (is_requested or observed.any_there):
+        if not (is_requested or observed.any_there):
             return [CONSTANT]
         numbers = [] if is_requested else [Symbolic(observed)]
         executors_take_sizes = all(executor.symbolic_sizes for executor in self.executors)
