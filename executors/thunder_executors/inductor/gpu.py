@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -22,7 +22,7 @@ from thunder_core.backend.fusion.fuse import Refusal
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.backend.fusion.region import Region
 from thunder_core.backend.fusion.watch import advance
-from thunder_executors.inductor.building.machine import architecture
+from thunder_executors.inductor.building.machine import architecture, architecture_here
 from thunder_executors.inductor.cubins import compiled, grid_name, numbers_of
 from thunder_executors.inductor.generate import (
     INDUCTOR_CONFIG,
@@ -48,7 +48,30 @@ ALIGNED = "copy_if_misaligned"  # all inputs are aligned already
 STREAM = "get_raw_stream"  # a launch finds the stream itself
 # A fused pair of reductions over different dimensions, which is for small tensors only: it would restrict the sizes.
 ANY_SIZE = {"triton.mix_order_reduction": False} if hasattr(config.triton, "mix_order_reduction") else {}
-MULTIPROCESSORS = {"sm_80": 108, "sm_86": 84, "sm_89": 142, "sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 188}
+
+
+class Hardware(NamedTuple):
+    """The multiprocessors of a GPU, and the most threads of each; KiB of shared memory of a block; MiB of L2 cache."""
+
+    multiprocessors: int
+    threads: int
+    shared: int
+    cache: int
+
+
+# Threads and shared memory are NVIDIA's limits of the compute capability (CUDA C++ Programming Guide); multiprocessors
+# and caches are those of the largest GPU that is sold with it: A100, A40, L40, H100, B200, B300, RTX PRO 6000, GB10.
+HARDWARE = {
+    "sm_80": Hardware(108, 2048, 163, 40),
+    "sm_86": Hardware(84, 1536, 99, 6),
+    "sm_89": Hardware(142, 1536, 99, 96),
+    "sm_90": Hardware(132, 2048, 227, 50),
+    "sm_100": Hardware(148, 2048, 227, 126),
+    "sm_103": Hardware(148, 2048, 227, 126),
+    "sm_120": Hardware(188, 1536, 99, 128),
+    "sm_121": Hardware(48, 1536, 99, 24),
+}
+UNKNOWN = Hardware(48, 1536, 99, 24)
 
 
 def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
@@ -112,7 +135,7 @@ def _generate(
         stack.enter_context(temporary_cache_without_warnings())
         stack.enter_context(config.patch({**INDUCTOR_CONFIG, **(ANY_SIZE if region.symbols else {})}))
         stack.enter_context(mock.patch.object(AsyncCompile, "triton", note))
-        for patch in () if torch.cuda.is_available() else (forgetting(), *pretending(target)):
+        for patch in () if target == architecture_here() else (forgetting(), *pretending(target)):
             stack.enter_context(patch)
         written: Any = compiled_graph(graph, fakes)
     if getattr(written, "constants", None):
@@ -143,18 +166,19 @@ def _is_cached(value: object) -> bool:
 def pretending(target: str) -> Iterator[Any]:
     """Yield patches with which Inductor writes code for an absent GPU: its device and Triton's driver are simulated."""
     major, minor = divmod(capability_of(target), 10)
+    hardware = HARDWARE.get(target, UNKNOWN)
     device = SimpleNamespace(
         name=target,
         major=major,
         minor=minor,
-        multi_processor_count=MULTIPROCESSORS.get(target, 48),
+        multi_processor_count=hardware.multiprocessors,
         regs_per_multiprocessor=65536,
-        max_threads_per_multi_processor=2048,
+        max_threads_per_multi_processor=hardware.threads,
         max_threads_per_block=1024,
         warp_size=32,
         total_memory=64 << 30,
-        shared_memory_per_block_optin=100 << 10,
-        L2_cache_size=32 << 20,
+        shared_memory_per_block_optin=hardware.shared << 10,
+        L2_cache_size=hardware.cache << 20,
         gcnArchName="",
     )
     answers: dict[str, Callable[..., Any]] = {

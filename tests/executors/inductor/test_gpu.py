@@ -21,6 +21,7 @@ from thunder_core.backend.claiming.device_code import targeting
 from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.backend.fusion.region import Region
 from thunder_core.foundation import plugins
+from thunder_core.foundation.options.target import TARGETS
 from thunder_core.tracing.ir.proxy import TensorProxy, with_sizes
 
 if not plugins.installed("triton"):
@@ -325,6 +326,32 @@ def test_what_is_known_of_this_machine_is_asked_anew():
         assert all(f"multi_processor_count={count}" in source for source in sources.values())
         assert sources
     assert torch.utils._triton.has_triton() == known
+
+
+def test_properties_of_the_target_are_used_on_a_machine_with_another_gpu(monkeypatch):
+    """The GPU of the machine does not leak into code for another GPU; code for its own GPU reads its properties."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (8, 0))
+    monkeypatch.setattr(gpu, "architecture_here", lambda: "sm_80")
+    asked, pretending = [], gpu.pretending
+    monkeypatch.setattr(gpu, "pretending", lambda target: asked.append(target) or pretending(target))
+    region = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
+    _, sources = gpu.generate(region, "sm_90")
+    assert asked == ["sm_90"]
+    assert all("multi_processor_count=132" in source and "cc=90" in source for source in sources.values())
+
+
+@pytest.mark.parametrize(
+    ("target", "shared", "threads"), [("sm_90", 227, 2048), ("sm_86", 99, 1536), ("sm_120", 99, 1536)]
+)
+def test_properties_are_nvidias(target, shared, threads):
+    """A block of a Hopper GPU has 227 KB of shared memory, and its L2 cache has 50 MB."""
+    with contextlib.ExitStack() as stack:
+        for patch in gpu.pretending(target):
+            stack.enter_context(patch)
+        device = torch.cuda.get_device_properties(0)
+    assert device.shared_memory_per_block_optin == shared * 1024
+    assert device.max_threads_per_multi_processor == threads
+    assert set(gpu.HARDWARE) == set(TARGETS)
 
 
 def test_kernels_survive_as_bytes():

@@ -144,11 +144,9 @@ class Compiler:
         """Return the symbolic sizes and numbers of a call by path, and the paths that are constant.
 
         A value outside the range of its name is not symbolic by name, and a warning reports it. If the name is only a
-        hint, the value is constant instead. Hints apply only if every executor supports symbolic sizes.
+        hint, the value is constant instead.
         """
-        hints_count = all(executor.symbolic_sizes for executor in self.executors)
-        arguments = [each for each in self.options.symbolic if hints_count or not each.is_conditional]
-        values = named_values(arguments, subject, args, kwargs)
+        values = named_values(self.options.symbolic, subject, args, kwargs)
         outside = [value for value in values if not value.is_in_range]
         if named_outside := [value for value in outside if not value.argument.is_conditional]:
             warn_of(subject, *out_of_range(named_outside))
@@ -201,7 +199,7 @@ class Compiler:
             if acquired.sizes is not None:
                 require_for_this_call(acquired.sizes)  # before anything is compiled
             forward = self._claimed(trace, derivative, underivable, log)
-            if symbolic.sizes and not symbolic.is_asked:
+            if symbolic.sizes and not (symbolic.is_asked or symbolic.named):
                 require_all_kernels(log.stages)
             if derivative and (body := derivative.take(forward.inputs)) is not None:
                 log.note(body)
