@@ -31,6 +31,7 @@ from thunder_core.foundation.errors import (
     SpecializationWarning,
 )
 from thunder_core.foundation.options.target import TARGETS, parse_target
+from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.workflow.artifact.format.compatibility import require_architecture, require_compatible
 from thunder_core.workflow.artifact.format.cubins import keep_cubins, read_cubins
@@ -242,16 +243,18 @@ def test_the_interpreter_is_no_compiler(out: Path) -> None:
     assert (manifest.validation, manifest.cubins, manifest.target) == ("pending", (), "sm_90")
 
 
-def test_ranges_of_sizes_are_served_by_one_program(out: Path) -> None:
-    carry_out(plan(quick(out, "hf-llama", target="sm_90", dynamic={"seq": (2, 64), "batch": (2, 4)})))
+def test_one_program_serves_caches_of_all_lengths(out: Path) -> None:
+    """The model has no weights here, so the cache that it is called with has none of its values either."""
+    ranges = {"seq": (2, 64), "cache": (1, 64)}
+    carry_out(plan(quick(out, "hf-llama", target="sm_90", dynamic=ranges)))
     manifest = open_artifact(out).manifest
     (program,) = manifest.programs
-    assert manifest.dynamic == {"seq": (2, 64), "batch": (2, 4)}
-    assert program.devices == ("cuda:0",)
+    assert (manifest.dynamic, program.devices) == (ranges, ("cuda:0",))
     numbers = {constraint.number for constraint in program.constraints}
-    assert {"kwargs['input_ids'].size(0)", "kwargs['input_ids'].size(1)"} <= numbers
-    report = json.loads((out / "report.json").read_text())
-    assert "no size was tried" in json.dumps(report)
+    assert "kwargs['input_ids'].size(1)" in numbers
+    cache = cache_argument(sample("llama").model)
+    assert any(number.startswith(f"kwargs[{cache!r}].layers") for number in numbers)
+    assert "no size was tried" in (out / "report.json").read_text()
 
 
 class Widens(torch.nn.Module):
