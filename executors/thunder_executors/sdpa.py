@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from threading import RLock
 from typing import Any, ClassVar
 
 import torch
@@ -32,6 +33,7 @@ PRIORITY = (
     SDPBackend.EFFICIENT_ATTENTION,
     SDPBackend.MATH,
 )
+_LOCK = RLock()
 # The operations of the fused backends.
 KERNELS = {
     f"torch.ops.aten._scaled_dot_product_{name}_attention": backend
@@ -78,9 +80,10 @@ def math_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
 def _attention_from(first: SDPBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
     """Compute attention with the backends from `first` on.
 
-    The earlier backends are known not to support such inputs.
+    The earlier backends are known not to support such inputs. PyTorch's choice of backends is a setting of the process,
+    so only one thread at a time changes the setting.
     """
-    with sdpa_kernel(list(PRIORITY[PRIORITY.index(first) :]), set_priority=True):
+    with _LOCK, sdpa_kernel(list(PRIORITY[PRIORITY.index(first) :]), set_priority=True):
         return scaled_dot_product_attention(*args, **kwargs)
 
 

@@ -11,6 +11,7 @@ import thunder_core as thunder
 from thunder_core.backend.runtime.compiled import COMPILING
 from thunder_core.compilation.compiler import trace_for
 from thunder_core.compilation.compiler.compiler import Compiler
+from thunder_core.tracing.ir.proxy import TensorProxy
 
 
 def test_no_other_thread_traces_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,3 +24,34 @@ def test_no_other_thread_traces_meanwhile(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Compiler, "__call__", compiling)
     trace_for(thunder.jit(lambda x: x + 1), torch.device("meta"), (torch.ones(2),), {})
     assert owned == [True]
+
+
+def inverted(x: torch.Tensor) -> torch.Tensor:
+    return ~(x > 0)
+
+
+def negated(x: torch.Tensor) -> torch.Tensor:
+    return (x > 0).logical_not() & (x < 1).logical_not()
+
+
+def masked(x: torch.Tensor) -> torch.Tensor:
+    return x.masked_fill(~(x > 0).logical_not(), 0.0)
+
+
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+@pytest.mark.parametrize("function", [inverted, negated, masked])
+def test_functions_that_make_the_gpu_current_are_traced_without_cuda(function: Any, cache: Any) -> None:
+    """PyTorch's code for these makes the GPU of a tensor current, which a build without CUDA cannot do."""
+    compiled = thunder.jit(function, executors=("torch",), cache=cache)
+    program, _ = trace_for(compiled, torch.device("cuda"), (torch.ones(3, 4),), {})
+    assert program.constant_because == ""
+    assert program.last("computation").outputs[0].device == torch.device("cuda", 0)
+    assert bool(program.constraints) is (cache == "symbolic values")
+
+
+def test_a_program_for_a_target_takes_the_sizes_that_symbolic_names() -> None:
+    compiled = thunder.jit(lambda x: (x * 2).sum(0), symbolic=["x.size(0)"], executors=("torch",))
+    program, _ = trace_for(compiled, torch.device("cuda"), (torch.ones(3, 4),), {}, target="sm_90")
+    (x,) = program.last("computation").inputs
+    assert isinstance(x, TensorProxy)
+    assert [str(size) for size in x.shape] == ["s0", "4"]

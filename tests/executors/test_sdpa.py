@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import threading
+import time
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -104,3 +106,25 @@ def test_on_a_gpu_the_named_backend_runs():
         assert (line.executor == "sdpa") == (sdpa.choice_of_pytorch(line) is not backend)
         with sdpa_kernel(backend):
             torch.testing.assert_close(compiled(q, q, q), causal(q, q, q), rtol=0, atol=0)
+
+
+def test_threads_change_the_choice_of_backends_one_after_the_other(monkeypatch):
+    """The choice is a setting of the process: without a lock, one thread restores what another thread has set."""
+    running, seen = [], []
+
+    @contextmanager
+    def choosing(backends, set_priority):
+        running.append(backends)
+        seen.append(len(running))
+        time.sleep(0.002)
+        yield
+        running.pop()
+
+    monkeypatch.setattr(sdpa, "sdpa_kernel", choosing)
+    functions = (sdpa.attention, sdpa.cudnn_attention, sdpa.flash_attention, sdpa.math_attention)
+    threads = [threading.Thread(target=function, args=(Q, Q, Q)) for function in functions * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [1] * len(threads)

@@ -14,13 +14,8 @@ from torch import Tensor
 import thunder_core as thunder
 from thunder_core.backend.claiming.executor import find_executor
 from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
-from thunder_core.backend.fusion.region import Region
 from thunder_core.foundation import plugins
-from thunder_core.tracing.capture.symbolic.shape_env import NamedSource, TraceShapeEnv
-from thunder_core.tracing.ir.proxy import TensorProxy, symbols_in
-from thunder_core.tracing.ir.sizes import size_for_trace
 from thunder_core.tracing.ir.symbol import BoundSymbol
-from thunder_executors.inductor import SYMBOLIC_ON_GPU, Inductor
 
 TAKES = {
     "torch": True,
@@ -44,8 +39,11 @@ def scaled(x: Tensor) -> Tensor:
     return (x * 2).sin() + 1
 
 
+CONSTANT_SIZES_ONLY = Refusal("it supports only constant sizes", lasting=True, by_sizes=True)
+
+
 class ByItsSizes(FusionExecutor):
-    """An executor that compiles regions of constant sizes alone, like Inductor on CUDA."""
+    """An executor that compiles only regions of constant sizes."""
 
     symbolic_sizes: ClassVar[bool] = True
     name = "by_its_sizes"
@@ -55,7 +53,7 @@ class ByItsSizes(FusionExecutor):
         return True
 
     def compile(self, regions: Any) -> list[Fused | Refusal]:
-        return [SYMBOLIC_ON_GPU if region.symbols else Fused(lambda name: scaled_of(name)) for region in regions]
+        return [CONSTANT_SIZES_ONLY if region.symbols else Fused(lambda name: scaled_of(name)) for region in regions]
 
 
 def scaled_of(name: str) -> Any:
@@ -73,13 +71,4 @@ def test_regions_that_are_compiled_for_constant_sizes_alone_are_not_given_up() -
         torch.testing.assert_close(compiled(torch.ones(length)), scaled(torch.ones(length)))
         assert "by_its_sizes" in {bsym.executor for bsym in thunder.last_traces(compiled)[-1].bound_symbols}
     assert thunder.cache_misses(compiled) == 3
-    assert SYMBOLIC_ON_GPU.reason in thunder.last_program(compiled).constant_because
-
-
-def test_inductor_refuses_symbolic_regions_on_cuda() -> None:
-    environment = TraceShapeEnv(lambda: None)
-    source = NamedSource("x.size(0)")
-    number: Any = environment.create_symintnode(environment.create_symbol(8, source), hint=8, source=source)
-    x = TensorProxy("x", (size_for_trace(number),), (1,), torch.float32, torch.device("cuda", 0))
-    region = Region((x,), (), (x,), (), symbols_in([x]))
-    assert Inductor().compile([region]) == [SYMBOLIC_ON_GPU]
+    assert CONSTANT_SIZES_ONLY.reason in thunder.last_program(compiled).constant_because

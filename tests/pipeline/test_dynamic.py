@@ -207,7 +207,6 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
     "too long": ({"dynamic": {"seq": (1, 1 << 20)}}, SequenceTooLong, "exceeds the"),
     "seq outside": ({"dynamic": {"seq": (16, 32)}}, BadOption, "--seq is 8, outside the range seq=16:32"),
     "batch outside": ({"dynamic": {"batch": (1, 2)}, "batch": 4}, BadOption, "--batch is 4, outside"),
-    "target": ({"dynamic": {"seq": (1, 8)}, "target": "sm_90"}, BadOption, "--target sm_90 exclude each other"),
     "real inputs": ({"dynamic": {"seq": (1, 8)}, "input": Path("x.jsonl")}, BadOption, "--input .* exclude"),
 }
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,13 +22,23 @@ from tests.pipeline.conftest import quick
 from thunder_core.backend.cache import Store
 from thunder_core.compilation.compiler import trace_for
 from thunder_core.foundation import plugins
-from thunder_core.foundation.errors import ArtifactDamaged, ArtifactForeign, BadOption, EnvironmentLacks
+from thunder_core.foundation.errors import (
+    ArtifactDamaged,
+    ArtifactForeign,
+    BadOption,
+    EnvironmentLacks,
+    RangeNotServed,
+    SpecializationWarning,
+)
 from thunder_core.foundation.options.target import TARGETS, parse_target
+from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.workflow.artifact.format.compatibility import require_architecture, require_compatible
 from thunder_core.workflow.artifact.format.cubins import keep_cubins, read_cubins
 from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
+from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline import carry_out, plan
+from thunder_core.workflow.pipeline.session.range_coverage import RangeCoverage
 from thunder_core.workflow.pipeline.validate import validate_artifact
 
 pytestmark = pytest.mark.skipif(not plugins.installed("triton"), reason="needs Triton")
@@ -230,6 +241,38 @@ def test_the_interpreter_is_no_compiler(out: Path) -> None:
     carry_out(made)
     manifest = open_artifact(out).manifest
     assert (manifest.validation, manifest.cubins, manifest.target) == ("pending", (), "sm_90")
+
+
+def test_one_program_serves_caches_of_all_lengths(out: Path) -> None:
+    """The model has no weights here, so the cache that it is called with has none of its values either."""
+    ranges = {"seq": (2, 64), "cache": (1, 64)}
+    carry_out(plan(quick(out, "hf-llama", target="sm_90", dynamic=ranges)))
+    manifest = open_artifact(out).manifest
+    (program,) = manifest.programs
+    assert (manifest.dynamic, program.devices) == (ranges, ("cuda:0",))
+    numbers = {constraint.number for constraint in program.constraints}
+    assert "kwargs['input_ids'].size(1)" in numbers
+    cache = cache_argument(sample("llama").model)
+    assert any(number.startswith(f"kwargs[{cache!r}].layers") for number in numbers)
+    assert "no size was tried" in (out / "report.json").read_text()
+
+
+class Widens(torch.nn.Module):
+    """A layer that computes something else for long rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] < 16 else x + 1
+
+
+def test_a_range_that_one_program_does_not_serve_is_refused() -> None:
+    compiled = thunder.jit(Widens(), symbolic={"x.size(0)": (2, 64)})
+    with pytest.warns(SpecializationWarning, match="does not serve all of"):
+        program, _ = trace_for(compiled, torch.device("cuda"), (torch.ones(5),), {}, target="sm_90")
+    session: Any = SimpleNamespace(compiled=compiled)
+    coverage = RangeCoverage(session, {"seq": (2, 64)}, InputSize(1, 5))
+    with pytest.raises(RangeNotServed, match="needs another program"):
+        coverage.proven()
+    assert program.shortfalls
 
 
 def test_included_weights_are_for_the_gpu_and_are_not_validated_on_the_cpu(out: Path) -> None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from thunder_core.backend.quantization.products import int8_product, integer_product
+import thunder_core as thunder
+from thunder_core.backend.quantization import products
+from thunder_core.backend.quantization.integers import LARGEST
+from thunder_core.backend.quantization.layers import FP8Linear, LayerSettings, scaled_rows
+from thunder_core.backend.quantization.products import fp8_product, int8_product, integer_product, multiplies_fp8
+from thunder_core.compilation.compiler import trace_for
 
 COLUMNS = (1, 6, 7, 8, 9, 15, 16, 31, 33, 40, 48, 63, 64, 96, 100, 257)
 
@@ -32,3 +37,57 @@ def test_exact_product_of_integers(columns: int) -> None:
             torch.randint(-127, 128, (n, columns), generator=generator, dtype=torch.int8) for n in (count, rows)
         )
         assert torch.equal(integer_product(x, codes).long(), x.long() @ codes.long().t())
+
+
+@pytest.mark.parametrize(
+    ("capability", "multiplies"), [((8, 0), False), ((8, 6), False), ((8, 9), True), ((9, 0), True)]
+)
+def test_gpu_without_instructions_for_8_bit_floats(
+    capability: tuple[int, int], multiplies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    multiplies_fp8.cache_clear()
+    assert multiplies_fp8(torch.device("cuda", 0)) is multiplies
+    assert not multiplies_fp8(torch.device("cpu"))
+    multiplies_fp8.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("count", "rows", "columns"), [(1, 16, 32), (5, 48, 16), (3, 24, 32), (2, 16, 40), (0, 16, 16)]
+)
+def test_product_with_8_bit_floats(count: int, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The instructions of a GPU are called for the sizes that they take, and both ways give the same."""
+    generator, largest = torch.Generator().manual_seed(count), LARGEST[torch.float8_e4m3fn]
+    (x, row_scales), (weight, scales) = (
+        scaled_rows(torch.randn(n, columns, generator=generator), largest) for n in (count, rows)
+    )
+    codes, weight = x.to(torch.float8_e4m3fn), weight.to(torch.float8_e4m3fn)
+    scales = scales[:, 0].bfloat16()
+    expected = (codes.double() @ weight.double().t()) * row_scales * scales.double()
+    called = []
+
+    def scaled_product(a, b, row_scale, column_scale, out_dtype):
+        called.append((tuple(a.shape), tuple(b.shape)))
+        return ((a.double() @ b.double()) * row_scale * column_scale).to(out_dtype)
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled_product)
+    for has_instructions in (False, True):
+        monkeypatch.setattr(products, "multiplies_fp8", lambda device, answer=has_instructions: answer)
+        found = fp8_product(codes, row_scales, weight, scales)
+        assert found.dtype == torch.bfloat16
+        torch.testing.assert_close(found.double(), expected, rtol=2e-2, atol=2e-2)
+    takes = count and not rows % 16 and not columns % 16
+    assert called == ([((count, columns), (columns, rows))] if takes else [])
+
+
+def test_layer_of_8_bit_floats_traced_for_a_gpu_decides_where_it_runs() -> None:
+    """The program holds the operation, which asks the GPU that it runs on; the reference multiplies in float64."""
+    for dtype, holds in ((torch.bfloat16, True), (torch.float32, True), (torch.float64, False)):
+        layer = FP8Linear(torch.randn(32, 16), None, LayerSettings())
+        with torch.no_grad():
+            program, _ = trace_for(
+                thunder.jit(layer, executors=("torch",)), torch.device("cuda"), (torch.randn(3, 16, dtype=dtype),), {}
+            )
+        names = {bsym.symbol.name for bsym in program.last("computation").bound_symbols}
+        assert any("fp8_product" in name for name in names) is holds
+        assert not any("_scaled_mm" in name for name in names)

@@ -312,10 +312,14 @@ def test_name_with_a_companion_is_a_hint_without_warnings() -> None:
     assert thunder.cache_misses(compiled) == 3
 
 
-def test_name_with_a_companion_needs_symbolic_sizes_in_all_executors() -> None:
+def test_executor_without_symbolic_sizes_does_not_make_a_program_of_each_length() -> None:
+    """The executor is left out of the program for all lengths: a program for each token would take seconds a token."""
     compiled = thunder.jit(with_cache, executors=[TakesNone("takes_none"), "torch"], symbolic=["x.size(0) with cache"])
-    compiled(torch.ones(4), Cache([]))
-    assert "s0" not in str(thunder.last_traces(compiled)[0])
+    for length in range(4, 12):
+        torch.testing.assert_close(compiled(torch.ones(length), Cache([])), with_cache(torch.ones(length), Cache([])))
+    assert thunder.cache_misses(compiled) == 1
+    assert "s0" in str(thunder.last_traces(compiled)[0])
+    assert any(refusal.executor == "takes_none" for refusal in thunder.last_traces(compiled)[-1].refused)
 
 
 def test_named_size_of_zero_and_named_argument_none_are_accepted() -> None:

@@ -57,8 +57,15 @@ def cannot_be_recorded(operation: BoundSymbol) -> bool:
     return (
         any(tag in getattr(operation.symbol.target, "tags", ()) for tag in WAITING)
         or name.startswith(COLLECTIVE)
-        or (name.rpartition(".")[0] in INDEXING and any(map(is_mask, operation.inputs[1:])))
+        or (is_indexing(operation) and any(map(is_mask, operation.inputs[1:])))
     )
+
+
+def is_indexing(operation: BoundSymbol) -> bool:
+    """Whether an operation selects elements by an index tensor, or is a function that no aten operation describes."""
+    name = operation.symbol.name
+    is_opaque = name.startswith("torch.") and not name.startswith("torch.ops.")
+    return name.rpartition(".")[0] in INDEXING or is_opaque
 
 
 def is_mask(proxy: Proxy) -> bool:

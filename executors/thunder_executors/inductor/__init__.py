@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,9 +40,6 @@ OF_PLACES = tuple(
     getattr(torch.ops.aten, name).default for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
 )
 WRONG = frozenset({torch.ops.aten.multilabel_margin_loss_forward.default, *OF_PLACES})
-SYMBOLIC_ON_GPU = Refusal(
-    "on CUDA it supports only constant sizes, but the sizes of the program are symbolic", lasting=True, by_sizes=True
-)
 
 
 @dataclass(frozen=True)
@@ -99,13 +96,14 @@ class Inductor(FusionExecutor):
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
         """Return kernels from the cache, or from Inductor and the compiler of the device."""
-        on_gpu = [region for region in regions if is_on_gpu(region) and not region.symbols]
+        on_gpu = [region for region in regions if is_on_gpu(region)]
         on_cpu = [region for region in regions if not is_on_gpu(region)]
-        compiled: dict[Region, Fused | Refusal] = dict.fromkeys(regions, SYMBOLIC_ON_GPU)
-        compiled |= zip(on_cpu, _on_cpu(on_cpu) if on_cpu else [], strict=True)
+        compiled: dict[Region, Fused | Refusal] = {}
+        if on_cpu:
+            compiled |= zip(on_cpu, compiled_for_sizes(on_cpu, facts(), BUILD), strict=True)
         if on_gpu:
             machine = facts_of_gpu(f"triton {importlib.metadata.version('triton')}")
-            compiled |= zip(on_gpu, from_cache(on_gpu, machine, BUILD_FOR_GPU), strict=True)
+            compiled |= zip(on_gpu, compiled_for_sizes(on_gpu, machine, BUILD_FOR_GPU), strict=True)
         return [compiled[region] for region in regions]
 
 
@@ -114,13 +112,13 @@ def _is_on_cpu(trace: Trace) -> bool:
     return bool(trace.attentions) and all(attention.query.device == CPU for attention in trace.attentions.values())
 
 
-def _on_cpu(regions: Sequence[Region]) -> list[Fused | Refusal]:
-    """Return kernels for the CPU; a region whose cached kernels are for other sizes gets kernels for its own sizes."""
-    compiled = from_cache(regions, facts(), BUILD)
+def compiled_for_sizes(regions: Sequence[Region], machine: Mapping[str, str], build: str) -> list[Fused | Refusal]:
+    """Return the kernels of regions; a region whose cached kernels are for other sizes gets kernels for its sizes."""
+    compiled = from_cache(regions, machine, build)
     for place, (region, result) in enumerate(zip(regions, compiled, strict=True)):
         if isinstance(result, Fused) and unmet_at_hints(result.conditions, region.symbols):
             sizes = ", ".join(str(hint_of(proxy.value)) for proxy in region.symbols)
-            compiled[place : place + 1] = from_cache([region], {**facts(), "sizes": sizes}, BUILD)
+            compiled[place : place + 1] = from_cache([region], {**machine, "sizes": sizes}, build)
     return compiled
 
 

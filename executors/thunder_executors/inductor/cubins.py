@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,11 @@ from thunder_executors.triton.driver import SCALARS
 from thunder_executors.triton.launch import Specialization
 
 
-def compiled(name: str, source: str, numbers: Mapping[str, int], target: str) -> CubinLaunch:
-    """Return the machine code of a kernel that is called with these numbers; raise `Unsupported`."""
+def compiled(name: str, source: str, numbers: Mapping[str, int], target: str) -> tuple[CubinLaunch, str]:
+    """Return the machine code of a kernel that is called with these numbers; raise `Unsupported`.
+
+    Also return the text of the function that computes the kernel's grid; empty if the grid is constant.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thunder-inductor-")))
         stack.enter_context(mock.patch.object(triton_helpers, "set_driver_to_gpu", lambda: None))
@@ -53,7 +56,7 @@ def loaded(name: str, source: str, folder: Path) -> Any:
     return getattr(module, name)
 
 
-def _compiled(name: str, kernel: Any, numbers: Mapping[str, int], target: str) -> CubinLaunch:
+def _compiled(name: str, kernel: Any, numbers: Mapping[str, int], target: str) -> tuple[CubinLaunch, str]:
     function, meta, setting = kernel.fn, kernel.triton_meta, kernel.configs[0]
     if not isinstance(function, JITFunction):
         raise Unsupported("Triton's interpreter is on, so nothing can be compiled")
@@ -70,7 +73,29 @@ def _compiled(name: str, kernel: Any, numbers: Mapping[str, int], target: str) -
     cubin = _cubin(name, result, types, target)
     arguments = tuple(key for key in function.arg_names if key not in setting.kwargs)
     sizes = {**setting.kwargs, **dict(zip(arguments, _in_order(arguments, numbers), strict=True))}
-    return CubinLaunch(cubin, arguments, GridExpr.from_meta(kernel.inductor_meta, setting).eval_slow(sizes))
+    grid = GridExpr.from_meta(kernel.inductor_meta, setting)
+    if any(sizes.get(size) is None for size in names_in(grid) if size in arguments):
+        return CubinLaunch(cubin, arguments, ()), grid_text(name, grid, arguments)
+    return CubinLaunch(cubin, arguments, grid.eval_slow(sizes)), ""
+
+
+def grid_text(name: str, grid: GridExpr, arguments: Sequence[str]) -> str:
+    """Return the text of a function that computes the grid of a kernel from the arguments of a launch, by name."""
+    read = [argument for argument in arguments if argument in names_in(grid)]
+    parameters = ", ".join([*read, "**others"])
+    lines = [*grid.prefix, f"return ({grid.x_grid}, {grid.y_grid}, {grid.z_grid})"]
+    return "\n".join([f"def {grid_name(name)}({parameters}):", *(f"    {line}" for line in lines)])
+
+
+def grid_name(kernel: str) -> str:
+    """Return the name of the function that computes the grid of a kernel."""
+    return f"grid_of_{kernel}"
+
+
+def names_in(grid: GridExpr) -> frozenset[str]:
+    """Return the names that the expressions of a grid read."""
+    texts = [*grid.prefix, *map(str, (grid.x_grid, grid.y_grid, grid.z_grid))]
+    return frozenset(node.id for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
 
 
 def _in_order(arguments: tuple[str, ...], numbers: Mapping[str, int]) -> list[int | None]:

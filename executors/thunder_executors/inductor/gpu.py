@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -14,18 +14,22 @@ import torch.utils._triton
 from torch._dynamo.device_interface import CudaInterface
 from torch._inductor import config
 from torch._inductor.runtime.hints import DeviceProperties
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule
 
+from thunder_core.backend.fusion.conditions import named_sizes
 from thunder_core.backend.fusion.fuse import Refusal
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.backend.fusion.region import Region
 from thunder_core.backend.fusion.watch import advance
-from thunder_executors.inductor.building.machine import architecture
-from thunder_executors.inductor.cubins import compiled, numbers_of
+from thunder_executors.inductor.building.machine import architecture, architecture_here
+from thunder_executors.inductor.cubins import compiled, grid_name, numbers_of
 from thunder_executors.inductor.generate import (
     INDUCTOR_CONFIG,
     GeneratedCode,
     Unsupported,
     refusal_for,
+    size_oblivious_codegen,
     strides_of,
     temporary_cache_without_warnings,
 )
@@ -33,14 +37,41 @@ from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
 from thunder_executors.inductor.launch import library_of
 from thunder_executors.inductor.outputs import check_outputs
+from thunder_executors.inductor.sizes import conditions_of, in_own_environment
 from thunder_executors.inductor.wrapper import printed, statements
 from thunder_executors.triton.cubin import capability_of
 
 HEAD = "from thunder_executors.inductor.launch import kernels_of, on_gpu"
+
 DROPPED = ("torch.cuda.set_device",)  # the region runs with its device already set
 ALIGNED = "copy_if_misaligned"  # all inputs are aligned already
 STREAM = "get_raw_stream"  # a launch finds the stream itself
-MULTIPROCESSORS = {"sm_80": 108, "sm_86": 84, "sm_89": 142, "sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 188}
+# A fused pair of reductions over different dimensions, which is for small tensors only: it would restrict the sizes.
+ANY_SIZE = {"triton.mix_order_reduction": False} if hasattr(config.triton, "mix_order_reduction") else {}
+
+
+class Hardware(NamedTuple):
+    """The multiprocessors of a GPU, and the most threads of each; KiB of shared memory of a block; MiB of L2 cache."""
+
+    multiprocessors: int
+    threads: int
+    shared: int
+    cache: int
+
+
+# Threads and shared memory are NVIDIA's limits of the compute capability (CUDA C++ Programming Guide); multiprocessors
+# and caches are those of the largest GPU that is sold with it: A100, A40, L40, H100, B200, B300, RTX PRO 6000, GB10.
+HARDWARE = {
+    "sm_80": Hardware(108, 2048, 163, 40),
+    "sm_86": Hardware(84, 1536, 99, 6),
+    "sm_89": Hardware(142, 1536, 99, 96),
+    "sm_90": Hardware(132, 2048, 227, 50),
+    "sm_100": Hardware(148, 2048, 227, 126),
+    "sm_103": Hardware(148, 2048, 227, 126),
+    "sm_120": Hardware(188, 1536, 99, 128),
+    "sm_121": Hardware(48, 1536, 99, 24),
+}
+UNKNOWN = Hardware(48, 1536, 99, 24)
 
 
 def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
@@ -55,6 +86,7 @@ def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
 def built(region: Region, target: str) -> MachineCode | Refusal:
     """Return the code that Inductor and Triton make of a region; any exception is a reason to refuse the region."""
     try:
+        region = in_own_environment(region)
         generated, sources = generate(region, target)
         check_outputs(region, generated)
         text = printed(generated.wrapper, sources, region)
@@ -68,16 +100,32 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
     places = tuple(place for place, proxy in enumerate(region.inputs) if proxy in region.writes)
     written = f", {places}" if places else ""
     head, _, rest = text.partition("\n")
-    names = "".join(f'{name} = KERNELS["{name}"]\n' for name in kernels)
+    texts = [text for _, text in kernels.values() if text]
+    grids = "".join(f"\n\n{text}\n" for text in texts) + ("\n" if texts else "")
+    names = "".join(kernel_line(name, has_grid=bool(text)) for name, (_, text) in kernels.items())
     whole = (
-        f"{head}\n{HEAD}\n\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\nregion = on_gpu(region, {index}{written})\n"
+        f"{head}\n{HEAD}\n{grids}\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\n"
+        f"region = on_gpu(region, {index}{written})\n"
     )
-    return MachineCode(whole, library_of(kernels), ())
+    library = library_of({name: kernel for name, (kernel, _) in kernels.items()})
+    return MachineCode(whole, library, (), generated.conditions)
+
+
+def kernel_line(name: str, *, has_grid: bool) -> str:
+    """Return the statement that binds a kernel to its name, with the function of its grid if it has one."""
+    grid = f".with_grid({grid_name(name)})" if has_grid else ""
+    return f'{name} = KERNELS["{name}"]{grid}\n'
 
 
 def generate(region: Region, target: str) -> tuple[GeneratedCode, dict[str, str]]:
     """Return Inductor's wrapper in the form that it has on the CPU, and the sources of its kernels by name."""
-    graph, fakes = graph_of(region)
+    with size_oblivious_codegen() if region.symbols else nullcontext():
+        return _generate(region, target, *graph_of(region))
+
+
+def _generate(
+    region: Region, target: str, graph: GraphModule, fakes: list[FakeTensor]
+) -> tuple[GeneratedCode, dict[str, str]]:
     sources: dict[str, str] = {}
 
     def note(self: object, kernel_name: str, source_code: str, *rest: object, **more: object) -> None:
@@ -85,14 +133,15 @@ def generate(region: Region, target: str) -> tuple[GeneratedCode, dict[str, str]
 
     with ExitStack() as stack:
         stack.enter_context(temporary_cache_without_warnings())
-        stack.enter_context(config.patch(INDUCTOR_CONFIG))
+        stack.enter_context(config.patch({**INDUCTOR_CONFIG, **(ANY_SIZE if region.symbols else {})}))
         stack.enter_context(mock.patch.object(AsyncCompile, "triton", note))
-        for patch in () if torch.cuda.is_available() else (forgetting(), *pretending(target)):
+        for patch in () if target == architecture_here() else (forgetting(), *pretending(target)):
             stack.enter_context(patch)
         written: Any = compiled_graph(graph, fakes)
     if getattr(written, "constants", None):
         raise Unsupported("it holds constant tensors")
-    return GeneratedCode(plain(written.source_code, set(sources)), {}, strides_of(written)), sources
+    strides = strides_of(written, named_sizes(region.symbols))
+    return GeneratedCode(plain(written.source_code, set(sources)), {}, strides, conditions_of(region)), sources
 
 
 @contextmanager
@@ -117,18 +166,19 @@ def _is_cached(value: object) -> bool:
 def pretending(target: str) -> Iterator[Any]:
     """Yield patches with which Inductor writes code for an absent GPU: its device and Triton's driver are simulated."""
     major, minor = divmod(capability_of(target), 10)
+    hardware = HARDWARE.get(target, UNKNOWN)
     device = SimpleNamespace(
         name=target,
         major=major,
         minor=minor,
-        multi_processor_count=MULTIPROCESSORS.get(target, 48),
+        multi_processor_count=hardware.multiprocessors,
         regs_per_multiprocessor=65536,
-        max_threads_per_multi_processor=2048,
+        max_threads_per_multi_processor=hardware.threads,
         max_threads_per_block=1024,
         warp_size=32,
         total_memory=64 << 30,
-        shared_memory_per_block_optin=100 << 10,
-        L2_cache_size=32 << 20,
+        shared_memory_per_block_optin=hardware.shared << 10,
+        L2_cache_size=hardware.cache << 20,
         gcnArchName="",
     )
     answers: dict[str, Callable[..., Any]] = {

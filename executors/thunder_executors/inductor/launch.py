@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from typing import Any
 
@@ -23,12 +23,14 @@ LENGTH = 8  # bytes of the length before the facts
 class CubinLaunch:
     """An Inductor kernel as machine code, which a call launches with its arguments on the current stream.
 
-    `arguments` are the argument names in order, including arguments that were built into the machine code.
+    `arguments` are the argument names in order, including arguments that were built into the machine code. If the grid
+    depends on symbolic sizes, `grid` is empty, and `grid_function` computes the grid from all arguments by name.
     """
 
     cubin: Cubin
     arguments: tuple[str, ...]
     grid: tuple[int, ...]
+    grid_function: Callable[..., tuple[int, ...]] | None = None
 
     @cached_property
     def loaded(self) -> LoadedCubin:
@@ -38,7 +40,13 @@ class CubinLaunch:
     def __call__(self, *values: Any) -> None:
         """Launch the kernel on the current device's current stream."""
         arguments = dict(zip(self.arguments, values, strict=True))
-        self.loaded.launch(driver(), torch.cuda.current_device(), self.grid, arguments)
+        grid = self.grid if self.grid_function is None else self.grid_function(**arguments)
+        if 0 not in grid:
+            self.loaded.launch(driver(), torch.cuda.current_device(), grid, arguments)
+
+    def with_grid(self, grid_function: Callable[..., tuple[int, ...]]) -> CubinLaunch:
+        """Return the kernel with a function that computes the grid from the arguments of each launch."""
+        return replace(self, grid_function=grid_function)
 
 
 def library_of(kernels: Mapping[str, CubinLaunch]) -> bytes:
@@ -101,10 +109,11 @@ def on_gpu(function: Callable[..., Any], index: int, written: Sequence[int] = ()
     return region
 
 
-def align(args: list[torch.Tensor]) -> None:
-    """Replace inputs in the list by copies if vectors cannot be loaded from their addresses."""
-    for place in range(len(args)):
-        args[place] = aligned(args[place])
+def align(args: list[Any]) -> None:
+    """Replace tensors in the list by copies if vectors cannot be loaded from their addresses; sizes stay."""
+    for place, value in enumerate(args):
+        if isinstance(value, torch.Tensor):
+            args[place] = aligned(value)
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:

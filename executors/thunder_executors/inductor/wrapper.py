@@ -165,12 +165,15 @@ class _Shortened(ast.NodeTransformer):
 def _borrowed(name: str) -> str:
     """Return the PyTorch name of a function that Inductor calls `extern_kernels.mm`; empty for Inductor's own."""
     function = getattr(extern_kernels, name.partition(".")[2], None)
-    path = resolve_name(function) or _name_in_torch(function)
+    path = _name_in_torch(function) or resolve_name(function) or ""
     return path if path.startswith("torch.") and "_inductor" not in path else ""
 
 
 def _name_in_torch(function: object) -> str:
-    """Return the name of a private function of PyTorch, such as `torch._int_mm`; empty for any other function."""
+    """Return the name of a function in `torch`, such as `torch.mm` or `torch._int_mm`; empty for any other function.
+
+    PyTorch's own `resolve_name` returns the last of several names, which is `torch.spmm` for `torch.mm`.
+    """
     name = str(getattr(function, "__name__", ""))
     return f"torch.{name}" if name and getattr(torch, name, None) is function else ""
 

@@ -13,8 +13,11 @@ from thunder_core.backend.claiming.device_code import DeviceCode
 from thunder_core.backend.fusion.wrapping import unwrapped
 from thunder_core.backend.patterns.outcome import trace_on
 from thunder_core.foundation import plugins
+from thunder_core.tracing.ir.proxy import NumberProxy, with_sizes
+from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_executors.triton.cubin import VERSION, Cubin, compile_for
 from thunder_executors.triton.launch import Launch, Specialization, recorded_launches
 
@@ -35,10 +38,19 @@ def launches_of(trace: Trace, executor: str) -> Iterator[Launch]:
 
 
 def launches(bsym: BoundSymbol) -> tuple[Launch, ...]:
-    """Return the launches of a bound symbol without gradients; an empty grid is not a launch."""
+    """Return the launches of a bound symbol without gradients; an empty grid is not a launch.
+
+    Symbolic sizes have the values that they were traced with.
+    """
+    arguments = replace_leaves((bsym.args, dict(bsym.kwargs)), at_hint)
     with recorded_launches() as recorded:
-        trace_on(lambda args, kwargs: bsym.symbol.target(*args, **kwargs), None, (bsym.args, dict(bsym.kwargs)), False)
+        trace_on(lambda args, kwargs: bsym.symbol.target(*args, **kwargs), None, arguments, False)
     return tuple(launch for launch in recorded if 0 not in launch.grid)
+
+
+def at_hint(leaf: Any) -> Any:
+    """Return an argument with the values that its symbolic sizes were traced with; a size becomes an integer."""
+    return hint_of(leaf.value) if isinstance(leaf, NumberProxy) else with_sizes(leaf, hint_of)
 
 
 def from_cache(wanted: Iterable[Specialization], executor: str, target: str) -> Iterator[DeviceCode]:

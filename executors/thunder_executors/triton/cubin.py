@@ -15,7 +15,7 @@ from triton.runtime.jit import JITFunction
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, Bug, EnvironmentLacks
-from thunder_executors.triton.elf import architecture_of, most_threads, parameter_sizes
+from thunder_executors.triton.elf import architecture_of, parameter_sizes, required_threads
 from thunder_executors.triton.launch import ALIGNMENT, Specialization
 
 WARP = 32
@@ -107,7 +107,7 @@ def is_consistent(cubin: Cubin) -> bool:
     if architecture_of(cubin.image) != cubin.target:
         return False
     expected = [SIZES.get(kind, 8) for _, kind in cubin.specialization.types] + [8] * SCRATCH_POINTERS
-    sizes, threads = parameter_sizes(cubin.image, cubin.entry), most_threads(cubin.image, cubin.entry)
+    sizes, threads = parameter_sizes(cubin.image, cubin.entry), required_threads(cubin.image, cubin.entry)
     return sizes == expected and threads == cubin.threads
 
 

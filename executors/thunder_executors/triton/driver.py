@@ -20,7 +20,7 @@ from thunder_core.foundation.errors import (
     ThunderError,
 )
 from thunder_executors.triton.cubin import Cubin
-from thunder_executors.triton.launch import KEPT, Launch, Specialization
+from thunder_executors.triton.launch import KEPT, Launch, Specialization, compile_now
 
 LIBRARY = "libcuda.so.1"
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -144,17 +144,46 @@ class CubinKernel:
 
     def __call__(self, launch: Launch) -> None:
         """Launch the kernel on the current stream of the arguments' device."""
-        if launch.specialization != self.cubin.specialization:
-            raise Bug(f"{launch.specialization} cannot be launched as {self.cubin.specialization}", fix=OURS[1])
+        ours, theirs = self.cubin.specialization, launch.specialization
+        if ours.with_alignment(theirs.divisible) != theirs or not set(ours.divisible) <= set(theirs.divisible):
+            raise Bug(f"{theirs} cannot be launched as {ours}", fix=OURS[1])
         device = launch.device.index or 0
         with torch.cuda.device(device) if device != torch.cuda.current_device() else nullcontext():
             self.loaded.launch(self.driver, device, launch.grid, launch.values)
 
 
+@dataclass
+class CubinKernels:
+    """Machine code of one specialization for GPUs of several architectures, by the name of the architecture."""
+
+    by_architecture: dict[str, CubinKernel] = field(default_factory=dict)
+    by_device: dict[int, CubinKernel | None] = field(default_factory=dict)
+
+    def add(self, kernel: CubinKernel) -> None:
+        """Add machine code for the GPUs of its architecture."""
+        self.by_architecture[kernel.cubin.target] = kernel
+        self.by_device.clear()
+
+    def __call__(self, launch: Launch) -> None:
+        """Launch the machine code for the architecture of the launch's GPU; without any, Triton compiles."""
+        device = launch.device.index or 0
+        if device not in self.by_device:
+            self.by_device[device] = self.by_architecture.get(architecture(device))
+        (self.by_device[device] or compile_now)(launch)
+
+
+def architecture(device: int) -> str:
+    """Return the architecture of a GPU of this machine, such as `sm_90`."""
+    return "sm_{}{}".format(*torch.cuda.get_device_capability(device))
+
+
 def keep(cubins: Iterable[Cubin]) -> None:
-    """Launch these cubins from now on, instead of compiling kernels for the same launches.
+    """Launch these cubins from now on, instead of compiling kernels for the same launches on such GPUs.
 
     Only pass machine code whose digest was checked.
     """
     for cubin in cubins:
-        KEPT[cubin.specialization] = CubinKernel(cubin, driver())
+        kernel = CubinKernel(cubin, driver())
+        kept = KEPT.setdefault(cubin.specialization, CubinKernels())
+        if isinstance(kept, CubinKernels):
+            kept.add(kernel)

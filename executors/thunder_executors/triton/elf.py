@@ -13,7 +13,7 @@ HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")
 RECORD = struct.Struct("<BBH")
 MAGIC, CUDA, NO_DATA = b"\x7fELF", 190, 8
-SIZED, PARAMETER, MAX_THREADS = 0x04, 0x17, 0x10  # a record with a value; EIATTR_KPARAM_INFO; EIATTR_MAX_THREADS
+SIZED, PARAMETER, REQUIRED_THREADS = 0x04, 0x17, 0x10  # a record with a value; EIATTR_KPARAM_INFO; EIATTR_REQNTID
 
 
 def architecture_of(image: bytes) -> str | None:
@@ -57,7 +57,8 @@ def parameter_sizes(image: bytes, entry: str) -> list[int]:
     return [sizes[number] for number in sorted(sizes)]
 
 
-def most_threads(image: bytes, entry: str) -> int | None:
-    """Return the number of threads that a block of the kernel was compiled for; None if unknown."""
-    blocks = [struct.unpack("<III", value) for attribute, value in _records(image, entry) if attribute == MAX_THREADS]
+def required_threads(image: bytes, entry: str) -> int | None:
+    """Return the number of threads that a block of the kernel must have; None if the file does not require a number."""
+    records = _records(image, entry)
+    blocks = [struct.unpack("<III", value) for attribute, value in records if attribute == REQUIRED_THREADS]
     return blocks[0][0] * blocks[0][1] * blocks[0][2] if blocks else None

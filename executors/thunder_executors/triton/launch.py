@@ -8,10 +8,11 @@ and the lookup of stored machine code cannot differ.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
@@ -61,6 +62,10 @@ class Specialization:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def with_alignment(self, divisible: tuple[str, ...]) -> Specialization:
+        """Return the specialization with other parameters that are multiples of 16."""
+        return replace(self, divisible=divisible)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the specialization as plain data, for a manifest."""
@@ -159,9 +164,38 @@ def launch_now(launch: Launch) -> None:
     """
     if 0 in launch.grid:
         return
-    if KEPT and (kept := KEPT.get(launch.specialization)):
+    if KEPT and (kept := KEPT.get(launch.specialization) or find_weaker(launch.specialization)):
         kept(launch)
         return
+    compile_now(launch)
+
+
+def find_weaker(specialization: Specialization) -> Callable[[Launch], None] | None:
+    """Return stored machine code that assumes less alignment than a launch has; None if there is none.
+
+    If all stored code of the kernel assumes more alignment, Triton has to compile the kernel, and a warning says so.
+    """
+    same = [kept for kept in KEPT if kept.with_alignment(specialization.divisible) == specialization]
+    usable = [kept for kept in same if set(kept.divisible) <= set(specialization.divisible)]
+    if usable:
+        return KEPT[max(usable, key=lambda kept: len(kept.divisible))]
+    if same and specialization not in _REPORTED:
+        _REPORTED.add(specialization)
+        name = specialization.kernel.partition(":")[2]
+        warnings.warn(
+            f"Triton compiles {name} again: the artifact's machine code assumes addresses and sizes that are multiples "
+            f"of {ALIGNMENT}, but a call has others",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return None
+
+
+_REPORTED: set[Specialization] = set()
+
+
+def compile_now(launch: Launch) -> None:
+    """Launch a kernel through Triton, which compiles the kernel at its first launch."""
     device = launch.device
     if device.type != "cuda" and not INTERPRETED:
         raise DeviceNotAvailable(

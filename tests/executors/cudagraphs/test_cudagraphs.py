@@ -6,6 +6,7 @@ On the CPU a stand-in replaces the recording.
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,8 +19,9 @@ from thunder_core.backend.fusion.machine_code import kept_by
 from thunder_core.compilation.compiler import trace_for
 from thunder_core.compilation.compiler.last_call import last_program
 from thunder_core.foundation.transformers_versions import cache_argument
+from thunder_core.tracing.ir.symbol import Symbol
 from thunder_core.workflow.fault_localization.examination import examine
-from thunder_executors.cudagraphs import EXECUTOR, CudaGraphs, graph
+from thunder_executors.cudagraphs import EXECUTOR, CudaGraphs, cannot_be_recorded, graph
 
 
 class StandIn:
@@ -427,6 +429,51 @@ def test_a_token_for_an_absent_gpu_is_one_graph_that_writes_to_the_cache():
     of_cache = {argument for argument in inputs if argument.startswith(f"{name}_layers")}
     assert {inputs[number] for number in captured.held} == {inputs[number] for number in captured.written} == of_cache
     assert len(of_cache) == 6, "keys, values and the count of two layers"
+
+
+def by_mask(x):
+    y = x * 2 + 1
+    y[x > 0] = 0.5
+    return y.exp() + 1, x.sin() * 2
+
+
+def taken(x):
+    return (x * 2)[x > 0].sum() + 1, x.sin() + 1
+
+
+def counted(x):
+    return x.nonzero().sum() + 1, x.cos() * 2
+
+
+class Recordable(CudaGraphs):
+    """The wrapper, for lines on the CPU that could be recorded on CUDA."""
+
+    def wraps(self, bsym):
+        return not any(map(cannot_be_recorded, bsym.at_level("aten")))
+
+
+@pytest.mark.parametrize(("function", "inside"), [(by_mask, {"sin"}), (taken, {"sin"}), (counted, {"cos"})])
+def test_operations_that_count_on_the_host_stay_outside(cuda, function, inside):
+    """A mask as an index is counted on the host, which waits for the GPU: a capture would fail."""
+    compiled = thunder.jit(function, executors=(Recordable(), "torch"))
+    for _ in range(3):
+        x = torch.randn(5)
+        torch.testing.assert_close(compiled(x), function(x))
+    operations = [
+        operation.symbol.name.split(".")[-2]
+        for line in graphs_in(compiled)
+        for part in line.subsymbols
+        for operation in part.at_level("aten")
+    ]
+    assert inside <= set(operations)
+    assert not {"index", "index_put_", "index_put", "nonzero"} & set(operations)
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "all_gather_into_tensor", "wait_tensor"])
+def test_collectives_are_no_part_of_a_graph(name):
+    """A capture on one rank would wait for ranks that replay."""
+    operation = SimpleNamespace(symbol=Symbol(f"torch.ops._c10d_functional.{name}.default", None), inputs=())
+    assert cannot_be_recorded(operation)
 
 
 @pytest.mark.gpu

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ import thunder_core as thunder
 from tests.executors.inductor.test_inductor import PROGRAMS, UPDATES, layout, regions_of, shared
 from tests.executors.inductor.test_inductor import drawn as two_drawn
 from thunder_core.backend.claiming.device_code import targeting
-from thunder_core.backend.fusion.fuse import Refusal
+from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.backend.fusion.region import Region
 from thunder_core.foundation import plugins
-from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.foundation.options.target import TARGETS
+from thunder_core.tracing.ir.proxy import TensorProxy, with_sizes
 
 if not plugins.installed("triton"):
     pytest.skip("needs Triton", allow_module_level=True)
@@ -29,11 +31,13 @@ import triton.language
 from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.triton_heuristics import GridExpr
 
+from thunder_core.backend.fusion.conditions import size_of
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.foundation.errors import ArtifactForeign
-from thunder_executors.inductor import gpu, launch
-from thunder_executors.inductor.cubins import loaded
+from thunder_executors.inductor import gpu, launch, wrapper
+from thunder_executors.inductor.cubins import grid_text, loaded, names_in
 from thunder_executors.inductor.graph import evaluate_region
+from thunder_executors.inductor.sizes import computed_size
 from thunder_executors.triton.cubin import Cubin
 from thunder_executors.triton.launch import Specialization
 
@@ -53,7 +57,8 @@ def on_cuda(line):
 
 def there(region):
     lines = tuple(map(on_cuda, region.operations))
-    return Region(tuple(moved(region.inputs).values()), lines, tuple(moved(region.outputs).values()))
+    inputs, outputs = (tuple(moved(proxies).values()) for proxies in (region.inputs, region.outputs))
+    return Region(inputs, lines, outputs, region.numbers, region.symbols)
 
 
 class Functions:
@@ -69,16 +74,28 @@ class Functions:
 class Interpreted:
     """A kernel that Triton's interpreter runs on the CPU with the first of its configurations."""
 
-    def __init__(self, kernel, numbers):
+    def __init__(self, name, kernel, numbers):
         setting = kernel.configs[0]
         self.function, self.constants = kernel.fn, setting.kwargs
         self.function.fn.__globals__["libdevice"] = Functions()
         arguments = [name for name in self.function.arg_names if name not in setting.kwargs]
         sizes = {arguments[int(place)]: number for place, number in numbers.items()}
-        self.grid = GridExpr.from_meta(kernel.inductor_meta, setting).eval_slow({**setting.kwargs, **sizes})
+        expression = GridExpr.from_meta(kernel.inductor_meta, setting)
+        self.text = ""
+        if any(name in arguments and name not in sizes for name in names_in(expression)):
+            self.text = grid_text(name, expression, arguments)
+        else:
+            grid = expression.eval_slow({**setting.kwargs, **sizes})
+        self.arguments, self.grid = arguments, (lambda **values: grid)
+
+    def with_grid(self, function):
+        self.grid = function
+        return self
 
     def __call__(self, *values):
-        self.function[self.grid](*values, **self.constants)
+        grid = self.grid(**dict(zip(self.arguments, values, strict=True)))
+        if 0 not in grid:
+            self.function[grid](*values, **self.constants)
 
 
 @pytest.fixture
@@ -89,8 +106,8 @@ def interpreted(monkeypatch, tmp_path):
     def compiled(name, source, numbers, target):
         folder = tmp_path / str(len(kernels))
         folder.mkdir()
-        kernels[name] = Interpreted(loaded(name, source, folder), numbers)
-        return kernels[name]
+        kernels[name] = Interpreted(name, loaded(name, source, folder), numbers)
+        return kernels[name], kernels[name].text
 
     monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
     monkeypatch.setattr(gpu, "compiled", compiled)
@@ -147,6 +164,55 @@ def test_regions_write_the_values_of_pytorch(name, interpreted):
         assert writes
 
 
+def softmaxes(x, w):
+    return (torch.nn.functional.softmax(x * 2, -1) + 1).tanh() * w, (x.sum(0) * 2).exp()
+
+
+def normed(x, w):
+    return torch.nn.functional.layer_norm(x, w.shape) * w + x, (x > 0).sum(-1, keepdim=True) * 2 + 1
+
+
+def joined_rows(x, w):
+    return torch.cat([x, (x * w).sin()], 0).relu() + 1, (x.t().contiguous() * 3).cos()
+
+
+def masked_scores(x, w):
+    places = torch.arange(x.shape[0], device=x.device)
+    allowed = places[:, None] >= torch.arange(x.shape[1], device=x.device)[None]
+    return torch.where(allowed, x, float("-inf")).exp() * w, (places * 2 + x.shape[0]).float().sqrt()
+
+
+def product_and_more(x, w):
+    return (torch.nn.functional.gelu(x @ x.t()) * 2 + 1).sum(-1).tanh()
+
+
+SYMBOLIC = (softmaxes, normed, joined_rows, masked_scores, product_and_more)
+SIZES = ((5, 33), (1, 33), (7, 1), (16, 16), (20, 70))
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # in lanes that a mask leaves out
+@pytest.mark.parametrize("function", SYMBOLIC, ids=lambda function: function.__name__)
+def test_one_region_serves_all_sizes(function, interpreted):
+    """A region of symbolic sizes computes what eager PyTorch does, at sizes that it was not compiled at."""
+    regions = regions_of(function, torch.randn(5, 33), torch.randn(33), cache="symbolic values")
+    for _, occurrence in regions:
+        region = occurrence.region
+        assert region.symbols
+        run = interpreted(there(region))
+        conditions = run.machine_code.conditions
+        for sizes in SIZES:
+            symbols = {proxy.value.node.expr: size for proxy, size in zip(region.symbols, sizes, strict=False)}
+            named = {f"s{place}": size for place, size in enumerate(symbols.values())}
+            assert all(size_of(condition, named) for condition in conditions), conditions
+            size_of_call = partial(computed_size, values=symbols)
+            given = [drawn(with_sizes(proxy, size_of_call)) for proxy in region.inputs]
+            expected = evaluate_region(region, (*given, *symbols.values()))
+            found = run([*given, *symbols.values()])
+            for one, other in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+                assert layout(one) == layout(other)
+
+
 def test_misaligned_tensors_are_written_to(monkeypatch):
     def region(args):
         copies.append(args[1].data_ptr() != odd.data_ptr())
@@ -200,6 +266,50 @@ def test_regions_are_compiled_for_a_gpu_that_is_not_here(tmp_path):
     assert suffixes.strip() in ("{'.cubins', '.py'}", "{'.py', '.cubins'}")
 
 
+def projections(x, *weights):
+    return tuple(torch.nn.functional.linear(x, weight) for weight in weights)
+
+
+def mixed(x, first, second):
+    return torch.nn.functional.silu(x @ first) * (x @ second) + x.reshape(8, 64).t().reshape(8, 64)
+
+
+def heads(x, *weights):
+    return tuple((x @ weight).view(8, 4, 16).transpose(0, 1) for weight in weights)
+
+
+@pytest.mark.parametrize(("function", "count"), [(projections, 0), (heads, 0), (mixed, 1)])
+def test_products_and_views_alone_are_no_region(function, count):
+    """Nothing is compiled for them: each product is a library call, whichever way its result is viewed."""
+    compiled = thunder.jit(function, executors=(Takes(), "torch"))
+    with torch.no_grad():
+        compiled(torch.ones(8, 64), torch.ones(64, 64), torch.ones(64, 64))
+    assert sum(line.executor == "takes" for line in thunder.last_traces(compiled)[-1].bound_symbols) == count
+
+
+class Takes(FusionExecutor):
+    """Takes every region, and runs the region's operations."""
+
+    name = "takes"
+    claims = "regions"
+
+    def fuses(self, bsym):
+        return True
+
+    def compile(self, regions):
+        return [Fused(lambda name, region=region: partial(self.run, region)) for region in regions]
+
+    def run(self, region, *args):
+        results = evaluate_region(region, args)
+        return results[0] if len(results) == 1 else results
+
+
+def test_library_calls_have_their_own_names():
+    """`torch.mm` has another name, `torch.spmm`, which says something else."""
+    names = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm", "_scaled_mm")
+    assert [wrapper._borrowed(f"extern_kernels.{name}") for name in names] == [f"torch.{name}" for name in names]
+
+
 def test_the_interpreter_compiles_nothing():
     region = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
     with targeting("sm_90"):
@@ -216,6 +326,32 @@ def test_cached_facts_about_this_machine_are_restored_after_compiling_for_a_targ
         assert all(f"multi_processor_count={count}" in source for source in sources.values())
         assert sources
     assert torch.utils._triton.has_triton() == known
+
+
+def test_properties_of_the_target_are_used_on_a_machine_with_another_gpu(monkeypatch):
+    """The GPU of the machine does not leak into code for another GPU; code for its own GPU reads its properties."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (8, 0))
+    monkeypatch.setattr(gpu, "architecture_here", lambda: "sm_80")
+    asked, pretending = [], gpu.pretending
+    monkeypatch.setattr(gpu, "pretending", lambda target: asked.append(target) or pretending(target))
+    region = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
+    _, sources = gpu.generate(region, "sm_90")
+    assert asked == ["sm_90"]
+    assert all("multi_processor_count=132" in source and "cc=90" in source for source in sources.values())
+
+
+@pytest.mark.parametrize(
+    ("target", "shared", "threads"), [("sm_90", 227, 2048), ("sm_86", 99, 1536), ("sm_120", 99, 1536)]
+)
+def test_properties_are_nvidias(target, shared, threads):
+    """A block of a Hopper GPU has 227 KB of shared memory, and its L2 cache has 50 MB."""
+    with contextlib.ExitStack() as stack:
+        for patch in gpu.pretending(target):
+            stack.enter_context(patch)
+        device = torch.cuda.get_device_properties(0)
+    assert device.shared_memory_per_block_optin == shared * 1024
+    assert device.max_threads_per_multi_processor == threads
+    assert set(gpu.HARDWARE) == set(TARGETS)
 
 
 def test_kernels_survive_as_bytes():

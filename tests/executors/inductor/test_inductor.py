@@ -127,9 +127,9 @@ PROGRAMS = {
 }
 
 
-def regions_of(function, *args):
+def regions_of(function, *args, **options):
     """The regions of a program as the executor receives them, each with its input tensors."""
-    compiled = thunder.jit(function, executors=("torch",))
+    compiled = thunder.jit(function, executors=("torch",), **options)
     with torch.no_grad():
         compiled(*args)
         computation = next(t for t in thunder.last_traces(compiled) if t.made_by.startswith("drop"))

@@ -17,7 +17,7 @@ from tests.executors.triton.closeness import DTYPES
 from tests.executors.triton.examples import EXAMPLES, drawn, made
 from thunder_core.foundation.errors import BadOption, EnvironmentLacks
 from thunder_executors.triton.cubin import Cubin, capability_of, compile_for, is_consistent
-from thunder_executors.triton.elf import architecture_of, most_threads, parameter_sizes
+from thunder_executors.triton.elf import architecture_of, parameter_sizes, required_threads
 from thunder_executors.triton.launch import INTERPRETED, Specialization
 from thunder_executors.triton.operations import OPERATORS
 from thunder_executors.triton.rms_norm import rms_norm
@@ -94,7 +94,7 @@ def test_the_machine_code_is_whole(cubins: list[Cubin]) -> None:
         assert cubin.image.startswith(b"\x7fELF")
         assert architecture_of(cubin.image) == cubin.target == "sm_90"
         assert cubin.entry == cubin.specialization.kernel.partition(":")[2]
-        assert most_threads(cubin.image, cubin.entry) == 32 * cubin.specialization.warps
+        assert required_threads(cubin.image, cubin.entry) == 32 * cubin.specialization.warps
         assert len(parameter_sizes(cubin.image, cubin.entry)) == len(cubin.specialization.types) + 2
         assert 0 <= cubin.shared <= MOST_SHARED
         assert cubin.compiler.startswith("triton 3.")

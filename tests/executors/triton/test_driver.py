@@ -22,9 +22,10 @@ from thunder_core.foundation.errors import (
     ThunderError,
 )
 from thunder_executors.triton import driver as driving
+from thunder_executors.triton import launch as launching
 from thunder_executors.triton.cubin import Cubin, compile_for
 from thunder_executors.triton.driver import CAUSES, CubinKernel, Driver, keep
-from thunder_executors.triton.launch import INTERPRETED, KEPT, Launch
+from thunder_executors.triton.launch import INTERPRETED, KEPT, Launch, launch_now
 from thunder_executors.triton.operations import OPERATORS
 from thunder_executors.triton.rms_norm import rms_norm
 
@@ -81,6 +82,7 @@ class Notes:
 @pytest.fixture
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=STREAM))
 
 
@@ -179,6 +181,52 @@ def test_kept_machine_code_is_launched(one_gpu: None, monkeypatch: pytest.Monkey
     assert list(kept) == [launch.specialization]
     kept[launch.specialization](launch)
     assert len(notes.launched) == 1
+
+
+def test_each_architecture_has_machine_code_of_its_own(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Artifacts for two architectures are loaded in one process; a GPU of a third one gets Triton's own kernel."""
+    launch, cubin = example()
+    notes, compiled = Notes(), []
+    notes.types = launch.specialization.types
+    monkeypatch.setattr(driving, "driver", lambda: Driver(notes))
+    monkeypatch.setattr(driving, "KEPT", kept := {})
+    monkeypatch.setattr(driving, "compile_now", compiled.append)
+    keep([replace(cubin, target="sm_80", image=b"\x7fELF of sm_80"), cubin])
+    keep([cubin])
+    kernels = kept[launch.specialization]
+    assert set(kernels.by_architecture) == {"sm_80", "sm_90"}
+    for capability in ((9, 0), (8, 0), (8, 6)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, here=capability: here)
+        kernels.by_device.clear()
+        kernels(launch)
+    assert [arguments[1].value for arguments in notes.named("cuModuleLoadData")] == [cubin.image, b"\x7fELF of sm_80"]
+    assert compiled == [launch]
+
+
+def test_machine_code_that_assumes_less_serves_aligned_launches(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept code for odd addresses is launched for aligned ones; the other way round Triton compiles, with a warning."""
+    launch, cubin = example()
+    odd = replace(launch, arguments={**launch.arguments, "x": draw(100, dtype=torch.bfloat16)[1:]})
+    notes = Notes()
+    notes.types = launch.specialization.types
+    monkeypatch.setattr(driving, "driver", lambda: Driver(notes))
+    monkeypatch.setattr(launching, "compile_now", pytest.fail)
+    kept: dict[Any, Any] = {}
+    with monkeypatch.context() as patch:
+        for module in (driving, launching):
+            patch.setattr(module, "KEPT", kept)
+        keep([replace(cubin, specialization=odd.specialization)])
+        launch_now(launch)
+        launch_now(odd)
+        assert len(notes.launched) == 2
+        compiled = []
+        patch.setattr(launching, "compile_now", compiled.append)
+        kept.clear()
+        keep([cubin])
+        with pytest.warns(RuntimeWarning, match="Triton compiles rms_norm_forward_kernel again"):
+            launch_now(odd)
+        launch_now(odd)  # without another warning
+        assert compiled == [odd, odd]
 
 
 @pytest.mark.gpu

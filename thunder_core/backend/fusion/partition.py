@@ -12,7 +12,7 @@ import torch
 from thunder_core.backend.fusion.chains import ChainConditions, ChainOrder, form_chains
 from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
 from thunder_core.backend.fusion.updates import is_update, shares_written_storage_by_one_name
-from thunder_core.tracing.analysis.aliasing import alias_sets, is_view
+from thunder_core.tracing.analysis.aliasing import alias_sets, computes_nothing
 from thunder_core.tracing.analysis.cuts import divided, is_extern_call
 from thunder_core.tracing.analysis.data_errors import LOOK_AT_VALUES, is_check, may_raise
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
@@ -221,6 +221,9 @@ def _is_strided(proxy: Proxy) -> bool:
 
 
 def _is_worthwhile(group: Sequence[BoundSymbol]) -> bool:
-    """Whether a region has at least two operations that a compiler generates code for: no views, no library calls."""
+    """Whether a region has at least two operations that a compiler generates code for: no views, no library calls.
+
+    A view that its schema does not declare (`_unsafe_view`, after a matrix product) needs no code either.
+    """
     operations = [operation for bsym in group for operation in bsym.operations]
-    return sum(not (is_extern_call(operation) or is_view(operation)) for operation in operations) > 1
+    return sum(not (is_extern_call(operation) or computes_nothing(operation)) for operation in operations) > 1

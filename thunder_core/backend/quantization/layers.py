@@ -35,7 +35,7 @@ from thunder_core.foundation.errors import NotDifferentiable
 OPERATIONS = {name: getattr(torch.ops.thunder, name) for name in IMPLEMENTATIONS}
 int8_product, int4_product = OPERATIONS["int8_product"], OPERATIONS["int4_product"]
 normal_product, integer_product = OPERATIONS["normal_product"], OPERATIONS["integer_product"]
-rotated_rows = OPERATIONS["rotated_rows"]
+rotated_rows, fp8_product = OPERATIONS["rotated_rows"], OPERATIONS["fp8_product"]
 GROUP_SIZES = (64, 32, 16)  # the group sizes to try, in this order, if none is set
 
 
@@ -242,9 +242,11 @@ class Int8DynamicLinear(_WithRotatedRows, QuantizedLinear):
 
 
 class FP8Linear(_WithScaledRows, QuantizedLinear):
-    """Weight and input rows as 8-bit floats (E4M3), with a scale for each row; `torch._scaled_mm` multiplies on CUDA.
+    """Weight and input rows as 8-bit floats (E4M3), with a scale for each row.
 
-    Otherwise the same codes are multiplied as bfloat16 numbers, which represent them exactly.
+    On CUDA, `thunder.fp8_product` multiplies the codes, by instructions for 8-bit floats if the GPU has them. Otherwise
+    the same codes are multiplied as bfloat16 numbers, which represent them exactly; a float64 reference multiplies in
+    float64.
     """
 
     code_dtype = torch.float8_e4m3fn
@@ -258,10 +260,8 @@ class FP8Linear(_WithScaledRows, QuantizedLinear):
         require_no_gradient(x, "to 8-bit floats (fp8)")
         rows, scales = scaled_rows(x, largest)
         codes = rows.clamp(-largest, largest).to(torch.float8_e4m3fn)
-        if x.device.type == "cuda" and self.rows % 16 == 0 and self.columns % 16 == 0:
-            result = torch._scaled_mm(
-                codes, self.codes.t(), scales, self.scales.float()[None], out_dtype=torch.bfloat16
-            )
+        if x.device.type == "cuda" and x.dtype != torch.float64:
+            result: Tensor = fp8_product(codes, scales, self.codes, self.scales)
         else:
             weight = self.codes.double() if x.dtype == torch.float64 else bfloat16_of(self.codes)
             result = functional.linear(computed(codes, x.dtype), weight).to(rows.dtype)

@@ -26,6 +26,7 @@ LIBRARY = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untype
 WHOLE_VECTORS = 32  # columns that every processor reads as whole vectors of bfloat16
 FEW = 16  # rows, at which both algorithms take equally long on a Xeon with AMX (docs/quantization.md)
 FEW_ON_GPU = 17  # the minimum number of rows for `torch._int_mm` on a GPU
+FP8_CAPABILITY = (8, 9)  # of GPUs with Tensor Cores for 8-bit floats: Ada; Hopper is (9, 0)
 WIDENED = 1 << 20  # the minimum number of elements of a block
 
 
@@ -108,6 +109,26 @@ def integer_product(x: Tensor, codes: Tensor) -> Tensor:
     if not (count and columns):
         return torch.zeros(count, codes.shape[0], dtype=torch.int32, device=x.device)
     return torch._int_mm(x.reshape(-1).view(count, columns), codes.t())
+
+
+@operation(lambda _, row_scales, codes, scales: codes.shape[0], torch.bfloat16)
+def fp8_product(rows: Tensor, row_scales: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
+    """Return rows (n, columns) times a weight (rows, columns), both in E4M3 with a scale for each row, in bfloat16.
+
+    `torch._scaled_mm` needs a GPU of compute capability 8.9 (Ada) and sizes that are multiples of 16. Otherwise the
+    codes are multiplied as bfloat16 numbers, which represent them exactly.
+    """
+    if multiplies_fp8(rows.device) and not (codes.shape[0] % 16 or codes.shape[1] % 16) and rows.shape[0]:
+        return torch._scaled_mm(rows, codes.t(), row_scales, scales.float()[None], out_dtype=torch.bfloat16)
+    dtype = computing_dtype(rows.device.type, torch.bfloat16)
+    result = torch.nn.functional.linear(rows.to(dtype), codes.to(dtype))
+    return (result.float() * row_scales * scales.float()).to(torch.bfloat16)
+
+
+@functools.cache
+def multiplies_fp8(device: torch.device) -> bool:
+    """Whether a device has instructions for products of 8-bit floats: a GPU of compute capability 8.9 or more."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= FP8_CAPABILITY
 
 
 @operation(lambda _, codes, scales: codes.shape[0])

@@ -127,7 +127,7 @@ class Compiler:
             try:
                 reason = "" if symbolic.sizes else attempts.reason
                 program = self._compile(subject, args, kwargs, symbolic, reason, observed)
-                if symbolic.sizes:
+                if symbolic.sizes and self.device is None:
                     require_taken(program, subject, args, kwargs)
             except (Exception, DecidesAgainstCall, IsSymbolic, NeedsValues) as error:
                 if not attempts.react(symbolic, error):
@@ -151,14 +151,9 @@ class Compiler:
         """Return the symbolic sizes and numbers of a call by path, and the paths that are constant.
 
         A value outside the range of its name is not symbolic under this name, and a warning reports the value. If the
-        name is only a hint, the value is a constant, without a warning. Hints apply only if every executor supports
-        symbolic sizes.
+        name is only a hint, the value is a constant, without a warning.
         """
-        if self.device is not None:
-            return {}, frozenset()
-        hints_count = all(executor.symbolic_sizes for executor in self.executors)
-        arguments = [each for each in self.options.symbolic if hints_count or not each.is_conditional]
-        values = named_values(arguments, subject, args, kwargs)
+        values = named_values(self.options.symbolic, subject, args, kwargs)
         outside = [value for value in values if not value.is_in_range]
         if named_outside := [value for value in outside if not value.argument.is_conditional]:
             warn_of(subject, *out_of_range(named_outside))
@@ -180,7 +175,7 @@ class Compiler:
         """
         arguments = self.options.cache == "symbolic values"
         is_requested = arguments or bool(named)
-        if self.device is not None or not (is_requested or observed.any_there):
+        if not (is_requested or observed.any_there):
             return [CONSTANT]
         numbers = [] if is_requested else [Symbolic(observed)]
         executors_take_sizes = all(executor.symbolic_sizes for executor in self.executors)
@@ -211,7 +206,7 @@ class Compiler:
             if acquired.sizes is not None:
                 require_for_this_call(acquired.sizes)  # before anything is compiled
             forward = self._claim(trace, derivative, underivable, log)
-            if symbolic.sizes and not symbolic.is_asked:
+            if symbolic.sizes and not (symbolic.is_asked or symbolic.named):
                 require_all_kernels(log.stages)
             if derivative and (body := derivative.take(forward.inputs)) is not None:
                 log.note(body)

@@ -91,6 +91,12 @@ def shares_storage(operation: BoundSymbol) -> bool:
     return schema.name in UNDECLARED_VIEWS or any(result.alias_info is not None for result in schema.returns)
 
 
+def computes_nothing(operation: BoundSymbol) -> bool:
+    """Whether an aten operation only returns the storage of an input, as a view, and writes nothing."""
+    schema = schema_of(operation)
+    return schema is not None and not schema.is_mutable and shares_storage(operation)
+
+
 def schema_of(operation: BoundSymbol) -> torch.FunctionSchema | None:
     """Return the schema of the operator that a bound symbol calls; None if it does not call an operator."""
     target = operation.symbol.target

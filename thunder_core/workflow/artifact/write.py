@@ -13,11 +13,14 @@ import torch
 from pydantic import JsonValue
 
 from thunder_core.backend.claiming.device_code import DeviceCode
+from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.fusion.machine_code import machine
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.keyword_order import named_parameters
 from thunder_core.backend.runtime.program import Program
+from thunder_core.backend.runtime.retraces import subject_name
 from thunder_core.compilation.compiler import specializations_of
+from thunder_core.compilation.compiler.compiler import Compiler
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.foundation.package import __version__
 from thunder_core.foundation.storage.absolute import absolute
@@ -59,6 +62,7 @@ from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.format.signature import computing, sign_folder
 from thunder_core.workflow.artifact.format.tensors import write_tensors
 from thunder_core.workflow.artifact.format.weights import NOTHING, KeptWeights, kept_weights
+from thunder_core.workflow.artifact.gpu_kernels import kernels_on_gpus
 from thunder_core.workflow.artifact.standalone.standalone import STANDALONE, check_standalone
 from thunder_core.workflow.models.loading.empty_model import (
     config_text,
@@ -97,7 +101,8 @@ def write_artifact(
     and the seed of these random inputs. `dynamic` has the ranges of sizes that the programs support, or `generation`
     the lengths that they generate for. `train` is True for training. `tolerance` is the tolerance of the validation.
     `include_weights` also writes the model's parameters and buffers. `kernels` are machine code for a GPU of the
-    architecture `target` (`sm_90`), which this machine may lack. `sign_key` is the file of a private key to sign the
+    architecture `target` (`sm_90`), which this machine may lack; without a target, the kernels of programs on this
+    machine's GPUs are compiled and written. `sign_key` is the file of a private key to sign the
     artifact with.
 
     Raises `WrongInputs` if nothing was traced yet, `CannotReplay` if a program refers to an object that cannot be
@@ -201,6 +206,8 @@ def gather_content(
     keeper = Keeper(subject)
     keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
     stages = [[(stage, with_constants(stage, keeper)) for stage in group] for group in printed]
+    if not target:
+        kernels = kernels_on_gpus(programs, executors_of(specializations), subject_name(subject))
     cubins, images = kept_cubins(kernels)
     rebuildable = subject if include_weights and is_rebuildable(subject) else None
     return ArtifactContent(
@@ -214,6 +221,12 @@ def gather_content(
         cubins=cubins,
         group=group,
     )
+
+
+def executors_of(specializations: Specializations) -> tuple[Executor, ...]:
+    """Return the executors that programs were compiled with; empty if one of them is not available here."""
+    compiler = specializations.compiler
+    return compiler.executors if isinstance(compiler, Compiler) else ()
 
 
 def content_facts(content: ArtifactContent) -> dict[str, Any]:

@@ -87,7 +87,8 @@ class CallOptimization:
                 self.session.call(one)
         program = last_program(self.session.compiled)
         if dynamic := self.plan.request.dynamic:
-            self.probed = RangeCoverage(self.session, dynamic, self.plan.size).complete()
+            coverage = RangeCoverage(self.session, dynamic, self.plan.size)
+            self.probed = coverage.proven() if self.plan.request.target else coverage.complete()
         self.session.release()
         return program
 

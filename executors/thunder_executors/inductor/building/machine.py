@@ -42,9 +42,12 @@ def facts() -> dict[str, str]:
 
 def architecture() -> str:
     """Return the GPU to compile for, by NVIDIA's name (`sm_90`): the requested one, or this machine's; or ""."""
-    if target_of_programs() or not torch.cuda.is_available():
-        return target_of_programs()
-    return "sm_{}{}".format(*torch.cuda.get_device_capability())
+    return target_of_programs() or architecture_here()
+
+
+def architecture_here() -> str:
+    """Return the architecture of this machine's current GPU, such as `sm_90`; empty without a GPU."""
+    return "sm_{}{}".format(*torch.cuda.get_device_capability()) if torch.cuda.is_available() else ""
 
 
 def facts_of_gpu(compiler: str) -> dict[str, str]:

@@ -10,7 +10,9 @@ import torch
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 
 NOWHERE = torch.device("meta")  # a device that needs no guard
-DEVICE_GUARDED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.contiguous})
+DEVICE_GUARDED = frozenset(
+    {torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.contiguous, torch.Tensor.__invert__}
+)
 
 
 def needs_device_guard(function: Callable[..., Any], args: Sequence[Any]) -> bool:

@@ -63,6 +63,8 @@ class FaithfulMode(FakeTensorMode):
         if func in POWERS and is_power_of_booleans(args, kwargs):
             others = {name: value for name, value in kwargs.items() if name == "out"}
             func, args, kwargs = POWERS[func], args[:1], others
+        if func is aten.logical_not.default and self.shape_env is not None and args[0].dtype == torch.bool:
+            func = aten.bitwise_not.default  # for symbolic sizes PyTorch writes `~a`, which makes a's GPU current
         if func is aten.bmm.default and is_product_of_nothing(*args):
             with self:
                 args = (torch.empty_like(args[0], dtype=args[1].dtype), args[1])

@@ -239,4 +239,6 @@ def decoder_ids(draw: RandomInputs, inputs: Tensors) -> torch.Tensor:
 def _place(tensor: torch.Tensor, loaded: LoadedModel) -> torch.Tensor:
     dtype = loaded.model.dtype if tensor.is_floating_point() else tensor.dtype
     device = loaded.model.device  # inputs have data even if the model has none
+    if tensor.is_meta:  # the cache that a model without weights fills, which is only traced
+        return torch.zeros_like(tensor, device="cpu", dtype=dtype)
     return tensor.to(device="cpu" if device.type == "meta" else device, dtype=dtype)

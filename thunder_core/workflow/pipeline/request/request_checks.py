@@ -122,14 +122,15 @@ def refuse_generation(request: Request) -> None:
 
 
 def refuse_ranges(request: Request) -> None:
-    """Raise `BadOption` for ranges of sizes with a target or with a file of samples.
+    """Raise `BadOption` for ranges of sizes with a file of samples.
 
     A requested size must be within its range.
     """
-    against = f"--target {request.target}" if request.target else f"--input {request.input}" if request.input else ""
-    if request.dynamic and against:
-        why = "an artifact for another GPU supports one size" if request.target else "samples have one size"
-        raise BadOption(f"--dynamic and {against} exclude each other: {why}", fix="leave out one of the two")
+    if request.dynamic and request.input:
+        raise BadOption(
+            f"--dynamic and --input {request.input} exclude each other: samples have one size",
+            fix="leave out one of the two",
+        )
     for name in request.dynamic:
         asked = getattr(request, name)
         if asked is not None:

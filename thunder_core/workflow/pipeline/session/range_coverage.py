@@ -70,6 +70,16 @@ class RangeCoverage:
         drawn = f"; {MAX_PROBES} random ones of {count} combinations" if count > MAX_PROBES else ""
         return f"tried {len(asked)} sizes: the ends, and the sizes next to each number in a constraint{drawn}"
 
+    def proven(self) -> str:
+        """Return, in words, that one program serves the ranges by its constraints, for a target, where nothing runs.
+
+        Raises `RangeNotServed` if the program has constant sizes, or if its constraints exclude sizes of the ranges.
+        """
+        for program in self.programs:
+            if program.constant_because or program.shortfalls:
+                raise self._not_served(self.traced)
+        return "no size was tried, because the program is for another GPU; its constraints allow the whole ranges"
+
     def _missed(self, asked: set[InputSize]) -> InputSize | None:
         """Return the first size, of those not probed before, that no program accepts; None if there is none."""
         for size in self._probes():
