@@ -31,7 +31,6 @@ RESNET = SampleModel(
 )
 GENERATION = {"prompt_length": 32, "new_tokens": 16, "batch": 2}
 HARD_LIMIT = 600.0  # the largest number of seconds for a candidate in the exhaustive trial
-ENOUGH = 0.95  # the required fraction of the best speed
 
 
 def request_for(name: str) -> Request:

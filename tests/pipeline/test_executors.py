@@ -104,5 +104,8 @@ def test_a_compiler_that_compiles_nothing_degrades_recipes_on_the_cpu(out, monke
     planned = plan(quick(out))
     (lost,) = planned.prepared.degraded
     assert "/bin/false does not compile three lines" in lost.reason
-    assert dict(planned.rows())["degraded"] == f"fused kernels, executors packed-linear, inductor: {lost.reason} ({lost.fix})"
+    assert (
+        dict(planned.rows())["degraded"]
+        == f"fused kernels, executors packed-linear, inductor: {lost.reason} ({lost.fix})"
+    )
     assert dict(planned.rows())["executors"] == "torch"

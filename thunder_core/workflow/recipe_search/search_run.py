@@ -146,13 +146,13 @@ class SearchRun:
         if names and not eager.has_logits:
             raise BadOption(
                 f"{', '.join(names)} is for models with logits, and this model has none",
-                fix="bound the relative error of the outputs: --max-error 0.01",
+                fix="bound the relative error of the outputs (--max-error 0.01; in Python max_error)",
             )
 
     def _out_of_time(self, report: SearchReport | None) -> SearchOutOfTime:
         error = SearchOutOfTime(
             f"the {self.budget:.0f} s of the search ended before a candidate was measured; nothing was written",
-            fix="allow more time: --search 10m; the results so far are kept",
+            fix='allow more time (--search 10m; in Python budget="10m"); the results so far are kept',
         )
         error.report = report
         return error
