@@ -51,3 +51,11 @@ def test_keywords_that_no_program_accepts_in_any_order_are_refused(
     loaded = thunder.load(saved(tmp_path, a=X, b=Y), Weighted(), strict=True)
     with pytest.raises(WrongInputs):
         loaded(**wrong)
+
+
+def test_the_error_of_a_call_with_autograd_names_no_grad(tmp_path: Path) -> None:
+    with torch.no_grad():
+        loaded = thunder.load(saved(tmp_path, a=X), Weighted(), strict=True)
+    with pytest.raises(WrongInputs, match=r"torch.is_grad_enabled\(\): was False") as caught:
+        loaded(a=X)
+    assert "torch.no_grad()" in caught.value.fix

@@ -25,6 +25,9 @@ GENERATE_WITHIN = (
     "use fewer or shorter prompts or fewer new tokens, or make the artifact again with a larger --batch, "
     "--prompt-length or --new-tokens; without strict=True, Thunder traces such a call"
 )
+LIKE_THE_TRACED = "pass inputs like the traced ones, or load the artifact without strict=True"
+AUTOGRAD_IS_ON = "torch.is_grad_enabled(): was False"
+WITHOUT_AUTOGRAD = "call the model within `torch.no_grad()`, or load the artifact without strict=True"
 COMPILER = "thunder_core.workflow.artifact.format.compilers:compiler_of"
 METHODS = "thunder_core.workflow.artifact.format.parts:methods_of"
 BEFORE_CALL = "thunder_core.workflow.artifact.format.parts:before_call_of"
@@ -124,9 +127,10 @@ class Strict:
                 fix=GENERATE_WITHIN,
             )
         serves = f", which serves {ranges_in_words(self.dynamic)}," if self.dynamic else ""
+        needs_no_grad = bool(reasons) and all(reason.startswith(AUTOGRAD_IS_ON) for reason in reasons)
         raise WrongInputs(
             f"no program of {self.folder}{serves} accepts these inputs: {causes}",
-            fix="pass inputs like the traced ones, or load the artifact without strict=True",
+            fix=WITHOUT_AUTOGRAD if needs_no_grad else LIKE_THE_TRACED,
         )
 
 
