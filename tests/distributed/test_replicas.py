@@ -43,7 +43,7 @@ def test_modules_within_a_list_are_averaged(kind: type[torch.nn.Module]) -> None
 def test_forward_of_an_instance_is_refused() -> None:
     model = torch.nn.Linear(2, 1)
     model.forward = types.MethodType(type(model).forward, model)  # type: ignore[method-assign]
-    with pytest.raises(RecipeMismatch, match="forward of its own"):
+    with pytest.raises(RecipeMismatch, match="is set on the object instead of its class"):
         thunder.compile(model, "ddp")
 
 

@@ -190,7 +190,7 @@ def test_a_pickle_keeps_lookasides() -> None:
 
 def test_lookasides_are_listed_with_their_replacements() -> None:
     listed = thunder.lookasides(thunder.jit(program, lookasides=[Lookaside(doubled, tripled)]))
-    assert (listed[0].function, listed[0].summary) == (f"{__name__}.doubled", "Three times the tensor.")
+    assert (listed[0].function, listed[0].summary) == (f"{__name__}.doubled", "Return three times the tensor.")
     assert listed[1:] == thunder.lookasides()
     assert "torch.autograd.grad" in [described.function.replace("__init__.", "") for described in listed[1:]]
     assert all(described.is_builtin and described.summary for described in listed[1:])

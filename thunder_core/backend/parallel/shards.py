@@ -180,7 +180,7 @@ def require_shardable(model: torch.nn.Module) -> None:
         name_outside = next((parameters[id(value)] for value in values if id(value) in parameters), None)
         if name_outside is not None:
             kind = type(module).__name__
-            what = f"an attribute of the {kind} {path!r} also holds the parameter {name_outside}"
+            what = f"an attribute of the {f'{kind} {path}'.strip()} also holds the parameter {name_outside}"
             raise RecipeMismatch(what, fix=FIX)
 
 
