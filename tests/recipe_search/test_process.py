@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -122,7 +123,17 @@ def test_a_process_that_takes_too_long_is_killed_with_its_children(tmp_path):
     assert isinstance(found, TrialRefusal)
     assert (found.passing, found.timed_out) == (True, True)
     child = int((tmp_path / worker.OUTPUT).read_text())
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    deadline = time.monotonic() + 10  # a killed process ends a little later
+    while is_running(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_running(child)
+
+
+def is_running(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_real_process_measures_a_module_and_leaves_nothing(tmp_path, monkeypatch):
