@@ -182,7 +182,7 @@ HEAD = torch.randn(16, 8)
 
 
 def last_position(x: torch.Tensor) -> torch.Tensor:
-    heads = x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2).exp()
+    heads = x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2).exp() * 2
     return heads.transpose(1, 2).reshape(x.shape)[:, -1:] @ HEAD.t()
 
 
