@@ -30,7 +30,7 @@ def test_candidates_for_calls_of_a_llama():
         "hf-llama without fusion",
         "hf-llama + int8-weight-only",
         "hf-llama in bfloat16",
-        "hf-llama with packed-linear",
+        "hf-llama without packed-linear",
         "hf-llama with 1 thread",
     } <= {one.name for one in found}
     reasons = {one.candidate.name: one.reason for one in excluded}

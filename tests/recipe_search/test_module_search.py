@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 import pytest
@@ -11,6 +12,7 @@ import thunder_core as thunder
 from thunder_core.errors import BadOption, UnknownName, WrongInputs
 from thunder_core.workflow.recipe_search import module_search
 from thunder_core.workflow.recipe_search.order_format import write_order
+from thunder_core.workflow.recipe_search.process import offered_module
 from thunder_core.workflow.recipe_search.search_run import SearchRun
 from thunder_core.workflow.recipe_search.worker import result_of
 
@@ -35,7 +37,8 @@ def search_here(monkeypatch, tmp_path, without_kernels):
         folder = tmp_path / "order"
         folder.mkdir(exist_ok=True)
         write_order(order, folder)
-        return result_of(folder)
+        with offered_module(order) as descriptors:
+            return result_of(folder, *map(os.dup, descriptors))
 
     def few(ground):
         found, excluded = module_search.list_candidates.wrapped(ground)

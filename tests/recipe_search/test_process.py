@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -22,6 +23,7 @@ from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.recipe_search import process, worker
 from thunder_core.workflow.recipe_search.candidate import Candidate
 from thunder_core.workflow.recipe_search.module_search import ModuleSubject
+from thunder_core.workflow.recipe_search.module_transfer import received
 from thunder_core.workflow.recipe_search.order import Order
 from thunder_core.workflow.recipe_search.order_format import read_order, write_order
 from thunder_core.workflow.recipe_search.request_trial import RequestSubject
@@ -40,7 +42,11 @@ REQUESTS = [
         train=True,
     ),
 ]
-CANDIDATE = Candidate("x", 4, ("a", "b"), "bfloat16", 2, ("c",), ("d",), True, (("b.kl", "0.1"),), Quality(error=0.1))
+CANDIDATE = Candidate("x", 4, ("a", "b"), "bfloat16", 2, ("c",), True, (("b.kl", "0.1"),), Quality(error=0.1))
+
+
+def no_module():
+    raise AssertionError("a request needs no module")
 
 
 class Failing:
@@ -57,7 +63,7 @@ class Failing:
 def test_an_order_is_the_same_after_json(tmp_path, request_):
     order = Order(RequestSubject(request_), CANDIDATE, 20, "latency", first=False, skipped=("lm_head",))
     write_order(order, tmp_path)
-    again = read_order(tmp_path)
+    again = read_order(tmp_path, no_module)
     assert again == order
     assert again.candidate.request(request_) == order.candidate.request(request_)
     assert [path.name for path in tmp_path.iterdir()] == ["order.json"]
@@ -67,16 +73,21 @@ def test_an_order_is_the_same_after_json(tmp_path, request_):
 def test_a_module_is_the_same_in_another_process(tmp_path):
     torch.manual_seed(0)
     module, x = torch.nn.Linear(2, 3), torch.ones(1, 2)
-    write_order(Order(ModuleSubject(module, ({"input": x},)), QUANTIZED, 10, "latency"), tmp_path)
-    subject = read_order(tmp_path).subject
+    order = Order(ModuleSubject(module, ({"input": x},)), QUANTIZED, 10, "latency")
+    write_order(order, tmp_path)
+    with process.offered_module(order) as (descriptor,):
+        subject = read_order(tmp_path, partial(received, os.dup(descriptor))).subject
     assert torch.equal(subject.model(**subject.calls[0]), module(x))  # type: ignore[attr-defined]
 
 
-def test_a_module_that_cannot_be_sent_is_refused(tmp_path):
+def test_a_module_that_cannot_be_sent_is_refused():
     module = torch.nn.Linear(2, 3)
     module.hook = lambda: None
-    with pytest.raises(WrongInputs, match="cannot be sent to another process"):
-        write_order(Order(ModuleSubject(module, ()), QUANTIZED, 10, "latency"), tmp_path)
+    with (
+        pytest.raises(WrongInputs, match="cannot be sent to another process"),
+        process.offered_module(Order(ModuleSubject(module, ()), QUANTIZED, 10, "latency")),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -88,7 +99,7 @@ def test_a_module_that_cannot_be_sent_is_refused(tmp_path):
     ],
 )
 def test_what_a_trial_raises_is_a_refusal(monkeypatch, error, reason, passing, capsys):
-    monkeypatch.setattr(worker, "read_order", lambda folder: Order(Failing(error), QUANTIZED, 1, "latency"))
+    monkeypatch.setattr(worker, "read_order", lambda folder, receive: Order(Failing(error), QUANTIZED, 1, "latency"))
     found = worker.result_of(Path())
     assert isinstance(found, TrialRefusal)
     assert (found.reason, found.passing) == (reason, passing)

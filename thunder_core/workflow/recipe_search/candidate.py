@@ -24,7 +24,6 @@ class Candidate:
     dtype: str | None = None
     threads: int | None = None
     without: tuple[str, ...] = ()
-    executors: tuple[str, ...] = ()
     quantizes: bool = False
     options: tuple[tuple[str, str], ...] = ()
     bound: Quality | None = None
@@ -41,7 +40,6 @@ class Candidate:
             "dtype": self.dtype,
             "threads": self.threads,
             "without": ",".join(self.without),
-            "add-executor": ",".join(self.executors),
             "skip-layers": "auto" if self.quantizes else None,
             "set": ",".join(f"{name}={value}" for name, value in self.options),
         }
@@ -57,7 +55,6 @@ class Candidate:
             options={**base.options, **dict(self.options)},
             threads=self.threads or base.threads,
             without=(*base.without, *self.without),
-            add_executor=(*base.add_executor, *self.executors),
             skip_layers="auto" if self.quantizes else "",
         )
 

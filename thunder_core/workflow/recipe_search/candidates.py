@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from thunder_core.backend.claiming.executor import find_executor
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.foundation.options.quality import Quality
 from thunder_core.passes.recipe import Recipe, lacks
+from thunder_core.passes.transforms.parallel import ParallelTransform
 from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.workflow.pipeline.request.automatic import (
     ANY_MODULE,
@@ -36,9 +38,6 @@ UNFUSED, FUSED, EXTENDED, QUANTIZED = 1, 2, 3, 4
 # Recipes that do not make inference or a training step of one process faster, with the reasons.
 PURPOSES: Mapping[str, str] = {
     "debug": "it compares executors with eager PyTorch",
-    "ddp": "it is for the processes of a process group",
-    "fsdp": "it is for the processes of a process group",
-    "tensor-parallel": "it is for the processes of a process group",
     "nf4-lora": "it trains adapters, which this model does not have",
 }
 FOR_TRAINING: Mapping[str, str] = {"max-memory-saving": "it recomputes values in the backward, and there is none"}
@@ -77,7 +76,7 @@ def list_candidates(ground: Ground) -> tuple[list[Candidate], list[Excluded]]:
         *_quantized(ground, main, added),
         *_narrow(ground, main),
         *_extended(ground, main, added),
-        replace(_sum(main, UNFUSED, "without fusion"), without=(FUSION,)),
+        replace(_sum(main, UNFUSED, "without fusion"), without=(FUSION, PACKED)),
         *_threaded(ground, main),
     ]
     return candidates, [*excluded, *useless]
@@ -111,10 +110,10 @@ def _narrow(ground: Ground, base: tuple[str, ...]) -> Iterator[Candidate]:
 
 
 def _extended(ground: Ground, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
-    """Yield candidates with the recipes that do not quantize, and one with the executor `packed-linear` on the CPU."""
+    """Yield candidates with the recipes that do not quantize, and one without the executor `packed-linear`."""
     yield from (_sum((*base, recipe.title), EXTENDED) for recipe in added if not _quantizes(recipe))
-    if ground.device.type == "cpu" and not ground.train:
-        yield replace(_sum(base, EXTENDED, f"with {PACKED}"), executors=(PACKED,))
+    if not ground.train and find_executor(PACKED).missing_on(ground.device) is None:
+        yield replace(_sum(base, EXTENDED, f"without {PACKED}"), without=(PACKED,))
 
 
 def _threaded(ground: Ground, base: tuple[str, ...]) -> Iterator[Candidate]:
@@ -166,6 +165,8 @@ def _uselessness(recipe: Recipe, ground: Ground) -> str:
     """Return the reason why a recipe is of no use for the task, or an empty string."""
     if (reason := PURPOSES.get(recipe.title)) is not None:
         return reason
+    if any(isinstance(transform, ParallelTransform) for transform in recipe.all_transforms()):
+        return "it is for the processes of a process group"
     if ground.train and _quantizes(recipe):
         return "it quantizes, and rounding has no derivative"
     if not ground.train and (reason := FOR_TRAINING.get(recipe.title)) is not None:

@@ -16,12 +16,12 @@ from thunder_core.foundation.errors import BadOption, ThunderError, WrongInputs
 from thunder_core.foundation.options import require_values
 from thunder_core.foundation.options.amount import bytes_of as bytes_in
 from thunder_core.foundation.tested_versions import require_tested_torch
-from thunder_core.workflow.benchmark import machine_name, measure, threads_in_use
+from thunder_core.workflow.benchmark import machine_name, measure
 from thunder_core.workflow.benchmark.timing import peak_of
 from thunder_core.workflow.models.loading.fingerprint import weights_fingerprint
 from thunder_core.workflow.models.memory.memory_guard import guarded_memory
 from thunder_core.workflow.pipeline.request.bench_request import OURS
-from thunder_core.workflow.pipeline.request.recipes import find_recipe, named_executor
+from thunder_core.workflow.pipeline.request.recipes import find_recipe
 from thunder_core.workflow.pipeline.request.search_request import SearchRequest, search_seconds
 from thunder_core.workflow.pipeline.session.application import compile as compile_module
 from thunder_core.workflow.pipeline.session.application import device_of
@@ -31,7 +31,7 @@ from thunder_core.workflow.recipe_search.kept import KeptTrials
 from thunder_core.workflow.recipe_search.loss import loss_between
 from thunder_core.workflow.recipe_search.order import Order
 from thunder_core.workflow.recipe_search.request_search import bounds_of
-from thunder_core.workflow.recipe_search.rounds import clock_in_words, rounds_for, timer_of
+from thunder_core.workflow.recipe_search.rounds import clock_in_words, rounds_for, timer_of, with_threads
 from thunder_core.workflow.recipe_search.search_run import SearchRun
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts
 from thunder_core.workflow.report.search import SearchReport
@@ -167,16 +167,11 @@ def unfitness(candidate: Candidate, subject: ModuleSubject) -> str:
     if candidate.is_eager:
         return ""
     try:
-        recipe = find_recipe(parts_of(candidate), dict(candidate.options))
+        recipe = find_recipe(candidate.recipes, dict(candidate.options))
         recipe.validate_all(subject.model)
     except ThunderError as error:
         return f"{error.code} {error.what}"
     return "; ".join(f"{lost.part}: {lost.reason}" for lost in recipe.degraded(device=subject.device))
-
-
-def parts_of(candidate: Candidate) -> list[Any]:
-    """Return the recipes and executors of a candidate, as arguments of `compile`."""
-    return [*candidate.recipes, *map(named_executor, candidate.executors)]
 
 
 def compiled_by(model: Module, candidate: Candidate) -> Module:
@@ -186,7 +181,7 @@ def compiled_by(model: Module, candidate: Candidate) -> Module:
     if candidate.threads is not None:
         torch.set_num_threads(candidate.threads)
     options: dict[str, Any] = dict(candidate.options)
-    return compile_module(model, parts_of(candidate), without=candidate.without, **options)
+    return compile_module(model, candidate.recipes, without=candidate.without, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +211,7 @@ class ModuleSubject:
         return facts.model_copy(update={"took": time.perf_counter() - began})
 
     def _validate(self, compiled: torch.nn.Module, candidate: Candidate) -> None:
-        recipe = find_recipe(parts_of(candidate), dict(candidate.options))
+        recipe = find_recipe(candidate.recipes, dict(candidate.options))
         dtype = next((parameter.dtype for parameter in self.model.parameters()), torch.float32)
         prepared: Any = specializations_of(compiled).subject
         compiled(**self.calls[0])
@@ -249,20 +244,11 @@ class ModuleSubject:
 
     def _eager_call(self, order: Order) -> Callable[[], object]:
         call = partial(self.model, **self.calls[0])
-        if order.candidate.threads is None:
-            return call
-
-        def with_threads() -> object:
-            with threads_in_use(self.threads):
-                return call()
-
-        return with_threads
+        return call if order.candidate.threads is None else with_threads(call, self.threads)
 
     def _loss(self, compiled: torch.nn.Module, candidate: Candidate) -> dict[str, object]:
         """Return the loss of the candidate; raise `QualityLost` if it exceeds the bound of a recipe that quantizes."""
-        bound = (
-            None if candidate.is_eager else find_recipe(parts_of(candidate), dict(candidate.options)).loosest_quality
-        )
+        bound = None if candidate.is_eager else find_recipe(candidate.recipes, dict(candidate.options)).loosest_quality
         return vars(
             loss_between(
                 lambda number: self.model(**self.calls[number]),

@@ -1,76 +1,45 @@
-"""Write and read an order for another process: a JSON file and, if the search is for a module, a module file.
+"""Write and read an order for another process as a JSON file.
 
-A request is plain data and is part of the JSON file. A module is written by `torch.save`.
+A request is plain data and is part of the file. A module is not: the other process receives it separately.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from thunder_core.foundation.errors import ThunderError, WrongInputs
 from thunder_core.foundation.options import options_of
 from thunder_core.foundation.options.quality import Quality
-from thunder_core.foundation.storage.full_disk import full_disk_told
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.recipe_search.candidate import Candidate
-from thunder_core.workflow.recipe_search.order import Order
+from thunder_core.workflow.recipe_search.order import Order, SearchSubject
 from thunder_core.workflow.recipe_search.request_trial import RequestSubject
 
-ORDER, MODULE = "order.json", "module.pt"
+ORDER = "order.json"
 
 
 def write_order(order: Order, folder: Path) -> None:
-    """Write an order into a folder; raise `WrongInputs` for a module that cannot be sent to another process."""
+    """Write an order into a folder, without its module."""
     facts = {name: value for name, value in vars(order).items() if name not in ("subject", "candidate")}
     content: dict[str, object] = {**facts, "candidate": asdict(order.candidate)}
     if isinstance(order.subject, RequestSubject):
         content["request"] = asdict(order.subject.request)
-    else:
-        write_module(order.subject, folder / MODULE)
     (folder / ORDER).write_text(json.dumps(content, default=str), encoding="utf-8")
 
 
-def write_module(subject: object, file: Path) -> None:
-    """Write a module with its inputs; raise `WrongInputs` for a module that cannot be pickled."""
-    try:
-        with full_disk_told("the model could not be sent to another process"):
-            torch.save(subject, file)
-    except (ThunderError, OSError):
-        raise
-    except Exception as error:  # the classes of its attributes may raise any exception
-        raise WrongInputs(
-            f"the model cannot be sent to another process, where candidates are tried: {error}",
-            fix="define its class at the top level of a module, without lambdas among its attributes",
-        ) from error
-
-
-def read_order(folder: Path) -> Order:
-    """Read the order in a folder; raise `WrongInputs` for a module whose class this process cannot import."""
+def read_order(folder: Path, receive: Callable[[], SearchSubject]) -> Order:
+    """Read the order in a folder; `receive` returns the module of an order that has no request."""
     content = json.loads((folder / ORDER).read_text(encoding="utf-8"))
     facts = content.pop("candidate")
     bound = facts.pop("bound")
     candidate = Candidate(**tuples_in(facts), bound=None if bound is None else Quality(**bound))
     request = content.pop("request", None)
-    subject = read_module(folder / MODULE) if request is None else RequestSubject(request_in(request))
+    subject = receive() if request is None else RequestSubject(request_in(request))
     return Order(subject=subject, candidate=candidate, **tuples_in(content))
-
-
-def read_module(file: Path) -> Any:
-    """Read the module file of the search, which is in a folder that only the user can write to."""
-    try:
-        return torch.load(file, weights_only=False)
-    except Exception as error:  # the import of its class may raise any exception
-        raise WrongInputs(
-            f"the model cannot be sent to another process, where candidates are tried: {error}",
-            fix="define its class in a module that can be imported, not in the script that is run or in a session",
-        ) from error
 
 
 def tuples_in(content: Mapping[str, Any]) -> dict[str, Any]:

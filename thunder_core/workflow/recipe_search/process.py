@@ -16,8 +16,10 @@ from thunder_core.backend.cache.place import cache_folder
 from thunder_core.foundation.storage.folder import clean_up, locked_folder
 from thunder_core.workflow.recipe_search import worker
 from thunder_core.workflow.recipe_search.kept import FOLDER as SEARCHES
+from thunder_core.workflow.recipe_search.module_transfer import message_of, offered
 from thunder_core.workflow.recipe_search.order import Order
 from thunder_core.workflow.recipe_search.order_format import write_order
+from thunder_core.workflow.recipe_search.request_trial import RequestSubject
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 
 LAST = 160  # the number of characters that are quoted from the last line that a process printed
@@ -32,9 +34,23 @@ def run_in_process(order: Order, seconds: float) -> TrialFacts | TrialRefusal:
     with trial_folder() as folder:
         (folder / worker.PATHS).write_text(json.dumps(sys.path), encoding="utf-8")
         write_order(order, folder)
-        with (folder / worker.OUTPUT).open("wb") as output:
-            status = run_command((sys.executable, "-m", worker.__name__, str(folder)), output.fileno(), seconds)
+        with (folder / worker.OUTPUT).open("wb") as output, offered_module(order) as descriptors:
+            command = (sys.executable, "-m", worker.__name__, str(folder), *map(str, descriptors))
+            status = run_command(command, output.fileno(), seconds, descriptors)
         return result_in(folder, status, seconds)
+
+
+@contextmanager
+def offered_module(order: Order) -> Iterator[tuple[int, ...]]:
+    """Offer the module of an order to a child process; yield the file descriptor, or nothing for a request.
+
+    Raises `WrongInputs` for a module that cannot be sent.
+    """
+    if isinstance(order.subject, RequestSubject):
+        yield ()
+        return
+    with offered(message_of(order.subject)) as descriptor:
+        yield (descriptor,)
 
 
 @contextmanager
@@ -55,11 +71,19 @@ def trial_folder() -> Iterator[Path]:
         yield folder
 
 
-def run_command(command: Sequence[str], output: int, seconds: float) -> int | None:
-    """Run a command that prints into a file descriptor; return its exit status, or None if its time has ended."""
+def run_command(command: Sequence[str], output: int, seconds: float, inherited: Sequence[int] = ()) -> int | None:
+    """Run a command that prints into a file descriptor; return its exit status, or None if its time has ended.
+
+    The process also has the `inherited` file descriptors.
+    """
     # In a new session, Ctrl-C in the terminal reaches only the search, which then kills the whole process group.
     process = subprocess.Popen(  # noqa: S603
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+        pass_fds=inherited,
     )
     try:
         return process.wait(max(seconds, 0.0))

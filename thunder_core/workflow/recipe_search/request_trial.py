@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.options.generation_lengths import Prompts
-from thunder_core.workflow.benchmark import BenchmarkReport, measure, threads_in_use
+from thunder_core.workflow.benchmark import BenchmarkReport, measure
 from thunder_core.workflow.benchmark.timing import peak_of
 from thunder_core.workflow.models.folder.weight_bytes import LARGE
 from thunder_core.workflow.models.request.input_size import InputSize
@@ -29,10 +29,11 @@ from thunder_core.workflow.pipeline.session.session import Session, open_model
 from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate
 from thunder_core.workflow.recipe_search.loss import Loss, loss_between
 from thunder_core.workflow.recipe_search.order import Order
-from thunder_core.workflow.recipe_search.rounds import clock_in_words, rounds_for, timer_of
+from thunder_core.workflow.recipe_search.rounds import clock_in_words, rounds_for, timer_of, with_threads
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts
 from thunder_core.workflow.validation.quality import bytes_of
 
+FIRST_THREADS = torch.get_num_threads()  # at the start of the process, before a candidate changes the number
 WARMUP = 2
 GENERATION_WARMUP = 0  # each contender has generated once before
 
@@ -196,18 +197,12 @@ class Trial:
         """Return the call; an eager call uses the default number of threads if the candidate changes the number."""
         if name != EAGER or self.candidate.threads is None:
             return call
-        threads = self.base.threads or default_threads()
-
-        def with_threads() -> object:
-            with threads_in_use(threads):
-                return call()
-
-        return with_threads
+        return with_threads(call, self.base.threads or FIRST_THREADS)
 
     @property
     def _other_threads(self) -> int | None:
         """The larger number of threads of eager PyTorch and the candidate, or None if the candidate sets none."""
-        own, usual = self.candidate.threads, self.base.threads or default_threads()
+        own, usual = self.candidate.threads, self.base.threads or FIRST_THREADS
         return max(own, usual) if own is not None else None
 
     def _bytes(self, session: Session, model: Any) -> dict[str, int | None]:
@@ -243,16 +238,8 @@ class Trial:
         return largest._replace(batch=1) if self.order.objective == "latency" else largest
 
 
-def default_threads() -> int:
-    """Return the number of threads that PyTorch or the environment sets by default."""
-    return FIRST_THREADS
-
-
 def call_in_words(report: BenchmarkReport) -> str:
     """Describe the timed call and its size."""
     configuration = report.configuration
     size = configuration.get("size", configuration.get("seq", ""))
     return f"{report.call} {configuration.get('batch', '')} x {size}"
-
-
-FIRST_THREADS = torch.get_num_threads()  # at the start of the process, before a candidate changes the number

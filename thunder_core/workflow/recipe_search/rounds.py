@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from thunder_core.workflow.benchmark.machine import threads_in_use
 from thunder_core.workflow.benchmark.timing import Call, processor_timer
 
 SECONDS = 0.2  # the time of each requested round; fast calls fill this time with more rounds
@@ -30,6 +31,16 @@ def rounds_for(calls: Mapping[str, Callable[[], object]], asked: int) -> int:
         call()
     taken = max(time.perf_counter() - began, 1e-6)
     return min(max(asked, int(SECONDS * asked / taken)), MOST * asked)
+
+
+def with_threads(call: Callable[[], object], threads: int) -> Callable[[], object]:
+    """Return a function that makes the call while PyTorch uses this number of CPU threads."""
+
+    def run() -> object:
+        with threads_in_use(threads):
+            return call()
+
+    return run
 
 
 def timer_of(device: torch.device, threads: int | None) -> Callable[[Call], float] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from thunder_core.workflow.benchmark.interval import Interval
 from thunder_core.workflow.benchmark.report import BenchmarkCandidate
 from thunder_core.workflow.benchmark.statistics import EXACTLY_ONE, describe_candidate
@@ -9,6 +11,12 @@ from thunder_core.workflow.benchmark.verdict import verdict_of
 from thunder_core.workflow.recipe_search.bounds import CandidateCost
 from thunder_core.workflow.recipe_search.halving import CandidateFinding
 from thunder_core.workflow.validation.report_facts import ReportFacts
+
+
+@lru_cache(maxsize=128)
+def figures(seconds: tuple[float, ...], first: tuple[float, ...], peak: int | None) -> BenchmarkCandidate:
+    """Return the statistics of times compared with the first candidate's; a search reads them after each trial."""
+    return describe_candidate("", seconds, first, peak)
 
 
 class TrialFacts(ReportFacts):
@@ -41,7 +49,7 @@ class TrialFacts(ReportFacts):
     @property
     def measured(self) -> BenchmarkCandidate:
         """The figures of the candidate, compared with eager PyTorch."""
-        return describe_candidate("", self.ours, self.ours if self.is_eager else self.eager, self.memory)
+        return figures(self.ours, self.ours if self.is_eager else self.eager, self.memory)
 
     @property
     def speed(self) -> Interval:
@@ -53,8 +61,7 @@ class TrialFacts(ReportFacts):
         """The verdict on the speed; empty for eager PyTorch."""
         if self.is_eager:
             return ""
-        first = describe_candidate("", self.eager, self.eager, None)
-        return verdict_of(self.speed, len(self.ours), first, self.measured)
+        return verdict_of(self.speed, len(self.ours), figures(self.eager, self.eager, None), self.measured)
 
     def followed_by(self, later: TrialFacts) -> TrialFacts:
         """Return these facts with the rounds of a later process added; the memory and the loss stay."""

@@ -1,6 +1,7 @@
-"""The process of one trial: `python -m thunder_core.workflow.recipe_search.worker FOLDER`.
+"""The process of one trial: `python -m thunder_core.workflow.recipe_search.worker FOLDER [DESCRIPTOR]`.
 
-The folder contains the order. The process writes the result into the folder atomically, and ends if its parent ends.
+The folder contains the order. A module is received from the file descriptor. The process writes the result into the
+folder atomically, and ends if its parent ends.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import os
 import signal
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.foundation.storage.file import write_whole
+from thunder_core.workflow.recipe_search.module_transfer import received
 from thunder_core.workflow.recipe_search.order_format import read_order
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 
@@ -23,11 +26,11 @@ END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 LASTING = frozenset({2, 4, 8})  # exit statuses of permanent refusals
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, *descriptors: int) -> None:
     """Carry out the order in a folder, and write the result into the folder."""
     end_with_parent()
     sys.path[:] = json.loads((folder / PATHS).read_text(encoding="utf-8"))
-    result = result_of(folder)
+    result = result_of(folder, *descriptors)
     kind = "facts" if isinstance(result, TrialFacts) else "refusal"
     write_whole(folder / RESULT, f'{{"{kind}": {result.model_dump_json()}}}')
 
@@ -41,10 +44,10 @@ def end_with_parent() -> None:
         sys.exit(1)
 
 
-def result_of(folder: Path) -> TrialFacts | TrialRefusal:
+def result_of(folder: Path, *descriptors: int) -> TrialFacts | TrialRefusal:
     """Carry out the order in a folder; return the facts, or the reason why the candidate is refused."""
     try:
-        return read_order(folder).carry_out()
+        return read_order(folder, partial(received, *descriptors)).carry_out()
     except ThunderError as error:
         lasts = error.status in LASTING
         reason = f"{error.code} {error.what}"
@@ -55,4 +58,4 @@ def result_of(folder: Path) -> TrialFacts | TrialRefusal:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""The process group of an artifact whose programs communicate: its facts, and the check that it is here again."""
+"""The process group of an artifact whose programs communicate: its facts, and the check of the group when loading."""
 
 from __future__ import annotations
 
@@ -11,43 +11,40 @@ from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.replicas import LEAVES, SYNCHRONIZES
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay
 from thunder_core.passes.recipe import Transform
-from thunder_core.passes.transforms.ddp import AverageGradients
-from thunder_core.passes.transforms.fsdp import ShardParameters
-from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
+from thunder_core.passes.transforms.parallel import ParallelTransform
 from thunder_core.workflow.artifact.format.manifest import GroupFacts, Manifest
 
 
 def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> GroupFacts | None:
-    """The process group of parallel training; None for programs of one process.
+    """Return the process group of parallel training, or None for programs of one process.
 
-    Raises `CannotReplay` where weights are to be included, of which a rank may have a part only, and for a group that
-    does not have all ranks, since other ranks communicate in other groups.
+    Raises `CannotReplay` if weights should be included, because a rank may have only a part of them, and for a group
+    without all ranks, because the other ranks communicate in other groups.
     """
-    kinds = (AverageGradients, ShardParameters, ParallelizeLinears)
-    parallel = [one for one in transforms if isinstance(one, kinds)]
+    parallel = [transform for transform in transforms if isinstance(transform, ParallelTransform)]
     if not parallel:
         return None
-    found = parallel[0]
+    first = parallel[0]
     if include_weights:
         raise CannotReplay(
-            f"an artifact of the recipe {found.name} cannot include weights, which belong to the ranks",
+            f"an artifact of the recipe {first.name} cannot include weights, which belong to the ranks",
             fix="leave out --include-weights, and save the state dict with `torch.distributed.checkpoint`",
         )
-    groups = [required_group(one.process_group, one.name) for one in parallel]
-    group = next((one for one in groups if one.size() != dist.get_world_size()), groups[0])
+    groups = [required_group(transform.process_group, transform.name) for transform in parallel]
+    group = next((group for group in groups if group.size() != dist.get_world_size()), groups[0])
     if group.size() != dist.get_world_size():
         raise CannotReplay(
             f"a program that communicates in a process group of {group.size()} of {dist.get_world_size()} ranks cannot "
             "be saved, because the groups of other ranks have other names",
             fix="save the state dict with `torch.distributed.checkpoint`, and compile the model on each rank",
         )
-    return GroupFacts(recipe=found.name, asked=found.process_group, name=group.group_name, size=group.size())
+    return GroupFacts(recipe=first.name, asked=first.process_group, name=group.group_name, size=group.size())
 
 
 def require_group(manifest: Manifest) -> None:
-    """Raise `ArtifactForeign` for programs that communicate in another group than the one that is here.
+    """Raise `ArtifactForeign` if the process group of an artifact's programs differs from the group of this process.
 
-    Raises `OutsideProcessGroup` where this process has none.
+    Raises `OutsideProcessGroup` if this process has no group.
     """
     facts = manifest.group
     if facts is None:

@@ -1,0 +1,61 @@
+"""Send a module to the process of a trial, through a pipe that only the two processes have.
+
+No file holds the module, so nobody can exchange it on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from threading import Thread
+from typing import Any, ClassVar
+
+from thunder_core.foundation.errors import WrongInputs
+
+CANNOT_BE_SENT = "the model cannot be sent to another process, where candidates are tried"
+
+
+class Copying(ForkingPickler):
+    """Copies tensors into the message. PyTorch's own way needs shared memory, which containers often lack."""
+
+    _extra_reducers: ClassVar[dict[type, Callable[[Any], object]]] = {}
+
+
+def message_of(subject: object) -> memoryview:
+    """Return the message with a module and its inputs; raise `WrongInputs` for a module that cannot be sent."""
+    try:
+        return Copying.dumps(subject)
+    except Exception as error:  # the classes of its attributes may raise any exception
+        raise WrongInputs(
+            f"{CANNOT_BE_SENT}: {error}",
+            fix="define its class at the top level of a module, without lambdas among its attributes",
+        ) from error
+
+
+@contextmanager
+def offered(message: memoryview) -> Iterator[int]:
+    """Yield a file descriptor from which a child process that inherits it can receive the message."""
+    ours, theirs = Pipe()
+    with ours, theirs:
+        Thread(target=_send, args=(ours, message), daemon=True).start()
+        yield theirs.fileno()
+
+
+def _send(connection: Any, message: memoryview) -> None:
+    with suppress(OSError):  # the child process has ended without reading the whole message
+        connection.send_bytes(message)
+
+
+def received(descriptor: int) -> Any:
+    """Return the object that is offered at a file descriptor; raise `WrongInputs` if its class cannot be imported."""
+    with Connection(descriptor) as connection:
+        try:
+            return connection.recv()
+        except Exception as error:  # the import of its class may raise any exception
+            raise WrongInputs(
+                f"{CANNOT_BE_SENT}: {error}",
+                fix="define its class in a module that can be imported, not in the script that is run or in a session",
+            ) from error
