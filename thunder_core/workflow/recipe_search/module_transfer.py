@@ -39,9 +39,12 @@ def message_of(subject: object) -> memoryview:
 def offered(message: memoryview) -> Iterator[int]:
     """Yield a file descriptor from which a child process that inherits it can receive the message."""
     ours, theirs = Pipe()
-    with ours, theirs:
-        Thread(target=_send, args=(ours, message), daemon=True).start()
-        yield theirs.fileno()
+    sender = Thread(target=_send, args=(ours, message), daemon=True)
+    with ours:
+        with theirs:
+            sender.start()
+            yield theirs.fileno()
+        sender.join()  # ends at once if nobody has read the message, because the other end is closed now
 
 
 def _send(connection: Any, message: memoryview) -> None:
