@@ -136,7 +136,7 @@ class Scheduling:
         members = [
             (place, bsym)
             for place, bsym in enumerate(self.trace.bound_symbols)
-            if is_call(bsym, kind) and not (kind == "average_gradient" and tensor_of(bsym).name in self.over_replicas)
+            if is_call(bsym, kind) and not self._averages_shard(bsym)
         ]
         if kind in REDUCTIONS:
             members = sorted(((self._place_after([bsym]), bsym) for _, bsym in members), key=itemgetter(0))
@@ -188,8 +188,11 @@ class Scheduling:
 
     def _reads(self, bsym: BoundSymbol, names: set[str]) -> bool:
         """Whether a bound symbol that remains in the trace reads one of these names."""
-        averages = is_call(bsym, "average_gradient") and tensor_of(bsym).name in self.over_replicas
-        return reads(bsym, names) and not averages
+        return reads(bsym, names) and not self._averages_shard(bsym)
+
+    def _averages_shard(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol averages a gradient shard over replicas."""
+        return is_call(bsym, "average_gradient") and tensor_of(bsym).name in self.over_replicas
 
 
 def averages_of_shards(trace: Trace) -> Iterator[tuple[str, BoundSymbol]]:
@@ -274,7 +277,7 @@ def average(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
     return [taken, begin], ends
 
 
-REDUCTIONS = {"average_gradient": average, "scatter_gradient": scatter}
+REDUCTIONS = ("average_gradient", "scatter_gradient")
 KINDS = ("gather_parameter", *REDUCTIONS)
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from thunder_core.backend.parallel.local_parts import LEAVES, subclass_like
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.foundation.errors import RecipeMismatch, WrongInputs
 
 SYNCHRONIZES = "require_backward_grad_sync"  # the attribute has the same name in DistributedDataParallel
 REPLICATES = "_replicate_group"  # the attribute with the name of the process group of a model's replicas
-LEAVES = "_local_shards"  # the attribute that maps names of sharded parameters to the tensors that programs read
 
 
 def replica_of(model: torch.nn.Module, group: Any, *, broadcast_buffers: bool, has_values: bool) -> torch.nn.Module:
@@ -75,8 +75,7 @@ def replica_class(kind: Any, group_name: str, broadcast_buffers: bool) -> type[t
             OPERATORS.synchronize(group_name)
         return kind.forward(self, *args, **kwargs)
 
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    made: type[torch.nn.Module] = type(kind)(kind.__name__, (kind,), {**names, "forward": forward, "no_sync": no_sync})
+    made: type[torch.nn.Module] = subclass_like(kind, {"forward": forward, "no_sync": no_sync})
     return made
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.placement_types import Placement
 
 from thunder_core.backend.parallel.groups import mesh_of
+from thunder_core.backend.parallel.local_parts import (
+    LEAVES,
+    REFUSALS,
+    distributed_parameter,
+    own_parameters,
+    subclass_like,
+)
 from thunder_core.backend.parallel.operators import OPERATORS, rows_of_rank, shard_rows
-from thunder_core.backend.parallel.replicas import LEAVES, REPLICATES, broadcast_values
-from thunder_core.foundation.errors import RecipeMismatch, WrongInputs
+from thunder_core.backend.parallel.replicas import REPLICATES, broadcast_values
+from thunder_core.foundation.errors import RecipeMismatch
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
 
 FIX = "use the recipe `ddp`, which keeps whole parameters, or change the module"
@@ -38,7 +45,7 @@ class Sharding:
         shards: dict[int, torch.nn.Parameter] = {}
         leaves: dict[int, torch.Tensor] = {}
         for module in list(model.modules()):
-            own = {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
+            own = own_parameters(module)
             for name, parameter in own.items():
                 if id(parameter) not in shards:
                     shards[id(parameter)], leaves[id(parameter)] = self._shard_of(parameter)
@@ -61,42 +68,18 @@ class Sharding:
         leaf = parameter.detach().new_zeros((shard_rows(parameter.shape[0], size), *parameter.shape[1:]))
         local = leaf.narrow(0, 0, rows)
         local.copy_(parameter.detach().narrow(0, start, rows))
-        shard = torch.nn.Parameter(self._distributed(local, parameter), requires_grad=parameter.requires_grad)
-        if leaf.is_floating_point() or leaf.is_complex():
-            hook = self._handing_over(weakref.ref(shard))
-            leaf.requires_grad_().register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-        leaf.requires_grad_(parameter.requires_grad)
-        return shard, leaf
+        return distributed_parameter(parameter, leaf, local, self.mesh, self._placements), leaf
 
-    def _distributed(self, local: torch.Tensor, like: torch.Tensor) -> DTensor:
-        size, stride = like.size(), torch.empty(like.shape, device="meta").stride()
-        placements = [*(Replicate() for _ in range(self.mesh.ndim - 1)), Shard(0)]
-        return DTensor.from_local(local, self.mesh, placements, run_check=False, shape=size, stride=stride)
-
-    def _handing_over(self, parameter_of: Callable[[], torch.nn.Parameter | None]) -> Callable[[torch.Tensor], None]:
-        """Return the hook that moves the gradient of this rank's rows to the `.grad` of the DTensor parameter."""
-
-        def hand_over(leaf: torch.Tensor) -> None:
-            gradient, leaf.grad = leaf.grad, None
-            parameter = parameter_of()
-            if parameter is None or gradient is None or not parameter.requires_grad:
-                return
-            gradient = gradient.narrow(0, 0, local_of(parameter).shape[0])
-            if parameter.grad is None:
-                parameter.grad = self._distributed(gradient, parameter)
-            else:
-                local_of(parameter.grad).add_(gradient)
-
-        return hand_over
+    @property
+    def _placements(self) -> list[Placement]:
+        """Rows are divided along the last axis of the mesh, and replicated along the other axis."""
+        return [*(Replicate() for _ in range(self.mesh.ndim - 1)), Shard(0)]
 
     def _class_of(self, kind: Any, rows: dict[str, int]) -> type[torch.nn.Module]:
         """Return a subclass of a module's class that gathers each parameter when it is read."""
-        names: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-        names |= {"_apply": refuse_conversion, "register_parameter": refuse_parameter}
-        names |= dict.fromkeys(("__deepcopy__", "__copy__", "__reduce_ex__"), refuse_copy)
         group_name, reshard = self.group.group_name, self.reshard_after_forward
-        names |= {name: gathering(name, count, group_name, reshard) for name, count in rows.items()}
-        made: type[torch.nn.Module] = type(kind)(kind.__name__, (kind,), names)
+        gathered = {name: gathering(name, count, group_name, reshard) for name, count in rows.items()}
+        made: type[torch.nn.Module] = subclass_like(kind, {**REFUSALS, **gathered})
         return made
 
 
@@ -125,38 +108,6 @@ def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
                 leaf.requires_grad_(shard.requires_grad)
 
     return follow
-
-
-def refuse_conversion(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Refuse `to`, `double` and similar methods, because the program would not read the converted parameters."""
-    raise WrongInputs(
-        f"the parameters of this {type(self).__name__} are sharded over ranks and cannot be converted",
-        fix="change the dtype or device of the model before you compile it",
-    )
-
-
-def refuse_copy(self: Any, *args: Any) -> Any:
-    """Refuse to copy or pickle a module, because programs of the copy would not read the parameters of the copy."""
-    raise WrongInputs(
-        f"the parameters of this {type(self).__name__} are sharded over ranks and cannot be copied or pickled",
-        fix="copy the model before you compile it, or save its state dict with `torch.distributed.checkpoint`",
-    )
-
-
-def refuse_parameter(self: Any, name: str, param: Any) -> Any:
-    """Refuse to replace a sharded parameter; register any other parameter."""
-    if name in self.__dict__[LEAVES]:
-        raise WrongInputs(
-            f"the parameter {name} of this {type(self).__name__} is sharded over ranks and cannot be replaced",
-            fix="copy values into the parameter, or replace it before you compile the model",
-        )
-    torch.nn.Module.register_parameter(self, name, param)
-
-
-def local_of(tensor: Any) -> torch.Tensor:
-    """Return the local shard of a DTensor, detached from autograd."""
-    local: torch.Tensor = tensor._local_tensor
-    return local
 
 
 def sharding_in(group: Any, model: torch.nn.Module, *, reshard_after_forward: bool) -> Sharding:

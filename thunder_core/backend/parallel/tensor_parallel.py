@@ -5,7 +5,6 @@ The names of styles are those of `torch.distributed.tensor.parallel` and of the 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,18 +12,19 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
-from thunder_core.backend.parallel.operators import OPERATORS
-from thunder_core.backend.parallel.replicas import LEAVES, broadcast_values
-from thunder_core.backend.parallel.shards import (
-    local_of,
-    refuse_conversion,
-    refuse_copy,
-    refuse_parameter,
-    require_shardable,
+from thunder_core.backend.parallel.local_parts import (
+    LEAVES,
+    REFUSALS,
+    distributed_parameter,
+    own_parameters,
+    subclass_like,
 )
+from thunder_core.backend.parallel.operators import OPERATORS
+from thunder_core.backend.parallel.replicas import broadcast_values
+from thunder_core.backend.parallel.shards import require_shardable
 from thunder_core.foundation.errors import RecipeMismatch
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
 
@@ -86,17 +86,18 @@ class TensorParallelism:
         broadcast_values([*model.parameters(), *model.buffers()], self.group)
         for path, module, style in list(modules_of(model, plan)):
             if style == REDUCED:
-                module.__class__ = self._class_of(module, {name: self._reduced(name) for name in own(module)})
+                reduced = {name: self._reduced(name) for name in own_parameters(module)}
+                module.__class__ = subclass_like(type(module), reduced)
                 continue
             self._require_linear(path, module, style)
             require_untied(model, path, module)
             placements = PLACEMENTS[style]
-            shards = {name: self._shard_of(whole, placements[name]) for name, whole in own(module).items()}
+            shards = {name: self._shard_of(whole, placements[name]) for name, whole in own_parameters(module).items()}
             module._parameters.update({name: shard for name, (shard, _) in shards.items()})
             module.__dict__[LEAVES] = {name: leaf for name, (_, leaf) in shards.items()}
             members = {name: local_parameter(name) for name in shards}
             forward = FORWARDS[style](type(module), self.group.group_name)
-            module.__class__ = self._class_of(module, {**members, "forward": forward})
+            module.__class__ = subclass_like(type(module), {**REFUSALS, **members, "forward": forward})
         return model
 
     def _require_linear(self, path: str, module: torch.nn.Module, style: str) -> None:
@@ -113,40 +114,13 @@ class TensorParallelism:
     def _shard_of(self, parameter: torch.nn.Parameter, placement: Placement) -> tuple[torch.nn.Parameter, torch.Tensor]:
         """Return the part of this rank as a DTensor parameter, and as the tensor that programs read."""
         leaf = self._part_of(parameter.detach(), placement).clone(memory_format=torch.contiguous_format)
-        distributed = self._distributed(leaf.detach(), parameter, placement)
-        shard = torch.nn.Parameter(distributed, requires_grad=parameter.requires_grad)
-        leaf.requires_grad_().register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-            self._handing_over(weakref.ref(shard), placement)
-        )
-        leaf.requires_grad_(parameter.requires_grad)
-        return shard, leaf
+        return distributed_parameter(parameter, leaf, leaf.detach(), self.mesh, [placement]), leaf
 
     def _part_of(self, tensor: torch.Tensor, placement: Placement) -> torch.Tensor:
         if not isinstance(placement, Shard):
             return tensor
         part: torch.Tensor = tensor.chunk(self.group.size(), placement.dim)[self.group.rank()]
         return part
-
-    def _distributed(self, local: torch.Tensor, like: torch.Tensor, placement: Placement) -> DTensor:
-        size, stride = like.size(), torch.empty(like.shape, device="meta").stride()
-        return DTensor.from_local(local, self.mesh, [placement], run_check=False, shape=size, stride=stride)
-
-    def _handing_over(
-        self, parameter_of: Callable[[], torch.nn.Parameter | None], placement: Placement
-    ) -> Callable[[torch.Tensor], None]:
-        """Return the hook that moves the gradient of this rank's part to the `.grad` of the DTensor parameter."""
-
-        def hand_over(leaf: torch.Tensor) -> None:
-            gradient, leaf.grad = leaf.grad, None
-            parameter = parameter_of()
-            if parameter is None or gradient is None or not parameter.requires_grad:
-                return
-            if parameter.grad is None:
-                parameter.grad = self._distributed(gradient, parameter, placement)
-            else:
-                local_of(parameter.grad).add_(gradient)
-
-        return hand_over
 
     def _reduced(self, name: str) -> property:
         """Return the property of a full parameter whose gradients are summed over the ranks."""
@@ -159,20 +133,10 @@ class TensorParallelism:
 
         return property(read)
 
-    def _class_of(self, module: torch.nn.Module, members: dict[str, Any]) -> type[torch.nn.Module]:
-        """Return a subclass of a module's class with the given members."""
-        kind: Any = type(module)
-        names: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-        if LEAVES in module.__dict__:
-            names |= {"_apply": refuse_conversion, "register_parameter": refuse_parameter}
-            names |= dict.fromkeys(("__deepcopy__", "__copy__", "__reduce_ex__"), refuse_copy)
-        made: type[torch.nn.Module] = type(kind)(kind.__name__, (kind,), {**names, **members})
-        return made
-
 
 def require_untied(model: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
     """Raise `RecipeMismatch` if a module shares a parameter with another module, which needs the full parameter."""
-    parameters = {id(parameter) for parameter in own(module).values()}
+    parameters = {id(parameter) for parameter in own_parameters(module).values()}
     others = (name for name, other in model.named_modules() if other is not module and parameters & ids_of(other))
     if (other := next(others, None)) is not None:
         raise RecipeMismatch(
@@ -183,12 +147,7 @@ def require_untied(model: torch.nn.Module, path: str, module: torch.nn.Module) -
 
 def ids_of(module: torch.nn.Module) -> set[int]:
     """Return the identities of the parameters that a module itself has."""
-    return {id(parameter) for parameter in own(module).values()}
-
-
-def own(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters that a module itself has, without those of its submodules."""
-    return {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
+    return {id(parameter) for parameter in own_parameters(module).values()}
 
 
 def local_parameter(name: str) -> property:

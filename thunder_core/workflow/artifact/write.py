@@ -205,7 +205,7 @@ def gather_content(
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
     keeper = Keeper(subject)
     keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
-    stages = [[(stage, with_constants(stage, keeper)) for stage in group] for group in printed]
+    stages = [[(stage, with_constants(stage, keeper)) for stage in program] for program in printed]
     if not target:
         kernels = kernels_on_gpus(programs, executors_of(specializations), subject_name(subject))
     cubins, images = kept_cubins(kernels)

@@ -25,7 +25,7 @@ from thunder_core.workflow.validation import ValidationReport
 
 
 def follow(plan: Plan) -> None:
-    """Do on this rank what the first rank asks for, until it has written the artifact.
+    """Run the commands of the first rank on this rank, until the first rank has written the artifact.
 
     Raises `RankFailed` with the error of another rank.
     """
@@ -36,21 +36,21 @@ def follow(plan: Plan) -> None:
 
 
 def rank_of(session: Session) -> Rank:
-    """The rank of a session of several."""
+    """Return the rank of a session of several ranks."""
     assert isinstance(session, RanksSession)
     assert session.rank is not None
     return session.rank
 
 
 def for_all_ranks(plan: Plan) -> Plan:
-    """The plan with the inputs of all ranks together, since its own are those of each rank."""
+    """Return the plan with the inputs of all ranks; the batch of the given plan is for each rank."""
     assert plan.launch is not None
     return replace(plan, size=plan.size._replace(batch=plan.size.batch * plan.launch.size))
 
 
 @dataclass(eq=False)
 class RanksOptimization(CallOptimization):
-    """The optimization of a training step on several ranks, whose plan has the inputs of all ranks."""
+    """The optimization of a training step on several ranks; its plan has the inputs of all ranks."""
 
     def _compiled_by(self, prepared: Prepared) -> Session:  # noqa: ARG002 - all ranks have compiled the model
         return self.session
@@ -70,7 +70,7 @@ class RanksOptimization(CallOptimization):
         )
 
     def _measured_at(self, size: InputSize) -> BenchmarkReport:
-        """The measurement of whole steps on all ranks, beside those of PyTorch's own wrapper."""
+        """Measure steps on all ranks, compared with PyTorch's own wrapper."""
         rank, request = rank_of(self.session), self.plan.request
         rank.ask("take", dict(self.session.inputs(size)))
         report = measure(
@@ -86,11 +86,11 @@ class RanksOptimization(CallOptimization):
         return report
 
     def _shares(self) -> TimeShares:
-        """Nothing: a program of several ranks does not run on one of them."""
+        """Return no shares, because a program of several ranks cannot run on one rank alone."""
         return TimeShares()
 
     def artifact_facts(self) -> Mapping[str, Any]:
-        """Return the facts that the artifact keeps; raises `CannotReplay` where ranks have different programs."""
+        """Return the facts for the artifact; raise `CannotReplay` if ranks have different programs."""
         rank = rank_of(self.session)
         require_equal_programs(rank.ask("digests"))
         size = rank.link.launch.size
@@ -100,7 +100,7 @@ class RanksOptimization(CallOptimization):
 
 
 def require_equal_programs(digests: list[str]) -> None:
-    """Raise `CannotReplay` where a rank has another program than the first one."""
+    """Raise `CannotReplay` if the program of a rank differs from the program of the first rank."""
     other = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
     if other is not None:
         raise CannotReplay(

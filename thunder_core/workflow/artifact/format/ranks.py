@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 
 from thunder_core.backend.parallel.groups import required_group
-from thunder_core.backend.parallel.replicas import LEAVES, SYNCHRONIZES
+from thunder_core.backend.parallel.local_parts import LEAVES
+from thunder_core.backend.parallel.replicas import SYNCHRONIZES
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay
 from thunder_core.passes.recipe import Transform
 from thunder_core.passes.transforms.parallel import ParallelTransform
@@ -65,5 +66,5 @@ def require_group(manifest: Manifest) -> None:
 
 
 def is_parallel(model: torch.nn.Module) -> bool:
-    """Whether a recipe for parallel training has prepared a model."""
+    """Whether a recipe for parallel training has prepared the model."""
     return SYNCHRONIZES in model.__dict__ or any(LEAVES in module.__dict__ for module in model.modules())

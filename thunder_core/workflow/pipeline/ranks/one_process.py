@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
+from thunder_core.backend.parallel.local_parts import subclass_like
 from thunder_core.workflow.models.inputs.input_tensors import converted
 from thunder_core.workflow.validation.comparison import buffers_kept
 
@@ -34,8 +35,7 @@ def in_one_process(model: torch.nn.Module, size: int) -> torch.nn.Module:
         flat = [_pytree.tree_flatten(part) for part in reversed(parts)]
         return _pytree.tree_unflatten(joined([leaves for leaves, _ in flat]), flat[0][1])
 
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    twin: Any = object.__new__(type(kind)(kind.__name__, (kind,), {**names, "forward": forward}))
+    twin: Any = object.__new__(subclass_like(kind, {"forward": forward}))
     object.__setattr__(twin, "__dict__", model.__dict__)
     return twin  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""The launch of this process by `torchrun`, or by what sets the same environment variables."""
+"""The launch of this process by `torchrun`, or by another launcher that sets the same environment variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 @dataclass(frozen=True)
 class Launch:
-    """The rank of this process among several that run the same command, and its number on this machine."""
+    """The rank of this process, the number of ranks, and the rank on this machine; all run the same command."""
 
     rank: int
     size: int
@@ -20,12 +20,12 @@ class Launch:
 
     @property
     def follows(self) -> bool:
-        """Whether another rank prints, decides and writes."""
+        """Whether this is not the first rank, which prints, decides and writes."""
         return self.rank > 0
 
 
 def launch_of_process() -> Launch | None:
-    """The launch of this process; None for a process that was started alone."""
+    """Return the launch of this process, or None for a process that was not started by a launcher."""
     if any(name not in os.environ for name in NEEDED):
         return None
     rank, size, local = (os.environ.get(name, "0") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import torch
 
-from thunder_core.foundation.errors import BadOption, OutOfMemory, OutsideProcessGroup
+from thunder_core.foundation.errors import OutOfMemory
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
-from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.tracing.extension.requirement import by_reason
 from thunder_core.workflow.benchmark.machine import threads_of
 from thunder_core.workflow.benchmark.machine_load import MachineLoad, observed_load
@@ -40,9 +39,10 @@ from thunder_core.workflow.pipeline.session.executor_comparison import (
     without_comparison,
 )
 from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan, misfit, plan_memory
-from thunder_core.workflow.pipeline.session.prepare import Parallel, Prepared, prepare
+from thunder_core.workflow.pipeline.session.prepare import Prepared, prepare
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_CALLS, QUALITY, STAGES
 from thunder_core.workflow.pipeline.session.quantization_options import require_quantizing
+from thunder_core.workflow.pipeline.session.ranks_options import require_fitting_ranks
 from thunder_core.workflow.pipeline.session.sizes import size_to_trace
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 
@@ -304,7 +304,7 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
     refuse_comparison(request, prepared)
     require_quantizing(request, prepared)
     launch = launch_of_process()
-    refuse_ranks(request, prepared, launch)
+    require_fitting_ranks(request, prepared, launch)
     comparing = prepared if comparing_executors(prepared) else None
     require_dimensions(prepared.recipe, request.dynamic)
     data, judged_by, calibration = (
@@ -332,46 +332,6 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
         comparing=comparing,
         launch=launch,
     )
-
-
-def refuse_ranks(request: Request, prepared: Prepared, launch: Launch | None) -> None:
-    """Raise `BadOption` for options that several ranks cannot serve, and for ranks that a recipe has no use for.
-
-    Raises `OutsideProcessGroup` for a recipe for several ranks in a process that was started alone.
-    """
-    if any(isinstance(one, ParallelizeLinears) for one in prepared.in_order):
-        raise BadOption(
-            "the recipe tensor-parallel is for scripts: commands train by the recipes ddp and fsdp",
-            fix='start a script with torchrun, and call in it `thunder_core.compile(model, "tensor-parallel")`',
-        )
-    if prepared.parallel is None:
-        if launch is not None and launch.size > 1:
-            raise BadOption(
-                f"{launch.size} processes run this command, but the recipe {prepared.recipe.name} is for one process",
-                fix="add a recipe for several ranks (--recipe fsdp or --recipe ddp), or run the command without "
-                "torchrun",
-            )
-        return
-    name = prepared.parallel.name
-    if len([one for one in prepared.in_order if isinstance(one, Parallel)]) > 1:
-        raise BadOption(
-            f"the recipe {prepared.recipe.name} needs a mesh of two axes, which a command cannot make",
-            fix="use it in a script: thunder_core.compile",
-        )
-    if launch is None:
-        raise OutsideProcessGroup(
-            f"the recipe {name} trains on several processes, but this command runs in one",
-            fix=f"torchrun --nproc-per-node 2 -m thunder_cli.main optimize --recipe {name} --train",
-        )
-    if not request.train:
-        raise BadOption(f"the recipe {name} is for training, and --train is missing", fix="add --train")
-    refused = {
-        "--dynamic": bool(request.dynamic),
-        "--include-weights": request.include_weights,
-        f"the executor {', '.join(comparing_executors(prepared))}": bool(comparing_executors(prepared)),
-    }
-    for option in (option for option, is_given in refused.items() if is_given):
-        raise BadOption(f"the recipe {name} and {option} exclude each other", fix="leave out one of the two")
 
 
 def destination_of(request: Request, prepared: Prepared, within: Path | None = None) -> Path:

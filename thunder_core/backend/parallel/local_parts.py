@@ -1,0 +1,111 @@
+"""The part of a parameter that a rank keeps: a DTensor parameter for the user, and a plain tensor for programs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import Placement
+
+from thunder_core.foundation.errors import WrongInputs
+
+LEAVES = "_local_shards"  # the attribute that maps names of sharded parameters to the tensors that programs read
+
+
+def own_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters that a module itself has, without those of its submodules."""
+    return {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
+
+
+def distributed_parameter(
+    whole: torch.nn.Parameter,
+    leaf: torch.Tensor,
+    local: torch.Tensor,
+    mesh: DeviceMesh,
+    placements: Sequence[Placement],
+) -> torch.nn.Parameter:
+    """Return the DTensor parameter for the part of a parameter that this rank keeps.
+
+    Programs read the `leaf`, and the gradients of the leaf become gradients of the returned parameter. `local` is the
+    leaf without the rows that only pad it.
+    """
+
+    def distributed(tensor: torch.Tensor, like: torch.Tensor) -> DTensor:
+        size, stride = like.size(), torch.empty(like.shape, device="meta").stride()
+        return DTensor.from_local(tensor, mesh, placements, run_check=False, shape=size, stride=stride)
+
+    shard = torch.nn.Parameter(distributed(local, whole), requires_grad=whole.requires_grad)
+    if leaf.is_floating_point() or leaf.is_complex():
+        hook = handing_over_to(weakref.ref(shard), distributed)
+        leaf.requires_grad_().register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+    leaf.requires_grad_(whole.requires_grad)
+    return shard
+
+
+def handing_over_to(
+    parameter_of: Callable[[], torch.nn.Parameter | None], distributed: Callable[..., DTensor]
+) -> Callable[[torch.Tensor], None]:
+    """Return the hook that moves the gradient of a leaf to the `.grad` of the DTensor parameter."""
+
+    def hand_over(leaf: torch.Tensor) -> None:
+        gradient, leaf.grad = leaf.grad, None
+        parameter = parameter_of()
+        if parameter is None or gradient is None or not parameter.requires_grad:
+            return
+        gradient = gradient.narrow(0, 0, local_of(parameter).shape[0])
+        if parameter.grad is None:
+            parameter.grad = distributed(gradient, parameter)
+        else:
+            local_of(parameter.grad).add_(gradient)
+
+    return hand_over
+
+
+def local_of(tensor: Any) -> torch.Tensor:
+    """Return the local shard of a DTensor, detached from autograd."""
+    local: torch.Tensor = tensor._local_tensor
+    return local
+
+
+def subclass_like(kind: Any, members: Mapping[str, Any]) -> Any:
+    """Return a subclass of a module's class with the given members and the names of the class itself."""
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    return type(kind)(kind.__name__, (kind,), {**names, **members})
+
+
+def refuse_conversion(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refuse `to`, `double` and similar methods, because the program would not read the converted parameters."""
+    raise WrongInputs(
+        f"the parameters of this {type(self).__name__} are sharded over ranks and cannot be converted",
+        fix="change the dtype or device of the model before you compile it",
+    )
+
+
+def refuse_copy(self: Any, *args: Any) -> Any:
+    """Refuse to copy or pickle a module, because programs of the copy would not read the parameters of the copy."""
+    raise WrongInputs(
+        f"the parameters of this {type(self).__name__} are sharded over ranks and cannot be copied or pickled",
+        fix="copy the model before you compile it, or save its state dict with `torch.distributed.checkpoint`",
+    )
+
+
+def refuse_parameter(self: Any, name: str, param: Any) -> Any:
+    """Refuse to replace a sharded parameter; register any other parameter."""
+    if name in self.__dict__[LEAVES]:
+        raise WrongInputs(
+            f"the parameter {name} of this {type(self).__name__} is sharded over ranks and cannot be replaced",
+            fix="copy values into the parameter, or replace it before you compile the model",
+        )
+    torch.nn.Module.register_parameter(self, name, param)
+
+
+# The members of a module with sharded parameters that refuse to convert, copy or replace them.
+REFUSALS: Mapping[str, Any] = {
+    "_apply": refuse_conversion,
+    "register_parameter": refuse_parameter,
+    **dict.fromkeys(("__deepcopy__", "__copy__", "__reduce_ex__"), refuse_copy),
+}
