@@ -1,4 +1,4 @@
-"""The start of an artifact that generates: a fresh process that loads it, compared with one that runs eager PyTorch.
+"""The start of an artifact that generates: a fresh process that loads it, compared with a process in eager PyTorch.
 
 `optimize` makes an artifact of a Llama with the task `generate`, and the model is saved into a folder. Processes take
 turns: each imports, loads, and continues a prompt greedily, either from the folder with transformers or from the

@@ -27,7 +27,7 @@ from thunder_core.foundation.storage.manifest import MANIFEST, facts_of_content
 LOGGER = logging.getLogger("thunder_core.cache")
 Build = Callable[[Path], None]
 ONCE = re.compile(r"[0-9a-f]{64}-[0-9a-f]{8}")
-SHARED = 3  # digits of the digest that name a lock, so that there are at most 4,096 lock files
+SHARED = 3  # digits of the digest that name a lock, which gives at most 4,096 lock files
 
 
 @contextmanager

@@ -141,7 +141,7 @@ class Turn:
 
 
 def is_within(bsym: BoundSymbol, patterns: Sequence[str]) -> bool:
-    """Whether a bound symbol, an inner one, or the one that it derives is in a module that a pattern matches."""
+    """Whether a bound symbol, an inner bound symbol or its derivative is in a module that a pattern matches."""
     path = bsym.module.removeprefix(BACKWARD_OF)
     if any(covers(pattern, path) for pattern in patterns):
         return True

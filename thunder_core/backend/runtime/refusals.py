@@ -27,7 +27,7 @@ def number_refused(program: Program, error: Exception) -> str | None:
 
 
 def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:
-    """Yield the path of a size of one that a constraint refused, and the paths that must be equal to it.
+    """Yield the path of a size with value 1 that a constraint refused, and the paths of sizes that must be equal.
 
     Constraints are checked last, so all other guards of the call held.
     """

@@ -57,7 +57,7 @@ def last_program(compiled: Any) -> Program:
 
 
 def last_traces(compiled: Any) -> list[Trace]:
-    """Return the computation of the latest call, stage by stage; the last trace is the one that runs."""
+    """Return the computation of the latest call, stage by stage; the last trace runs."""
     return last_program(compiled).traces("computation")
 
 

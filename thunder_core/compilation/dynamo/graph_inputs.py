@@ -1,4 +1,4 @@
-"""The inputs of a graph that Dynamo captured: those that it reads, and the symbolic sizes and numbers."""
+"""The inputs of a graph that Dynamo captured: the inputs that the graph reads, and its symbolic sizes and numbers."""
 
 from __future__ import annotations
 

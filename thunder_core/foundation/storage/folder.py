@@ -68,7 +68,7 @@ def locked_folder(folder: Path) -> Iterator[Path]:
             if descriptor is not None and hold(descriptor) and is_at(descriptor, new):
                 yield new
                 return
-        # Another process took the folder for one that was left behind, before it was locked.
+        # Another process removed the folder as a leftover before it was locked.
 
 
 @contextmanager

@@ -28,7 +28,7 @@ class Count:
 
     `bsyms` compute the tensor. `inputs` maps names of inputs of the bound symbols to paths, and `symbols` maps symbols
     to the paths of their values. Expressions are not simplified by constraints, because a constraint may replace an
-    expression by one that contains the count itself.
+    expression by another expression that contains the count itself.
     """
 
     text: str

@@ -84,7 +84,7 @@ def clauses(code: CodeType, offset: int) -> tuple[Clause, ...]:
 
 @lru_cache(maxsize=4096)
 def handler_names(code: CodeType, offset: int) -> tuple[str, ...]:
-    """Return the names of the instructions of a handler, up to the one that raises the error again."""
+    """Return the names of the instructions of a handler, up to the instruction that raises the error again."""
     names: list[str] = []
     for instruction in dis.get_instructions(code):
         if instruction.offset >= offset:

@@ -53,7 +53,7 @@ def forget_constants(arguments: Any, output: Any, written: Container[int]) -> No
 
 
 def forget_constant(tensor: FakeTensor) -> None:
-    """Remove the constant of a tensor, and of those that share its memory."""
+    """Remove the constants of a tensor and of the tensors that share its memory."""
     if tensor.constant is not None:
         tensor.fake_mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
         tensor.constant = None

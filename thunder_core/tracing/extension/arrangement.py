@@ -84,7 +84,7 @@ class Arrangement(Generic[Kind]):
         return tuple(placements)
 
     def _deciding(self, place: int) -> list[Edge]:
-        """Return the edges to a position, without those that follow from other edges."""
+        """Return the edges to a position, without the edges that follow from other edges."""
         before = [edge for edge in sorted(self.edge_reasons) if edge[1] == place]
         return [edge for edge in before if not any((edge[0], other) in self.edge_reasons for other, _ in before)]
 
@@ -137,7 +137,7 @@ class Arrangement(Generic[Kind]):
                         yield (place, other), self._reason(place, speaker, "before", other, name)
 
     def _places_named(self, name: str, place: int, speaker: Part) -> Iterator[int]:
-        """Yield the positions of the members that a name refers to, except those that the speaker brings too.
+        """Yield the positions of the members that a name refers to, except the members that the speaker brings too.
 
         A name is one of a member's own labels, or a label of a recipe or a plug-in that brings the member.
         """

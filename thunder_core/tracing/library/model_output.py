@@ -50,7 +50,7 @@ class ModelOutput(OrderedDict[str, Any]):
         object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        """Return the class and all fields, including those that are None."""
+        """Return the class and all fields, including the fields that are None."""
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: ARG002

@@ -100,7 +100,7 @@ class RequestSearch:
 
     @property
     def excluded(self) -> list[Excluded]:
-        """The candidates that the plan rules out, and those that do not fit the model or the task."""
+        """The candidates that the plan rules out, and the candidates that do not fit the model or the task."""
         ruled_out = (one for one in self.estimates if one.reason and not one.candidate.is_eager)
         return [*(Excluded(one.candidate, one.reason, one.least_memory) for one in ruled_out), *self.unfit]
 

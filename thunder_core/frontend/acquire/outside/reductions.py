@@ -223,7 +223,7 @@ FUNCTION_ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__"
 
 
 def differing(function: types.FunctionType) -> list[str]:
-    """Return the attributes of a function that differ from those that its code gives it."""
+    """Return the attributes of a function that differ from the attributes that its code sets."""
     plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
     return [name for name in FUNCTION_ATTRIBUTES if getattr(function, name) != getattr(plain, name)]
 

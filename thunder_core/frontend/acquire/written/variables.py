@@ -36,7 +36,7 @@ class Variables:
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self.scope = GuardScope({"torch"}, taken=self._taken, variables=self._expressions)
         self._uses: dict[Path, int] = {}
-        self._written_bsyms: set[int] = set()  # the identities of those that compute counts
+        self._written_bsyms: set[int] = set()  # the identities of the bound symbols that compute counts
 
     def count_use(self, path: Path) -> None:
         """Count one more use of a path. A path with several uses gets a variable."""

@@ -46,7 +46,7 @@ class Slices:
 
     `memory(name)` returns the identity of a tensor's memory, or None. A slice has the bound symbols that make the names
     or write to their memory, and earlier ones that change a state. Random numbers come from one stream, so a slice has
-    all bound symbols that draw before the last one that it needs.
+    all bound symbols that draw before the last draw that it needs.
     """
 
     def __init__(self, bsyms: Sequence[BoundSymbol], memory: Callable[[str], int | None]) -> None:

@@ -50,7 +50,7 @@ class StoredDerivative:
         return DependentProgram(replace(bridge, split=SplitBackward(self.part, lambda: cut)), tail)
 
     def _recorded_by_autograd(self, source: Source, name: str) -> Callable[..., Any]:
-        """Return the function of a text for autograd to record, or one that raises `NotDifferentiable`.
+        """Return the function of a text for autograd to record, or a function that raises `NotDifferentiable`.
 
         Autograd would lose the derivatives that the user registered (`rules`).
         """

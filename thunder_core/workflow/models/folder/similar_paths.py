@@ -1,4 +1,4 @@
-"""Folders whose paths are nearest to one that does not exist, for who mistyped it."""
+"""Find the folders whose paths are most similar to a mistyped path."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def image_size(config: PretrainedConfig) -> tuple[int, int]:
 
 
 def asked_image_size(config: PretrainedConfig, height: int | None, width: int | None) -> tuple[int, int]:
-    """Height and width of images: those that were asked for, and else those that a config names."""
+    """Return the requested height and width of images, or the height and width that a config names."""
     own = image_size(config)
     return (own[0] if height is None else height, own[1] if width is None else width)
 

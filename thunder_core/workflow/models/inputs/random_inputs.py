@@ -24,7 +24,7 @@ SPECIAL = (
 class RandomInputs:
     """A seeded generator of random inputs, with the requested sizes and the config of the model.
 
-    `height` and `width` None are those that the config names for images.
+    If `height` or `width` is None, images have the size that the config names.
     """
 
     config: PretrainedConfig

@@ -38,9 +38,9 @@ Parallel = AverageGradients | ShardParameters
 class Prepared:
     """A recipe with its options, the model to load, and the transforms and executors that can be used.
 
-    `in_order` are the transforms in the order of application, with those that clean up each program. `degraded` are the
-    parts of the recipe that this machine, or the target, lacks. `choice` are the reasons if the recipe was selected
-    automatically.
+    `in_order` are the transforms in the order of application, with the transforms that clean up each program.
+    `degraded` are the parts of the recipe that this machine, or the target, lacks. `choice` are the reasons if the
+    recipe was selected automatically.
     """
 
     recipe: Recipe

@@ -58,7 +58,7 @@ def call_checkpointed(
 def _checkpointed(
     acquisition: TracedRun, context: object, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a function and mark its results for recomputation, except those that a selective context saves."""
+    """Call a function and mark its results for recomputation, except the results that a selective context saves."""
     recorder = acquisition.recorder
     policy = policy_of(context)
     start = len(recorder.bound_symbols)

@@ -61,7 +61,7 @@ def has_hooks(module: Module) -> bool:
 
 
 def note_absence_of_hooks(acquisition: TracedRun, module: Module) -> None:
-    """Guard that there are no hooks, neither the module's own nor global ones."""
+    """Guard the absence of hooks, both of the module and global."""
     outside = acquisition.outside
     path = outside.path_of(module)
     if path is not None:
