@@ -15,7 +15,8 @@ HEADLESS = re.compile(r"(What|Who|How|Why|Where|Which|That|Also|Those|Whoever|As
 ODD = re.compile(
     r"\b(beside eager|(?:is|are) told|anew|whoever|whatever (?:was|is)|somebody|goe?s? on with|looks? after|"
     r"(?:lies?|stands?) beside|as ever|once more|held against|without a word|in whatever order|drawn inputs|"
-    r"inputs are drawn|middle half|one certain|one that|those that|that there are|what is (?:told|asked|given|left|made|kept)|leads? nowhere)\b",
+    r"inputs are drawn|middle half|one certain|one that|those that|that there are|"
+    r"what is (?:told|asked|given|left|made|kept)|leads? nowhere)\b",
     re.IGNORECASE,
 )
 ROOMS = ("executors/thunder_executors", "recipes/thunder_recipes", "thunder_cli", "thunder_core")
