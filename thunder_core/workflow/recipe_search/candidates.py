@@ -17,8 +17,8 @@ from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.foundation.options.quality import Quality
 from thunder_core.passes.recipe import Recipe, lacks
-from thunder_core.passes.transforms.parallel import ParallelTransform
 from thunder_core.passes.transforms.quantize import Quantize
+from thunder_core.workflow.artifact.format.ranks import ParallelTransform
 from thunder_core.workflow.pipeline.request.automatic import (
     ANY_MODULE,
     ANY_TRANSFORMER,

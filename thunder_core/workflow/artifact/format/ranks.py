@@ -12,8 +12,13 @@ from thunder_core.backend.parallel.local_parts import LEAVES
 from thunder_core.backend.parallel.replicas import SYNCHRONIZES
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay
 from thunder_core.passes.recipe import Transform
-from thunder_core.passes.transforms.parallel import ParallelTransform
+from thunder_core.passes.transforms.ddp import AverageGradients
+from thunder_core.passes.transforms.fsdp import ShardParameters
+from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.workflow.artifact.format.manifest import GroupFacts, Manifest
+
+# The transforms whose programs belong to the ranks of a process group.
+ParallelTransform = AverageGradients | ShardParameters | ParallelizeLinears
 
 
 def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> GroupFacts | None:
