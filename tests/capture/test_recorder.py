@@ -12,6 +12,7 @@ from torch.nn import functional
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.foundation.errors import DataDependent, OperationFailed
 from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.ir.check import check_trace
 from thunder_core.tracing.ir.evaluate import bindings, evaluate_one
@@ -19,10 +20,22 @@ from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.trace import Trace
 
 
+class OnTensors(RecordedProgram):
+    """A program on some tensors, which are named by their number."""
+
+    def __init__(self, tensors: tuple[torch.Tensor, ...]) -> None:
+        self._names = {id(tensor): f"x{index}" for index, tensor in enumerate(tensors)}
+
+    def name_input(self, value: Any) -> str:
+        return self._names[id(value)]
+
+    def place(self) -> Place:
+        return Place()
+
+
 def recorded(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Trace, Any]:
     """Run a function natively under the recorder; return its trace and its result."""
-    names = {id(tensor): f"x{index}" for index, tensor in enumerate(tensors)}
-    recorder = Recorder(lambda tensor: names[id(tensor)], Place)
+    recorder = Recorder(OnTensors(tensors))
     with recorder.recording():
         output = function(*tensors)
     outputs = output if isinstance(output, tuple) else (output,)

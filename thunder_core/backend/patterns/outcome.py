@@ -17,6 +17,7 @@ from thunder_core.foundation.errors import DataDependent
 from thunder_core.tracing.analysis.copies import tells_copies_from_views
 from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake, metadata
 from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.symbolic.all_sizes import is_size_oblivious
 from thunder_core.tracing.capture.symbolic.moves import Move, Sizing
@@ -96,7 +97,7 @@ def trace_on(
     """
     environment = environment or environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
     fork = None if environment is None else environment.forked()
-    recorder = Recorder(_unknown_tensor, Place, environment=fork)
+    recorder = Recorder(OfParameters(), environment=fork)
     fakes: dict[str, torch.Tensor] = {}
     for number, proxy in enumerate(proxies_in(arguments)):
         fakes[proxy.name] = _adopted(proxy if fork is None else Move(fork).leaf(proxy), f"x{number}", recorder)
@@ -244,5 +245,13 @@ def _shared(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> tuple[tu
     return tuple(groups)
 
 
-def _unknown_tensor(tensor: torch.Tensor) -> str:
-    raise TypeError("it uses a tensor that is not one of its parameters")
+class OfParameters(RecordedProgram):
+    """A function whose tensors are all arguments or results; `TypeError` for any other tensor."""
+
+    def name_input(self, value: Any) -> str:  # noqa: ARG002
+        """Refuse a tensor that is no argument."""
+        raise TypeError("it uses a tensor that is not one of its parameters")
+
+    def place(self) -> Place:
+        """Return a place without a line."""
+        return Place()

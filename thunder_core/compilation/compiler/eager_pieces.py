@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from thunder_core.compilation.compiler.nested import CompilerSettings, NestedCall, guard_containers
 from thunder_core.foundation.errors import CannotReplay, SourceLine, ThunderError
 from thunder_core.foundation.options.compile_options import CompileOptions
-from thunder_core.frontend.acquire.run import Run
+from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.symbolic.numbers import SYMBOLIC_CLASSES, concrete

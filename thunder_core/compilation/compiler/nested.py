@@ -13,14 +13,14 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.compilation.compiler.transformation import checked_trace
 from thunder_core.foundation.errors import CannotReplay, DataDependent, ThunderError
-from thunder_core.foundation.options.compile_options import CompileOptions
+from thunder_core.foundation.options.compile_options import CompileOptions, SharpEdges
 from thunder_core.frontend.acquire.acquire import traced
 from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.handover import Handover
-from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, items_of
 from thunder_core.frontend.acquire.outside.outside import TOGETHER
-from thunder_core.frontend.acquire.run import Run
+from thunder_core.frontend.acquire.run.options import RunOptions
+from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import grad_modes
@@ -248,12 +248,19 @@ class NestedCall:
         args, kwargs = self._with_stand_ins((self.args, self.kwargs))
         options = self.own.options
         with without_recording():
-            probe = Run(self.compiled.subject, args, kwargs, self.device, evaluates)
-            probe.nested = CallsByLine(self.own)
-            probe.replacements = Replacements(self.own.lookasides)
+            sharp_edges: SharpEdges = "error" if options.sharp_edges == "error" else "allow"
+            run_options = RunOptions(
+                device=self.device,
+                evaluates=evaluates,
+                functional=options.functional,
+                watches=sharp_edges != "allow",
+                nested=CallsByLine(self.own),
+                lookasides=self.own.lookasides,
+            )
+            probe = Run(self.compiled.subject, args, kwargs, run_options)
             self._probes.append(probe)
             try:
-                acquired = traced(probe, "error" if options.sharp_edges == "error" else "allow", options.functional)
+                acquired = traced(probe, sharp_edges)
             except ProgramRaised as raised:
                 error = raised.error
             else:

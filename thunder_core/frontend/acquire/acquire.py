@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import torch
 
 from thunder_core.foundation import package
-from thunder_core.foundation.errors import DataDependent, SourceLine, ThunderError
+from thunder_core.foundation.errors import SourceLine, ThunderError
 from thunder_core.foundation.options.compile_options import SharpEdges
 from thunder_core.frontend.acquire.assembly import (
     Acquired,
@@ -18,18 +18,18 @@ from thunder_core.frontend.acquire.assembly import (
     lasting_guards,
     prologue_of_guards,
 )
-from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.gradients import log_gradients
-from thunder_core.frontend.acquire.lookasides.compiled import InEager, Nested
 from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
-from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.numbers import NeedsValues
 from thunder_core.frontend.acquire.observed import observed_values
 from thunder_core.frontend.acquire.outside.drawing_functions import NeedsDrawingFunction
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge, Surprises, apply_policy, users_line
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, IsSymbolic, Symbolic
-from thunder_core.frontend.acquire.run import Run, process_state
+from thunder_core.frontend.acquire.run.options import REQUESTS, RunOptions
+from thunder_core.frontend.acquire.run.process_state import process_state
+from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.texts import NeedsTexts
+from thunder_core.frontend.acquire.traced_run import InEager, Nested
 from thunder_core.frontend.interpreter import interpret
 from thunder_core.tracing.capture.symbolic.sizes import DecidesAgainstCall
 from thunder_core.tracing.capture.symbolic_probe import HiddenNumbers
@@ -80,45 +80,38 @@ def acquire(
     `OperationFailed` or `CannotReplay` if a trace cannot represent the program, and `SharpEdgeError` if the program has
     sharp edges and they are errors.
     """
-    detours, is_differentiating, read_at_once = Detours(), False, False
-    drawing_functions: frozenset[CodeType] = frozenset()
     may_evaluate = evaluates and device is None
-    is_evaluating = may_evaluate and not symbolic.sizes
+    options = RunOptions(
+        device=device,
+        may_evaluate=may_evaluate,
+        evaluates=may_evaluate and not symbolic.sizes,
+        symbolic=symbolic,
+        functional=functional,
+        watches=sharp_edges != "allow",
+        nested=nested,
+        lookasides=lookasides,
+        in_eager=in_eager if may_evaluate else None,
+        lines_that_raised=lines_that_raised if may_evaluate else frozenset(),
+    )
     while True:
-        run = Run(subject, args, kwargs, device, is_evaluating, symbolic)
-        run.recorder.is_differentiating = is_differentiating
-        run.texts.read_at_once = read_at_once
-        run.nested = nested
-        run.replacements = Replacements(lookasides)
-        run.detours = detours
-        run.recorder.caught_errors.lines_that_raised = lines_that_raised if may_evaluate else frozenset()
-        run.draws.functions = drawing_functions
-        run.in_eager = in_eager if may_evaluate else None
+        run = Run(subject, args, kwargs, options)
         try:
-            return traced(run, sharp_edges, functional)
-        except HiddenNumbers:
-            is_differentiating = True
-        except NeedsTexts:
-            read_at_once = True
-        except NeedsDrawingFunction as needed:
-            drawing_functions |= {needed.code}
-        except DataDependent:
-            further = detours.further()
-            if further is None and (is_evaluating or not may_evaluate):
+            return traced(run, sharp_edges)
+        except REQUESTS as error:
+            following = options.after(error)
+            if following is None:
                 raise
-            is_evaluating = is_evaluating or further is None
-            detours = further or Detours()
+            options = following
         finally:
             run.release()
 
 
-def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
+def traced(run: Run, sharp_edges: SharpEdges) -> Acquired:
     """Run a program and return its traces. Set `run.output` to its result, and undo its writes to the user's objects.
 
     The caller releases the run when the run is not needed any more.
     """
-    run.watches = sharp_edges != "allow"
-    if functional:
+    if run.options.functional:
         run.outside.surprises = Surprises(lambda: run.place().source)
     state = process_state(run.device)
     try:

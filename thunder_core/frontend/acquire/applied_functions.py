@@ -47,7 +47,7 @@ class ProbedRecording(Recording, Protocol):
     """The attributes of an acquisition that are copied to a probe, an acquisition that runs through a function."""
 
     runs_through_functions: bool
-    nested: Any
+    options: Any
     replacements: Any
 
 
@@ -195,9 +195,7 @@ class AppliedFunctions:
         acquisition, output = self._acquisition, None
         kind: Any = type(acquisition)
         with without_recording():
-            probe: Any = kind(program, args, kwargs, acquisition.device)
-            probe.runs_through_functions = True
-            probe.nested, probe.replacements = acquisition.nested, acquisition.replacements
+            probe: Any = kind(program, args, kwargs, acquisition.options.of_probe(runs_through_functions=True))
             self._probes.append(probe)
             recording: AbstractContextManager[None] = probe.recorder.recording()  # its exit does not swallow exceptions
             try:
@@ -207,6 +205,7 @@ class AppliedFunctions:
                 probe = None
             finally:
                 self._probes[-1].outside.effects.undo()
+                acquisition.replacements.were_called |= self._probes[-1].replacements.were_called
         return probe, output
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from thunder_core.frontend.acquire.observed import observed_values
 from thunder_core.frontend.acquire.outside.guards import Guard, OfType, SparseTensorMetadata, TensorMetadata
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge
-from thunder_core.frontend.acquire.run import Run
+from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.settings import with_chosen_attention
 from thunder_core.frontend.acquire.written.ahead import checked_ahead, require_checks_before_collectives
 from thunder_core.frontend.acquire.written.constraints import (
@@ -83,7 +83,7 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
     sizes = run.recorder.sizes
     symbols = paths_of_symbols(sizes)
     names = {path: proxy.name for proxy, path in zip(computation.inputs, paths, strict=True)}
-    prologue = Prologue(run.roots, state, names, writes_inputs(computation), symbols, run.draws.paths)
+    prologue = Prologue(run.inputs.roots, state, names, writes_inputs(computation), symbols, run.draws.paths)
     prologue_trace = prologue.trace(list(lasting_guards(run)), (paths, list(epilogue.outside_inputs)))
     computation, prologue_trace = with_numbers_passed(computation, prologue_trace)
     return Acquired(
@@ -145,7 +145,7 @@ def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
     guard_tensors(run, inputs_of(run))
     run.classes.guard_special()
     sizes = run.recorder.sizes
-    prologue = Prologue(run.roots, state, {}, symbols=paths_of_symbols(sizes), draws=run.draws.paths)
+    prologue = Prologue(run.inputs.roots, state, {}, symbols=paths_of_symbols(sizes), draws=run.draws.paths)
     trace = prologue.trace(list(lasting_guards(run)), ((), ()))
     return trace if sizes is None else with_constraint_checks(trace, prologue.number_counting, sizes)
 
@@ -211,7 +211,7 @@ def lasting_guards(run: Run) -> Iterator[Guard]:
     For a functional program, these are the guards on its arguments.
     """
     for guard in run.outside.guards.values():
-        if run.outside.surprises is None or guard.path.lineage()[0] in run.roots[1:]:
+        if run.outside.surprises is None or guard.path.lineage()[0] in run.inputs.roots[1:]:
             yield guard
 
 

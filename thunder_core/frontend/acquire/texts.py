@@ -49,9 +49,9 @@ class Texts:
     does.
     """
 
-    def __init__(self, acquisition: TracedRun) -> None:
+    def __init__(self, acquisition: TracedRun, *, read_at_once: bool) -> None:
         self.any_symbolic = False
-        self.read_at_once = False
+        self.read_at_once = read_at_once
         self._are_refused = False
         self._acquisition = acquisition
 

@@ -19,8 +19,29 @@ from thunder_core.frontend.acquire.works import TracedWork
 from thunder_core.tracing.ir.proxy import Proxy
 
 
+class Nested(Protocol):
+    """Decides which compiled functions a program traces through, and calls the others."""
+
+    def __call__(self, acquisition: TracedRun, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the compiled function as one bound symbol of the trace."""
+
+    def stays(self, compiled: Any) -> bool:
+        """Whether a compiled function is called as one bound symbol."""
+
+
+class InEager(Protocol):
+    """Calls the functions around some lines in eager PyTorch."""
+
+    @property
+    def lines(self) -> frozenset[SourceLine]:
+        """The lines, which need too many values of tensors to be traced for each."""
+
+    def __call__(self, acquisition: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a function by one bound symbol of the trace."""
+
+
 class TracedRun(Recording, Protocol):
-    """One run of the program under the interpreter (`acquire.observer.Acquisition`), with all its parts."""
+    """One run of the program under the interpreter (`acquire.run.run.Run`), with all its parts."""
 
     settings: Settings
     detours: Detours
@@ -47,7 +68,7 @@ class TracedRun(Recording, Protocol):
     runs_through_functions: bool
     texts: Any
     context_variables: Any
-    nested: Any
+    nested: Nested | None
     replacements: Any
 
     def class_of(self, value: Any) -> type:

@@ -14,6 +14,7 @@ from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake, metadata, signature
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.torch_facts.autocast import DEVICES, State, autocast_state, changes
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
@@ -70,7 +71,7 @@ class Autocast(Transform):
         return cast.having(bsyms, made_by="autocast")
 
 
-class _Replay:
+class _Replay(RecordedProgram):
     """Runs the bound symbols of a trace again, on fakes, and records the resulting bound symbols."""
 
     def __init__(self, trace: Trace) -> None:
@@ -80,9 +81,17 @@ class _Replay:
         self._values: dict[str, Any] = dict(trace.constants)
         self._context = _Context()
         self._untouched: set[Hashable] = set()
-        names = {id(value): name for name, value in trace.constants.items()}
-        self._recorder = Recorder(lambda tensor: names[id(tensor)], lambda: self._place)
+        self._names = {id(value): name for name, value in trace.constants.items()}
+        self._recorder = Recorder(self)
         self._values |= {proxy.name: self._input(proxy) for proxy in trace.inputs}
+
+    def name_input(self, value: Any) -> str:
+        """Return the name of a constant of the trace."""
+        return self._names[id(value)]
+
+    def place(self) -> Place:
+        """Return the source line and the module of the bound symbol that runs."""
+        return self._place
 
     def _input(self, proxy: Proxy) -> Any:
         if not isinstance(proxy, TensorProxy):

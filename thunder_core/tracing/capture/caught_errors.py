@@ -32,10 +32,12 @@ class CaughtErrors:
         values: DataDependentValues,
         line: Callable[[], SourceLine | None],
         emit: Callable[[BoundSymbol], None],
+        is_caught: Callable[[], bool],
+        lines_that_raised: frozenset[SourceLine],
     ) -> None:
         self.lines: set[SourceLine] = set()
-        self.lines_that_raised: frozenset[SourceLine] = frozenset()
-        self.is_caught: Callable[[], bool] = lambda: False
+        self.lines_that_raised = lines_that_raised
+        self.is_caught = is_caught
         self._tensors = tensors
         self._values = values
         self._line = line

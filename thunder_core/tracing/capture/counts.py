@@ -46,7 +46,7 @@ class Counts:
     tensors: Tensors
     evaluation: TracedValues
     allowed: bool
-    source_of: SourceOf = lambda quantity, bsyms, proxy, value: None
+    source_of: SourceOf
     symbols: dict[tuple[str, int, str], torch.SymInt] = field(default_factory=dict)
 
     @contextmanager

@@ -63,8 +63,10 @@ class Gradients:
     too, and `begin()` is called before a pass.
     """
 
-    def __init__(self, tensors: Tensors, switch: Callable[[bool], None], begin: Callable[[], None]) -> None:
-        self.outside = OutsideFacts()
+    def __init__(
+        self, tensors: Tensors, outside: OutsideFacts, switch: Callable[[bool], None], begin: Callable[[], None]
+    ) -> None:
+        self.outside = outside
         self.passes = 0
         self.is_running = False
         self._tensors = tensors

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator
 
-from thunder_core.foundation.errors import OperationFailed, ThunderError
+from thunder_core.foundation.errors import OperationFailed, SourceLine, ThunderError
 from thunder_core.tracing.analysis.own_derivatives import has_own_derivative
 from thunder_core.tracing.capture.binding import Binding
 from thunder_core.tracing.capture.call import RecordedCall
@@ -32,6 +32,7 @@ from thunder_core.tracing.capture.number_calls import NumberCalls
 from thunder_core.tracing.capture.operators import AtenOperations
 from thunder_core.tracing.capture.place import ForwardPlaces, Place
 from thunder_core.tracing.capture.questions import Questions
+from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.shape_changes import ShapeChanges
 from thunder_core.tracing.capture.sizes_of_values import SizesOfValues
 from thunder_core.tracing.capture.subclasses import Subclasses, torch_function_classes
@@ -83,58 +84,66 @@ TOLIST = torch.Tensor.tolist  # returns values, and refuses fakes itself
 
 
 class Recorder:
-    """A recorder that runs torch functions on fake tensors and records them as bound symbols.
+    """A recorder that runs the torch functions of a program on fake tensors and records them as bound symbols.
 
     Real tensors are handles: the program may hold them, and each is replaced by its fake when an operation takes it.
-    `place()` returns the program's line and module, and `device_of` returns the assumed device of a real tensor.
-    `asked` is called with each query of a real tensor and its answer. With `evaluates`, an operation that needs the
-    values of tensors runs on them, and bound symbols of the trace check that its result is the same at each call.
+    With `evaluates`, an operation that needs the values of tensors runs on them, and bound symbols of the trace check
+    that its result is the same at each call. At `lines_that_raised`, operations run on the values, and raise the errors
+    that they raise there. With `counts_values`, sizes that the values of tensors determine are symbols. A recorder of a
+    program that `is_differentiating` hides no number from autograd, because the program calls `backward`.
+
     `sizes` are the symbols of a program that is traced from outside. Without them, the symbols of given fakes belong to
     `environment`.
     """
 
     def __init__(
         self,
-        name_input: Callable[[torch.Tensor], str],
-        place: Callable[[], Place],
-        device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
-        asked: Callable[[torch.Tensor, str, object], None] = lambda tensor, query, answer: None,
+        program: RecordedProgram,
+        *,
         evaluates: bool = False,
+        lines_that_raised: frozenset[SourceLine] = frozenset(),
+        counts_values: bool = False,
+        is_differentiating: bool = False,
         sizes: SymbolicSizes | None = None,
         environment: TraceShapeEnv | None = None,
     ) -> None:
+        self.program = program
         self.sizes = sizes
         self.environment = environment if sizes is None else sizes.environment
-        self.tensors = Tensors(name_input, device_of, sizes, self.environment)
-        self.subclasses = Subclasses(self.tensors, self.function)
+        self.tensors = Tensors(program.name_input, program.device_of, sizes, self.environment)
+        self.subclasses = Subclasses(self.tensors, self.function, program.call_torch_function)
         self.bound_symbols = bsyms = list[BoundSymbol]()
         self.failure: ThunderError | None = None
-        self._questions = Questions(self.tensors, sizes, asked, self._refuse)
+        self._questions = Questions(self.tensors, sizes, program.on_query, self._refuse)
         self.derivatives_in_progress = 0  # the number of derivatives that are being taken of the recorded operations
-        self.numbers = Numbers(self.tensors.next_name, self._append_here, self._measure)
-        self.numbers.sizes = sizes
+        self.numbers = Numbers(program, sizes, self.tensors.next_name, self._append_here, self._measure)
         evaluation = TracedValues(self.tensors, bsyms, self.numbers.outside_values)
         self.data_dependent = DataDependentValues(evaluation, bsyms, self._append_here, self._fail, evaluates)
         self.caught_errors = CaughtErrors(
-            self.tensors, self.data_dependent, lambda: self._place().source, self._append_here
+            self.tensors,
+            self.data_dependent,
+            lambda: self._place().source,
+            self._append_here,
+            program.catches_errors,
+            lines_that_raised,
         )
         self.numbers.are_values_needed = self.caught_errors.is_at_line_that_raised
-        self.counts = Counts(sizes, self.tensors, evaluation, evaluates)
+        self.counts = Counts(sizes, self.tensors, evaluation, evaluates or counts_values, program.count_source)
         self._sizes_of_values = SizesOfValues(
             self._run_function, lambda tensor: self._item(tensor, int), self.tensors.fake
         )
         self._masks = Masks(self._run_function, self.tensors.fake, self.counts.is_known)
         self.data_dependent.are_constants = self.counts.are_constants
-        self.data = Data(self.tensors, self.data_dependent, self.function, asked)
-        self.is_differentiating = False
+        self.data = Data(self.tensors, self.data_dependent, self.function, program.on_query)
+        self.is_differentiating = is_differentiating
         self.met_hidden_numbers = False
         self.levels = TransformLevels(self.tensors, self.numbers, self._refuse, self._note_grad_mode)
-        self.gradients = Gradients(self.tensors, self._switch_grad, self._require_differentiable)
+        self.gradients = Gradients(
+            self.tensors, program.outside_tensors, self._switch_grad, self._require_differentiable
+        )
         self._autocast = autocast_state()
-        self._place_of_program = place
         self._forward = ForwardPlaces()
-        self.unwrap: Callable[[torch.Tensor], None] = lambda tensor: None
-        self.backward_of: BackwardOf = lambda bsym, followed: None
+        self.backward_of: BackwardOf = program.backward_of
         self._reads_values: list[Callable[..., Any]] = []  # functions in progress that were tried with numbers
         self._operators = AtenOperations(self.tensors, self.faked, self._run_function)
         self._binding = Binding(self.tensors, self._place, symbolic_sizes=self.environment is not None)
@@ -179,7 +188,7 @@ class Recorder:
 
     def _place(self) -> Place:
         """Return the place of the program; in a backward pass, the place of the forward operation."""
-        return (self._forward.of_backward() if self.gradients.is_running else None) or self._place_of_program()
+        return (self._forward.of_backward() if self.gradients.is_running else None) or self.program.place()
 
     def _switch_grad(self, enabled: bool) -> None:
         """Switch grad mode, and record it."""
@@ -364,7 +373,7 @@ class Recorder:
         if function in DATA or function in VALUE_READERS:
             raise self._fail(function)
         for tensor in wrappers_in((args, kwargs)):
-            self.unwrap(tensor)
+            self.program.on_wrapper(tensor)
         args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._faked_unless_wrapped)
         try:
             return self.tensors.to_real(run_through(function, args, kwargs))

@@ -19,14 +19,14 @@ DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 class Subclasses:
     """The handling of tensor subclasses.
 
-    `record(function, args, kwargs)` runs a function on tensors of any class. `ask(method, *args)` calls a class's own
-    `__torch_function__`.
+    `record(function, args, kwargs)` runs a function on tensors of any class. `call_torch_function(method, *args)` calls
+    a class's own `__torch_function__`.
     """
 
-    def __init__(self, tensors: Tensors, record: Callable[..., Any]) -> None:
+    def __init__(self, tensors: Tensors, record: Callable[..., Any], call_torch_function: Callable[..., Any]) -> None:
         self._tensors = tensors
         self._record = record
-        self.ask: Callable[..., Any] = lambda method, *args: method(*args)
+        self._call_torch_function = call_torch_function
 
     def run(
         self,
@@ -48,8 +48,9 @@ class Subclasses:
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], kinds: Sequence[type]
     ) -> Any:
         for kind in derived_first(kinds):
+            method = kind.__torch_function__  # type: ignore[attr-defined]
             with FunctionMode(self._record):
-                answer = self.ask(kind.__torch_function__, function, tuple(kinds), tuple(args), dict(kwargs))  # type: ignore[attr-defined]
+                answer = self._call_torch_function(method, function, tuple(kinds), tuple(args), dict(kwargs))
             if answer is not NotImplemented:
                 return answer
         return NotImplemented

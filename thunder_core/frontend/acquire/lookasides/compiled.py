@@ -5,40 +5,18 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from thunder_core.foundation.errors import SourceLine
-from thunder_core.frontend.acquire.traced_run import TracedRun
-
-
-class Nested(Protocol):
-    """Decides which compiled functions a program traces through, and calls the others."""
-
-    def __call__(self, acquisition: TracedRun, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the compiled function as one bound symbol of the trace."""
-
-    def stays(self, compiled: Any) -> bool:
-        """Whether a compiled function is called as one bound symbol."""
-
-
-class InEager(Protocol):
-    """Calls the functions around some lines in eager PyTorch."""
-
-    @property
-    def lines(self) -> frozenset[SourceLine]:
-        """The lines, which need too many values of tensors to be traced for each."""
-
-    def __call__(self, acquisition: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function by one bound symbol of the trace."""
+from thunder_core.frontend.acquire.traced_run import Nested, TracedRun
 
 
 def compiled_function(
     acquisition: TracedRun, function: Any, plain: types.FunctionType, inner: Any
 ) -> Callable[..., Any]:
     """Trace through a compiled function, or call it as one bound symbol."""
-    nested: Nested | None = acquisition.nested
+    nested = acquisition.nested
     if nested is not None and nested.stays(inner.specializations):
-        return functools.partial(_call, acquisition, function, plain, inner)
+        return functools.partial(_call, acquisition, nested, function, plain, inner)
     if acquisition.outside.surprises is None:
         acquisition.outside.attribute(plain, "_thunder", inner)
         acquisition.outside.attribute(inner, "subject", inner.subject)
@@ -48,7 +26,13 @@ def compiled_function(
 
 
 def _call(
-    acquisition: TracedRun, function: Any, plain: types.FunctionType, inner: Any, *args: Any, **kwargs: Any
+    acquisition: TracedRun,
+    nested: Nested,
+    function: Any,
+    plain: types.FunctionType,
+    inner: Any,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     compiled = inner.specializations
     acquisition.recorder.levels.require_none(
@@ -61,7 +45,7 @@ def _call(
     if all(acquisition.outside.path_of(value) is None for value in (owner, compiled.derivative_of)):
         acquisition.refuse(f"the program creates the compiled function `{plain.__name__}`, which has its own settings")
     acquisition.outside.root("compiled", "compiled", compiled.subject)
-    return acquisition.nested(acquisition, compiled, arguments, kwargs)
+    return nested(acquisition, compiled, arguments, kwargs)
 
 
 def owner_of(function: Any) -> tuple[Any, ...]:

@@ -92,13 +92,16 @@ class DrawRecording(Recording, Protocol):
 
 
 class ProgramDraws:
-    """The draws of one acquisition, in order. Tracing leaves all generators unchanged."""
+    """The draws of one acquisition, in order. Tracing leaves all generators unchanged.
 
-    def __init__(self, acquisition: DrawRecording) -> None:
+    Each of the `functions` of the program is called as a whole.
+    """
+
+    def __init__(self, acquisition: DrawRecording, functions: frozenset[types.CodeType]) -> None:
         self._acquisition = acquisition
         self._root = Path(None, "draws", "draws", None)
         self._kept: set[int] = set()
-        self.functions: frozenset[types.CodeType] = frozenset()  # functions of the program that are called as a whole
+        self.functions = functions
         self.needed: NeedsDrawingFunction | None = None
         self.paths: list[Path] = []
         self.arrays: dict[int, Any] = {}  # random arrays and NumPy scalars, and those computed from them

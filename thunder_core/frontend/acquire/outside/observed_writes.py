@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from thunder_core.frontend.acquire.outside.containers import container_base, level_of
@@ -15,15 +14,11 @@ from thunder_core.frontend.interpreter import Observer
 
 
 class ObservedWrites(Observer):
-    """An observer that logs writes of the program to outside objects.
+    """An observer that logs writes of the program to outside objects."""
 
-    `note_edge` reports actions that can be neither guarded nor replayed.
-    """
-
-    def __init__(self, note_edge: Callable[..., None]) -> None:
-        self.outside = WholeReads()
-        self.writes = OutsideWrites(self.outside)
-        self.native_calls = NativeCalls(self.outside, self.writes, note_edge)
+    outside: WholeReads
+    writes: OutsideWrites
+    native_calls: NativeCalls
 
     def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:
         """Log a write to an attribute of an outside object."""

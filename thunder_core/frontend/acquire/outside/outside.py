@@ -49,7 +49,7 @@ from thunder_core.frontend.acquire.outside.object_guards import (
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.reductions import viewed
 from thunder_core.frontend.acquire.outside.sharp import Surprises
-from thunder_core.frontend.acquire.outside.symbolic import CONSTANT
+from thunder_core.frontend.acquire.outside.symbolic import Symbolic
 from thunder_core.frontend.interpreter.native import is_proxy, proxied
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
@@ -86,15 +86,20 @@ class Outside(GuardedPaths):
 
     An object without a path was made by the program itself (or by C code, in which case its origin is unknown), and
     reads of it need no guard.
+
+    `symbol_at` returns the symbols for the number, or the tuple of numbers, at a path, or None. `draw_looked_into` is
+    called with the path of a random value whose state C code is about to read.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, symbolic: Symbolic, symbol_at: Callable[[Path], Any], draw_looked_into: Callable[[Path], None]
+    ) -> None:
         super().__init__()
         self.effects = EffectLog()
-        self.surprises: Surprises | None = None
-        self.symbolic = CONSTANT
-        self.symbol_at: Callable[[Path], Any] = lambda path: None  # set by the run
-        self.draw_looked_into: Callable[[Path], None] = lambda path: None  # set by the acquisition
+        self.surprises: Surprises | None = None  # of a functional program, while it runs
+        self.symbolic = symbolic
+        self._symbol_at = symbol_at
+        self._draw_looked_into = draw_looked_into
         # objects that a bound symbol writes to, with the user's line
         self.closed: dict[int, tuple[Any, SourceLine | None]] = {}
         self.failure: CannotReplay | None = None
@@ -351,7 +356,7 @@ class Outside(GuardedPaths):
         changed and that no other thread can see.
         """
         item_path = self._item_path(path, key, item)
-        if self._may_hold_symbols(container, path) and (symbol := self.symbol_at(item_path)) is not None:
+        if self._may_hold_symbols(container, path) and (symbol := self._symbol_at(item_path)) is not None:
             store = list.__setitem__ if type(container) is list else mapping_base(container).__setitem__
             store(container, key, symbol)
             self.effects.undo_by(lambda: store(container, key, item))
@@ -404,7 +409,7 @@ class Outside(GuardedPaths):
             return
         if has_state(value) and (HasState, path) not in self.guards:
             if leads_from_draw(path):
-                self.draw_looked_into(path)
+                self._draw_looked_into(path)
             self.guard(HasState(path, state_of(value)))
             self.effects.keep_state(path)
         elif answer_of(type(value)) is NativeAnswer.SAME:
@@ -433,7 +438,7 @@ class Outside(GuardedPaths):
         for name in ("__defaults__", "__kwdefaults__"):
             defaults = getattr(function, name)
             alone = type(defaults) is tuple and is_only_thread()
-            if alone and (symbols := self.symbol_at(path.attribute(name, defaults))) is not None:
+            if alone and (symbols := self._symbol_at(path.attribute(name, defaults))) is not None:
                 function.__defaults__ = symbols
                 self.effects.undo_by(functools.partial(setattr, function, name, defaults))
             elif type(defaults) is tuple and all(map(is_constant, defaults)):

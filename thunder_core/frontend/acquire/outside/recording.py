@@ -16,7 +16,7 @@ from thunder_core.tracing.capture.recorder import Recorder
 
 
 class Recording(Protocol):
-    """One run of the program under the interpreter (`acquire.observer.Acquisition`)."""
+    """One run of the program under the interpreter (`acquire.run.run.Run`)."""
 
     outside: WholeReads
     writes: OutsideWrites

@@ -55,6 +55,12 @@ class Sources(Protocol):
         """Return the name of the number at a source as an input of the trace."""
 
 
+class HasNumberSources(Protocol):
+    """A program that may have numbers from outside."""
+
+    number_sources: Sources | None
+
+
 class SymbolicFloat(SymbolicNumber, torch.SymFloat):
     """A symbolic float, a subclass of PyTorch's symbolic floats, which its operations accept as numbers."""
 
@@ -225,14 +231,16 @@ class Numbers:
 
     def __init__(
         self,
+        program: HasNumberSources,
+        sizes: Any,
         next_name: Callable[[], str],
         emit: Callable[[BoundSymbol], None],
         measure: Callable[[Proxy], Any],
     ) -> None:
         self.any_symbolic = False
         self.looked_up: SymbolicNumber | None = None
-        self.sizes: Any = None
-        self.sources: Sources | None = None
+        self.sizes = sizes
+        self._program = program
         self.from_outside: dict[str, SymbolicNumber] = {}
         self.outside_values: dict[str, Any] = {}
         self._concrete: dict[str, Any] = {}
@@ -243,12 +251,17 @@ class Numbers:
         self._measure = measure
         self.are_values_needed: Callable[[], bool] = lambda: False  # at the present line, by the computations there
 
+    @property
+    def sources(self) -> Sources:
+        """The sources of the program's numbers from outside."""
+        assert self._program.number_sources is not None
+        return self._program.number_sources
+
     def at_source(self, source: Any, value: Any, *, drawn: bool = False) -> SymbolicNumber:
         """Return the symbolic number at a source; if the program reads its value, the value is guarded.
 
         An integer is an expression in symbols if sizes are, unless it is drawn at each call.
         """
-        assert self.sources is not None
         if self.sizes is not None and type(value) is int and not drawn:
             symbolic: SymbolicNumber = self.sizes.to_program(self.sizes.symbol(source, value), self)
             return symbolic
@@ -329,14 +342,12 @@ class Numbers:
 
     def _decide_ahead(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """Return the outcome of a condition on numbers from outside, and guard it."""
-        assert self.sources is not None
         outcome = bool(function(*self._values(operands)))
         self.sources.guard(self.sources.compute(function, _sources(operands), outcome))
         return outcome
 
     def _compute_ahead(self, key: Hashable, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Return the result of a function of numbers from outside; if it raises an error, guard their values."""
-        assert self.sources is not None
         try:
             value = function(*self._values(operands))
         except Exception:

@@ -1,0 +1,1 @@
+"""One run of a program under the interpreter: its options and inputs, and the observer of reads, writes and calls."""

@@ -1,0 +1,179 @@
+"""The inputs of a run: its roots, the names of the trace's inputs, and symbolic numbers and sizes."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from thunder_core.frontend.acquire.numbers import OutsideNumbers
+from thunder_core.frontend.acquire.outside.guards import OfType
+from thunder_core.frontend.acquire.outside.object_guards import Length
+from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.symbolic import is_parameter
+from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
+from thunder_core.frontend.acquire.written.prologue import RESERVED
+from thunder_core.frontend.acquire.written.variables import path_name
+from thunder_core.tracing.ir.literal import unique_name
+from thunder_core.tracing.ir.sizes import wider_places
+
+TUPLES = (tuple, torch.Size)
+
+
+class RunInputs:
+    """The inputs of a run: the subject (a module or function), `args` and `kwargs`, and the names of what is read.
+
+    If `device` is set, the subject's parameters and buffers and the arguments' tensors are assumed to be on it.
+    """
+
+    def __init__(
+        self,
+        outside: WholeReads,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        device: torch.device | None,
+    ) -> None:
+        self.subject, self.args, self.kwargs = subject, args, kwargs
+        self._outside = outside
+        self._device = device
+        self._moved = (
+            {} if device is None else {id(tensor): tensor for tensor in tensors_to_move(subject, (args, kwargs))}
+        )
+        self.roots = [
+            outside.root("root", "module" if isinstance(subject, torch.nn.Module) else "function", subject),
+            outside.root("root", "args", args),
+            outside.root("root", "kwargs", kwargs),
+        ]
+        self._taken = {*RESERVED, *(str(root.key) for root in self.roots)}
+        for index, alias in enumerate(positional_names(subject)[: len(args)]):
+            self.roots[1].item(index, args[index]).alias = alias
+        self._symbolic_arguments: dict[Path, dict[Any, Path]] = {
+            root: {key: path for key, value in items if self._holds_symbols(path := root.item(key, value))}
+            for root, items in zip(self.roots[1:], (enumerate(args), kwargs.items()), strict=True)
+        }
+
+    def expand(self) -> None:
+        """Guard the object of a bound method, and the arguments except for symbolic numbers."""
+        if isinstance(self.subject, types.MethodType):
+            owner = self.subject.__self__
+            self._outside.read(self.roots[0].attribute("__self__", owner), owner)
+        for symbolic_paths, arguments in zip(self._symbolic_arguments.values(), (self.args, self.kwargs), strict=True):
+            self._outside.expand(arguments, leaving=symbolic_paths)
+
+    def arguments(self, numbers: OutsideNumbers) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments as the program receives them, with symbolic numbers."""
+        positions, names = (
+            {key: self._with_symbols(path, numbers) for key, path in symbolic_paths.items()}
+            for symbolic_paths in self._symbolic_arguments.values()
+        )
+        return tuple(positions.get(index, value) for index, value in enumerate(self.args)), {**self.kwargs, **names}
+
+    def symbol_at(self, path: Path, numbers: OutsideNumbers) -> Any:
+        """Return the symbols for the number, or the tuple of numbers, at a path; None if no number is symbolic."""
+        return self._with_symbols(path, numbers) if self._holds_symbols(path) else None
+
+    def _holds_symbols(self, path: Path) -> bool:
+        """Whether an argument is a symbolic number, or a tuple that contains a symbolic number."""
+        value = path.value
+        if type(value) in TUPLES:
+            return any(self._holds_symbols(path.item(index, item)) for index, item in enumerate(value))
+        return self._outside.is_symbolic(path, value)
+
+    def _with_symbols(self, path: Path, numbers: OutsideNumbers) -> Any:
+        """Return an argument with its symbolic numbers replaced by symbols; the items of a tuple are read one by one.
+
+        A number in the same tuple as a symbolic number is symbolic too, if no program was traced with a value for it.
+        """
+        value = path.value
+        if type(value) not in TUPLES:
+            return numbers.at(path)
+        self._outside.guard(OfType(path, type(value)))
+        self._outside.guard(Length(path, len(value)))
+        items = [path.item(index, item) for index, item in enumerate(value)]
+        symbolic = [self._holds_symbols(item) or self._outside.symbolic.is_new(item) for item in items]
+        for item, holds in zip(items, symbolic, strict=True):
+            if not holds:
+                self._outside.read(item, item.value)
+        items_with_symbols = (
+            self._with_symbols(item, numbers) if holds else item.value
+            for item, holds in zip(items, symbolic, strict=True)
+        )
+        return type(value)(items_with_symbols)
+
+    def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:
+        """Return the paths to the symbolic sizes of a tensor, by dimension."""
+        path = self._outside.path_of(tensor)
+        if path is None or not self._outside.symbolic.may_be or is_parameter(path):
+            return {}
+        sizes = {dimension: path.child("size", dimension, size) for dimension, size in enumerate(tensor.shape)}
+        return {dimension: size for dimension, size in sizes.items() if self._outside.symbolic.includes(size)}
+
+    def symbolic_strides(self, tensor: torch.Tensor) -> dict[int, Path]:
+        """Return the paths to the symbolic strides of a tensor with gaps, by dimension."""
+        path = self._outside.path_of(tensor)
+        if path is None or not self._outside.symbolic.may_be or is_parameter(path):
+            return {}
+        strides = tensor.stride()
+        places = {place: path.child("stride", place, strides[place]) for place in wider_places(strides, tensor.shape)}
+        return {place: stride for place, stride in places.items() if self._outside.symbolic.includes(stride)}
+
+    def device_of(self, tensor: torch.Tensor) -> torch.device:
+        """Return the program's device for a tensor with a path that would move to it; otherwise the tensor's device."""
+        moves = id(tensor) in self._moved and self._outside.path_of(tensor) is not None
+        return self._device if self._device is not None and moves else tensor.device
+
+    def name_tensor(self, value: torch.Tensor | torch.Generator) -> str:
+        """Name a tensor or generator after its path. One without a path is a constant of the trace."""
+        path = self._outside.path_of(value)
+        return self._name("constant" if path is None else path_name(path))
+
+    def name_number(self, path: Path) -> str:
+        """Name a number from outside after its path."""
+        return self._name(path_name(path))
+
+    def _name(self, text: str) -> str:
+        name = unique_name(text, self._taken)
+        self._taken.add(name)
+        return name
+
+
+def tensors_to_move(subject: Callable[..., Any], arguments: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors that would be moved to the device of a program: those of the model and of its inputs."""
+    if isinstance(subject, torch.nn.Module):
+        yield from torch.nn.Module.parameters(subject)
+        yield from torch.nn.Module.buffers(subject)
+    yield from tensors_held(arguments, set())
+
+
+def tensors_held(value: Any, visited: set[int]) -> Iterator[torch.Tensor]:
+    """Yield the tensors in an argument, including containers and attributes of objects such as caches.
+
+    `visited` are the identities of objects that were visited before.
+    """
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif id(value) not in visited and not isinstance(value, torch.nn.Module | type | types.ModuleType):
+        visited.add(id(value))
+        for inner in items_held(value):
+            yield from tensors_held(inner, visited)
+
+
+def items_held(value: Any) -> Iterable[Any]:
+    """Return the items of a container, or the attributes of an object."""
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple | set) else getattr(value, "__dict__", {}).values()
+
+
+def positional_names(subject: Callable[..., Any]) -> list[str]:
+    """Return the names of the parameters that can be passed by position, to name inputs after them."""
+    target = subject.forward if isinstance(subject, torch.nn.Module) else subject
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

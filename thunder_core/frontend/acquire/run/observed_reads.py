@@ -1,0 +1,195 @@
+"""The interpreter's read events and operators, which become guards of outside objects."""
+
+# ruff: noqa: ARG002 (each event has the arguments of the protocol)
+
+from __future__ import annotations
+
+import contextvars
+import operator
+import types
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from thunder_core.frontend.acquire.lookasides.functions.function_transforms import FUNCTION_TRANSFORMS
+from thunder_core.frontend.acquire.lookasides.state.classes import CLASSES, shown_class
+from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
+from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import (
+    computed_operation,
+    is_drawn,
+    stored,
+)
+from thunder_core.frontend.acquire.lookasides.state.draws import is_generator
+from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
+from thunder_core.frontend.acquire.numbers import for_native
+from thunder_core.frontend.acquire.outside.attributes import MISSING
+from thunder_core.frontend.acquire.outside.call_traits import (
+    is_making_class,
+    is_plain_mapping,
+    is_shallow,
+    reference_asked,
+)
+from thunder_core.frontend.acquire.outside.classes import Classes
+from thunder_core.frontend.acquire.outside.draws import NotReplayedError
+from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_question_for_member
+from thunder_core.frontend.acquire.outside.observed_writes import ObservedWrites
+from thunder_core.frontend.acquire.texts import Texts, plain
+from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.tracing.capture.torch_facts.storages import shown_device
+
+READ_STATE = "read the state before the first draw, or outside the compiled program"
+KEYED = (operator.contains, operator.getitem)
+# Objects whose attributes are not looked up in the user's classes.
+QUIET_OWNERS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
+
+
+class ObservedReads(ObservedWrites, TracedRun):
+    """An observer that guards the reads of outside objects."""
+
+    classes: Classes
+    texts: Texts
+    context_variables: ContextVariables
+
+    def on_load_global(self, frame: Any, name: str, value: Any) -> Any:
+        """Guard a global or builtin that is read.
+
+        Globals in a dict subclass with its own lookup are interpreted instead.
+        """
+        stored = dict.get(frame.globals, name, MISSING)
+        if dict.get(frame.globals, "__name__") in FUNCTION_TRANSFORMS:
+            return value
+        if stored is value:
+            changing = self.outside.changing_global(frame.globals, name, value)
+            if changing is not None:
+                return self.numbers.at(changing)
+            self.outside.global_variable(frame.globals, name, value)
+        elif stored is MISSING:
+            self.outside.builtin(frame.globals, frame.builtins, name, value)
+        return value
+
+    def on_load_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
+        """Guard a read of a closure variable of an outside function."""
+        changing = self.outside.changing(cell, "cell_contents", value, is_item=False)
+        if changing is not None:
+            return self.numbers.at(changing)
+        self.outside.attribute(cell, "cell_contents", value)
+        return value
+
+    def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
+        """Guard an attribute of an outside object. Replacements show the `__class__` that the program expects."""
+        if name == "__class__" and (shown := shown_class(owner)) is not None:
+            return shown
+        if (device := shown_device(owner, name)) is not None:
+            return device
+        if name == "state" and self.draws.paths and is_generator(owner):
+            self.refuse("the program reads the state of a NumPy generator after a draw", READ_STATE)
+        changing = self.outside.changing(owner, name, value, is_item=False)
+        if changing is not None:
+            return self.numbers.at(changing)
+        if self.outside.path_of(owner) is None:
+            if issubclass(type(owner), type):
+                self.classes.reached(owner)
+            elif not isinstance(owner, QUIET_OWNERS):
+                self.classes.attribute(owner, name)
+        self.outside.attribute(owner, name, value)
+        return value
+
+    def on_load_stored(self, owner: Any, name: str, value: Any) -> None:
+        """Guard a value that is stored in an object with its own `__getattribute__`."""
+        self.outside.stored(owner, name, value)
+
+    def on_call_result(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
+        """Note a class that the program makes, and the object of a weak reference."""
+        if function is weakref.ref and len(args) == 1 and not kwargs:
+            self.outside.referenced(value, args[0])
+        elif (reference := reference_asked(function)) is not None:
+            self.outside.referent(reference, value)
+        elif not self.context_variables.has_set(function):
+            self.native_reads.after(function, args, kwargs, value)
+        if isinstance(value, type) and (function is __build_class__ or is_making_class(function, args)):
+            self.classes.made(value)
+        return value
+
+    def on_missing_attr(self, owner: Any, name: str) -> None:
+        """Guard the absence of an attribute."""
+        self.outside.missing(owner, name)
+
+    def on_subscript(self, container: Any, key: Any, value: Any) -> Any:
+        """Guard a read of an item of an outside container."""
+        changing = self.outside.changing(container, key, value, is_item=True)
+        if changing is not None:
+            return self.numbers.at(changing)
+        self.outside.item(container, key, value)
+        return value
+
+    def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
+        """Log a write to an item. The prologue repeats a write to a random array."""
+        if self.draws.arrays and is_drawn(self, container):
+            with suppress(NotReplayedError):
+                return stored(self, container, key, value)
+        return super().on_store_subscript(container, key, value)
+
+    def class_of(self, value: Any) -> type:
+        """Return an operand's class in eager PyTorch: a fake's class would change the order of reflected operators."""
+        return CLASSES.get(type(value), type(value))
+
+    @property
+    def substitutes(self) -> bool:  # type: ignore[override]
+        """Whether the program has symbolic texts or numbers, which native functions must receive as plain values."""
+        return self.texts.any_symbolic or self.recorder.numbers.any_symbolic
+
+    def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """Return a symbolic text for a text of unknown values. It is guarded only if the program reads it."""
+        return self.texts.made_by(function, operands)
+
+    def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Return the arguments of a native function with the strings and numbers of this call for symbolic ones."""
+        if self.recorder.numbers.any_symbolic:
+            args, kwargs = for_native(function, args, kwargs)
+        return self.texts.for_native(function, args, kwargs) if self.texts.any_symbolic else (args, kwargs)
+
+    def for_caller(self, value: Any) -> Any:
+        """Return a value that an iterator of the program passes to C code, with symbolic texts replaced by strings."""
+        return plain(value, set()) if self.texts.any_symbolic else value
+
+    def on_refusal(self, error: TypeError) -> None:
+        """Note an error of a native function that may have received a symbolic text within an object."""
+        if self.texts.any_symbolic:
+            self.texts.met_refusal(error)
+
+    def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Callable[[], Any] | None:
+        """Return the replacement of an operator on random arrays or contexts, or None."""
+        if self.draws.arrays and (computed := computed_operation(self, function, operands)) is not None:
+            return computed
+        if function is operator.getitem and type(operands[0]) is contextvars.Context:
+            return self.context_variables.item(*operands)
+        self._before_operation(function, operands)
+        return None
+
+    def _before_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
+        """Guard the reads of a native operator, and note an in-place operator as a write to its first operand."""
+        self.outside.effects.announced = None
+        if function is operator.is_:
+            self.outside.compared(*operands)
+            return
+        if function is operator.contains and settle_lookup(self, *operands):
+            return
+        if function is operator.getitem and self.outside.symbolic.may_be and is_plain_mapping(operands[0]):
+            return  # `on_subscript` guards the item
+        if function in KEYED and is_plain_mapping(operands[0]):
+            self.outside.lookup(operands[0], operands[1])
+            return
+        if function is operator.contains and is_question_for_member(*operands):
+            self.outside.member(*operands)
+            return
+        if function is operator.getitem and is_index_into(*operands):
+            return  # `on_subscript` guards the item
+        self.native_reads.operation(function, operands)
+        expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
+        for operand in operands:
+            expand(operand)
+        if function.__name__ in ("iadd", "ior", "iand", "isub", "ixor", "imul"):
+            self.native_calls.mutate(operands[0], f"__{function.__name__}__", operands[1:], {})

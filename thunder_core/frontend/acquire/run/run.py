@@ -1,0 +1,263 @@
+"""A run: one interpretation of a program, composed of the parts that observe, guard and record it."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from thunder_core.foundation.errors import CannotReplay, SourceLine
+from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
+from thunder_core.frontend.acquire.backward_hooks import BackwardHooks
+from thunder_core.frontend.acquire.code_origins import CodeOrigins
+from thunder_core.frontend.acquire.counts import CountSources
+from thunder_core.frontend.acquire.gradients import OutsideGradients
+from thunder_core.frontend.acquire.lookasides.replaced import Replacements
+from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
+from thunder_core.frontend.acquire.lookasides.state.output import note_later_writes
+from thunder_core.frontend.acquire.numbers import OutsideNumbers
+from thunder_core.frontend.acquire.outside.classes import Classes
+from thunder_core.frontend.acquire.outside.draws import ProgramDraws
+from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
+from thunder_core.frontend.acquire.outside.native_reads import NativeReads
+from thunder_core.frontend.acquire.outside.outside import TOGETHER
+from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
+from thunder_core.frontend.acquire.outside.paths import Path, expression_path
+from thunder_core.frontend.acquire.outside.sharp import SharpEdge
+from thunder_core.frontend.acquire.outside.symbolic import Symbolic
+from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
+from thunder_core.frontend.acquire.run.inputs import RunInputs
+from thunder_core.frontend.acquire.run.observed_calls import ObservedCalls
+from thunder_core.frontend.acquire.run.options import RunOptions
+from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
+from thunder_core.frontend.acquire.settings import Settings
+from thunder_core.frontend.acquire.texts import Texts
+from thunder_core.frontend.acquire.works import TracedWork
+from thunder_core.frontend.interpreter.catching import is_caught
+from thunder_core.passes.autodiff.vjp import backward_of
+from thunder_core.tracing.analysis.data_errors import ERRORS_BY_VALUES
+from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.quantities import Quantity
+from thunder_core.tracing.capture.recorded_program import RecordedProgram
+from thunder_core.tracing.capture.recorder import Recorder
+from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
+from thunder_core.tracing.capture.torch_facts.symbols import operations
+from thunder_core.tracing.ir.attention import FlexAttention
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+
+class Run(ObservedCalls, RecordedProgram):
+    """One run of a program under the interpreter, with its reads, writes and recorded operations.
+
+    The subject is a module or function. The parts refer to the run only after all of them are built.
+    """
+
+    quiet = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
+
+    def __init__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: RunOptions,
+    ) -> None:
+        self.subject, self.args, self.kwargs, self.options = subject, args, kwargs, options
+        self.device = options.device
+        self.watches = options.watches
+        self.output: Any = None
+        self._note_initial_state(subject)
+        self._observe(options.symbolic)
+        self.inputs = RunInputs(self.outside, subject, args, kwargs, options.device)
+        self._record(options)
+        self._add_lookasides(options)
+        self.inputs.expand()
+
+    def _note_initial_state(self, subject: Callable[..., Any]) -> None:
+        """Note the state of the process, and what the program has done so far: nothing."""
+        named = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
+        self.module_names = {id(module): name for name, module in named}
+        self.modules: list[str] = []
+        self.checkpointed_ranges: list[range] = []
+        self.kept_operations: dict[str, frozenset[str]] = {}
+        self.attentions: dict[str, FlexAttention] = {}
+        self.seeds: dict[int, int | None] = {}
+        self.asyncio_run_depth = 0  # number of active calls of asyncio.run
+        self.contexts: dict[int, tuple[Any, Proxy]] = {}
+        self.capturing_hooks: dict[int, list[Callable[..., Any]]] = {}  # by the `id` of their modules
+        self.sharp_edges: dict[str, SourceLine | None] = {}
+        self.loud_edges: set[str] = set()
+        # number of bound symbols before a print, and the printed value
+        self.printed: list[tuple[int, Any, SourceLine | None]] = []
+        self.works: list[TracedWork] = []
+        self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+        self.warning_filters: Any = warnings.filters
+        self.own_interrupt: KeyboardInterrupt | None = None
+
+    def _observe(self, symbolic: Symbolic) -> None:
+        """Build the parts that guard reads and log writes."""
+        self.outside = WholeReads(symbolic, self._symbol_at, self._draw_looked_into)
+        self.writes = OutsideWrites(self.outside)
+        self.native_calls = NativeCalls(self.outside, self.writes, self.note_edge)
+        self.classes = Classes(self.outside)
+        self.settings = Settings()
+        self.native_reads = NativeReads(self.outside, self.classes.is_users, self.note_edge, self.settings.asked)
+        self.operations = operations()
+        self.code_origins = CodeOrigins()
+
+    def _record(self, options: RunOptions) -> None:
+        """Build the recorder, and the parts that hold the program's symbolic values."""
+        symbolic = options.symbolic
+        self.numbers = self.number_sources = OutsideNumbers(self)
+        self.outside_tensors = OutsideGradients(self)
+        self.recorder = Recorder(
+            self,
+            evaluates=options.evaluates,
+            lines_that_raised=options.lines_that_raised,
+            counts_values=symbolic.counts,
+            is_differentiating=options.is_differentiating,
+            sizes=self._sizes(symbolic) if symbolic.sizes else None,
+        )
+        self.counts = CountSources(self.outside, self.recorder, self._line)
+        self.texts = Texts(self, read_at_once=options.reads_texts_at_once)
+        self.draws = ProgramDraws(self, options.drawing_functions)
+
+    def _add_lookasides(self, options: RunOptions) -> None:
+        """Build the parts that stand for functions that are not interpreted."""
+        self.context_variables = ContextVariables(self)
+        self.functions = AppliedFunctions(self)
+        self.backward_hooks = BackwardHooks(self)
+        self.saved_tensors_hooks = SavedTensorsHooks(self)
+        self.runs_through_functions = options.runs_through_functions
+        self.detours = options.detours
+        self.nested = options.nested
+        self.in_eager = options.in_eager
+        self.replacements = Replacements(options.lookasides)
+
+    def _sizes(self, symbolic: Symbolic) -> SymbolicSizes:
+        """Return the symbols of the recording."""
+        return SymbolicSizes(
+            self._line,
+            self.inputs.symbolic_sizes,
+            self.inputs.symbolic_strides,
+            expression_path,
+            range_of=symbolic.range_of,
+            group_of=symbolic.group_of,
+            avoid_one_hints=symbolic.avoid_one_hints,
+            decides_ones=symbolic.decides_ones,
+            real_hints_for=symbolic.real_hints_for,
+        )
+
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments as the program receives them, with symbolic numbers."""
+        return self.inputs.arguments(self.numbers)
+
+    # ---- the recorder's questions ----
+
+    def name_input(self, value: torch.Tensor | torch.Generator) -> str:
+        """Name an input after its path. A tensor without a path is a constant of the trace."""
+        if self.outside.symbolic.probing and isinstance(value, torch.Tensor):
+            self.inputs.symbolic_sizes(value)
+        if self.outside.path_of(value) is None:
+            description = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else "a generator"
+            self.note_edge(f"{description} became a constant, because no path leads to it")
+        return self.inputs.name_tensor(value)
+
+    def name_number(self, path: Path) -> str:
+        """Name a number from outside after its path."""
+        return self.inputs.name_number(path)
+
+    def device_of(self, tensor: torch.Tensor) -> torch.device:
+        """Return the program's device for a tensor that would move to it; otherwise the tensor's device."""
+        return self.inputs.device_of(tensor)
+
+    def on_query(self, tensor: torch.Tensor, query: str, answer: object) -> None:
+        """Guard the answer to a query of a tensor."""
+        self.outside.asked(tensor, query, answer)
+
+    def on_wrapper(self, tensor: torch.Tensor) -> None:
+        """Guard the inner tensors of a wrapper subclass."""
+        self.outside.wrapper(tensor)
+
+    def call_torch_function(self, method: Callable[..., Any], *args: Any) -> Any:
+        """Interpret the `__torch_function__` of a subclass of Tensor."""
+        self.outside.class_method(method.__self__, "__torch_function__")  # type: ignore[attr-defined]
+        return self.machine.call_back(method, args, {})
+
+    def catches_errors(self) -> bool:
+        """Whether a function of the program catches an error that depends on the values of tensors."""
+        return is_caught(self.machine.frame, ERRORS_BY_VALUES)
+
+    def count_source(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: int) -> Path | None:
+        """Return the path of an integer that the values of a tensor determine, or None for a constant."""
+        return self.counts(quantity, bsyms, tensor, value)
+
+    def backward_of(self, bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Sequence[BoundSymbol] | None:
+        """Return the backward of a bound symbol for the names that require a gradient."""
+        return backward_of(bsym, requires_grad_names)
+
+    def _symbol_at(self, path: Path) -> Any:
+        """Return the symbols for the number, or the tuple of numbers, at a path; None if no number is symbolic."""
+        return self.inputs.symbol_at(path, self.numbers)
+
+    def _draw_looked_into(self, path: Path) -> None:
+        """Note that C code reads the state of a random value."""
+        self.draws.looked_into(path)
+
+    # ---- the program's position ----
+
+    def place(self) -> Place:
+        """Return the innermost line that is neither in PyTorch nor in a context manager, and the innermost module."""
+        return self.code_origins.users_place(self.machine.frame, self.modules[-1] if self.modules else "")
+
+    def _line(self) -> SourceLine | None:
+        """Return the program's line; None before the program runs."""
+        return self.place().source if hasattr(self, "machine") else None
+
+    def note_edge(self, what: str, *, loud: bool = False) -> None:
+        """Note a sharp edge at the program's current line.
+
+        A `loud` edge is reported even if sharp edges are allowed.
+        """
+        self.sharp_edges.setdefault(what, self.place().source)
+        self.loud_edges |= {what} if loud else set()
+
+    def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
+        """Raise the error for an action that a trace cannot represent, and store the error."""
+        self.recorder.failure = CannotReplay(what, fix=fix, where=self.place().source)
+        raise self.recorder.failure
+
+    # ---- the end ----
+
+    def collect_edges(self) -> tuple[SharpEdge, ...]:
+        """Return the sharp edges of the run."""
+        surprises = self.outside.surprises.edges.values() if self.outside.surprises else ()
+        for bsym in self.recorder.data_dependent.asking:
+            description = f"`{bsym.symbol.name}` reads the value of a tensor; the program is specialized to this value"
+            self.sharp_edges.setdefault(description, bsym.source)
+        note_later_writes(self)
+        edges = self.sharp_edges.items()
+        return (*surprises, *(SharpEdge(text, where, text in self.loud_edges) for text, where in edges))
+
+    def release(self) -> None:
+        """Release all objects of the run: its parts refer to each other, and to the user's tensors.
+
+        Without this call, the tensors would live until the garbage collector runs, which may be long after the call.
+        """
+        if hasattr(self, "machine"):
+            self.machine.is_over = True
+        self.functions.release()
+        for path in (*self.inputs.roots, *self.outside.paths.values()):
+            path.forget_children()
+        if self.recorder.sizes is not None:
+            self.recorder.sizes.leave_program()
+        for part in (self.recorder.tensors, self.recorder, self.outside, self):
+            vars(part).clear()
+
+    def has_freed_graph(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor of the program has an autograd graph that a backward pass of the program has freed."""
+        return self.recorder.gradients.has_freed_graph(tensor)

@@ -1,0 +1,68 @@
+"""The program that a recorder records: the names of its inputs, its current line, and the world around it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.capture.gradients import OutsideFacts
+from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.quantities import Quantity
+from thunder_core.tracing.capture.symbolic.numbers import Sources
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+
+class RecordedProgram(ABC):
+    """A program that runs under a recorder.
+
+    The methods with a body suit a program whose inputs are all given as tensors without data. A program that reads the
+    user's objects overrides them.
+    """
+
+    number_sources: Sources | None = None  # the sources of numbers from outside
+    outside_tensors: OutsideFacts = OutsideFacts()
+
+    @abstractmethod
+    def name_input(self, value: Any) -> str:
+        """Return the name of a real tensor or generator that an operation uses for the first time."""
+
+    @abstractmethod
+    def place(self) -> Place:
+        """Return the line of the program that runs now, and its module."""
+
+    def device_of(self, tensor: torch.Tensor) -> torch.device:
+        """Return the device that the trace assumes for a real tensor."""
+        return tensor.device
+
+    def on_query(self, tensor: torch.Tensor, query: str, answer: object) -> None:  # noqa: B027
+        """Receive a query of a real tensor, and its answer."""
+
+    def on_wrapper(self, tensor: torch.Tensor) -> None:  # noqa: B027
+        """Receive a real tensor of a wrapper subclass, before its inner tensors are used."""
+
+    def call_torch_function(self, method: Callable[..., Any], *args: Any) -> Any:
+        """Call the `__torch_function__` of a subclass of Tensor."""
+        return method(*args)
+
+    def catches_errors(self) -> bool:
+        """Return whether the program would catch an error that depends on the values of tensors."""
+        return False
+
+    def count_source(
+        self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: int  # noqa: ARG002
+    ) -> Any:  # fmt: skip
+        """Return the source of an integer that the values of a tensor determine, or None for a constant.
+
+        The bound symbols compute the tensor from inputs.
+        """
+        return None
+
+    def backward_of(
+        self, bsym: BoundSymbol, requires_grad_names: frozenset[str]  # noqa: ARG002
+    ) -> Sequence[BoundSymbol] | None:  # fmt: skip
+        """Return the backward of a bound symbol for the names that require a gradient; None if there is none."""
+        return None
