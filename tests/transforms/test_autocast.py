@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import OperationFailed
+from thunder_core.foundation.errors import OperationFailed, SymbolicAttemptWarning
 from thunder_core.passes.transforms.autocast import Autocast
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
@@ -33,6 +34,10 @@ def chained(model: nn.Module, x: torch.Tensor) -> Any:
 def mixed(model: nn.Module, x: torch.Tensor) -> Any:
     y = model[0](x)
     return torch.cat([y, x, x], 1), y + x.repeat(1, 2), torch.addmm(x, y[:, :2], x)
+
+
+def repeated(model: nn.Module, x: torch.Tensor) -> Any:
+    return model(x).sum(), model(x).repeat(2, 1), model[0](x), model[1:](model[0](x))
 
 
 def attended(model: nn.Module, x: torch.Tensor) -> Any:
@@ -58,7 +63,7 @@ def convolved(model: nn.Module, x: torch.Tensor) -> Any:
     return functional.conv1d(model[0](x)[None], torch.ones(3, 2, 2)), functional.layer_norm(x, (4,))
 
 
-PROGRAMS = [chained, mixed, attended, overruled, in_place, convolved]
+PROGRAMS = [chained, mixed, repeated, attended, overruled, in_place, convolved]
 
 
 @pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")], ids=str)
@@ -139,6 +144,47 @@ def test_a_branch_on_a_value_is_the_same_under_autocast() -> None:
             wanted = program(x)
         torch.testing.assert_close(compiled(x), wanted, rtol=0, atol=0)
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)
+
+
+def scaled(model: nn.Module, x: torch.Tensor, factor: Any) -> Any:
+    return model(x) * factor + factor
+
+
+def sized(model: nn.Module, x: torch.Tensor, factor: Any) -> Any:
+    half = x.shape[0] // 2
+    return model(x)[:half].sum() / half, model(x).repeat(factor, 1).reshape(-1, 3 * factor)
+
+
+def looped(model: nn.Module, x: torch.Tensor, factor: Any) -> Any:
+    def body(count: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return count + 1, model[0](value)[:, :4].contiguous().float()
+
+    return torch.while_loop(lambda count, value: count < 3, body, (torch.tensor(0), x))[1] * factor
+
+
+def counted(model: nn.Module, x: torch.Tensor, factor: Any) -> Any:
+    return model(x[x[:, 0] > -0.9]) * factor
+
+
+def of_an_item(model: nn.Module, x: torch.Tensor, factor: Any) -> Any:
+    return model(x) * x.sum().item() + factor
+
+
+@pytest.mark.parametrize("program", [scaled, sized, looped, counted, of_an_item])
+@pytest.mark.parametrize("factors", [(2, 3, 5), (2.5, 3.5, 5.5)])
+def test_one_program_serves_all_sizes_and_numbers(program: Callable[..., Any], factors: tuple[Any, ...]) -> None:
+    if program is sized and factors[0] == 2.5:
+        pytest.skip("a size is an integer")
+    model = small().requires_grad_(False)
+    compiled = thunder.jit(program, transforms=[Autocast()], cache="symbolic values", executors=["torch"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SymbolicAttemptWarning)
+        for size, factor in zip((4, 6, 10), factors, strict=True):
+            x = torch.linspace(-1, 1, 4 * size).reshape(size, 4)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                expected = program(model, x, factor)
+            torch.testing.assert_close(compiled(model, x, factor), expected, rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) == 1
 
 
 def test_a_llama() -> None:

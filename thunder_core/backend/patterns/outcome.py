@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import sympy
@@ -101,7 +101,9 @@ def trace_on(
     fakes: dict[str, torch.Tensor] = {}
     for number, proxy in enumerate(proxies_in(arguments)):
         fakes[proxy.name] = _adopted(proxy if fork is None else Move(fork).leaf(proxy), f"x{number}", recorder)
-    floats = {leaf: recorder.numbers.unknown_float(name) for leaf, name in names_of_floats(arguments).items()}
+    floats = {
+        leaf: recorder.numbers.unknown(name, float, refuse_value) for leaf, name in names_of_floats(arguments).items()
+    }
     args = replace_leaves(arguments, lambda leaf: _stand_in(leaf, fakes, floats, fork))
     named = (
         {} if parameters is None else {parameter.name: value for parameter, value in zip(parameters, args, strict=True)}
@@ -243,6 +245,11 @@ def _shared(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> tuple[tu
         groups.append(tuple(name for name, earlier in before if earlier == storage))
         before.append((str(index), storage))
     return tuple(groups)
+
+
+def refuse_value() -> NoReturn:
+    """Refuse a read of a float that is known only by its name."""
+    raise TypeError("the value of a number is not known while tracing")
 
 
 class OfParameters(RecordedProgram):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import torch
 
@@ -20,7 +20,7 @@ from thunder_core.tracing.capture.torch_facts.autocast import DEVICES, State, au
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.capture.torch_facts.symbols import as_bound_symbol
-from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
 from thunder_core.tracing.ir.symbol import BACKWARD_OF, BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
@@ -82,7 +82,7 @@ class _Replay(RecordedProgram):
         self._context = _Context()
         self._untouched: set[Hashable] = set()
         self._names = {id(value): name for name, value in trace.constants.items()}
-        self._recorder = Recorder(self)
+        self._recorder = Recorder(self, environment=environment_of(trace.inputs))
         self._values |= {proxy.name: self._input(proxy) for proxy in trace.inputs}
 
     def name_input(self, value: Any) -> str:
@@ -94,8 +94,13 @@ class _Replay(RecordedProgram):
         return self._place
 
     def _input(self, proxy: Proxy) -> Any:
+        """Return the value that stands for an input: a tensor without data, or a number of unknown value."""
+        if isinstance(proxy, NumberProxy):
+            return proxy.value
+        if proxy.kind is not None:
+            return self._recorder.numbers.unknown(proxy.name, proxy.kind, _refuse_value)
         if not isinstance(proxy, TensorProxy):
-            return self._recorder.numbers.at_source(_unknown, proxy.name)
+            return proxy
         fake = fresh_fake(Made(proxy, None, 0), [], self._recorder.tensors.mode)
         self._recorder.tensors.adopt(fake, proxy)
         return fake.requires_grad_(True) if proxy.requires_grad else fake
@@ -123,28 +128,41 @@ class _Replay(RecordedProgram):
         elif target is torch.manual_seed:
             self.bsyms.append(bsym)
         elif bsym.functions:
-            self._call_functions(bsym)
+            self._keep_with_dtypes(bsym)
         elif asks_for_a_value(bsym):
             self._keep(bsym)
         else:
-            args, kwargs = self._valued((bsym.args, dict(bsym.kwargs)))
+            self._call(bsym)
+
+    def _call(self, bsym: BoundSymbol) -> None:
+        """Run a bound symbol under autocast. One whose result has a size that values determine is kept."""
+        target = bsym.symbol.target
+        args, kwargs = self._valued((bsym.args, dict(bsym.kwargs)))
+        try:
             output, bsyms = self._recorded(target, args, kwargs)
-            self._bind(bsym.output, output)
-            self.bsyms += self._explicit(target, args, kwargs, bsyms[0]) if is_computation(bsyms) else bsyms
+        except DataDependent:
+            read = (proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy))
+            if any(self._value(proxy).dtype is not proxy.dtype for proxy in read):
+                raise
+            self._keep_with_dtypes(bsym)
+            return
+        self._bind(bsym.output, output)
+        self.bsyms += self._explicit(target, args, kwargs, bsyms[0]) if is_computation(bsyms) else bsyms
 
     def _keep(self, bsym: BoundSymbol) -> None:
         """Keep a bound symbol that reads a value out of a tensor, or checks a value, with its tensors' new proxies."""
         renamed = {proxy.name: Proxy(self._recorder.tensors.next_name()) for proxy in bsym.defines}
         self._values |= renamed
-        read = {proxy.name: self._values[proxy.name] for proxy in bsym.inputs}
+        read = {proxy.name: self._values[proxy.name] for proxy in bsym.inputs if not isinstance(proxy, NumberProxy)}
         names = {
             name: value if isinstance(value, Proxy) else self._recorder.proxy_of(value) for name, value in read.items()
         }
         self.bsyms.append(bsym.renamed(names | renamed))
 
-    def _call_functions(self, bsym: BoundSymbol) -> None:
-        """Keep a branch or loop, whose functions are cast separately, with operands cast to their former dtypes."""
-        operands = {proxy.name: self._in_its_dtype(proxy) for proxy in bsym.inputs}
+    def _keep_with_dtypes(self, bsym: BoundSymbol) -> None:
+        """Keep a bound symbol with operands cast to their former dtypes; functions of a branch are cast separately."""
+        inputs = (proxy for proxy in bsym.inputs if not isinstance(proxy, NumberProxy))
+        operands = {proxy.name: self._in_its_dtype(proxy) for proxy in inputs}
         names: dict[str, Proxy] = self._recorder.tensors.to_proxies(operands)
         for proxy in bsym.defines:
             names[proxy.name] = replace(proxy, name=self._recorder.tensors.next_name())
@@ -154,7 +172,7 @@ class _Replay(RecordedProgram):
 
     def _in_its_dtype(self, leaf: Any) -> Any:
         """Return the value of a name, cast back to its former dtype by a bound symbol if its dtype has changed."""
-        value = self._values[leaf.name] if isinstance(leaf, Proxy) else leaf
+        value = self._value(leaf)
         if not isinstance(leaf, TensorProxy) or value.dtype is leaf.dtype:
             return value
         with _without_autocast():
@@ -212,7 +230,13 @@ class _Replay(RecordedProgram):
         return [*(new for _, bsyms in casted.values() for new in bsyms), direct[0].renamed(results)]
 
     def _valued(self, tree: Any) -> Any:
-        return replace_leaves(tree, lambda leaf: self._values[leaf.name] if isinstance(leaf, Proxy) else leaf)
+        return replace_leaves(tree, self._value)
+
+    def _value(self, leaf: Any) -> Any:
+        """Return the value of a name. A symbolic number is its own value: an expression in symbols of the trace."""
+        if isinstance(leaf, NumberProxy):
+            return leaf.value
+        return self._values[leaf.name] if isinstance(leaf, Proxy) else leaf
 
     def _bind(self, names: Any, values: Any) -> None:
         if isinstance(names, Proxy):
@@ -305,7 +329,7 @@ def _without_autocast() -> Iterator[None]:
         yield
 
 
-def _unknown() -> float:
+def _refuse_value() -> NoReturn:
     raise DataDependent(
         "Autocast cannot be applied to code that branches on the value of a number",
         fix="put this part under torch.autocast in the program",

@@ -312,7 +312,7 @@ class Recorder:
         """Run a function on fakes or replay an equal cached call, record it, and return the program's result."""
         key = self._call_cache.key(function, args, kwargs)
         cached_call = self._call_cache.find(key)
-        if cached_call is not None:
+        if cached_call is not None and autocast_state() == self._autocast:
             return self._replay(cached_call, args, kwargs)
         if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors)) is not None:
             raise located(refusal, self._place().source)

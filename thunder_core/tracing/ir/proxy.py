@@ -14,9 +14,10 @@ from thunder_core.tracing.ir.sizes import hint_of, sizes_for_trace, symbols_of
 
 @dataclass(frozen=True)
 class Proxy:
-    """A name in a trace that represents any Python object."""
+    """A name in a trace that represents any Python object; `kind` is the type of a number, and None for the rest."""
 
     name: str
+    kind: type | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __str__(self) -> str:
         return self.name

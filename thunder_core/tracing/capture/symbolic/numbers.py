@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 
@@ -273,24 +273,23 @@ class Numbers:
             return value
 
         self.outside_values[name] = value
-        number: SymbolicNumber = SYMBOLIC_CLASSES[type(value)](Proxy(name), self, lambda: self._once(name, concretize))
+        number: SymbolicNumber = SYMBOLIC_CLASSES[type(value)](
+            Proxy(name, kind=type(value)), self, lambda: self._once(name, concretize)
+        )
         number.source, number.drawn = source, drawn
         self.from_outside[name] = number
         return number
 
-    def unknown_float(self, name: str) -> SymbolicNumber:
-        """Return a float of unknown value with this name; reading its value raises `TypeError`."""
+    def unknown(self, name: str, kind: type, refuse: Callable[[], NoReturn]) -> SymbolicNumber:
+        """Return a number of unknown value with this name; `refuse` raises the error for a read of the value."""
         self.any_symbolic = True
-
-        def refuse() -> float:
-            raise TypeError(f"the value of {name} is not known while tracing")
-
-        return SymbolicFloat(Proxy(name), self, refuse)
+        number: SymbolicNumber = SYMBOLIC_CLASSES[kind](Proxy(name, kind=kind), self, refuse)
+        return number
 
     def new(self, kind: type) -> SymbolicNumber:
         """Return a new symbolic number for the result of a bound symbol to be recorded."""
         self.any_symbolic = True
-        proxy = Proxy(self._next_name())
+        proxy = Proxy(self._next_name(), kind=kind)
 
         def value_of() -> Any:
             return self._once(proxy.name, lambda: self._measure(proxy))
