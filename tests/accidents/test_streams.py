@@ -29,6 +29,8 @@ LINES: tuple[tuple[str, int, str], ...] = (
         (f"{{thunder}} {command} | head -n 0; exit ${{{{PIPESTATUS[0]}}}}", 0, "")
         for command in ("recipes", "recipes --json", "cache list", "explain TH0201", "--help", "validate --help")
     ),
+    *((f"COLUMNS={columns} {{thunder}} recipes | grep hf-bert", 0, "") for columns in (0, 1, 19, "abc", "-5", "")),
+    *((f"COLUMNS={columns} {{thunder}} --help | grep optimize", 0, "") for columns in (0, 1)),
     ("mkdir gone && cd gone && rmdir ../gone && {thunder} verify nowhere", 2, "error TH0207 the working folder"),
     ("mkdir gone && cd gone && rmdir ../gone && {thunder} optimize", 2, "error TH0207 the working folder"),
     ("mkdir gone && cd gone && rmdir ../gone && {thunder} recipes >/dev/null", 0, ""),
