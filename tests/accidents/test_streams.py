@@ -34,6 +34,7 @@ LINES: tuple[tuple[str, int, str], ...] = (
     ("mkdir gone && cd gone && rmdir ../gone && {thunder} verify nowhere", 2, "error TH0207 the working folder"),
     ("mkdir gone && cd gone && rmdir ../gone && {thunder} optimize", 2, "error TH0207 the working folder"),
     ("mkdir gone && cd gone && rmdir ../gone && {thunder} recipes >/dev/null", 0, ""),
+    ("cd /proc && {thunder} optimize", 2, "error TH0207 /proc cannot be written"),
     ("ulimit -v 500000; {thunder} optimize --recipe default", 7, "error TH0702"),
     ("LC_ALL=C PYTHONUTF8=0 {thunder} verify $(printf 'a\\xff')", 2, "error TH0201"),
 )

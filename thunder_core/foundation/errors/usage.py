@@ -130,9 +130,9 @@ class NoSuchTrace(UsageError):
 class WrongInputs(UsageError):
     """A compiled program was called with inputs that it does not accept.
 
-    The message names the guard that failed, with the accepted and the given value. Pass inputs like those that were
-    traced (pad shorter texts), or optimize the model for a range of sizes with `--dynamic`. A module that was
-    loaded without `strict=True` traces again instead.
+    The message names the guard that failed, with the accepted and the given value. Pass inputs of the traced kind
+    (pad shorter texts), or optimize the model for a range of sizes with `--dynamic`. A module that was loaded
+    without `strict=True` traces again instead.
     """
 
     code = "TH0213"

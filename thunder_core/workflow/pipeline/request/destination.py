@@ -31,7 +31,7 @@ def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str
         require_parent(folder)
         return folder
     except OSError as error:
-        raise _not_writable(folder, error.strerror or str(error)) from error
+        raise _not_writable(folder.parent if out is None else folder, error.strerror or str(error)) from error
 
 
 def check_destination(request: Request) -> None:
