@@ -170,7 +170,11 @@ def hub() -> Iterator[Check]:
     folder = Path(constants.HF_HUB_CACHE)
     models = len(list(folder.glob("models--*"))) if folder.is_dir() else 0
     network = "offline" if constants.is_offline_mode() else "downloads allowed"
-    yield Check("hub cache", "ok", f"{folder}, {models} model{'' if models == 1 else 's'}, {network}")
+    standing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    found = f"{folder}, {models} model{'' if models == 1 else 's'}, {network}"
+    if not standing.is_dir():
+        found = f"{folder}, but {standing} is not a folder"
+    yield verdict("hub cache", standing.is_dir(), found, "set HF_HOME to a folder", "degraded")
 
 
 @examination

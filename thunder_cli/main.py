@@ -30,6 +30,7 @@ ENVIRONMENT = {
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 INTERRUPTED = Interrupted.status
+NARROWEST = 20  # columns in which a table or a help text can be read
 RESERVE = 16 << 20  # bytes of addresses for the report of an error, if a memory limit is reached
 
 
@@ -65,6 +66,7 @@ def run(arguments: Sequence[str] | None) -> int:
     options = list(takewhile(lambda argument: argument != "--", given))
     audience = Audience(json=asks_for_json(options) and not follows(), debug="--debug" in options)
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
+    ignore_narrow_columns()
     reserve = bytearray(RESERVE)
     try:
         require_text(given)
@@ -86,6 +88,13 @@ def run(arguments: Sequence[str] | None) -> int:
     if status == INTERRUPTED:
         return report_error(interrupted(None), audience)
     return status if isinstance(status, int) else 0
+
+
+def ignore_narrow_columns() -> None:
+    """Remove `COLUMNS` if it is too narrow for words; rich would print empty lines, or nothing for 0 columns."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) < NARROWEST:
+        del os.environ["COLUMNS"]
 
 
 def asks_for_json(options: Sequence[str]) -> bool:

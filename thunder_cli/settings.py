@@ -20,6 +20,7 @@ from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.search_request import SearchRequest
 
 Value = str | bool | int | float
+NEEDS_ONE = {"recipe"}  # settings for which an empty list has no meaning
 MOST_LETTERS = 1 << 20
 MOST_BYTES = 4 * MOST_LETTERS  # a character has up to four bytes
 MOST_DOTS = 200  # of a line: each part of a dotted key costs as much as all previous parts
@@ -84,6 +85,8 @@ def require_kind(stated: Option, value: object) -> None:
     """Raise `Unsuitable` for a value of another type than the option's, or outside its bounds."""
     types, taken = KINDS[stated.kind]
     if stated.repeats and isinstance(value, list | tuple):
+        if not value and stated.name in NEEDS_ONE:
+            raise Unsuitable(value, "a name, or a list with at least one name")
         for one in value:
             require_kind(replace(stated, repeats=False), one)
         return

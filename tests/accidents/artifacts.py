@@ -12,6 +12,7 @@ from tests.accidents.accident import Accident, World
 from tests.artifact.damages import manifest_of, reseal
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.workflow.artifact.format.manifest import ToleranceFacts
+from thunder_core.workflow.artifact.trust.keys import new_key_pair
 
 Change = Callable[[Path], object]
 
@@ -23,6 +24,16 @@ def in_copy(change: Change) -> Callable[[World], None]:
         change(Path(shutil.copytree(world.artifact, world.path("copy.thunder"))))
 
     return arrange
+
+
+def with_key(arrange: Callable[[World], None]) -> Callable[[World], None]:
+    """Make a key pair, then arrange the rest."""
+
+    def arrange_both(world: World) -> None:
+        new_key_pair(world.path("team"))
+        arrange(world)
+
+    return arrange_both
 
 
 def first(folder: Path, pattern: str) -> Path:
@@ -104,6 +115,10 @@ def rows() -> Iterator[Accident]:
     """The messages of `verify` for each change, and of the commands that use the artifact."""
     for name, change, says in CHANGES:
         yield Accident(f"verify: {name}", "verify {files}/copy.thunder", "TH0602", says, in_copy(change))
+    for name, change, says in CHANGES[:4]:
+        yield Accident(
+            f"sign: {name}", "sign {files}/copy.thunder --key {files}/team", "TH0602", says, with_key(in_copy(change))
+        )
     for name, change, says in CHANGES[4:14:3]:
         yield Accident(f"validate: {name}", "validate {files}/copy.thunder", "TH0602", says, in_copy(change))
         yield Accident(f"bench: {name}", "bench {files}/copy.thunder", "TH0602", says, in_copy(change))

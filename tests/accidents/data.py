@@ -121,6 +121,7 @@ SETTINGS: tuple[tuple[str, Write, str, str], ...] = (
     ("infinity", content("validate-budget = inf"), "TH0203", "a finite number"),
     ("no number", content("require-speedup = nan"), "TH0203", "a finite number"),
     ("a table for a name", content("[recipe]\nx = 1"), "TH0203", "recipe is"),
+    ("an empty list of recipes", content("recipe = []"), "TH0203", "at least one name"),
     ("below the least", content("batch = 0"), "TH0203", "batch is 0"),
     ("many dots", content(".".join("a" * 400) + " = 1"), "TH0203", "dots, which is too many for a key"),
     ("a folder", Path.mkdir, "TH0203", "Is a directory"),

@@ -29,9 +29,12 @@ LINES: tuple[tuple[str, int, str], ...] = (
         (f"{{thunder}} {command} | head -n 0; exit ${{{{PIPESTATUS[0]}}}}", 0, "")
         for command in ("recipes", "recipes --json", "cache list", "explain TH0201", "--help", "validate --help")
     ),
+    *((f"COLUMNS={columns} {{thunder}} recipes | grep hf-bert", 0, "") for columns in (0, 1, 19, "abc", "-5", "")),
+    *((f"COLUMNS={columns} {{thunder}} --help | grep optimize", 0, "") for columns in (0, 1)),
     ("mkdir gone && cd gone && rmdir ../gone && {thunder} verify nowhere", 2, "error TH0207 the working folder"),
     ("mkdir gone && cd gone && rmdir ../gone && {thunder} optimize", 2, "error TH0207 the working folder"),
     ("mkdir gone && cd gone && rmdir ../gone && {thunder} recipes >/dev/null", 0, ""),
+    ("cd /proc && {thunder} optimize", 2, "error TH0207 /proc cannot be written"),
     ("ulimit -v 500000; {thunder} optimize --recipe default", 7, "error TH0702"),
     ("LC_ALL=C PYTHONUTF8=0 {thunder} verify $(printf 'a\\xff')", 2, "error TH0201"),
 )

@@ -34,6 +34,22 @@ def small_trials(monkeypatch):
     monkeypatch.setattr(executor_trial, "SIZES", (1, 1, 4, 16))
 
 
+@pytest.mark.parametrize("inner", ["", "hub", "a/b/hub"])
+def test_a_hub_cache_in_a_file_is_not_usable(monkeypatch, tmp_path, inner):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(health.constants, "HF_HUB_CACHE", str(tmp_path / "file" / inner))
+    (check,) = health.hub()
+    assert (check.state, check.fix) == ("degraded", "set HF_HOME to a folder")
+    assert f"{tmp_path / 'file'} is not a folder" in check.found
+
+
+@pytest.mark.parametrize("inner", ["", "hub", "a/b/hub"])
+def test_a_hub_cache_that_does_not_exist_yet_is_usable(monkeypatch, tmp_path, inner):
+    monkeypatch.setattr(health.constants, "HF_HUB_CACHE", str(tmp_path / inner))
+    (check,) = health.hub()
+    assert check.state == "ok"
+
+
 def by_name(checks):
     return {check["name"]: check for check in checks}
 

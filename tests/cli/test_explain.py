@@ -20,6 +20,13 @@ def test_every_code_is_explained_by_its_docstring(thunder, error):
     assert meaning(error).split("\n")[0].split()[0] in done.out
 
 
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.code)
+def test_every_explanation_goes_on_after_the_first_sentence(error):
+    first, _, rest = meaning(error).partition("\n\n")
+    assert len(first.split()) > 3
+    assert len(rest.split()) > 5
+
+
 def test_without_a_code_all_are_listed(thunder):
     done = thunder("explain", "--json")
     assert done.json["schema"] == "thunder.explain/1"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
@@ -185,6 +187,40 @@ def test_a_prompt_on_stdin_that_is_no_text_is_refused(thunder, made, monkeypatch
     monkeypatch.setattr("sys.stdin", stdin)
     done = thunder("run", made / "artifact")
     assert (done.status, "not UTF-8 text" in done.err) == (2, True)
+
+
+def test_a_prompt_on_stdin_that_is_too_long_is_refused(thunder, made, monkeypatch):
+    monkeypatch.setattr("thunder_cli.commands.run.MOST_PROMPT", 9)
+    monkeypatch.setattr("sys.stdin", io.StringIO("w1 w2 w3 w4"))
+    done = thunder("run", made / "artifact")
+    assert (done.status, "more than 9 characters" in done.err) == (2, True)
+
+
+@pytest.fixture
+def not_finite_weights(made):
+    """The weights of the last norm are NaN while a test runs."""
+    file = made / "model" / "model.safetensors"
+    before = file.read_bytes()
+    weights = load_file(file)
+    save_file({**weights, "model.norm.weight": weights["model.norm.weight"] * math.nan}, file, {"format": "pt"})
+    yield
+    file.write_bytes(before)
+
+
+@pytest.mark.parametrize("kind", ["artifact", "generating"])
+@pytest.mark.parametrize("options", [("--seed", 1), ("--temperature", 2), ("--top-k", 3), ("--top-p", 0.5)])
+@pytest.mark.usefixtures("not_finite_weights")
+def test_sampling_from_logits_that_are_not_finite_is_refused(thunder, made, kind, options):
+    done = thunder("run", made / kind, "--prompt-ids", "1,2", *options)
+    assert done.status == 4, done.err
+    assert "error TH0403 the model's logits are NaN or infinite" in done.err
+    assert "thunder debug" in done.err
+
+
+@pytest.mark.parametrize("kind", ["artifact", "generating"])
+def test_the_least_temperature_samples_the_greedy_tokens(thunder, made, kind):
+    done = thunder("run", made / kind, "--prompt-ids", "1,2,3,4,5,6", "--temperature", 1e-6, "--new-tokens", 9)
+    assert (done.status, done.out) == (0, ",".join(map(str, continued(made, [1, 2, 3, 4, 5, 6], 9))) + "\n"), done.err
 
 
 @pytest.mark.parametrize("kind", ["artifact", "generating"])

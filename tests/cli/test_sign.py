@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cryptography.hazmat.primitives import serialization
 
 import thunder_core
 from tests.artifact.conftest import build
@@ -36,6 +37,19 @@ def test_a_key_is_forgotten_by_its_name_or_its_file(thunder, here):
     assert thunder("keys", "forget", "alice.pub").status == 0
     assert made["fingerprint"] not in thunder("keys").out
     assert "private key" in thunder("keys", "forget", "alice").err
+
+
+@pytest.mark.parametrize("content", ["team.pub", "other.pub", "pem"])
+def test_a_public_key_in_place_of_the_private_key_is_named(thunder, artifact, here, content):
+    thunder("keys", "new", "team")
+    public = serialization.load_ssh_public_key((here / "team.pub").read_bytes())
+    pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    file = here / content
+    file.write_bytes(pem if content == "pem" else (here / "team.pub").read_bytes())
+    done = thunder("sign", artifact, "--key", file)
+    assert done.status == 2
+    assert f"TH0220 {file} is a public key" in done.err
+    assert ("private key, such as" in done.err) and "chmod" not in done.err
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +12,7 @@ from thunder_cli import options
 from thunder_cli.console import print_json, stderr
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
+from thunder_cli.results.bench_output import require_file
 from thunder_cli.settings import Settings
 from thunder_core.foundation.printable import printable
 
@@ -70,6 +72,8 @@ def inspect_trace(
     """Show the traces of an artifact or a model: as recorded, after each transform, and as run."""
     from thunder_cli.views.trace import Look, View
 
+    refuse_unused(listing=list_, output=output, json=json, others={"diff": diff, "grep": grep, "module": module})
+    require_file(output, None)
     with quiet_libraries(debug=debug):
         look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
         shown = subject_named(settings.naming(subject), program)
@@ -78,6 +82,21 @@ def inspect_trace(
     if not list_ and view.is_empty:
         view.tell_where_else()
         raise typer.Exit(1)
+
+
+def refuse_unused(*, listing: bool, output: Path | None, json: bool, others: Mapping[str, object]) -> None:
+    """Raise `BadOption` for an option that would have no effect next to --list or --json."""
+    from thunder_core.foundation.errors import BadOption
+
+    given = [f"--{name}" for name, value in others.items() if value is not None]
+    if listing and given:
+        raise BadOption(
+            f"--list and {given[0]} exclude each other: a list has no lines", fix="leave out one of the two"
+        )
+    if json and output is not None:
+        raise BadOption(
+            "--json and --output exclude each other", fix="leave out one of the two, or write `--json > FILE`"
+        )
 
 
 def show(view: View, output: Path | None, *, stages: bool, json: bool) -> None:

@@ -29,16 +29,19 @@ def sign(
 ) -> None:
     """Check the digest of every file, then sign ARTIFACT.
 
-    The signature is written to `signature.json`. Signatures by other keys are kept, and no other file changes.
+    A file that the manifest does not list is refused, as by `thunder verify`. The signature is written to
+    `signature.json`. Signatures by other keys are kept, and no other file changes.
     """
     from rich.text import Text
 
+    from thunder_core.workflow.artifact.format.place import require_nothing_else
     from thunder_core.workflow.artifact.format.read import open_artifact
     from thunder_core.workflow.artifact.format.signature import sign_folder
     from thunder_core.workflow.artifact.trust.keys import read_private_key
 
     private = read_private_key(key.expanduser())
     opened = open_artifact(artifact)
+    require_nothing_else(opened)
     signer = sign_folder(opened.folder, opened.manifest, private, comment)
     if json:
         seal = opened.manifest.digest

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from thunder_core.workflow.artifact.format.read import Artifact
     from thunder_core.workflow.artifact.trust.public_keys import PublicKey
 
-MOST_NAMED = 3  # the most files that a message names
-
 
 @expand_options
 def verify(
@@ -50,6 +48,7 @@ def verify(
     --key has the same exit status. An artifact without a signature passes, unless --require-signature is given.
     """
     from thunder_cli.ci.ci_report import reporting
+    from thunder_core.workflow.artifact.format.place import require_nothing_else
     from thunder_core.workflow.artifact.format.read import open_artifact
     from thunder_core.workflow.artifact.format.signature import keys_of, require_authentic, signers_of
     from thunder_core.workflow.artifact.trust.consent import Consent
@@ -65,17 +64,6 @@ def verify(
             print_json("verify/1", as_data(opened, signers, trusted))
         else:
             stdout().print(as_text(opened, signers, trusted), soft_wrap=True)
-
-
-def require_nothing_else(opened: Artifact) -> None:
-    """Raise `ArtifactDamaged` for a file in the folder that the manifest does not list."""
-    from thunder_core.workflow.artifact.format.place import strange_files
-    from thunder_core.workflow.artifact.format.read import damaged
-
-    strange = sorted(strange_files(opened.folder, opened.manifest))
-    if strange:
-        more = f" and {len(strange) - MOST_NAMED} more" if len(strange) > MOST_NAMED else ""
-        raise damaged(opened.folder, f"the manifest does not list {', '.join(strange[:MOST_NAMED])}{more}")
 
 
 def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> dict[str, object]:

@@ -10,6 +10,7 @@ from thunder_cli.options import OUTPUT, STYLES
 from thunder_core.foundation.errors import BadOption, OutputNotWritable
 from thunder_core.foundation.options import option, same_option
 from thunder_core.foundation.plugins import unknown_name
+from thunder_core.foundation.storage.manifest import require_outside_artifacts
 from thunder_core.workflow.pipeline.request.request import Request
 
 PLOTS = (".svg", ".png", ".pdf", ".html")
@@ -52,11 +53,15 @@ class BenchOutput:
 
 
 def require_file(file: Path | None, suffixes: tuple[str, ...] | None) -> None:
-    """Raise `BadOption` for an unknown suffix of a plot, and `OutputNotWritable` if the file cannot be created."""
+    """Raise `BadOption` for an unknown suffix of a plot, and `OutputNotWritable` if the file cannot be created.
+
+    A file in an artifact is refused, too.
+    """
     if file is None:
         return
     if suffixes is not None and file.suffix.lower() not in suffixes:
         raise BadOption(f"--plot {file} has an unknown suffix", fix=f"use one of: {', '.join(suffixes)}")
+    require_outside_artifacts(file)
     if not file.parent.is_dir() or file.is_dir() or not os.access(file.parent, os.W_OK):
         raise OutputNotWritable(f"{file} cannot be written", fix="name a file in a writable folder")
     if file.exists() and not os.access(file, os.W_OK):

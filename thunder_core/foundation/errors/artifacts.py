@@ -6,7 +6,11 @@ from thunder_core.foundation.errors.tree import ArtifactError
 
 
 class NotAnArtifact(ArtifactError):
-    """The folder has no readable Thunder manifest (`manifest.json`)."""
+    """The folder has no readable Thunder manifest (`manifest.json`).
+
+    Name the folder that `thunder optimize` wrote, not a folder above it. For a model's folder, use `thunder
+    optimize`, `thunder bench` or `thunder debug`.
+    """
 
     code = "TH0601"
 
@@ -14,14 +18,19 @@ class NotAnArtifact(ArtifactError):
 class ArtifactDamaged(ArtifactError):
     """A file of the artifact is missing, lies outside the folder, or does not match its digest in the manifest.
 
-    `thunder verify` also refuses an artifact whose folder has a file that the manifest does not list.
+    Copy the artifact again, or make it again with `thunder optimize`. `thunder verify` and `thunder sign` also refuse
+    an artifact whose folder has a file that the manifest does not list: move this file elsewhere.
     """
 
     code = "TH0602"
 
 
 class ArtifactTooNew(ArtifactError):
-    """The artifact's schema is newer than this version of Thunder can read."""
+    """The artifact's schema is newer than this version of Thunder can read.
+
+    Install the version of Thunder that wrote the artifact, or a later one (`pip install --upgrade
+    thunder-optimize`), or make the artifact again with this version.
+    """
 
     code = "TH0603"
 
@@ -30,7 +39,8 @@ class ArtifactForeign(ArtifactError):
     """The artifact was made for another model, other code, another version of PyTorch, or another machine.
 
     For the machine, Thunder checks the device, the operating system, the processor family, the Python version that
-    compiled regions need, and the CPU instruction sets that they use. The message names what does not match.
+    compiled regions need, and the CPU instruction sets that they use. The message names what does not match. Load the
+    artifact where it was made for, or make it again with `thunder optimize` on this machine.
     """
 
     code = "TH0604"

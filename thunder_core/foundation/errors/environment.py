@@ -15,19 +15,30 @@ class EnvironmentLacks(MissingRequirement):
 
 
 class DeviceNotAvailable(MissingRequirement):
-    """The requested device does not exist, or this build of PyTorch cannot use it."""
+    """The requested device does not exist, or this build of PyTorch cannot use it.
+
+    Use `--device cpu`, or install a build of PyTorch for the device. `thunder doctor` shows the devices of this
+    machine. `--target` compiles for a GPU that the machine does not have.
+    """
 
     code = "TH0302"
 
 
 class PackageMissing(MissingRequirement):
-    """The model needs a package that is not installed; the message names the package."""
+    """The model needs a package that is not installed; the message names the package.
+
+    Install the package with `pip install`.
+    """
 
     code = "TH0303"
 
 
 class CompilerFailed(MissingRequirement):
-    """The C++ compiler that Inductor's kernels need is missing or fails; the message quotes its first error."""
+    """The C++ compiler that Inductor's kernels need is missing or fails; the message quotes its first error.
+
+    Install g++ and Python's headers (Debian: `apt install g++ python3-dev`), or set `CXX` to a compiler. `thunder
+    doctor` checks the compiler. `--without inductor` needs no compiler, but fuses nothing.
+    """
 
     code = "TH0304"
 

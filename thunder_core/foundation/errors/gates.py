@@ -17,7 +17,12 @@ class CacheDamaged(Finding):
 
 
 class SlowerThanBaseline(BaselineError):
-    """`thunder bench --baseline FILE --fail-above P%` found a configuration that is slower than allowed."""
+    """`thunder bench --baseline FILE --fail-above P%` found a configuration that is slower than allowed.
+
+    Repeat the command on a quiet machine. If the result stays, compare the two versions with `thunder
+    inspect-trace` and `thunder executors --of`. If the slower speed is intended, write a new baseline with `--out
+    FILE`.
+    """
 
     code = "TH0501"
     rows: tuple[object, ...] = ()  # all comparisons, for code that catches the error

@@ -6,7 +6,11 @@ from thunder_core.foundation.errors.tree import UnsupportedError
 
 
 class UnknownArchitecture(UnsupportedError):
-    """The config names an architecture that the installed transformers library does not have."""
+    """The config names an architecture that the installed transformers library does not have.
+
+    Check the names in `config.json` (`architectures`, `model_type`), or install a newer version of transformers. If
+    the model's folder brings its own code, read the code, and use `--trust-remote-code`.
+    """
 
     code = "TH0801"
 
@@ -41,13 +45,22 @@ class OperationFailed(UnsupportedError):
 
 
 class CannotReplay(UnsupportedError):
-    """The program returns, or stores outside, an object that Thunder cannot rebuild on the next call."""
+    """The program returns, or stores outside, an object that Thunder cannot rebuild on the next call.
+
+    The message names the object. Return tensors, numbers, strings and containers of these, or keep the line that
+    makes the object out of the compiled function. For `save`, define the object at the top level of a module, or
+    make it an attribute of the model.
+    """
 
     code = "TH0804"
 
 
 class CannotInterpret(UnsupportedError):
-    """The program uses a feature of Python that the interpreter does not support."""
+    """The program uses a feature of Python that the interpreter does not support.
+
+    The message names the feature and the source line. Rewrite the line, or compile a smaller part of the program
+    that does not contain it.
+    """
 
     code = "TH0805"
 

@@ -70,7 +70,11 @@ class OutputExists(UsageError):
 
 
 class OutputNotWritable(UsageError):
-    """The output folder, or its parent folder, is not writable."""
+    """The output folder, or its parent folder, is not writable, or the path is inside an artifact.
+
+    Name another path, or change the permissions of the folder. An artifact may contain only the files that its
+    manifest lists, so write results next to the artifact, not into it.
+    """
 
     code = "TH0207"
 
@@ -86,13 +90,20 @@ class RecipeMismatch(UsageError):
 
 
 class SequenceTooLong(UsageError):
-    """The sequence length exceeds the number of positions that the model supports."""
+    """The sequence length exceeds the number of positions that the model supports.
+
+    Use a shorter length: the message names the longest one. `max_position_embeddings` in the model's config sets
+    the number of positions.
+    """
 
     code = "TH0209"
 
 
 class RemoteCodeRefused(UsageError):
-    """The model's folder asks to run its own Python code. Thunder refuses unless `--trust-remote-code` is given."""
+    """The model's folder asks to run its own Python code. Thunder refuses unless `--trust-remote-code` is given.
+
+    Read the Python files in the folder. If you trust this code, repeat the command with `--trust-remote-code`.
+    """
 
     code = "TH0210"
 
@@ -107,19 +118,32 @@ class RecipeConflict(UsageError):
 
 
 class NoSuchTrace(UsageError):
-    """The requested trace or stage does not exist; `thunder inspect-trace --list` lists the available ones."""
+    """The requested trace or stage does not exist; `thunder inspect-trace --list` lists the available ones.
+
+    The message names the traces, stages or modules that exist. A stage has a number and a name, and both are
+    accepted.
+    """
 
     code = "TH0212"
 
 
 class WrongInputs(UsageError):
-    """A compiled program was called with inputs that it does not accept."""
+    """A compiled program was called with inputs that it does not accept.
+
+    The message names the guard that failed, with the accepted and the given value. Pass inputs of the traced kind
+    (pad shorter texts), or optimize the model for a range of sizes with `--dynamic`. A module that was loaded
+    without `strict=True` traces again instead.
+    """
 
     code = "TH0213"
 
 
 class SharpEdgeError(UsageError):
-    """The program does something that Thunder can neither guard nor replay, and `sharp_edges="error"` was given."""
+    """The program does something that Thunder can neither guard nor replay, and `sharp_edges="error"` was given.
+
+    Change the line that the message names, or allow such lines with `sharp_edges="warn"` or `"allow"`. Then the
+    compiled program may use an outdated value.
+    """
 
     code = "TH0214"
 
@@ -158,7 +182,11 @@ class NoLoss(UsageError):
 
 
 class NothingToTrain(UsageError):
-    """`--train` was given for a model whose parameters are all frozen: none has `requires_grad`."""
+    """`--train` was given for a model whose parameters are all frozen: none has `requires_grad`.
+
+    Set `requires_grad` of the parameters to train, or leave out `--train`. A recipe for adapters, such as
+    `nf4-lora`, adds parameters to a frozen model.
+    """
 
     code = "TH0218"
 

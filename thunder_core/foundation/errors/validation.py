@@ -17,7 +17,12 @@ class OutOfTolerance(ValidationError):
 
 
 class NotComparable(ValidationError):
-    """The optimized model's outputs differ from eager's in structure, shape or dtype. Nothing was written."""
+    """The optimized model's outputs differ from eager's in structure, shape or dtype. Nothing was written.
+
+    The message names the first output that differs. If you use a transform, a lookaside or an executor of your own,
+    check what it returns, or repeat the command without it (`--without NAME`). Otherwise, this is a bug in Thunder:
+    `thunder debug MODEL` finds the line, and `--out FOLDER` writes a script for the report.
+    """
 
     code = "TH0402"
 

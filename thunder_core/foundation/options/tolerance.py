@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields, replace
 
 from thunder_core.foundation.errors import BadOption
 
+LARGEST = {"top1": 1.0}  # the largest value of a bound; the others have none
+
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -56,10 +58,12 @@ def asked_tolerance(option: str, texts: Iterable[str], base: Tolerance) -> Toler
     for text in texts:
         name, equals, value = text.rpartition("=")
         number = finite(value)
-        if (equals and name.strip() not in names) or number is None or number < 0:
+        most = LARGEST.get(name.strip(), math.inf)
+        if (equals and name.strip() not in names) or number is None or not 0 <= number <= most:
+            bounds = "".join(f"; {name} is at most {value:g}" for name, value in LARGEST.items())
             raise BadOption(
                 f"{option} {text!r:.80} is not a tolerance",
-                fix=f"give a number, or one of {', '.join(names)} with its value",
+                fix=f"give a number, or one of {', '.join(names)} with its value{bounds}",
             )
         base = replace(base, **{name.strip() or names[0]: number})
     return base

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from thunder_core.foundation.errors import OutputNotWritable
 from thunder_core.foundation.storage.digest import digest_of, digest_of_file
 
 MANIFEST = "manifest.json"
 SEAL = re.compile(rb',\n "digest": "([0-9a-f]{64})"\n}\n\Z')
+LONGEST_SEAL = 128  # bytes that contain the seal at the end of a manifest
 
 
 class StoredFacts(BaseModel):
@@ -52,6 +55,26 @@ class SealedManifest(StoredFacts):
 
     def _own_digest(self) -> str:
         return digest_of(self.model_copy(update={"digest": ""}).to_bytes())
+
+
+def has_sealed_manifest(folder: Path) -> bool:
+    """Whether a folder has a manifest that ends with a digest; the digest is not checked."""
+    try:
+        with (folder / MANIFEST).open("rb") as file:
+            file.seek(-min(LONGEST_SEAL, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            return SEAL.search(file.read()) is not None
+    except OSError:
+        return False
+
+
+def require_outside_artifacts(path: Path) -> None:
+    """Raise `OutputNotWritable` for a path in a folder with a sealed manifest, which lists all files of the folder."""
+    for folder in Path(os.path.realpath(path.expanduser())).parents:
+        if has_sealed_manifest(folder):
+            raise OutputNotWritable(
+                f"{path} is in the artifact {folder}, which would be damaged by another file",
+                fix="name a path outside of the artifact",
+            )
 
 
 def text_of(content: Mapping[str, object]) -> bytes:

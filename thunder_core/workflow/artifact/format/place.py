@@ -13,9 +13,9 @@ from thunder_core.foundation.errors import ArtifactError, OutOfDisk, OutputExist
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.folder import RequireFree, replaced_folder
 from thunder_core.foundation.storage.full_disk import full_disk_told
-from thunder_core.foundation.storage.manifest import MANIFEST
+from thunder_core.foundation.storage.manifest import MANIFEST, require_outside_artifacts
 from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest
-from thunder_core.workflow.artifact.format.read import read_manifest
+from thunder_core.workflow.artifact.format.read import Artifact, damaged, read_manifest
 from thunder_core.workflow.report import number_format
 
 NAMED = 5  # the most unknown files that a message names
@@ -31,6 +31,7 @@ def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None 
     `OutOfDisk`. Other errors of the block pass through, including errors about files elsewhere.
     """
     folder = absolute(folder)
+    require_outside_artifacts(folder)
     require = require_free or (lambda place: refuse_existing(folder, force=force, found=place))
     require(folder)
     others_errors: list[OSError] = []
@@ -96,9 +97,8 @@ def require_replaceable(folder: Path, found: Path) -> None:
     except ArtifactError as error:
         raise no_artifact(folder, error.what) from error
     if unknown := sorted(strange_files(found, manifest)):
-        more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
         raise OutputExists(
-            f"{folder} was kept: it contains files that the artifact does not list: {', '.join(unknown[:NAMED])}{more}",
+            f"{folder} was kept: it contains files that the artifact does not list: {shortened(unknown)}",
             fix="move these files elsewhere, or name another folder with --out",
         )
 
@@ -112,6 +112,18 @@ def strange_files(folder: Path, manifest: Manifest) -> Iterator[str]:
             path = (Path(place) / name).relative_to(folder).as_posix()
             if path not in own:
                 yield path
+
+
+def require_nothing_else(artifact: Artifact) -> None:
+    """Raise `ArtifactDamaged` for a file in an artifact's folder that the manifest does not list."""
+    if unknown := sorted(strange_files(artifact.folder, artifact.manifest)):
+        raise damaged(artifact.folder, f"the manifest does not list {shortened(unknown)}")
+
+
+def shortened(paths: list[str]) -> str:
+    """Return the first paths of a list, and the number of the others."""
+    more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+    return f"{', '.join(paths[:NAMED])}{more}"
 
 
 def _raise(error: OSError) -> None:

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from thunder_core.foundation.errors import BadKey, OutputExists, OutputNotWritable
 from thunder_core.foundation.storage.full_disk import full_disk_told
+from thunder_core.foundation.storage.manifest import require_outside_artifacts
 from thunder_core.foundation.storage.plain_file import read_plain, reason_of
 from thunder_core.workflow.artifact.trust.public_keys import KIND, MOST, PublicKey, parse_lines
 
@@ -27,6 +28,7 @@ def new_key_pair(place: Path, comment: str = "") -> PublicKey:
     The private key is protected by the passphrase in `THUNDER_KEY_PASSPHRASE`, if it is set. Raises `OutputExists` if a
     file exists, and `OutputNotWritable`.
     """
+    require_outside_artifacts(place)
     private = Ed25519PrivateKey.generate()
     public = PublicKey(private.public_key().public_bytes(*RAW), comment)
     phrase = passphrase()
@@ -72,6 +74,9 @@ def passphrase() -> bytes | None:
 def read_private_key(place: Path) -> Ed25519PrivateKey:
     """Read a private key in PEM or OpenSSH's format; raise `BadKey`, also if other users can read the file."""
     content = content_of(place)
+    if content.startswith((PEM_PUBLIC, f"{KIND} ".encode())):
+        private = place.with_suffix("") if place.suffix == ".pub" else "made by `thunder keys new`"
+        raise BadKey(f"{place} is a public key", fix=f"name the private key, such as {private}")
     if place.stat().st_mode & OTHERS:
         raise BadKey(f"other users can read {place}, so they could sign as you", fix=f"run chmod 600 {place}")
     load = (

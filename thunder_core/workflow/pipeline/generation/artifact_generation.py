@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os.path import commonprefix
 from pathlib import Path
@@ -22,7 +23,7 @@ from transformers.generation.logits_process import (
 )
 from transformers.generation.streamers import BaseStreamer
 
-from thunder_core.foundation.errors import BadOption, CannotGenerate, SequenceTooLong
+from thunder_core.foundation.errors import BadOption, CannotGenerate, NotFinite, SequenceTooLong
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.workflow.artifact.format.manifest import Manifest
@@ -39,6 +40,7 @@ from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, Sampl
 from thunder_core.workflow.pipeline.session.rebuild import loaded_from
 
 USUAL_NEW_TOKENS = 128
+UNUSABLE = "probability tensor contains"  # of PyTorch's error about NaN in probabilities
 UNSETTLED = 4  # tokens behind a token that may change its text: the longest contraction, ` ' v e`
 MAKE_ANEW = (
     "make the artifact again with `thunder optimize MODEL --task generate --prompt-length N --new-tokens M`, for "
@@ -124,6 +126,20 @@ class Generator(ABC):
         return asked or min(most, USUAL_NEW_TOKENS)
 
 
+@contextmanager
+def finite_logits() -> Iterator[None]:
+    """Raise `NotFinite` if the block samples from logits that are NaN or infinite, which PyTorch refuses."""
+    try:
+        yield
+    except RuntimeError as error:
+        if UNUSABLE not in str(error):
+            raise
+        raise NotFinite(
+            "the model's logits are NaN or infinite, so no token can be sampled",
+            fix="check the weights; `thunder debug ARTIFACT --nan` finds the first line that produces such a value",
+        ) from error
+
+
 class TokenListener(BaseStreamer):
     """A streamer of the transformers library that reports each token and its time; the prompt comes first."""
 
@@ -170,15 +186,16 @@ class LibraryGenerator(Generator):
         ids = torch.tensor([prompt], device=self.loaded.model.device)
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
-        self.compiled.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=count,
-            num_beams=1,
-            do_sample=sampling.draws,
-            streamer=TokenListener(hear, ends_of(self.loaded)),
-            **sampling.stated,
-        )
+        with finite_logits():
+            self.compiled.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=count,
+                num_beams=1,
+                do_sample=sampling.draws,
+                streamer=TokenListener(hear, ends_of(self.loaded)),
+                **sampling.stated,
+            )
 
 
 @dataclass(frozen=True)
@@ -248,7 +265,8 @@ class StepGenerator(Generator):
 
     def _chosen(self, scores: torch.Tensor, *, draws: bool) -> torch.Tensor:
         """Return the most likely token, or a sampled token, of shape [1]."""
-        return torch.multinomial(scores.softmax(-1), 1)[0] if draws else scores.argmax(-1)
+        with finite_logits():
+            return torch.multinomial(scores.softmax(-1), 1)[0] if draws else scores.argmax(-1)
 
 
 def warpers_of(loaded: LoadedModel, sampling: Sampling) -> LogitsProcessorList:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from thunder_core.foundation.errors import BadOption, OutputExists
 from thunder_core.foundation.options import option, require_values
+from thunder_core.foundation.storage.manifest import require_outside_artifacts
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class DebugRequest:
 
 
 def check_debug_request(request: DebugRequest, *, generates: bool = False) -> None:
-    """Raise `OutputExists` if the folder exists, before any heavy work.
+    """Raise `OutputExists` or `OutputNotWritable` for the folder, before any heavy work.
 
     Raises `BadOption` for options of a single call if generation is checked.
     """
@@ -38,5 +39,8 @@ def check_debug_request(request: DebugRequest, *, generates: bool = False) -> No
             f"{option_name} and --task generate exclude each other: it is for a single call",
             fix="leave out --task generate: the prompt and each token are calls of the same model",
         )
-    if request.out is not None and request.out.expanduser().exists():
+    if request.out is None:
+        return
+    require_outside_artifacts(request.out)
+    if request.out.expanduser().exists():
         raise OutputExists(f"{request.out} exists already", fix="name another folder with --out, or remove this one")

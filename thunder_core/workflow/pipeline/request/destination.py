@@ -10,6 +10,7 @@ from pathlib import Path
 
 from thunder_core.foundation.errors import OutputNotWritable
 from thunder_core.foundation.storage.absolute import absolute
+from thunder_core.foundation.storage.manifest import require_outside_artifacts
 from thunder_core.workflow.artifact.format.place import refuse_existing
 from thunder_core.workflow.pipeline.request.request import Request
 
@@ -24,12 +25,13 @@ def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str
     named = re.sub(r"[^\w.+-]+", "-", recipe)
     stem = f"{file_stem(model)}-{named}"
     folder = free_name(within or Path.cwd(), stem) if out is None else absolute(out)
+    require_outside_artifacts(folder)
     try:
         refuse_existing(folder, force=force)
         require_parent(folder)
         return folder
     except OSError as error:
-        raise _not_writable(folder, error.strerror or str(error)) from error
+        raise _not_writable(folder.parent if out is None else folder, error.strerror or str(error)) from error
 
 
 def check_destination(request: Request) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, OutputExists, OutputNotWritable
+from thunder_core.foundation.storage.manifest import require_outside_artifacts
 
 RECIPE = '''\
 """The recipe {title}, in one line: `thunder recipes` shows it."""
@@ -100,18 +103,25 @@ def write_recipe(name: str, folder: Path) -> tuple[Path, Path]:
         folder / file: RECIPE.format(title=title, file=file, kind=kind),
         folder / f"test_{file}": TEST.format(title=title, file=file),
     }
-    for path in texts:
-        if path.exists():
-            raise OutputExists(f"{path} exists", fix="choose another name, or another folder with --out")
+    require_outside_artifacts(folder / file)
     try:
+        require_free(texts)
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         for path in texts:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
         raise OutputNotWritable(
             f"{folder} cannot be written: {error.strerror or error}", fix="name a writable folder with --out"
         ) from error
     recipe, test = texts
     return recipe, test
+
+
+def require_free(paths: Iterable[Path]) -> None:
+    """Raise `OutputExists` for a file that exists."""
+    for path in paths:
+        if path.exists():
+            raise OutputExists(f"{path} exists", fix="choose another name, or another folder with --out")

@@ -194,10 +194,11 @@ def only_recipe(module: ModuleType, name: str = "") -> type[Recipe]:
     chosen = [kind for kind in classes if name in ("", kind.__name__)]
     if len(chosen) != 1:
         names = ", ".join(kind.__name__ for kind in classes)
+        place = module.__file__ or module.__name__
         raise BadRecipe(
-            f"{module.__name__} defines no recipe called {name}"
+            f"{place} defines no recipe called {name}"
             if name
-            else f"{module.__name__} defines {len(classes)} recipes instead of one",
+            else f"{place} defines {len(classes)} recipes instead of one",
             fix=f"name one of: {names}" if name and names else "define one subclass of Recipe in each file",
         )
     return chosen[0]

@@ -261,6 +261,7 @@ class Request:
         help="Cross-compile for a GPU architecture, such as sm_90, that this machine need not have. Nothing is"
         " run; validate later with `thunder validate`.",
         check=lambda _, name: parse_target(name) if name else None,
+        parse=lambda _, name: parse_target(name),
     )
     train: bool = option(False, bool, help="Optimize a training step: forward, loss and backward.")
     allow_non_finite: bool = option(

@@ -41,6 +41,7 @@ def check_request(request: Request, *, dry_run: bool = False) -> None:
     refuse_generation(request)
     refuse_ranges(request)
     refuse_sizes(request)
+    refuse_another_device(request)
     if request.sign_key is not None:
         computing("read_private_key")(request.sign_key)
     require_model(request.model, config_is_enough=needs_no_weights(request, dry_run=dry_run))
@@ -95,6 +96,16 @@ def refuse_training(request: Request) -> None:
             f"--train and --target {request.target} exclude each other: a backward can only be compiled on the machine "
             "that runs it",
             fix="leave out --target, and run the command on a machine with this GPU",
+        )
+
+
+def refuse_another_device(request: Request) -> None:
+    """Raise `BadOption` for a device and a target, because programs for a target are programs for a GPU."""
+    if request.target and request.model.device:
+        raise BadOption(
+            f"--target {request.target} and --device {request.model.device} exclude each other: the programs are for "
+            "a GPU of the target, and nothing runs on this machine",
+            fix="leave out --device",
         )
 
 

@@ -12,6 +12,7 @@ from thunder_core.workflow.models.request.request import LARGEST_SEED
 
 SAMPLING = "Sampling"  # the title of these options in the help
 SEED_BITS = 32
+LEAST_TEMPERATURE = 1e-6  # logits divided by it are finite in float32
 PROMPT_FIX = "pass text with --prompt, or tokens with --prompt-ids: --prompt-ids 1,2,3"
 
 
@@ -29,6 +30,16 @@ def require_positive(option_name: str, value: float) -> None:
         raise BadOption(
             f"{option_name} is {value:g}",
             fix=f"set {option_name} to a number above 0; for greedy decoding, leave out {option_name}",
+        )
+
+
+def require_temperature(option_name: str, value: float) -> None:
+    """Raise `BadOption` for a temperature that is not above 0, or by which logits cannot be divided."""
+    require_positive(option_name, value)
+    if value < LEAST_TEMPERATURE:
+        raise BadOption(
+            f"{option_name} is {value:g}, by which logits cannot be divided",
+            fix=f"set {option_name} to {LEAST_TEMPERATURE:g} or more; for greedy decoding, leave out {option_name}",
         )
 
 
@@ -82,7 +93,7 @@ class RunRequest:
         float,
         metavar="X",
         panel=SAMPLING,
-        check=require_positive,
+        check=require_temperature,
         help="Sampling temperature. Values below 1 favour likely tokens",
         default_text="greedy decoding; with another sampling option, from the model's generation_config.json",
     )
