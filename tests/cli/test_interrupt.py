@@ -32,6 +32,35 @@ def contention() -> float:
     return max(1.0, (time.monotonic() - began) / (time.process_time() - cpu))
 
 
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from thunder_cli.start import main
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_while_the_command_line_is_imported_has_one_message():
+    """A module that the import needs presses Ctrl-C."""
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=default_interrupt)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.startswith("error TH1301 interrupted")
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def default_interrupt() -> None:
+    """Let Ctrl-C interrupt a process, also if the tests run in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_ctrl_c_while_a_compiler_runs_ends_the_command_within_a_second(llama, tmp_path):
     """PyTorch, transformers and Inductor are loaded, so the time includes Python's shutdown.
 
