@@ -35,7 +35,7 @@ def search_here(monkeypatch, tmp_path):
 
     monkeypatch.setattr(request_search, "SearchRun", partial(SearchRun, run_trial=run_here))
     monkeypatch.setattr(request_search, "list_candidates", few)
-    monkeypatch.setattr("thunder_core.workflow.recipe_search.kept.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("thunder_core.workflow.recipe_search.kept_folder.cache_folder", lambda: tmp_path / "cache")
 
 
 @pytest.mark.usefixtures("without_kernels")
@@ -99,3 +99,16 @@ def test_the_options_of_a_search_are_keys_of_a_settings_file(thunder, here, llam
     file.write_text('search = "10m"\nmax-memory = "1GiB"\nobjective = "size"\n')
     plan = thunder("optimize", llama, "--config", file, "--dry-run", "--json").json
     assert (plan["budget"], plan["objective"], plan["bounds"]["max_memory"]) == (600.0, "size", 1 << 30)
+
+
+@pytest.mark.usefixtures("without_kernels")
+def test_kept_results_are_removed_with_the_cache(thunder, here, llama):
+    assert thunder("cache", "clear", "--searches").out == "removed 0 results of 0 searches, 0 B\n"
+    assert thunder("bench", llama, "--candidates", "--search", "2m", *SIZE).status == 0
+    would = thunder("cache", "clear", "--searches", "--dry-run", "--json").json
+    assert (would["searches"], would["trials"]) == (1, len(FEW))
+    done = thunder("cache", "clear", "--searches").out
+    assert done.startswith(f"removed {len(FEW)} results of 1 search, ")
+    assert thunder("cache", "clear", "--searches", "--json").json["size"] == 0
+    refused = thunder("cache", "clear", "--searches", "--model", "Llama")
+    assert (refused.status, "TH0201" in refused.err) == (2, True)

@@ -47,7 +47,7 @@ def search_here(monkeypatch, tmp_path, without_kernels):
     few.wrapped = module_search.list_candidates
     monkeypatch.setattr(module_search, "SearchRun", partial(SearchRun, run_trial=run_here))
     monkeypatch.setattr(module_search, "list_candidates", few)
-    monkeypatch.setattr("thunder_core.workflow.recipe_search.kept.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("thunder_core.workflow.recipe_search.kept_folder.cache_folder", lambda: tmp_path / "cache")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -143,13 +144,25 @@ def clear(
             autocompletion=complete_model,
         ),
     ] = None,
+    searches: Annotated[
+        bool,
+        typer.Option(
+            "--searches", metavar=FLAG, help="Remove the kept results of searches, and no entries (docs/search.md)."
+        ),
+    ] = False,
     dry_run: DryRun = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove every entry, or those of one model."""
+    """Remove every entry, or those of one model; with `--searches`, the kept results of searches."""
     from thunder_core.backend.cache import Store
-    from thunder_core.foundation.errors import UnknownName
+    from thunder_core.foundation.errors import BadOption, UnknownName
+
+    if searches:
+        if model is not None:
+            raise BadOption("--searches was given with --model", fix="leave out --model: it selects compiled kernels")
+        clear_searches(json=json, dry_run=dry_run)
+        return
 
     store = Store()
     models = {record.model for record in store.entries() if record.model}
@@ -160,6 +173,19 @@ def clear(
             fix=f"{meant}`thunder cache list --by-model` lists the models",
         )
     show_freed(store.clear(model=model, dry_run=dry_run), json=json, dry_run=dry_run)
+
+
+def clear_searches(*, json: bool, dry_run: bool) -> None:
+    """Remove the kept results of searches, and print how many there were."""
+    from thunder_cli.views.quantity import counted, size
+    from thunder_core.workflow.recipe_search.kept_folder import kept_searches, remove_searches
+
+    kept = kept_searches() if dry_run else remove_searches()
+    if json:
+        print_json("cache-searches/1", {"dry_run": dry_run, **asdict(kept)})
+        return
+    verb = "would remove" if dry_run else "removed"
+    say(f"{verb} {counted(kept.trials, 'result')} of {counted(kept.searches, 'search', 'searches')}, {size(kept.size)}")
 
 
 @cache.command()

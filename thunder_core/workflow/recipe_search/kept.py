@@ -17,17 +17,16 @@ import torch
 import transformers
 from pydantic import ValidationError as Malformed
 
-from thunder_core.backend.cache.place import cache_folder
 from thunder_core.foundation.package import __version__
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.foundation.storage.file import write_whole
 from thunder_core.foundation.storage.plain_file import read_plain
 from thunder_core.workflow.benchmark.machine import machine_name
 from thunder_core.workflow.recipe_search.candidate import Candidate
+from thunder_core.workflow.recipe_search.kept_folder import searches_folder
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
-FOLDER = "searches"
 MOST_BYTES = 16 << 20  # the largest size of a file
 
 
@@ -60,7 +59,7 @@ class KeptTrials:
         """Return the kept results on this machine for the model and the task that the facts describe."""
         described = {**facts, **versions(), "machine": machine_name(device)}
         text = json.dumps(described, sort_keys=True, default=str)
-        return cls(cache_folder() / FOLDER / digest_of(text.encode()))
+        return cls(searches_folder() / digest_of(text.encode()))
 
     def get(self, candidate: Candidate) -> TrialFacts | TrialRefusal | None:
         """Return the kept result of a candidate, or None."""

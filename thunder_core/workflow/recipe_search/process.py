@@ -15,7 +15,7 @@ from pathlib import Path
 from thunder_core.backend.cache.place import cache_folder
 from thunder_core.foundation.storage.folder import clean_up, locked_folder
 from thunder_core.workflow.recipe_search import worker
-from thunder_core.workflow.recipe_search.kept import FOLDER as SEARCHES
+from thunder_core.workflow.recipe_search.kept_folder import FOLDER as SEARCHES
 from thunder_core.workflow.recipe_search.module_transfer import message_of, offered
 from thunder_core.workflow.recipe_search.order import Order
 from thunder_core.workflow.recipe_search.order_format import write_order

@@ -1,0 +1,38 @@
+"""The folder of the kept results of searches: its size, and its removal."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from thunder_core.backend.cache.place import cache_folder
+
+FOLDER = "searches"
+
+
+@dataclass(frozen=True)
+class KeptSearches:
+    """The number of searches whose results are kept, the number of results, and their size in bytes."""
+
+    searches: int
+    trials: int
+    size: int
+
+
+def searches_folder() -> Path:
+    """Return the folder, which contains a folder for each search. It may not exist."""
+    return cache_folder() / FOLDER
+
+
+def kept_searches() -> KeptSearches:
+    """Return what the folder contains."""
+    files = [file for file in searches_folder().glob("*/*.json") if file.is_file()]
+    return KeptSearches(len({file.parent for file in files}), len(files), sum(file.stat().st_size for file in files))
+
+
+def remove_searches() -> KeptSearches:
+    """Remove the folder, and return what it contained."""
+    kept = kept_searches()
+    shutil.rmtree(searches_folder(), ignore_errors=True)
+    return kept
