@@ -13,6 +13,7 @@ import thunder_core as thunder
 from tests.distributed.ranks import Ranks
 from thunder_core.foundation.errors import OutsideProcessGroup
 
+ACCUMULATED = "tests.distributed.accumulated"
 SAVED = "tests.distributed.saved"
 PARALLEL = "tests.distributed.tensor_parallel"
 COMMANDS = "tests.distributed.commands"
@@ -35,6 +36,30 @@ CASES: dict[str, tuple[Any, ...]] = {
     "fsdp equals PyTorch with AdamW in bfloat16": (SHARDED, "equals_pytorch", "bfloat16", "adamw", True),
     "fsdp reduces in another dtype": (SHARDED, "reduces_in_another_dtype"),
     "fsdp clips and accumulates gradients": (SHARDED, "clips_and_accumulates"),
+    "fsdp accumulates without communication in float64": (ACCUMULATED, "equals_pytorch", "float64", "sgd"),
+    "fsdp accumulates without communication in bfloat16": (ACCUMULATED, "equals_pytorch", "bfloat16", "adamw"),
+    "fsdp accumulates in a wider dtype": (
+        ACCUMULATED,
+        "equals_pytorch_in_a_reduce_dtype",
+        "bfloat16",
+        "float32",
+    ),
+    "fsdp accumulates in a narrower dtype": (
+        ACCUMULATED,
+        "equals_pytorch_in_a_reduce_dtype",
+        "float32",
+        "bfloat16",
+    ),
+    "fsdp has no_sync": (ACCUMULATED, "no_sync_equals_pytorch"),
+    "fsdp sets the synchronization of single layers": (ACCUMULATED, "layers_are_set_alone"),
+    "fsdp reads the synchronization at the backward": (ACCUMULATED, "the_setting_at_the_backward_counts"),
+    "fsdp reduces held gradients of unused parameters": (
+        ACCUMULATED,
+        "parameters_that_the_last_backward_does_not_use_are_reduced",
+    ),
+    "fsdp keeps held gradients in a partial backward": (ACCUMULATED, "a_partial_backward_keeps_held_gradients"),
+    "fsdp holds no gradients of frozen parameters": (ACCUMULATED, "frozen_parameters_hold_nothing"),
+    "fsdp communicates at the last backward": (ACCUMULATED, "communicates_only_at_the_last_backward"),
     "fsdp with activation checkpoints": (SHARDED, "equals_pytorch_with_activation_checkpoints"),
     "fsdp with a model of transformers": (SHARDED, "equals_pytorch_with_llama"),
     "fsdp with regions of Inductor": (SHARDED, "equals_pytorch_with_inductor"),

@@ -16,7 +16,10 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
 from thunder_core.backend.parallel.local_parts import (
+    COPIED_TO,
+    DIVIDED_OVER,
     LEAVES,
+    PLACEMENTS_OF_PARTS,
     REFUSALS,
     distributed_parameter,
     own_parameters,
@@ -87,6 +90,7 @@ class TensorParallelism:
         for path, module, style in list(modules_of(model, plan)):
             if style == REDUCED:
                 reduced = {name: self._reduced(name) for name in own_parameters(module)}
+                module.__dict__[COPIED_TO] = self.group.group_name
                 module.__class__ = subclass_like(type(module), reduced)
                 continue
             self._require_linear(path, module, style)
@@ -95,9 +99,11 @@ class TensorParallelism:
             shards = {name: self._shard_of(whole, placements[name]) for name, whole in own_parameters(module).items()}
             module._parameters.update({name: shard for name, (shard, _) in shards.items()})
             module.__dict__[LEAVES] = {name: leaf for name, (_, leaf) in shards.items()}
+            module.__dict__[PLACEMENTS_OF_PARTS] = {name: placements[name] for name in shards}
             members = {name: local_parameter(name) for name in shards}
             forward = FORWARDS[style](type(module), self.group.group_name)
             module.__class__ = subclass_like(type(module), {**REFUSALS, **members, "forward": forward})
+        model.__dict__[DIVIDED_OVER] = self.group.group_name
         return model
 
     def _require_linear(self, path: str, module: torch.nn.Module, style: str) -> None:

@@ -35,7 +35,7 @@ class ParallelizeLinears(Transform):
 
     before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
     after: ClassVar[tuple[str, ...]] = ("quantize",)
-    excludes: ClassVar[tuple[str, ...]] = ("ddp", "fsdp")
+    excludes: ClassVar[tuple[str, ...]] = ("ddp",)
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -43,7 +43,7 @@ class ParallelizeLinears(Transform):
         group = required_group(self.process_group, "tensor-parallel")
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         plan = plan_of(self.parallelize_plan) if self.parallelize_plan else models_plan(model)
-        return TensorParallelism(group, mesh_of(group, None, device)).parallelize(model, plan)
+        return TensorParallelism(group, mesh_of([("tp", group)], device)).parallelize(model, plan)
 
     def before_call(self, model: torch.nn.Module) -> Callable[[], None]:
         """Return a function that copies `requires_grad` from each parameter to its part before a call."""
