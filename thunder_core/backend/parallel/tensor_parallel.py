@@ -35,16 +35,28 @@ COLWISE, ROWWISE, REDUCED = "colwise", "rowwise", "replicated_with_grad_allreduc
 STYLES = {COLWISE: COLWISE, ROWWISE: ROWWISE, REDUCED: REDUCED, "ColwiseParallel": COLWISE, "RowwiseParallel": ROWWISE}
 # Styles of transformers' plans for modules before and after the layers; the recipe does not divide these modules.
 LEFT_WHOLE = frozenset({"colwise_gather_output", "colwise_rep", "embedding_rowwise"})
+HEADS, ATTENTION = ("num_attention_heads", "num_key_value_heads"), ".self_attn."
 FIX = 'pass a plan: parallelize_plan={"layers.*.up": "colwise", "layers.*.down": "rowwise"}'
 
 Plan = Mapping[str, str]
 
 
-def models_plan(model: Any) -> dict[str, str]:
-    """Return the plan of a model of the transformers library; raise `RecipeMismatch` for a model without a plan."""
+def models_plan(model: Any, size: int) -> dict[str, str]:
+    """Return the plan of a model of the transformers library for a number of ranks.
+
+    Raises `RecipeMismatch` for a model without a plan, and for attention heads that the ranks cannot divide.
+    """
     plan = getattr(model, "tp_plan", None) or getattr(getattr(model, "config", None), "base_model_tp_plan", None)
     if not plan:
         raise RecipeMismatch(f"this {type(model).__name__} has no plan for tensor parallelism (`tp_plan`)", fix=FIX)
+    for name in HEADS:
+        heads = getattr(model.config, name, None)
+        if isinstance(heads, int) and heads % size and any(ATTENTION in module for module in plan):
+            raise RecipeMismatch(
+                f"the model has {heads} heads ({name}), which cannot be divided among {size} ranks",
+                fix="use as many ranks as divide the number, or pass a plan without the attention layers: "
+                "parallelize_plan",
+            )
     return {name: style for name, style in plan.items() if style not in LEFT_WHOLE}
 
 

@@ -42,8 +42,12 @@ class ParallelizeLinears(Transform):
         """Divide the layers of the model among the ranks; raise `OutsideProcessGroup` without a process group."""
         group = required_group(self.process_group, "tensor-parallel")
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-        plan = plan_of(self.parallelize_plan) if self.parallelize_plan else models_plan(model)
+        plan = self.plan_for(model, group.size())
         return TensorParallelism(group, mesh_of([("tp", group)], device)).parallelize(model, plan)
+
+    def plan_for(self, model: torch.nn.Module, size: int) -> dict[str, str]:
+        """Return the plan of this transform for a model; raise `RecipeMismatch` for a model without a plan."""
+        return plan_of(self.parallelize_plan) if self.parallelize_plan else models_plan(model, size)
 
     def before_call(self, model: torch.nn.Module) -> Callable[[], None]:
         """Return a function that copies `requires_grad` from each parameter to its part before a call."""
