@@ -17,7 +17,7 @@ import thunder_core as thunder
 from tests.distributed.comparison import assert_equal
 from tests.distributed.models import Layers
 from tests.distributed.sharded_training import collectives, pair, sharded_by_pytorch, whole
-from tests.distributed.training import DTYPES, EAGER, OPTIMIZERS, STEPS, loss_of
+from tests.distributed.training import DTYPES, EAGER, OPTIMIZERS, STEPS, assert_close, loss_of
 
 PARTS = 3  # backwards of a step, of which the last one reduces
 
@@ -189,3 +189,15 @@ def communicates_only_at_the_last_backward() -> None:
     assert counts == [0, 0, 3]
     gradients = [one.grad for one in compiled.parameters() if one.grad is not None]
     assert all(type(one) is DTensor for one in gradients)
+
+
+def equals_pytorch_with_inductor() -> None:
+    """Held gradients are taken where Inductor compiles the region around them."""
+    compiled, twin = thunder.compile(Layers(layers=1), "fsdp"), Layers(layers=1)
+    sharded_by_pytorch(twin, twin.layers)
+    gradients = []
+    for model in (compiled, twin):
+        reduce_at_the_end(model, 0)
+        gradients.append([whole(one.grad) for one in model.parameters() if one.grad is not None])
+    assert_close(*gradients, 1e-12)
+    assert not compiled._gradient_synchronization[0].pending

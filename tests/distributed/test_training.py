@@ -50,6 +50,7 @@ CASES: dict[str, tuple[Any, ...]] = {
         "float32",
         "bfloat16",
     ),
+    "fsdp accumulates with regions of Inductor": (ACCUMULATED, "equals_pytorch_with_inductor"),
     "fsdp has no_sync": (ACCUMULATED, "no_sync_equals_pytorch"),
     "fsdp sets the synchronization of single layers": (ACCUMULATED, "layers_are_set_alone"),
     "fsdp reads the synchronization at the backward": (ACCUMULATED, "the_setting_at_the_backward_counts"),
