@@ -24,11 +24,11 @@ PARTS = 3  # backwards of a step, of which the last one reduces
 Step = Callable[[Any, int], None]
 
 
-def steps_of(model: Any, step_of: Step, optimizer: str = "sgd") -> list[Any]:
+def steps_of(model: Any, step_of: Step, optimizer: str = "sgd", steps: int = STEPS) -> list[Any]:
     """The gradients after each of ten steps, and at the end the parameters."""
     trained = OPTIMIZERS[optimizer](model.parameters())
     results: list[Any] = []
-    for step in range(STEPS):
+    for step in range(steps):
         step_of(model, step)
         results += [None if one.grad is None else whole(one.grad) for one in model.parameters()]
         trained.step()

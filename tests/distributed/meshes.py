@@ -189,7 +189,7 @@ def both_accumulate_without_communication() -> None:
             data_loss(model, 2 * step + part).backward()
 
     models = both_recipes(), both_by_pytorch()
-    assert_close(*(accumulated.steps_of(model, step_of) for model in models), 1e-12)
+    assert_close(*(accumulated.steps_of(model, step_of, steps=3) for model in models), 1e-12)
 
 
 def both_have_the_state_of_pytorch() -> None:
@@ -226,4 +226,6 @@ def both_with_a_transformer() -> None:
     for layer in expected.model.layers:
         fully_shard(layer, mesh=parallel_axes()["dp"])
     fully_shard(expected, mesh=parallel_axes()["dp"])
-    assert_close(*(steps_of(model, loss=loss) for model in (actual, expected)), tensor_parallel.ROUNDING["float32"])
+    assert_close(
+        *(steps_of(model, loss=loss, steps=3) for model in (actual, expected)), tensor_parallel.ROUNDING["float32"]
+    )
