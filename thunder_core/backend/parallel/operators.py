@@ -221,8 +221,9 @@ def take_held_gradients(
     """
     results = []
     for gradient, shard in zip(gradients, shards, strict=True):
-        held = None if gradient.is_meta else getattr(shard, HELD, None)
-        total = held.take() if held is not None and is_accumulated(shard) else None
+        held: Any = None if gradient.is_meta else getattr(shard, HELD, None)
+        is_held = held is not None and held.gradient is not None
+        total = held.take() if is_held and is_accumulated(shard) else None
         results.append((gradient if dtype is None else gradient.to(dtype)) if total is None else total.add_(gradient))
     return results
 
