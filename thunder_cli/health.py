@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+import torch.distributed as dist
 from huggingface_hub import constants
 
 from thunder_cli.app import DISTRIBUTION
 from thunder_cli.executor_trial import Trial, trials
+from thunder_cli.process_group_trial import problem_of_group
 from thunder_cli.views.quantity import size
 from thunder_core.backend.cache import cache_folder
 from thunder_core.backend.claiming.executor import Executor
@@ -28,6 +30,13 @@ State = Literal["ok", "optional", "degraded", "missing"]
 SPARE_DISK = 2 << 30  # bytes: for an artifact of a small model with its kernels, and a compiler's cache
 STRANGERS = ("thunder", "lightning-thunder")
 NEEDED = ("transformers", "safetensors", "huggingface_hub", "pydantic", "typer", "rich", "scipy")
+NO_DISTRIBUTED = "for several processes, install a build of PyTorch with torch.distributed"
+# How to find the cause if processes cannot communicate; recipes for one process work all the same.
+FIXES = {
+    "gloo": "set GLOO_SOCKET_IFNAME to a network interface of this machine, such as lo; recipes for one process work "
+    "without a group",
+    "nccl": "run with NCCL_DEBUG=INFO to see the cause; recipes for one process work without a group",
+}
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,26 @@ def compiler() -> Iterator[Check]:
     without_it: State = "optional" if torch.cuda.is_available() else "degraded"
     found = problem or f"{shutil.which(cxx_name())}"
     yield verdict("c++ compiler", not problem, found, CxxCompiler().fix, without_it)
+
+
+@examination
+def process_groups() -> Iterator[Check]:
+    """Check that processes can communicate, by summing a tensor over two processes, or over one for each GPU."""
+    if not dist.is_available():
+        yield Check("gloo", "optional", "this build of PyTorch has no torch.distributed", NO_DISTRIBUTED)
+        return
+    if dist.is_gloo_available():
+        yield process_group("gloo", 2)
+    if torch.cuda.is_available() and dist.is_nccl_available():
+        yield process_group("nccl", min(2, torch.cuda.device_count()))
+
+
+def process_group(backend: str, size: int) -> Check:
+    """Check one backend with a number of processes."""
+    problem = problem_of_group(backend, size)
+    count = f"{size} process{'' if size == 1 else 'es'}"
+    found = f"{count}: {problem}" if problem else f"tried with {count}: the sum over the group is right"
+    return verdict(backend, not problem, found, FIXES[backend], "degraded")
 
 
 @examination

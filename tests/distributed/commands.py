@@ -53,7 +53,7 @@ def small_model(parent: Path) -> str:
     folder = parent / "model"
     if dist.get_rank() == 0:
         sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "vocab_size": 31}
-        heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+        heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
         LlamaConfig(**sizes, **heads, architectures=["LlamaForCausalLM"]).save_pretrained(folder)
     dist.barrier()
     return str(folder)
@@ -76,6 +76,10 @@ def optimized(recipe: str, *options: str) -> tuple[Path, str, str]:
     return folder, out, err
 
 
+# Whether gradients are DTensors: all, none, or only those of divided layers.
+KINDS_OF_GRADIENTS = {"ddp": {False}, "fsdp": {True}, "tensor-parallel": {True, False}}
+
+
 def optimizes(recipe: str, contender: str) -> None:
     folder, out, err = optimized(recipe, "--json")
     if dist.get_rank() > 0:
@@ -88,12 +92,13 @@ def optimizes(recipe: str, contender: str) -> None:
         assert report["benchmark"]["configuration"]["ranks"] == "2"
         assert err.count("Plan") == 1
         assert "2 processes with gloo" in err
+        assert ("all with the same inputs" in err) == (recipe == "tensor-parallel")
     assert open_artifact(folder).manifest.group.size == 2
     loaded = thunder.load(folder, strict=True)
-    tokens = torch.arange(8)[None] + dist.get_rank()
+    tokens = torch.arange(8)[None] + (0 if recipe == "tensor-parallel" else dist.get_rank())
     loaded(input_ids=tokens, attention_mask=torch.ones_like(tokens), labels=tokens.clone()).loss.backward()
     kinds = {isinstance(parameter.grad, DTensor) for parameter in loaded.parameters()}
-    assert kinds == {recipe == "fsdp"}
+    assert kinds == KINDS_OF_GRADIENTS[recipe]
 
 
 def plans_on_the_first_rank() -> None:
@@ -106,6 +111,9 @@ def plans_on_the_first_rank() -> None:
 REFUSED = {
     ("--recipe", "hf-llama3", "--train"): "the recipe hf-llama3 is for one process",
     ("--recipe", "fsdp"): "--train is missing",
+    ("--recipe", "hf-llama3", "--recipe", "tensor-parallel"): "--train is missing",
+    ("--recipe", "fsdp", "--recipe", "ddp", "--train"): "needs a mesh of two axes",
+    ("--recipe", "fsdp", "--recipe", "tensor-parallel", "--train"): "pass the groups of a mesh",
     ("--recipe", "ddp", "--train", "--dynamic", "batch=1:4"): "--dynamic exclude each other",
     ("--recipe", "ddp", "--train", "--include-weights"): "--include-weights exclude each other",
 }

@@ -4,22 +4,30 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import parallelize_module
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import thunder_core as thunder
+from tests.distributed import accumulated, tensor_parallel
+from tests.distributed.accumulated import reduce_at_the_end
 from tests.distributed.comparison import assert_equal
-from tests.distributed.models import Layers
+from tests.distributed.models import Layers, tokens
+from tests.distributed.saved import shared_folder
 from tests.distributed.sharded_training import collectives, steps_of, whole
-from tests.distributed.training import DTYPES, EAGER, loss_of
-from thunder_core.foundation.errors import CannotReplay, RecipeMismatch, WrongInputs
+from tests.distributed.training import DTYPES, EAGER, OPTIMIZERS, assert_close, loss_of
+from thunder_core.foundation.errors import CannotReplay, RecipeMismatch
 
 
 @functools.cache
@@ -96,10 +104,128 @@ def four_shards_equal_pytorch() -> None:
     assert_equal(steps_of(compiled), steps_of(fully_shard(expected)))
 
 
+def hybrid_accumulates_without_communication() -> None:
+    model = hybrid()
+    assert_equal(accumulated.steps_of(model, reduce_at_the_end), accumulated.steps_of(twin(), reduce_at_the_end))
+    with model.no_sync():
+        loss_of(model, 0).backward()
+        _, backward = collectives(model)
+        assert {one.kind for one in backward} == {"all_gather_into_tensor_coalesced"}
+
+
 def hybrid_refusals() -> None:
-    with pytest.raises(WrongInputs, match="reduced at each backward"), hybrid().no_sync():
-        pass
     world = dist.group.WORLD.group_name
     groups = {**groups_of(two_axes()), "ddp.process_group": world}
     with pytest.raises(RecipeMismatch, match="not the axes of a mesh"):
         thunder.compile(Layers(), ["ddp", "fsdp"], without=EAGER, **groups)
+
+
+@functools.cache
+def parallel_axes() -> DeviceMesh:
+    """A mesh of two shards, each of two parts of tensor parallelism."""
+    return init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+
+
+def data_loss(model: Any, step: int) -> torch.Tensor:
+    """A loss of tokens that are the same on the ranks of a group of tensor parallelism."""
+    batch = tokens(step, parallel_axes().get_local_rank("dp"))
+    result: torch.Tensor = model(batch).float().pow(2).mean()
+    return result
+
+
+def both_recipes(
+    dtype: torch.dtype = torch.float64, recipes: Sequence[str] = ("fsdp", "tensor-parallel"), **options: Any
+) -> Any:
+    """A model on the mesh, of which the ranks begin with other values."""
+    names = {
+        "fsdp.process_group": parallel_axes().get_group("dp").group_name,
+        "tensor-parallel.process_group": parallel_axes().get_group("tp").group_name,
+        "parallelize_plan": tensor_parallel.PLAN,
+    }
+    model = tensor_parallel.Layers(dtype, seed=dist.get_rank())
+    return thunder.compile(model, list(recipes), without=EAGER, **names, **options)
+
+
+def both_by_pytorch(dtype: torch.dtype = torch.float64) -> Any:
+    styles = {name: tensor_parallel.STYLES[style]() for name, style in tensor_parallel.PLAN.items()}
+    model = parallelize_module(tensor_parallel.Layers(dtype), parallel_axes()["tp"], styles)
+    for layer in model.layers:
+        fully_shard(layer, mesh=parallel_axes()["dp"])
+    return fully_shard(model, mesh=parallel_axes()["dp"])
+
+
+def both_equal_pytorch(dtype: str, optimizer: str, reshard_after_forward: bool) -> None:
+    actual = both_recipes(DTYPES[dtype], reshard_after_forward=reshard_after_forward)
+    expected = both_by_pytorch(DTYPES[dtype])
+    assert_close(
+        *(steps_of(model, optimizer, loss=data_loss) for model in (actual, expected)),
+        tensor_parallel.ROUNDING[dtype],
+    )
+    for one, other in zip(actual.parameters(), expected.parameters(), strict=True):
+        assert one.placements == other.placements
+        assert one.device_mesh == other.device_mesh
+        assert one.to_local().shape == other.to_local().shape
+
+
+def both_give_one_program_in_either_order() -> None:
+    texts = []
+    for recipes in (("fsdp", "tensor-parallel"), ("tensor-parallel", "fsdp")):
+        model = both_recipes(recipes=recipes)
+        data_loss(model, 0).backward()
+        traces = thunder.last_traces(model)[-1], thunder.last_backward_traces(model)[-1]
+        texts.append([str(trace) for trace in traces])
+    assert texts[0] == texts[1]
+    forward, backward = collectives(model)
+    dp, tp = (parallel_axes().get_group(name).group_name for name in ("dp", "tp"))
+    kinds = {(one.kind, one.group) for one in (*forward, *backward)}
+    gathers, scatters = "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"
+    assert kinds == {("all_reduce", tp), (gathers, dp), (scatters, dp)}
+
+
+def both_accumulate_without_communication() -> None:
+    def step_of(model: Any, step: int) -> None:
+        for part in range(2):
+            model.set_requires_gradient_sync(part == 1)
+            data_loss(model, 2 * step + part).backward()
+
+    models = both_recipes(), both_by_pytorch()
+    assert_close(*(accumulated.steps_of(model, step_of, steps=3) for model in models), 1e-12)
+
+
+def both_have_the_state_of_pytorch() -> None:
+    """State dicts load in both directions, and a checkpoint of one loads into the other."""
+    actual, expected = both_recipes(), both_by_pytorch()
+    data_loss(actual, 0).backward()
+    OPTIMIZERS["sgd"](actual.parameters()).step()
+    expected.load_state_dict(actual.state_dict())
+    assert_equal(*([*map(whole, model.parameters())] for model in (actual, expected)))
+    assert_close([data_loss(actual, 1)], [data_loss(expected, 1)], 1e-12)
+    folder = shared_folder()
+    checkpoint.save(expected.state_dict(), checkpoint_id=folder)
+    other = both_recipes()
+    state = other.state_dict()
+    checkpoint.load(state, checkpoint_id=folder)
+    other.load_state_dict(state)
+    assert_equal(*([*map(whole, model.parameters())] for model in (other, expected)))
+
+
+def both_with_a_transformer() -> None:
+    """A model with norms of heads, whose gradients are summed over the group of tensor parallelism."""
+    names = {
+        "fsdp.process_group": parallel_axes().get_group("dp").group_name,
+        "tensor-parallel.process_group": parallel_axes().get_group("tp").group_name,
+    }
+
+    def loss(model: Any, step: int) -> torch.Tensor:
+        batch = tokens(step, parallel_axes().get_local_rank("dp"))
+        result: torch.Tensor = model(input_ids=batch, labels=batch.clone()).loss
+        return result
+
+    expected = tensor_parallel.small(Qwen3ForCausalLM, Qwen3Config)
+    actual = thunder.compile(copy.deepcopy(expected), ["default", "fsdp", "tensor-parallel"], without=EAGER, **names)
+    for layer in expected.model.layers:
+        fully_shard(layer, mesh=parallel_axes()["dp"])
+    fully_shard(expected, mesh=parallel_axes()["dp"])
+    assert_close(
+        *(steps_of(model, loss=loss, steps=3) for model in (actual, expected)), tensor_parallel.ROUNDING["float32"]
+    )

@@ -51,11 +51,13 @@ def whole(tensor: Any) -> torch.Tensor:
     return tensor.detach().clone()
 
 
-def steps_of(model: Any, optimizer: str = "sgd", loss=loss_of, accumulate: int = 1, clip: float = 0.0) -> list[Any]:
+def steps_of(
+    model: Any, optimizer: str = "sgd", loss=loss_of, accumulate: int = 1, clip: float = 0.0, steps: int = STEPS
+) -> list[Any]:
     """The losses, the norms, the gradients and at the end the parameters of ten steps."""
     trained = OPTIMIZERS[optimizer](model.parameters())
     results: list[Any] = []
-    for step in range(STEPS):
+    for step in range(steps):
         for part in range(accumulate):
             value = loss(model, accumulate * step + part)
             value.backward()

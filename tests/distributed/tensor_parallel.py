@@ -21,6 +21,7 @@ from tests.distributed.saved import shared_folder
 from tests.distributed.sharded_training import collectives, steps_of
 from tests.distributed.training import DTYPES, EAGER, assert_close
 from thunder_core.foundation.errors import BadOption, RecipeMismatch
+from thunder_core.tracing.analysis.collectives import collectives_of
 
 ROUNDING = {"float64": 1e-12, "bfloat16": 2e-2, "float32": 1e-5}
 
@@ -132,6 +133,21 @@ def norms_of_heads_get_whole_gradients() -> None:
     assert_close(steps_of(compiled, loss=models_loss), steps_of(whole, loss=models_loss), ROUNDING["float32"])
 
 
+def generates() -> None:
+    """Greedy generation gives the tokens of one process, again without compiling, and with another prompt."""
+    whole = small(LlamaForCausalLM, LlamaConfig).eval()
+    compiled = thunder.compile(copy.deepcopy(whole), ["hf-llama3", "tensor-parallel"], without=EAGER)
+    misses = []
+    for prompt in (torch.arange(4)[None], torch.arange(4)[None], torch.arange(3, 9)[None]):
+        options = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": 5, "do_sample": False}
+        tokens, expected = (model.generate(prompt, use_cache=True, **options) for model in (compiled, whole))
+        assert torch.equal(tokens, expected)
+        misses.append(thunder.cache_misses(compiled))
+    assert misses[0] == misses[1]
+    forward = [one.kind for one in collectives_of(thunder.last_traces(compiled)[-1])]
+    assert forward == ["all_reduce"] * 4
+
+
 def saves_and_loads() -> None:
     compiled = compiled_layers()
     loss_of(compiled, 0).backward()
@@ -153,6 +169,9 @@ def refusals() -> None:
     ):
         with pytest.raises(RecipeMismatch, match=what):
             compiled_layers(plan=plan)
+    config = LlamaConfig(hidden_size=6, intermediate_size=6, num_hidden_layers=1, vocab_size=11, num_attention_heads=3)
+    with pytest.raises(RecipeMismatch, match=r"3 heads .*cannot be divided among 2 ranks"):
+        thunder.compile(LlamaForCausalLM(config), "tensor-parallel")
     tied = Layers()
     tied.layers[1].up.weight = tied.layers[0].up.weight
     with pytest.raises(RecipeMismatch, match=r"layers.0.up and layers.1.up share a parameter"):

@@ -1,4 +1,4 @@
-"""Training on four ranks: on a mesh of two axes, the sum of `fsdp` and `ddp` equals `fully_shard` on the mesh."""
+"""Training on four ranks: on a mesh of two axes, the sum of two recipes equals PyTorch's functions on the mesh."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ CASES: dict[str, tuple[Any, ...]] = {
     "hybrid has the state of PyTorch": ("hybrid_state_is_that_of_pytorch",),
     "hybrid cannot be saved": ("hybrid_cannot_be_saved",),
     "fsdp on four ranks equals PyTorch": ("four_shards_equal_pytorch",),
-    "hybrid refuses no_sync and groups that are no mesh": ("hybrid_refusals",),
+    "hybrid accumulates gradients without communication": ("hybrid_accumulates_without_communication",),
+    "hybrid refuses groups that are no mesh": ("hybrid_refusals",),
+    "fsdp and tensor-parallel equal PyTorch with SGD in float64": ("both_equal_pytorch", "float64", "sgd", True),
+    "fsdp and tensor-parallel equal PyTorch with SGD in bfloat16": ("both_equal_pytorch", "bfloat16", "sgd", False),
+    "fsdp and tensor-parallel give one program in either order": ("both_give_one_program_in_either_order",),
+    "fsdp and tensor-parallel accumulate gradients without communication": ("both_accumulate_without_communication",),
+    "fsdp and tensor-parallel have the state of PyTorch": ("both_have_the_state_of_pytorch",),
+    "fsdp and tensor-parallel with a model of transformers": ("both_with_a_transformer",),
 }
 
 

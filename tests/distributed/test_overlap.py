@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import thunder_core as thunder
+from benchmarks.timeline import Network, claimed_traces, events_of, predict
 from thunder_core.tracing.analysis.collectives import collectives_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -46,6 +47,13 @@ class Delayed(dist._Work):
     def wait(self, timeout: Any = None) -> bool:
         time.sleep(max(0.0, self.done - time.monotonic()))
         return True
+
+
+class Delays(Network):
+    """The network of these groups, for the simulation."""
+
+    def seconds(self, kind: str, size: int) -> float:
+        return DELAY
 
 
 class Delaying(dist.ProcessGroup):
@@ -130,6 +138,9 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], int]] = {
 }
 
 
+DELAYS = Delays(ranks=1, bandwidth=0.0, latency=0.0, one_at_a_time=False)
+
+
 @pytest.mark.parametrize("case", OPTIONS)
 def test_collectives_overlap_computation(case: str) -> None:
     recipe, options, collectives = OPTIONS[case]
@@ -144,4 +155,6 @@ def test_collectives_overlap_computation(case: str) -> None:
     if case == "fsdp that gathers again":
         delays += DELAY  # the first gather of the backward
     computation = 2 * LAYERS * PAUSE
+    # The simulation from the lines of the traces predicts the measured step.
+    assert abs(seconds - predict(events_of(claimed_traces(compiled), rounds=1), DELAYS).step) < SLACK
     assert computation < seconds < computation + delays + SLACK < computation + collectives * DELAY

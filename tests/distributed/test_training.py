@@ -13,6 +13,7 @@ import thunder_core as thunder
 from tests.distributed.ranks import Ranks
 from thunder_core.foundation.errors import OutsideProcessGroup
 
+ACCUMULATED = "tests.distributed.accumulated"
 SAVED = "tests.distributed.saved"
 PARALLEL = "tests.distributed.tensor_parallel"
 COMMANDS = "tests.distributed.commands"
@@ -35,6 +36,31 @@ CASES: dict[str, tuple[Any, ...]] = {
     "fsdp equals PyTorch with AdamW in bfloat16": (SHARDED, "equals_pytorch", "bfloat16", "adamw", True),
     "fsdp reduces in another dtype": (SHARDED, "reduces_in_another_dtype"),
     "fsdp clips and accumulates gradients": (SHARDED, "clips_and_accumulates"),
+    "fsdp accumulates without communication in float64": (ACCUMULATED, "equals_pytorch", "float64", "sgd"),
+    "fsdp accumulates without communication in bfloat16": (ACCUMULATED, "equals_pytorch", "bfloat16", "adamw"),
+    "fsdp accumulates in a wider dtype": (
+        ACCUMULATED,
+        "equals_pytorch_in_a_reduce_dtype",
+        "bfloat16",
+        "float32",
+    ),
+    "fsdp accumulates in a narrower dtype": (
+        ACCUMULATED,
+        "equals_pytorch_in_a_reduce_dtype",
+        "float32",
+        "bfloat16",
+    ),
+    "fsdp accumulates with regions of Inductor": (ACCUMULATED, "equals_pytorch_with_inductor"),
+    "fsdp has no_sync": (ACCUMULATED, "no_sync_equals_pytorch"),
+    "fsdp sets the synchronization of single layers": (ACCUMULATED, "layers_are_set_alone"),
+    "fsdp reads the synchronization at the backward": (ACCUMULATED, "the_setting_at_the_backward_counts"),
+    "fsdp reduces held gradients of unused parameters": (
+        ACCUMULATED,
+        "parameters_that_the_last_backward_does_not_use_are_reduced",
+    ),
+    "fsdp keeps held gradients in a partial backward": (ACCUMULATED, "a_partial_backward_keeps_held_gradients"),
+    "fsdp holds no gradients of frozen parameters": (ACCUMULATED, "frozen_parameters_hold_nothing"),
+    "fsdp communicates at the last backward": (ACCUMULATED, "communicates_only_at_the_last_backward"),
     "fsdp with activation checkpoints": (SHARDED, "equals_pytorch_with_activation_checkpoints"),
     "fsdp with a model of transformers": (SHARDED, "equals_pytorch_with_llama"),
     "fsdp with regions of Inductor": (SHARDED, "equals_pytorch_with_inductor"),
@@ -54,6 +80,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     ),
     "tensor-parallel with a Llama equals PyTorch": (PARALLEL, "llama_equals_pytorch"),
     "tensor-parallel gives norms of heads whole gradients": (PARALLEL, "norms_of_heads_get_whole_gradients"),
+    "tensor-parallel generates": (PARALLEL, "generates"),
     "tensor-parallel saves and loads": (PARALLEL, "saves_and_loads"),
     "tensor-parallel refuses bad plans": (PARALLEL, "refusals"),
     "an artifact of ddp loads on every rank": (SAVED, "loads_on_every_rank", "ddp"),
@@ -64,6 +91,12 @@ CASES: dict[str, tuple[Any, ...]] = {
     ),
     "the command optimizes with ddp": (COMMANDS, "optimizes", "ddp", "DDP"),
     "the command optimizes with fsdp": (COMMANDS, "optimizes", "fsdp", "FSDP2"),
+    "the command optimizes with tensor-parallel": (
+        COMMANDS,
+        "optimizes",
+        "tensor-parallel",
+        "parallelize_module",
+    ),
     "the command plans on the first rank": (COMMANDS, "plans_on_the_first_rank"),
     "the command refuses what ranks cannot do": (COMMANDS, "refuses_what_ranks_cannot_do"),
     "the command finds gradients that were not reduced": (COMMANDS, "finds_gradients_that_were_not_reduced"),

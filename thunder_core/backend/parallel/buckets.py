@@ -57,7 +57,12 @@ def result_of(bsym: BoundSymbol) -> TensorProxy:
 
 def layer_of(bsym: BoundSymbol) -> str:
     """Return the path of the outermost numbered module of a bound symbol (`layers.3`), or an empty string."""
-    parts = bsym.module.removeprefix(BACKWARD_OF).split(".")
+    return layer_of_path(bsym.module.removeprefix(BACKWARD_OF))
+
+
+def layer_of_path(path: str) -> str:
+    """Return the outermost numbered module in the path of a module or parameter, or an empty string."""
+    parts = path.split(".")
     number = next((place for place, part in enumerate(parts) if part.isdigit()), None)
     return "" if number is None else ".".join(parts[: number + 1])
 

@@ -213,7 +213,7 @@ def reads(bsym: BoundSymbol, names: set[str]) -> bool:
 
 def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
     """Return the bound symbols that gather shards and drop the padding rows."""
-    _, _, group_name, _ = bsyms[0].args
+    group_name = bsyms[0].args[2]
     operator = FUNCTIONAL.all_gather_into_tensor_coalesced.default
     size = group_of(group_name).size()
     begin = emitter.call(operator, list(map(tensor_of, bsyms)), size, group_name, at=bsyms[0])
@@ -228,17 +228,12 @@ def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol], dtype: torch.dtype |
 
     If `dtype` is None, each gradient is reduced in its own dtype.
     """
-    group_name = bsyms[0].args[1]
+    group_name = bsyms[0].args[2]
     size = group_of(group_name).size()
     rows = [shard_rows(tensor_of(bsym).shape[0], size) * size for bsym in bsyms]
-    starts, tensors = filled_up(emitter, bsyms, rows)
-    casts = [
-        emitter.call(ATEN._to_copy.default, tensor, at=bsyms[0], dtype=dtype)
-        for tensor in tensors
-        if differs(tensor, dtype)
-    ]
-    in_dtype = {cast.args[0].name: cast.output for cast in casts}
-    tensors = [in_dtype.get(tensor.name, tensor) for tensor in tensors]
+    gradients, shards = list(map(tensor_of, bsyms)), [bsym.args[1] for bsym in bsyms]
+    taken = emitter.call(OPERATORS.take_held_gradients.default, gradients, shards, dtype, at=bsyms[0])
+    starts, tensors = filled_up(emitter, bsyms, taken.output, rows)
     dense = {"memory_format": torch.contiguous_format}
     strided = [tensor for tensor in tensors if is_strided(tensor)]
     copies = [emitter.call(ATEN.clone.default, tensor, at=bsyms[0], **dense) for tensor in strided]
@@ -255,7 +250,7 @@ def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol], dtype: torch.dtype |
         ends.append(emitter.call(ATEN.mul.Tensor, wait.output, 1 / size, at=bsym, output=own if is_own else None))
         if not is_own:
             ends.append(emitter.call(ATEN._to_copy.default, ends[-1].output, at=bsym, output=own, dtype=own.dtype))
-    return [*starts, *casts, *copies, begin], ends
+    return [taken, *starts, *copies, begin], ends
 
 
 def differs(tensor: TensorProxy, dtype: torch.dtype | None) -> bool:
@@ -282,20 +277,18 @@ KINDS = ("gather_parameter", *REDUCTIONS)
 
 
 def filled_up(
-    emitter: Emitter, bsyms: Sequence[BoundSymbol], rows: Sequence[int]
+    emitter: Emitter, bsyms: Sequence[BoundSymbol], unfilled: Sequence[TensorProxy], rows: Sequence[int]
 ) -> tuple[list[BoundSymbol], list[TensorProxy]]:
-    """Pad the inputs of bound symbols with zeros to numbers of rows.
+    """Pad tensors, each for a bound symbol, with zeros to numbers of rows.
 
     Return the bound symbols that pad, and the padded tensors.
     """
     pads: list[BoundSymbol] = []
     tensors: list[TensorProxy] = []
-    for bsym, count in zip(bsyms, rows, strict=True):
-        tensor = tensor_of(bsym)
+    for bsym, tensor, count in zip(bsyms, unfilled, rows, strict=True):
         if padding := row_padding(len(tensor.shape), count - tensor.shape[0]):
             pads.append(emitter.call(ATEN.constant_pad_nd.default, tensor, padding, at=bsym))
-            tensor = pads[-1].output
-        tensors.append(tensor)
+        tensors.append(pads[-1].output if padding else tensor)
     return pads, tensors
 
 

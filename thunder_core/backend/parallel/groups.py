@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from thunder_core.foundation.errors import OutsideProcessGroup, RecipeMismatch
-from thunder_core.tracing.library.collectives import group_of, registered_group
+from thunder_core.tracing.library.collectives import registered_group
+
+FROM_MESH = "mesh_"  # the prefix of the description of a process group that PyTorch creates for an axis of a mesh
 
 
 def required_group(name: str, recipe: str) -> Any:
@@ -27,24 +31,40 @@ def required_group(name: str, recipe: str) -> Any:
     return group
 
 
-def mesh_of(shard_group: Any, replicate_group_name: str | None, device: torch.device) -> DeviceMesh:
-    """Return the mesh of a process group; with a group of replicas, the first axis of the mesh is the replicas.
+def mesh_of(axes: Sequence[tuple[str, Any]], device: torch.device) -> DeviceMesh:
+    """Return the mesh with process groups as axes, the outermost first, each with a name for groups without a mesh.
 
-    Raises `RecipeMismatch` if the two groups are not the axes of a mesh.
+    Raises `RecipeMismatch` if the groups are not the axes of a mesh.
     """
-    if replicate_group_name is None:
-        return DeviceMesh.from_group(shard_group, device.type)
-    replicate_group = group_of(replicate_group_name)
-    own = dist.get_process_group_ranks(shard_group)
-    rows: list[Any] = [None] * replicate_group.size()
-    dist.all_gather_object(rows, own, replicate_group)
-    column = [row[shard_group.rank()] for row in rows]
-    ranks = [rank for row in rows for rank in row]
-    if len(set(ranks)) != len(ranks) or column != dist.get_process_group_ranks(replicate_group):
+    groups = [group for _, group in axes]
+    if len(groups) == 1:
+        return DeviceMesh.from_group(groups[0], device.type)
+    ranks: Any = dist.get_process_group_ranks(groups[-1])
+    for group in reversed(groups[:-1]):
+        rows: list[Any] = [None] * group.size()
+        dist.all_gather_object(rows, ranks, group)
+        ranks = rows
+    require_axes(ranks, groups)
+    names = tuple(axis_name(group, name) for name, group in axes)
+    return DeviceMesh.from_group(groups, device.type, mesh=torch.tensor(ranks), mesh_dim_names=names)
+
+
+def require_axes(ranks: Any, groups: Sequence[Any]) -> None:
+    """Raise `RecipeMismatch` if the groups are not the axes of a mesh with these ranks."""
+    array = np.array(ranks, dtype=object)
+    place = tuple(group.rank() for group in groups)
+    own = [dist.get_process_group_ranks(group) for group in groups]
+    is_mesh = array.shape == tuple(map(len, own)) and len(set(array.flat)) == array.size
+    if not is_mesh or any(
+        [*array[(*place[:axis], slice(None), *place[axis + 1 :])]] != line for axis, line in enumerate(own)
+    ):
         raise RecipeMismatch(
-            f"the process groups of fsdp (ranks {own}) and ddp (ranks "
-            f"{dist.get_process_group_ranks(replicate_group)}) are not the axes of a mesh",
-            fix='make both from one mesh: init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))',
+            f"the process groups of the recipes (ranks {' and '.join(map(str, own))}) are not the axes of a mesh",
+            fix='make them from one mesh: init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))',
         )
-    groups, names = [replicate_group, shard_group], ("replicate", "shard")
-    return DeviceMesh.from_group(groups, device.type, mesh=torch.tensor(rows), mesh_dim_names=names)
+
+
+def axis_name(group: Any, name: str) -> str:
+    """Return the name of a group's axis in the mesh that the group comes from, or the given name."""
+    description = str(group.group_desc)
+    return description.removeprefix(FROM_MESH) if description.startswith(FROM_MESH) else name

@@ -11,9 +11,20 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 
+from thunder_core.backend.parallel.held_gradients import HELD
 from thunder_core.foundation.errors import WrongInputs
 
+Distributed = Callable[[torch.Tensor, torch.Tensor], DTensor]
 LEAVES = "_local_shards"  # the attribute that maps names of sharded parameters to the tensors that programs read
+PLACEMENTS_OF_PARTS = "_placements_of_parts"  # maps names of parameters that tensor parallelism divides to placements
+COPIED_TO = "_copied_to"  # the group in which each rank uses the parameters of a module for its part of the data
+DIVIDED_OVER = "_divided_over"  # the name of the process group of a model with tensor parallelism
+
+
+def placement_of_part(module: torch.nn.Module, name: str) -> Placement | None:
+    """Return the placement of a parameter that tensor parallelism divides; None for other parameters."""
+    placement: Placement | None = module.__dict__.get(PLACEMENTS_OF_PARTS, {}).get(name)
+    return placement
 
 
 def own_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -33,11 +44,7 @@ def distributed_parameter(
     Programs read the `leaf`, and the gradients of the leaf become gradients of the returned parameter. `local` is the
     leaf without the rows that only pad it.
     """
-
-    def distributed(tensor: torch.Tensor, like: torch.Tensor) -> DTensor:
-        size, stride = like.size(), torch.empty(like.shape, device="meta").stride()
-        return DTensor.from_local(tensor, mesh, placements, run_check=False, shape=size, stride=stride)
-
+    distributed = distributed_in(mesh, placements)
     shard = torch.nn.Parameter(distributed(local, whole), requires_grad=whole.requires_grad)
     if leaf.is_floating_point() or leaf.is_complex():
         hook = handing_over_to(weakref.ref(shard), distributed)
@@ -46,23 +53,39 @@ def distributed_parameter(
     return shard
 
 
+def distributed_in(mesh: DeviceMesh, placements: Sequence[Placement]) -> Distributed:
+    """Return a function that makes a DTensor of a local tensor, with the full shape of another DTensor or tensor."""
+
+    def distributed(tensor: torch.Tensor, like: torch.Tensor) -> DTensor:
+        size, stride = like.size(), torch.empty(like.shape, device="meta").stride()
+        return DTensor.from_local(tensor, mesh, placements, run_check=False, shape=size, stride=stride)
+
+    return distributed
+
+
 def handing_over_to(
-    parameter_of: Callable[[], torch.nn.Parameter | None], distributed: Callable[..., DTensor]
+    parameter_of: Callable[[], torch.nn.Parameter | None], distributed: Distributed
 ) -> Callable[[torch.Tensor], None]:
     """Return the hook that moves the gradient of a leaf to the `.grad` of the DTensor parameter."""
 
     def hand_over(leaf: torch.Tensor) -> None:
         gradient, leaf.grad = leaf.grad, None
         parameter = parameter_of()
-        if parameter is None or gradient is None or not parameter.requires_grad:
-            return
-        gradient = gradient.narrow(0, 0, local_of(parameter).shape[0])
-        if parameter.grad is None:
-            parameter.grad = distributed(gradient, parameter)
-        else:
-            local_of(parameter.grad).add_(gradient)
+        if (held := getattr(leaf, HELD, None)) is not None:
+            held.synchronization.queue()
+        if parameter is not None and gradient is not None and parameter.requires_grad:
+            add_gradient(parameter, gradient, distributed)
 
     return hand_over
+
+
+def add_gradient(parameter: torch.nn.Parameter, gradient: torch.Tensor, distributed: Distributed) -> None:
+    """Add the gradient of a leaf, which may have padding rows, to the `.grad` of the DTensor parameter."""
+    rows = gradient.narrow(0, 0, local_of(parameter).shape[0])
+    if parameter.grad is None:
+        parameter.grad = distributed(rows, parameter)
+    else:
+        local_of(parameter.grad).add_(rows)
 
 
 def local_of(tensor: Any) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.backend.parallel.held_gradients import HELD
 from thunder_core.tracing.library.collectives import group_of
 
 NAMESPACE = "thunder_parallel"
@@ -77,19 +78,25 @@ class Replicate(torch.autograd.Function):
 
 
 class GatherParameter(torch.autograd.Function):
-    """The derivative of `gather_parameter`: each rank gets its rows of the average of the gradients."""
+    """The derivative of `gather_parameter`: each rank gets its rows of the average of the gradients.
+
+    With an unsharded leaf, the leaf gets the full gradient of this rank instead.
+    """
 
     @staticmethod
-    def forward(ctx: Any, shard: torch.Tensor, rows: int, group_name: str, reshard: bool) -> Any:
+    def forward(ctx: Any, shard: torch.Tensor, rows: int, group_name: str, reshard: bool, *unsharded: Any) -> Any:
         """Call the operator below autograd."""
-        ctx.group_name = group_name
+        ctx.group_name, ctx.unsharded = group_name, len(unsharded)
+        ctx.save_for_backward(*(() if unsharded else (shard,)))
         with torch._C._AutoDispatchBelowAutograd():
-            return OPERATORS.gather_parameter(shard, rows, group_name, reshard)
+            return OPERATORS.gather_parameter(shard, rows, group_name, reshard, *unsharded)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        """Reduce the gradients and scatter the average."""
-        return OPERATORS.scatter_gradient(gradient, ctx.group_name), None, None, None
+        """Reduce the gradients and scatter the average, or return the gradient of the unsharded leaf."""
+        if ctx.unsharded:
+            return None, None, None, None, gradient.view_as(gradient)
+        return OPERATORS.scatter_gradient(gradient, *ctx.saved_tensors, ctx.group_name), None, None, None
 
 
 class CopyToGroup(torch.autograd.Function):
@@ -168,22 +175,33 @@ def average_gradient(gradient: torch.Tensor, parameter: torch.Tensor, group_name
     """Add the `.grad` of the parameter to the gradient, and return the average over all ranks."""
     if gradient.is_meta:
         return torch.empty_like(gradient, memory_format=torch.contiguous_format)
-    (scaled,) = take_gradients([gradient], [parameter], 1 / group_of(group_name).size())
+    (total,) = take_gradients([gradient], [parameter], 1.0)
+    return average_over(total, group_name)
+
+
+def average_over(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
+    """Return the average of the tensors of all ranks of a group."""
+    scaled = tensor * (1 / group_of(group_name).size())
     result: torch.Tensor = FUNCTIONAL.wait_tensor(FUNCTIONAL.all_reduce(scaled, "sum", group_name))
     return result
 
 
-@operator("(Tensor shard, int rows, str group_name, bool reshard_after_forward) -> Tensor", GatherParameter)
+GATHER = "(Tensor shard, int rows, str group_name, bool reshard_after_forward, Tensor? unsharded=None) -> Tensor"
+
+
+@operator(GATHER, GatherParameter)
 def gather_parameter(
     shard: torch.Tensor,
     rows: int,
     group_name: str,
     reshard_after_forward: bool,
+    unsharded: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Gather a parameter with a number of rows from the shards of all ranks.
 
     All shards have the same number of rows; the padding rows at the end are dropped. If `reshard_after_forward` is
-    set, the backward gathers the parameter again.
+    set, the backward gathers the parameter again. If `unsharded` is given, the backward does not communicate: the
+    gradient of this rank becomes the gradient of `unsharded`.
     """
     if shard.is_meta:
         return shard.new_empty((rows, *shard.shape[1:]))
@@ -192,13 +210,39 @@ def gather_parameter(
     return result.narrow(0, 0, rows).clone() if result.shape[0] != rows else result
 
 
-@operator("(Tensor gradient, str group_name) -> Tensor")
-def scatter_gradient(gradient: torch.Tensor, group_name: str) -> torch.Tensor:
-    """Average the gradients of all ranks, and return the shard of this rank."""
+@operator("(Tensor(a)[] gradients, Tensor[] shards, ScalarType? dtype) -> Tensor(a)[]")
+def take_held_gradients(
+    gradients: list[torch.Tensor], shards: list[torch.Tensor], dtype: torch.dtype | None
+) -> list[torch.Tensor]:
+    """Add each parameter's held gradient to its gradient, in a dtype, and hold no gradient any more.
+
+    If `dtype` is None, gradients keep their own dtype. A backward that does not accumulate, such as
+    `torch.autograd.grad`, does not change held gradients.
+    """
+    results = []
+    for gradient, shard in zip(gradients, shards, strict=True):
+        held: Any = None if gradient.is_meta else getattr(shard, HELD, None)
+        is_held = held is not None and held.gradient is not None
+        total = held.take() if is_held and is_accumulated(shard) else None
+        results.append((gradient if dtype is None else gradient.to(dtype)) if total is None else total.add_(gradient))
+    return results
+
+
+@operator("(Tensor gradient, Tensor shard, str group_name) -> Tensor")
+def scatter_gradient(gradient: torch.Tensor, shard: torch.Tensor, group_name: str) -> torch.Tensor:
+    """Add the held gradient, average the gradients of all ranks, and return the shard of this rank."""
     size = group_of(group_name).size()
     own = shard_rows(gradient.shape[0], size)
     if gradient.is_meta:
         return gradient.new_empty((own, *gradient.shape[1:]))
+    (total,) = take_held_gradients([gradient], [shard], None)
+    return reduced_shard(total, group_name).to(gradient.dtype)
+
+
+def reduced_shard(gradient: torch.Tensor, group_name: str) -> torch.Tensor:
+    """Return this rank's rows of the average of the gradients of all ranks."""
+    size = group_of(group_name).size()
+    own = shard_rows(gradient.shape[0], size)
     whole = padded(gradient, own * size).contiguous()
     shard = FUNCTIONAL.wait_tensor(FUNCTIONAL.reduce_scatter_tensor(whole, "sum", size, group_name))
     result: torch.Tensor = shard * (1 / size)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from thunder_core.backend.parallel.local_parts import LEAVES, subclass_like
+from thunder_core.backend.parallel.local_parts import subclass_like
 from thunder_core.backend.parallel.operators import OPERATORS
-from thunder_core.foundation.errors import RecipeMismatch, WrongInputs
+from thunder_core.foundation.errors import RecipeMismatch
 
 SYNCHRONIZES = "require_backward_grad_sync"  # the attribute has the same name in DistributedDataParallel
 REPLICATES = "_replicate_group"  # the attribute with the name of the process group of a model's replicas
@@ -51,11 +51,6 @@ def broadcast_values(tensors: list[torch.Tensor], group: Any) -> None:
 @contextmanager
 def no_sync(self: Any) -> Iterator[None]:
     """Disable the averaging of gradients for calls inside the block, as in DistributedDataParallel."""
-    if any(LEAVES in module.__dict__ for module in self.modules()):
-        raise WrongInputs(
-            f"the parameters of this {type(self).__name__} are sharded, so its gradients are reduced at each backward",
-            fix="leave out `no_sync`: each backward adds averaged gradients to those of earlier backwards",
-        )
     before = self.__dict__[SYNCHRONIZES]
     self.__dict__[SYNCHRONIZES] = False
     try:

@@ -2,99 +2,188 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.placement_types import Placement
+from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
+from thunder_core.backend.parallel.buckets import layer_of_path
 from thunder_core.backend.parallel.groups import mesh_of
+from thunder_core.backend.parallel.held_gradients import (
+    HELD,
+    METHODS,
+    SYNCHRONIZATION,
+    UNSHARDED,
+    HeldGradient,
+    Reduce,
+    Synchronization,
+    hold_gradient_of,
+    unsharded_leaf,
+)
 from thunder_core.backend.parallel.local_parts import (
+    COPIED_TO,
+    DIVIDED_OVER,
     LEAVES,
     REFUSALS,
+    Distributed,
+    add_gradient,
+    distributed_in,
     distributed_parameter,
     own_parameters,
+    placement_of_part,
     subclass_like,
 )
-from thunder_core.backend.parallel.operators import OPERATORS, rows_of_rank, shard_rows
+from thunder_core.backend.parallel.operators import (
+    OPERATORS,
+    average_over,
+    reduced_shard,
+    rows_of_rank,
+    shard_rows,
+)
 from thunder_core.backend.parallel.replicas import REPLICATES, broadcast_values
 from thunder_core.foundation.errors import RecipeMismatch
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
+from thunder_core.tracing.library.collectives import group_of
 
 FIX = "use the recipe `ddp`, which keeps whole parameters, or change the module"
+
+
+@dataclass(frozen=True)
+class ShardedParameter:
+    """A parameter of which this rank keeps some rows.
+
+    `parameter` is the DTensor parameter, as in `fully_shard`, and `leaf` is the tensor that programs read. `rows` is
+    the number of rows of all ranks, and `path` the first path of the parameter in the model.
+    """
+
+    parameter: torch.nn.Parameter
+    leaf: torch.Tensor
+    unsharded: torch.Tensor | None
+    rows: int
+    path: str
 
 
 @dataclass(frozen=True)
 class Sharding:
     """The sharding of models over a process group and its mesh.
 
-    If `reshard_after_forward` is set, a backward gathers parameters again.
+    If `reshard_after_forward` is set, a backward gathers parameters again. Gradients are reduced in `reduce_dtype`, or
+    in their own dtype if this is None, and then averaged over the group of replicas, if there is one. `parts_mesh` is
+    the mesh of the parameters that tensor parallelism divides.
     """
 
     group: Any
     mesh: DeviceMesh
     reshard_after_forward: bool
+    reduce_dtype: torch.dtype | None = None
+    replicate_group_name: str | None = None
+    parts_mesh: DeviceMesh | None = None
 
     def shard(self, model: torch.nn.Module) -> torch.nn.Module:
         """Replace the parameters of a model by shards in place; all ranks get the values of the first rank."""
         require_shardable(model)
         broadcast_values(list(model.buffers()), self.group)
-        shards: dict[int, torch.nn.Parameter] = {}
-        leaves: dict[int, torch.Tensor] = {}
-        for module in list(model.modules()):
+        synchronization = Synchronization()
+        shards: dict[int, ShardedParameter] = {}
+        for path, module in list(model.named_modules()):
             own = own_parameters(module)
             for name, parameter in own.items():
                 if id(parameter) not in shards:
-                    shards[id(parameter)], leaves[id(parameter)] = self._shard_of(parameter)
-                module._parameters[name] = shards[id(parameter)]
+                    shards[id(parameter)] = self._shard_of(module, name, f"{path}.{name}".lstrip("."), synchronization)
             if own:
-                module.__dict__[LEAVES] = {name: leaves[id(parameter)] for name, parameter in own.items()}
-                rows = {name: parameter.shape[0] for name, parameter in own.items()}
-                module.__class__ = self._class_of(type(module), rows)
+                self._gather_in(module, {name: shards[id(parameter)] for name, parameter in own.items()})
+                paths = {name: shards[id(parameter)].path for name, parameter in own.items()}
+                synchronization.holders.append((module, paths))
+            if path == layer_of_path(path):
+                module.__dict__[SYNCHRONIZATION] = synchronization, path
+                module.__class__ = subclass_like(type(module), METHODS)
+        synchronization.update()
         return model
 
-    def _shard_of(self, parameter: torch.nn.Parameter) -> tuple[torch.nn.Parameter, torch.Tensor]:
-        """Return the shard of this rank as a DTensor parameter, as in `fully_shard`, and as the tensor for programs.
+    def _shard_of(
+        self, module: torch.nn.Module, name: str, path: str, synchronization: Synchronization
+    ) -> ShardedParameter:
+        """Return the shard of this rank of a module's parameter.
 
         The tensor for programs has the same number of rows on each rank, padded with zeros, so that all ranks have the
         same program.
         """
-        broadcast_values([parameter], self.group)
-        size = self.group.size()
-        start, rows = rows_of_rank(parameter.shape[0], self.group.rank(), size)
-        leaf = parameter.detach().new_zeros((shard_rows(parameter.shape[0], size), *parameter.shape[1:]))
+        parameter = own_parameters(module)[name]
+        whole = module.__dict__.get(LEAVES, {}).get(name, parameter).detach()
+        broadcast_values([whole], self.group)
+        start, rows = rows_of_rank(whole.shape[0], self.group.rank(), self.group.size())
+        leaf = whole.new_zeros((shard_rows(whole.shape[0], self.group.size()), *whole.shape[1:]))
         local = leaf.narrow(0, 0, rows)
-        local.copy_(parameter.detach().narrow(0, start, rows))
-        return distributed_parameter(parameter, leaf, local, self.mesh, self._placements), leaf
+        local.copy_(whole.narrow(0, start, rows))
+        mesh, placements = self._placement_of(module, name)
+        shard = distributed_parameter(parameter, leaf, local, mesh, placements)
+        unsharded = None
+        if leaf.is_floating_point() or leaf.is_complex():
+            unsharded = unsharded_leaf(whole, parameter.requires_grad)
+            reduce = self._reducing(weakref.ref(shard), distributed_in(mesh, placements))
+            held = HeldGradient(unsharded, reduce, self.reduce_dtype, synchronization)
+            hold_gradient_of(held)
+            setattr(leaf, HELD, held)
+            synchronization.held[path] = held
+        return ShardedParameter(shard, leaf, unsharded, whole.shape[0], path)
 
-    @property
-    def _placements(self) -> list[Placement]:
-        """Rows are divided along the last axis of the mesh, and replicated along the other axis."""
-        return [*(Replicate() for _ in range(self.mesh.ndim - 1)), Shard(0)]
+    def _placement_of(self, module: torch.nn.Module, name: str) -> tuple[DeviceMesh, list[Placement]]:
+        """Return the mesh and the placements of a module's parameter.
 
-    def _class_of(self, kind: Any, rows: dict[str, int]) -> type[torch.nn.Module]:
-        """Return a subclass of a module's class that gathers each parameter when it is read."""
+        Rows are divided along the axis `group` of the mesh, and replicated along the axis of replicas.
+        """
+        replicas: list[Placement] = [Replicate() for _ in range(self.mesh.ndim - 1)]
+        part = placement_of_part(module, name)
+        if part is None or self.parts_mesh is None:
+            return self.mesh, [*replicas, Shard(0)]
+        ranks = self.parts_mesh.size(self.parts_mesh.ndim - 1)
+        rows = _StridedShard(0, split_factor=ranks) if part == Shard(0) else Shard(0)
+        return self.parts_mesh, [*replicas, rows, part]
+
+    def _reducing(self, parameter_of: Callable[[], torch.nn.Parameter | None], distributed: Distributed) -> Reduce:
+        """Return the function that reduces a held gradient and adds the shard of this rank to a parameter's `.grad`."""
+
+        def reduce(gradient: torch.Tensor) -> None:
+            parameter = parameter_of()
+            shard = reduced_shard(gradient, self.group.group_name)
+            shard = shard if parameter is None else shard.to(parameter.dtype)
+            if self.replicate_group_name is not None:
+                shard = average_over(shard, self.replicate_group_name)
+            if parameter is not None:
+                add_gradient(parameter, shard, distributed)
+
+        return reduce
+
+    def _gather_in(self, module: torch.nn.Module, shards: Mapping[str, ShardedParameter]) -> None:
+        """Let a module gather each of its parameters when a program reads it."""
+        module._parameters.update({name: shard.parameter for name, shard in shards.items()})
+        module.__dict__[LEAVES] = {name: shard.leaf for name, shard in shards.items()}
+        unsharded = {name: shard.unsharded for name, shard in shards.items() if shard.unsharded is not None}
+        module.__dict__[UNSHARDED] = unsharded
+        copied_to = module.__dict__.get(COPIED_TO)
+        module.__class__ = subclass_like(
+            type(module), {**REFUSALS, **{name: self._gathered(name, shards[name].rows, copied_to) for name in shards}}
+        )
+
+    def _gathered(self, name: str, rows: int, copied_to: str | None) -> property:
+        """Return the property that gathers a parameter of a module; `copied_to` names the group of its readers."""
         group_name, reshard = self.group.group_name, self.reshard_after_forward
-        gathered = {name: gathering(name, count, group_name, reshard) for name, count in rows.items()}
-        made: type[torch.nn.Module] = subclass_like(kind, {**REFUSALS, **gathered})
-        return made
 
+        def gather(self: Any) -> torch.Tensor:
+            if not is_recording():  # outside of tracing, return the parameter itself, which can be written to
+                parameter: torch.Tensor = self._parameters[name]
+                return parameter
+            unsharded = self._unsharded_leaves[name] if name in self._unsynchronized else None
+            local = self._local_shards[name]
+            result: torch.Tensor = OPERATORS.gather_parameter(local, rows, group_name, reshard, unsharded)
+            return result if copied_to is None else OPERATORS.copy_to_group(result, copied_to)
 
-def gathering(name: str, rows: int, group_name: str, reshard_after_forward: bool) -> property:
-    """Return the property that gathers a parameter of a module."""
-
-    def gather(self: Any) -> torch.Tensor:
-        if not is_recording():  # outside of tracing, return the parameter itself, which can be written to
-            parameter: torch.Tensor = self._parameters[name]
-            return parameter
-        local = self._local_shards[name]
-        result: torch.Tensor = OPERATORS.gather_parameter(local, rows, group_name, reshard_after_forward)
-        return result
-
-    return property(gather)
+        return property(gather)
 
 
 def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
@@ -106,23 +195,37 @@ def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
         for shard, leaf in pairs:
             if shard is not None and leaf.requires_grad != shard.requires_grad:
                 leaf.requires_grad_(shard.requires_grad)
+                if (held := getattr(leaf, HELD, None)) is not None:
+                    held.unsharded.requires_grad_(shard.requires_grad)
 
     return follow
 
 
-def sharding_in(group: Any, model: torch.nn.Module, *, reshard_after_forward: bool) -> Sharding:
-    """Return the sharding of a model over a process group; if the model is a replica, the mesh has two axes."""
+def sharding_in(
+    group: Any, model: torch.nn.Module, *, reshard_after_forward: bool, reduce_dtype: torch.dtype | None
+) -> Sharding:
+    """Return the sharding of a model over a process group.
+
+    The mesh has an axis for the replicas of the model, and one for tensor parallelism, if the model has these.
+    """
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    return Sharding(group, mesh_of(group, model.__dict__.get(REPLICATES), device), reshard_after_forward)
+    replicas, parts = model.__dict__.get(REPLICATES), model.__dict__.get(DIVIDED_OVER)
+    axes = [("shard", group)] if replicas is None else [("replicate", group_of(replicas)), ("shard", group)]
+    if parts is None:
+        return Sharding(group, mesh_of(axes, device), reshard_after_forward, reduce_dtype, replicas)
+    parts_mesh = mesh_of([*axes, ("tp", group_of(parts))], device)
+    mesh = parts_mesh[tuple(parts_mesh.mesh_dim_names or ())[:-1]]
+    return Sharding(group, mesh, reshard_after_forward, reduce_dtype, replicas, parts_mesh)
 
 
 def require_shardable(model: torch.nn.Module) -> None:
     """Raise `RecipeMismatch` with the first parameter that cannot be sharded."""
     parameters = {id(parameter): name for name, parameter in model.named_parameters()}
+    divided = {f"{path}.{name}" for path, module in model.named_modules() for name in module.__dict__.get(LEAVES, ())}
     for name, parameter in model.named_parameters():
         if parameter.dim() == 0:
             raise RecipeMismatch(f"the parameter {name} has no rows to shard", fix=FIX)
-        if type(parameter) is not torch.nn.Parameter:
+        if type(parameter) is not torch.nn.Parameter and name not in divided:
             raise RecipeMismatch(f"the parameter {name} is a {type(parameter).__name__}", fix=FIX)
         if not parameter.is_contiguous():
             raise RecipeMismatch(f"the parameter {name} is not contiguous", fix=FIX)

@@ -16,7 +16,10 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
 from thunder_core.backend.parallel.local_parts import (
+    COPIED_TO,
+    DIVIDED_OVER,
     LEAVES,
+    PLACEMENTS_OF_PARTS,
     REFUSALS,
     distributed_parameter,
     own_parameters,
@@ -32,16 +35,28 @@ COLWISE, ROWWISE, REDUCED = "colwise", "rowwise", "replicated_with_grad_allreduc
 STYLES = {COLWISE: COLWISE, ROWWISE: ROWWISE, REDUCED: REDUCED, "ColwiseParallel": COLWISE, "RowwiseParallel": ROWWISE}
 # Styles of transformers' plans for modules before and after the layers; the recipe does not divide these modules.
 LEFT_WHOLE = frozenset({"colwise_gather_output", "colwise_rep", "embedding_rowwise"})
+HEADS, ATTENTION = ("num_attention_heads", "num_key_value_heads"), ".self_attn."
 FIX = 'pass a plan: parallelize_plan={"layers.*.up": "colwise", "layers.*.down": "rowwise"}'
 
 Plan = Mapping[str, str]
 
 
-def models_plan(model: Any) -> dict[str, str]:
-    """Return the plan of a model of the transformers library; raise `RecipeMismatch` for a model without a plan."""
+def models_plan(model: Any, size: int) -> dict[str, str]:
+    """Return the plan of a model of the transformers library for a number of ranks.
+
+    Raises `RecipeMismatch` for a model without a plan, and for attention heads that the ranks cannot divide.
+    """
     plan = getattr(model, "tp_plan", None) or getattr(getattr(model, "config", None), "base_model_tp_plan", None)
     if not plan:
         raise RecipeMismatch(f"this {type(model).__name__} has no plan for tensor parallelism (`tp_plan`)", fix=FIX)
+    for name in HEADS:
+        heads = getattr(model.config, name, None)
+        if isinstance(heads, int) and heads % size and any(ATTENTION in module for module in plan):
+            raise RecipeMismatch(
+                f"the model has {heads} heads ({name}), which cannot be divided among {size} ranks",
+                fix="use as many ranks as divide the number, or pass a plan without the attention layers: "
+                "parallelize_plan",
+            )
     return {name: style for name, style in plan.items() if style not in LEFT_WHOLE}
 
 
@@ -87,6 +102,7 @@ class TensorParallelism:
         for path, module, style in list(modules_of(model, plan)):
             if style == REDUCED:
                 reduced = {name: self._reduced(name) for name in own_parameters(module)}
+                module.__dict__[COPIED_TO] = self.group.group_name
                 module.__class__ = subclass_like(type(module), reduced)
                 continue
             self._require_linear(path, module, style)
@@ -95,9 +111,11 @@ class TensorParallelism:
             shards = {name: self._shard_of(whole, placements[name]) for name, whole in own_parameters(module).items()}
             module._parameters.update({name: shard for name, (shard, _) in shards.items()})
             module.__dict__[LEAVES] = {name: leaf for name, (_, leaf) in shards.items()}
+            module.__dict__[PLACEMENTS_OF_PARTS] = {name: placements[name] for name in shards}
             members = {name: local_parameter(name) for name in shards}
             forward = FORWARDS[style](type(module), self.group.group_name)
             module.__class__ = subclass_like(type(module), {**REFUSALS, **members, "forward": forward})
+        model.__dict__[DIVIDED_OVER] = self.group.group_name
         return model
 
     def _require_linear(self, path: str, module: torch.nn.Module, style: str) -> None:

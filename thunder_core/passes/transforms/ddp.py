@@ -10,6 +10,7 @@ import torch
 from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes
 from thunder_core.backend.parallel.collectives import Schedule, is_call
 from thunder_core.backend.parallel.groups import required_group
+from thunder_core.backend.parallel.held_gradients import UNSHARDED
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.backend.parallel.replicas import replica_of
 from thunder_core.foundation.errors import OperationFailed
@@ -76,8 +77,9 @@ class AverageGradients(Transform):
 
 
 def is_parameter(proxy: TensorProxy, trace: Trace) -> bool:
-    """Whether an input of a trace is a tensor of the module that requires a gradient."""
-    return proxy.requires_grad and trace.origins.get(proxy.name, "").startswith(FROM_MODULE)
+    """Whether an input of a trace is a tensor of the module that requires a gradient, which is not held."""
+    origin = trace.origins.get(proxy.name, "")
+    return proxy.requires_grad and origin.startswith(FROM_MODULE) and UNSHARDED not in origin
 
 
 def replica_names(parameters: list[TensorProxy], trace: Trace) -> dict[str, TensorProxy]:

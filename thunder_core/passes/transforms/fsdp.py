@@ -37,15 +37,15 @@ class ShardParameters(Transform):
     reduce_dtype: str = ""
 
     before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
-    after: ClassVar[tuple[str, ...]] = ("quantize", "ddp")
+    after: ClassVar[tuple[str, ...]] = ("quantize", "ddp", "tensor_parallel")
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
         """Replace the parameters of the model by shards; raise `OutsideProcessGroup` without a process group."""
-        if self.reduce_dtype:
-            parse_dtype(self.reduce_dtype)
+        dtype = self._dtype()
         group = required_group(self.process_group, "fsdp")
-        return sharding_in(group, model, reshard_after_forward=self.reshard_after_forward).shard(model)
+        sharding = sharding_in(group, model, reshard_after_forward=self.reshard_after_forward, reduce_dtype=dtype)
+        return sharding.shard(model)
 
     def before_call(self, model: torch.nn.Module) -> Callable[[], None]:
         """Return a function that copies `requires_grad` from each parameter to its shard before a call."""
@@ -71,8 +71,11 @@ class ShardParameters(Transform):
     def before_claiming(self, trace: Trace) -> Trace:
         """Return the trace with the collectives of its parameters and gradients."""
         cap = self.bucket_cap_mb * MEBIBYTE
-        dtype = parse_dtype(self.reduce_dtype) if self.reduce_dtype else None
-        return Schedule(BucketSizes(first=cap, others=cap), most_reductions=1, reduce_dtype=dtype)(trace)
+        return Schedule(BucketSizes(first=cap, others=cap), most_reductions=1, reduce_dtype=self._dtype())(trace)
+
+    def _dtype(self) -> torch.dtype | None:
+        """Return the dtype in which gradients are reduced; None for their own dtype."""
+        return parse_dtype(self.reduce_dtype) if self.reduce_dtype else None
 
 
 def require_unwritten(trace: Trace) -> None:

@@ -35,15 +35,19 @@ class ParallelizeLinears(Transform):
 
     before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
     after: ClassVar[tuple[str, ...]] = ("quantize",)
-    excludes: ClassVar[tuple[str, ...]] = ("ddp", "fsdp")
+    excludes: ClassVar[tuple[str, ...]] = ("ddp",)
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
         """Divide the layers of the model among the ranks; raise `OutsideProcessGroup` without a process group."""
         group = required_group(self.process_group, "tensor-parallel")
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-        plan = plan_of(self.parallelize_plan) if self.parallelize_plan else models_plan(model)
-        return TensorParallelism(group, mesh_of(group, None, device)).parallelize(model, plan)
+        plan = self.plan_for(model, group.size())
+        return TensorParallelism(group, mesh_of([("tp", group)], device)).parallelize(model, plan)
+
+    def plan_for(self, model: torch.nn.Module, size: int) -> dict[str, str]:
+        """Return the plan of this transform for a model; raise `RecipeMismatch` for a model without a plan."""
+        return plan_of(self.parallelize_plan) if self.parallelize_plan else models_plan(model, size)
 
     def before_call(self, model: torch.nn.Module) -> Callable[[], None]:
         """Return a function that copies `requires_grad` from each parameter to its part before a call."""

@@ -45,7 +45,8 @@ def rank_of(session: Session) -> Rank:
 def for_all_ranks(plan: Plan) -> Plan:
     """Return the plan with the inputs of all ranks; the batch of the given plan is for each rank."""
     assert plan.launch is not None
-    return replace(plan, size=plan.size._replace(batch=plan.size.batch * plan.launch.size))
+    parts = plan.prepared.parts_of_batch(plan.launch.size)
+    return replace(plan, size=plan.size._replace(batch=plan.size.batch * parts))
 
 
 @dataclass(eq=False)
@@ -93,9 +94,8 @@ class RanksOptimization(CallOptimization):
         """Return the facts for the artifact; raise `CannotReplay` if ranks have different programs."""
         rank = rank_of(self.session)
         require_equal_programs(rank.ask("digests"))
-        size = rank.link.launch.size
-        self.example = rows_of(self.example, 0, size)
-        self.plan = replace(self.plan, size=self.plan.size._replace(batch=self.plan.size.batch // size))
+        self.example = rows_of(self.example, 0, rank.parts)
+        self.plan = replace(self.plan, size=self.plan.size._replace(batch=self.plan.size.batch // rank.parts))
         return super().artifact_facts()
 
 

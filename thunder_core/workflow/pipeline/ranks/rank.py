@@ -12,12 +12,15 @@ import torch.distributed as dist
 from blake3 import blake3
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree
 
+from thunder_core.backend.parallel.tensor_parallel import COLWISE, ROWWISE, modules_of
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.passes.transforms.ddp import AverageGradients
 from thunder_core.passes.transforms.fsdp import ShardParameters
+from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.pipeline.ranks.link import Link
@@ -46,13 +49,15 @@ class RankResult:
 class Rank:
     """A rank with its compiled model.
 
-    `baseline` is the name of PyTorch's parallel wrapper, and a function that wraps the model. `rows` are the inputs of
-    the measured steps, and `last` is the result of the last step.
+    The batch of all ranks has a number of `parts`: one for each rank, or a single part that all ranks have. `baseline`
+    is the name of PyTorch's parallel wrapper, and a function that wraps the model. `rows` are the inputs of the
+    measured steps, and `last` is the result of the last step.
     """
 
     link: Link
     compiled: torch.nn.Module
     baseline: tuple[str, Callable[[], torch.nn.Module]]
+    parts: int
     models: dict[str, torch.nn.Module] = field(init=False)
     rows: dict[str, Any] = field(init=False, default_factory=dict)
     last: RankResult = field(init=False)
@@ -60,12 +65,17 @@ class Rank:
     def __post_init__(self) -> None:
         self.models = {OURS: self.compiled}
 
+    @property
+    def part(self) -> int:
+        """The number of the part of the batch that this rank has."""
+        return self.link.launch.rank % self.parts
+
     def observe(self, inputs: Inputs, seed: int, buffers: list[torch.Tensor]) -> RankResult:
         """Run a step on the rows of this rank, with the given buffers and the seed of this rank."""
         for buffer, value in zip(self.compiled.buffers(), buffers, strict=True):
             buffer.detach().copy_(value)
-        seed_rank(seed, self.link.launch.rank)
-        rows = rows_of(inputs, self.link.launch.rank, self.link.launch.size)
+        seed_rank(seed, self.part)
+        rows = rows_of(inputs, self.part, self.parts)
         with torch.enable_grad():
             self.compiled.zero_grad(set_to_none=True)
             returned = self.compiled(**rows)
@@ -83,13 +93,13 @@ class Rank:
         return RankResult(plain, structure, place, gradients, [buffer.detach() for buffer in self.compiled.buffers()])
 
     def leaves(self, *asked: Any) -> list[list[Any]]:
-        """Run a step and gather the leaves of the results of all ranks on the first rank."""
+        """Run a step and gather the leaves of the results of all parts on the first rank."""
         self.last = self.observe(*asked)
-        return self.link.gather(self.last.leaves)
+        return self.link.gather(self.last.leaves)[: self.parts]
 
     def take(self, inputs: Inputs) -> None:
         """Store the rows of this rank for measured steps, and create the baseline model."""
-        self.rows = rows_of(inputs, self.link.launch.rank, self.link.launch.size)
+        self.rows = rows_of(inputs, self.part, self.parts)
         name, wrap = self.baseline
         if name not in self.models:
             self.models[name] = wrap()
@@ -173,7 +183,22 @@ def sharded(transform: ShardParameters, model: torch.nn.Module, device: torch.de
     return wrapped  # type: ignore[no-any-return]
 
 
+def divided(transform: ParallelizeLinears, model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
+    """Apply `parallelize_module` to a copy of the model, with the colwise and rowwise layers of the plan."""
+    mesh = dist.device_mesh.init_device_mesh(device.type, (dist.get_world_size(),))
+    copied = copy_sharing_parameters(model)
+    styles = {
+        path: PYTORCH_STYLES.get(style)
+        for path, _, style in modules_of(copied, transform.plan_for(copied, mesh.size()))
+    }
+    plan = {path: style() for path, style in styles.items() if style is not None}
+    parallelized: torch.nn.Module = parallelize_module(copied, mesh, plan)
+    return parallelized
+
+
+PYTORCH_STYLES: Mapping[str, Callable[[], ParallelStyle]] = {COLWISE: ColwiseParallel, ROWWISE: RowwiseParallel}
 WRAPPERS: Mapping[type, tuple[str, Callable[..., torch.nn.Module]]] = {
     AverageGradients: ("DDP", replicated),
     ShardParameters: ("FSDP2", sharded),
+    ParallelizeLinears: ("parallelize_module", divided),
 }

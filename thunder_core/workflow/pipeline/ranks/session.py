@@ -92,8 +92,9 @@ def open_rank(prepared: Prepared, purpose: Purpose, link: Link, begin: Callable[
     put_into_mode(loaded.model, train=True)
     model = prepared_model(copy_sharing_parameters(loaded.model), (parallel,))
     compiled = apply(prepared, model)
-    rank = Rank(link, compiled, baseline_of(parallel, loaded.model, loaded.model.device))
-    twin: Any = in_one_process(loaded.model, link.launch.size)
+    parts = prepared.parts_of_batch(link.launch.size)
+    rank = Rank(link, compiled, baseline_of(parallel, loaded.model, loaded.model.device), parts)
+    twin: Any = in_one_process(loaded.model, parts)
     return RanksSession(
         replace(loaded, model=twin),
         purpose,

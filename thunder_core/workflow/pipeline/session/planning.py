@@ -176,7 +176,8 @@ class Plan:
             return ""
         backend = "gloo" if self.prepared.loading.device.type == "cpu" else "NCCL"
         processes = f"{self.launch.size} process{'' if self.launch.size == 1 else 'es'}"
-        return f"{processes} with {backend}, each with inputs of its own; compared with the same step in one process"
+        own = "each with inputs of its own" if self.prepared.parts_of_batch(2) > 1 else "all with the same inputs"
+        return f"{processes} with {backend}, {own}; compared with the same step in one process"
 
     @property
     def _ranges(self) -> str:

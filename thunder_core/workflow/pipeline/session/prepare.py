@@ -15,6 +15,7 @@ from thunder_core.passes.recipe import Processor, Recipe, Transform, lacks
 from thunder_core.passes.transforms.ddp import AverageGradients
 from thunder_core.passes.transforms.fsdp import ShardParameters
 from thunder_core.passes.transforms.quantize import Quantize
+from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.tracing.extension.requirement import Degradation, by_reason
 from thunder_core.workflow.models.folder.checkpoint import require_checkpoint
 from thunder_core.workflow.models.folder.origin import FolderOrigin
@@ -31,7 +32,7 @@ from thunder_core.workflow.pipeline.session.executors import NamedExecutor, cand
 from thunder_core.workflow.pipeline.session.placement import with_placement
 from thunder_core.workflow.report import Degraded
 
-Parallel = AverageGradients | ShardParameters
+Parallel = AverageGradients | ShardParameters | ParallelizeLinears
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ class Prepared:
     def parallel(self) -> Parallel | None:
         """The transform that trains on several ranks; None for a recipe of one process."""
         return next((one for one in self.in_order if isinstance(one, Parallel)), None)
+
+    def parts_of_batch(self, ranks: int) -> int:
+        """Return the number of parts of the batch of all ranks: 1 if all ranks have the same inputs."""
+        return 1 if isinstance(self.parallel, ParallelizeLinears) else ranks
 
     @property
     def model_name(self) -> str:

@@ -1,0 +1,152 @@
+"""Gradients that are accumulated without communication, as `set_requires_gradient_sync` of `fully_shard` does.
+
+A program that does not reduce the gradient of a parameter differentiates with respect to an unsharded leaf, which has
+the full shape and no memory. The leaf's gradient is held until a backward reduces it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.backend.parallel.buckets import layer_of_path
+
+UNSHARDED = "_unsharded_leaves"  # the attribute that maps names of parameters to their unsharded leaves
+UNSYNCHRONIZED = "_unsynchronized"  # the attribute with the names of parameters whose gradients are held
+HELD = "_held_gradient"  # the attribute of the tensor that programs read
+SYNCHRONIZATION = "_gradient_synchronization"  # the attribute of a unit: the synchronization and the unit's path
+
+Reduce = Callable[[torch.Tensor], None]
+
+
+@dataclass(eq=False)
+class HeldGradient:
+    """The gradient of one parameter that backwards have accumulated without communication, or None.
+
+    `reduce` reduces a gradient over the ranks and adds the result to the parameter's `.grad`. The gradient is held in
+    `reduce_dtype`, or in its own dtype if this is None.
+    """
+
+    unsharded: torch.Tensor
+    reduce: Reduce
+    reduce_dtype: torch.dtype | None
+    synchronization: Synchronization
+    is_synchronized: bool = True
+    gradient: torch.Tensor | None = None
+
+    def add(self, gradient: torch.Tensor) -> None:
+        """Add the gradient of a backward."""
+        self.synchronization.pending.add(self)
+        if self.gradient is None:
+            self.gradient = gradient if self.reduce_dtype is None else gradient.to(self.reduce_dtype)
+        else:
+            self.gradient += gradient
+
+    def take(self) -> torch.Tensor | None:
+        """Return the gradient, which is then not held any more."""
+        self.synchronization.pending.discard(self)
+        gradient, self.gradient = self.gradient, None
+        return gradient
+
+
+@dataclass(eq=False)
+class Synchronization:
+    """The held gradients of a sharded model, by the path of the parameter.
+
+    `holders` are the modules with parameters, each with the paths of its parameters by name. `pending` are the held
+    gradients that are not None.
+    """
+
+    held: dict[str, HeldGradient] = field(default_factory=dict)
+    holders: list[tuple[torch.nn.Module, Mapping[str, str]]] = field(default_factory=list)
+    pending: set[HeldGradient] = field(default_factory=set)
+    is_queued: bool = False
+
+    def require(self, unit: str, required: bool, *, recurse: bool) -> None:
+        """Set whether backwards reduce the gradients of a unit, and with `recurse` of the units inside."""
+        for path, held in self.held.items():
+            if is_below(path, unit) if recurse else layer_of_path(path) == unit:
+                held.is_synchronized = required
+        self.update()
+
+    def update(self) -> None:
+        """Store in each module the names of its parameters whose gradients are held, which programs read."""
+        for module, paths in self.holders:
+            names = (name for name, path in paths.items() if path in self.held)
+            module.__dict__[UNSYNCHRONIZED] = tuple(
+                name for name in names if not self.held[paths[name]].is_synchronized
+            )
+
+    def queue(self) -> None:
+        """Reduce held gradients of synchronized parameters at the end of the current backward."""
+        if self.pending and not self.is_queued:
+            self.is_queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._reduce)
+
+    @torch.no_grad()
+    def _reduce(self) -> None:
+        """Reduce the gradients that the backward has not reduced, in the order of the parameters."""
+        self.is_queued = False
+        for held in self.held.values():
+            if held.is_synchronized and (gradient := held.take()) is not None:
+                held.reduce(gradient)
+
+
+def is_below(path: str, unit: str) -> bool:
+    """Whether a parameter belongs to a module or to a module inside it."""
+    return not unit or path.startswith(f"{unit}.")
+
+
+def hold_gradient_of(held: HeldGradient) -> None:
+    """Let autograd add the gradients of the unsharded leaf to the held gradient."""
+    reference = weakref.ref(held)
+
+    def hold(unsharded: torch.Tensor) -> None:
+        gradient, unsharded.grad = unsharded.grad, None
+        held = reference()
+        if held is None or gradient is None:
+            return
+        held.add(gradient)
+        if held.is_synchronized:  # since the forward, `set_requires_gradient_sync` was called
+            held.synchronization.queue()
+
+    requires_grad = held.unsharded.requires_grad
+    held.unsharded.requires_grad_().register_post_accumulate_grad_hook(hold)  # type: ignore[no-untyped-call]
+    held.unsharded.requires_grad_(requires_grad)
+
+
+def unsharded_leaf(like: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+    """Return a tensor with the shape of a full parameter, all of whose elements share the memory of one element."""
+    return like.new_zeros(()).expand(like.shape).requires_grad_(requires_grad)
+
+
+def set_requires_gradient_sync(self: Any, requires_gradient_sync: bool, *, recurse: bool = True) -> None:
+    """Set whether backwards reduce gradients; without reduction, the gradients are accumulated on each rank.
+
+    A later backward that reduces gradients reduces the accumulated gradients, too. With `recurse`, this applies to all
+    parameters in this module, and otherwise only to the parameters outside of its layers.
+    """
+    synchronization, path = self.__dict__[SYNCHRONIZATION]
+    synchronization.require(path, requires_gradient_sync, recurse=recurse)
+
+
+@contextmanager
+def no_sync(self: Any) -> Iterator[None]:
+    """Accumulate the gradients of calls inside the block without communication."""
+    synchronization, path = self.__dict__[SYNCHRONIZATION]
+    before = {held: held.is_synchronized for held in synchronization.held.values()}
+    synchronization.require(path, required=False, recurse=True)
+    try:
+        yield
+    finally:
+        for held, is_synchronized in before.items():
+            held.is_synchronized = is_synchronized
+        synchronization.update()
+
+
+METHODS: Mapping[str, Any] = {"set_requires_gradient_sync": set_requires_gradient_sync, "no_sync": no_sync}
