@@ -14,21 +14,36 @@ from thunder_core.workflow.models.folder.foreign_formats import held_by_file, is
 from thunder_core.workflow.models.folder.hub import HubModel, cached_model, find_on_hub, is_cached, is_hub_name
 from thunder_core.workflow.models.folder.similar_paths import similar_paths, similarity
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+from thunder_core.workflow.models.sentences.folder import transformer_folder
 
 MISTYPED = 0.75  # with at least this similarity to a folder's name, a name is not looked up on the Hub
 
 
 @dataclass(frozen=True)
 class FolderOrigin:
-    """A model's folder and, if the folder is in the Hub cache, the Hub name and commit."""
+    """A model's folder and, if the folder is in the Hub cache, the Hub name and commit.
+
+    `root` is the folder of sentence-transformers that contains the folder of the transformer, or is that folder.
+    """
 
     folder: Path
     hub: HubModel | None = None
+    root: Path | None = None
+
+    @classmethod
+    def of(cls, folder: Path, hub: HubModel | None = None) -> FolderOrigin:
+        """Return the origin of a folder; raise `BadModelFolder` for a damaged list of modules."""
+        return cls(transformer_folder(folder), hub, folder)
+
+    @property
+    def named(self) -> Path:
+        """The folder that the user names."""
+        return self.root or self.folder
 
     def as_dict(self) -> dict[str, object]:
         """The origin as plain data."""
         if self.hub is None:
-            return {"kind": "folder", "path": str(self.folder)}
+            return {"kind": "folder", "path": str(self.named)}
         return {"kind": "hub", "name": self.hub.name, "commit": self.hub.commit}
 
 
@@ -58,14 +73,14 @@ def find_folder(name: str, revision: str | None) -> FolderOrigin:
     if origin is not None:
         return origin
     hub = find_on_hub(name, revision)
-    return FolderOrigin(hub.folder, hub)
+    return FolderOrigin.of(hub.folder, hub)
 
 
 def folder_here(name: str, revision: str | None) -> Path | None:
     """The folder of that name, or of the hub's model in the cache; None if the model has to be downloaded."""
     origin = local_origin(name, revision)
-    found = cached_model(name, revision) if origin is None else origin
-    return None if found is None else found.folder
+    found = cached_model(name, revision) if origin is None else None
+    return origin.folder if origin is not None else None if found is None else transformer_folder(found.folder)
 
 
 def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
@@ -77,7 +92,7 @@ def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
     path = Path(name).expanduser()
     if _exists(path):
         require_folder(path)
-        return FolderOrigin(path.resolve())
+        return FolderOrigin.of(path.resolve())
     near = similar_paths(path)
     meant = f"did you mean {' or '.join(map(str, near))}? " if near else ""
     if not is_hub_name(name):

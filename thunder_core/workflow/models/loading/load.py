@@ -30,12 +30,24 @@ from thunder_core.workflow.models.loading.weight_checks import Allowed, check_we
 from thunder_core.workflow.models.request.device import parse_device
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
 from thunder_core.workflow.models.request.mode import put_into_mode
-from thunder_core.workflow.models.request.names import OTHER_TASK, is_generation, spelled_task
+from thunder_core.workflow.models.request.names import (
+    BASE_TASK,
+    OTHER_TASK,
+    SENTENCE_TASK,
+    is_generation,
+    is_sentence_task,
+    spelled_task,
+)
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.models.request.task import from_config, loading_class, require_task, task_named
+from thunder_core.workflow.models.sentences.folder import MODULES, has_stages
+from thunder_core.workflow.models.sentences.loading import describe_stages, with_stages
+from thunder_core.workflow.models.sentences.transformer import is_sentence_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+POOLER = "pooler"  # the layer of a transformer that sentence embeddings do not use
 
 
 @dataclass(frozen=True)
@@ -122,7 +134,15 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
     named = request.task is not None and not is_generation(request.task)
     task, note = task_named(request.task, config)
     require_task(task, config)
-    return LoadingPlan(origin, config, task, dtype, device, () if note is None else (note,), names_task=named)
+    notes = (*(() if note is None else (note,)), *notes_on_stages(origin, config))
+    return LoadingPlan(origin, config, task, dtype, device, notes, names_task=named or is_sentence_config(config))
+
+
+def notes_on_stages(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig) -> tuple[str, ...]:
+    """Return a note if the user's task leaves out the stages of a folder of sentence-transformers."""
+    if isinstance(origin, SampleOrigin) or not has_stages(origin.named) or is_sentence_config(config):
+        return ()
+    return (f"the stages of {MODULES} (such as the pooling) are left out: {SENTENCE_TASK} is the task that has them",)
 
 
 def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: str | None) -> PretrainedConfig:
@@ -133,7 +153,12 @@ def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: 
         fetch_code(origin.hub)
     if origin.hub is not None and not request.random_weights:
         refuse_other_kinds(origin.folder)
-    return load_config(origin.folder, trust_remote_code=request.trust_remote_code, task=task)
+    is_sentences = has_stages(origin.named) and (task is None or is_sentence_task(task))
+    of_transformer = BASE_TASK if is_sentences else task
+    config = load_config(origin.folder, trust_remote_code=request.trust_remote_code, task=of_transformer)
+    if is_sentences:
+        describe_stages(config, origin.named)
+    return config
 
 
 def sample_config(sample: SampleModel) -> PretrainedConfig:
@@ -163,7 +188,12 @@ def build(plan: LoadingPlan, request: ModelRequest) -> Built:
         fetch_weights(plan.origin.hub)
     checkpoint_files(plan.origin.folder)
     require_packages(plan.origin.folder, plan.config)
-    return read_weights(plan, plan.origin.folder, request)
+    if not is_sentence_config(plan.config):
+        return read_weights(plan, plan.origin.folder, request)
+    request = dataclasses.replace(request, allow_random_weights=(*request.allow_random_weights, POOLER))
+    transformer, caveats, notes = read_weights(plan, plan.origin.folder, request)
+    model = with_stages(transformer, plan.config, plan.origin.named)
+    return cast("PreTrainedModel", model), caveats, notes
 
 
 def build_random(plan: LoadingPlan, what: Path | str, request: ModelRequest) -> PreTrainedModel:

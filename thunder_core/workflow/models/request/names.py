@@ -23,6 +23,7 @@ ALIASES: dict[str, str] = {
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 BASE_TASK = "feature-extraction"
+SENTENCE_TASK = "sentence-similarity"  # of a folder of sentence-transformers
 OTHER_TASK = "other"  # of a class that a config names and that no table of the transformers library lists
 # Each task with the Auto class of the transformers library that loads it, and that library's table of its classes by
 # family. An architecture that is listed under several tasks belongs to the first of them here.
@@ -98,7 +99,7 @@ HUB_TASKS: dict[str, tuple[str, ...]] = {
     "zero-shot-classification": ("sequence-classification",),
     "text-ranking": ("sequence-classification",),
     "ner": ("token-classification",),
-    "sentence-similarity": (BASE_TASK,),
+    SENTENCE_TASK: (BASE_TASK,),
     "image-feature-extraction": (BASE_TASK,),
     "automatic-speech-recognition": ("speech-seq2seq", "ctc"),
     "image-to-text": ("image-text-to-text",),
@@ -125,6 +126,11 @@ def spelled_device(name: str) -> str:
 def is_generation(task: str | None) -> bool:
     """Whether a name is the task `generate`."""
     return task is not None and task.strip().lower() == GENERATE
+
+
+def is_sentence_task(task: str | None) -> bool:
+    """Whether a name is the task of sentence embeddings."""
+    return task is not None and task.strip().lower().replace("_", "-") == SENTENCE_TASK
 
 
 def spelled_task(name: str) -> tuple[str, ...]:

@@ -14,10 +14,12 @@ from thunder_core.workflow.models.request.names import (
     BASE_TASK,
     GENERATING,
     OTHER_TASK,
+    SENTENCE_TASK,
     TASKS,
     is_generation,
     spelled_task,
 )
+from thunder_core.workflow.models.sentences.transformer import is_sentence_config, random_model, transformer_class
 
 # Tasks whose models give logits over a vocabulary for each position.
 LANGUAGE_TASKS = frozenset({"causal-lm", "masked-lm", "seq2seq-lm", "speech-seq2seq", "image-text-to-text"})
@@ -33,11 +35,15 @@ def auto_class(task: str) -> type:
 
 def loading_class(task: str, config: PretrainedConfig) -> Any:
     """Return the class that loads a model for a task: an Auto class, or the class that the config names."""
+    if is_sentence_config(config):
+        return transformer_class(config)
     return getattr(transformers, (config.architectures or [""])[0]) if task == OTHER_TASK else auto_class(task)
 
 
 def from_config(task: str, config: PretrainedConfig, **options: Any) -> Any:
     """Build a model for a task from a config, with random weights; `options` are passed to `from_config`."""
+    if is_sentence_config(config):
+        return random_model(config, options["dtype"])
     found = loading_class(task, config)
     if task == OTHER_TASK:  # the class is from transformers, so there is no remote code
         return found._from_config(config, dtype=options["dtype"])
@@ -90,6 +96,8 @@ def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | N
 
     Raises `UnknownName` for an unknown task, and `CannotGenerate` for `generate` if the model cannot generate.
     """
+    if is_sentence_config(config):
+        return SENTENCE_TASK, None
     if name is None:
         return deduce_task(config)
     return generating_task(config) if is_generation(name) else task_among(spelled_task(name), config), None
@@ -122,6 +130,8 @@ def task_among(tasks: Sequence[str], config: PretrainedConfig) -> str:
 def require_task(task: str, config: PretrainedConfig) -> None:
     """Raise `BadOption` where the transformers library has no class of this family for the task."""
     known = tasks_of(config.model_type)
+    if is_sentence_config(config):
+        return
     if task == OTHER_TASK:
         named = (config.architectures or [""])[0]
         if is_unlisted_class(named, config):
