@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForCausalLM
 
 import thunder_core
 from tests.cli.small import Result
@@ -56,6 +56,25 @@ def test_sentence_embeddings_of_the_artifact_are_those_of_the_formula(thunder, s
         tokens = AutoModel.from_pretrained(sentences)(found["inputs"]["input_ids"], mask.squeeze(-1))[0]
     expected = torch.nn.functional.normalize((tokens * mask).sum(1) / mask.sum(1))
     torch.testing.assert_close(found["embeddings"], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PEFT asks transformers by a former name
+def test_merged_adapter_is_loaded_without_its_base_model(thunder, here, llama):
+    peft = pytest.importorskip("peft", reason="needs the package peft")
+    base: Any = AutoModelForCausalLM.from_pretrained(llama)
+    settings = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+    adapted = peft.get_peft_model(base, settings).eval()
+    adapted.save_pretrained(here / "llama-lora")
+    plan = thunder("optimize", "llama-lora", "--dry-run", "--seq", 16)
+    assert "is merged into" in " ".join((plan.err + plan.out).split())
+    found = follow("PEFT", thunder)
+    ids = found["ids"]
+    kept = thunder_core.load("kept.thunder", strict=True)
+    with torch.no_grad():
+        expected = adapted(input_ids=ids).logits
+        of_kept = kept(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+    torch.testing.assert_close(found["logits"], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(of_kept, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_plan_names_the_task_and_the_left_out_stages(thunder, sentences):

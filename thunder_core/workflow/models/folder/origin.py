@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from thunder_core.foundation.errors import BadOption, ModelNotFound, WrongInputs
+from thunder_core.foundation.errors import BadModelFolder, BadOption, ModelNotFound, WrongInputs
+from thunder_core.workflow.models.adapters.folder import Adapter, read_adapter
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE
-from thunder_core.workflow.models.folder.foreign_formats import held_by_file, is_artifact
+from thunder_core.workflow.models.folder.foreign_formats import ADAPTER, held_by_file, is_artifact
 from thunder_core.workflow.models.folder.hub import HubModel, cached_model, find_on_hub, is_cached, is_hub_name
 from thunder_core.workflow.models.folder.similar_paths import similar_paths, similarity
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
@@ -24,11 +25,13 @@ class FolderOrigin:
     """A model's folder and, if the folder is in the Hub cache, the Hub name and commit.
 
     `root` is the folder of sentence-transformers that contains the folder of the transformer, or is that folder.
+    With an `adapter`, all of these are of its base model.
     """
 
     folder: Path
     hub: HubModel | None = None
     root: Path | None = None
+    adapter: Adapter | None = None
 
     @classmethod
     def of(cls, folder: Path, hub: HubModel | None = None) -> FolderOrigin:
@@ -37,11 +40,13 @@ class FolderOrigin:
 
     @property
     def named(self) -> Path:
-        """The folder that the user names."""
+        """The folder of the whole model."""
         return self.root or self.folder
 
     def as_dict(self) -> dict[str, object]:
         """The origin as plain data."""
+        if self.adapter is not None:
+            return {"kind": "folder", "path": str(self.adapter.folder)}
         if self.hub is None:
             return {"kind": "folder", "path": str(self.named)}
         return {"kind": "hub", "name": self.hub.name, "commit": self.hub.commit}
@@ -92,7 +97,7 @@ def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
     path = Path(name).expanduser()
     if _exists(path):
         require_folder(path)
-        return FolderOrigin.of(path.resolve())
+        return adapted_origin(path.resolve()) if (path / ADAPTER).is_file() else FolderOrigin.of(path.resolve())
     near = similar_paths(path)
     meant = f"did you mean {' or '.join(map(str, near))}? " if near else ""
     if not is_hub_name(name):
@@ -106,6 +111,32 @@ def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
             fix=f"{meant}to use the Hub model of this name, download it first: `hf download {name}`",
         )
     return None
+
+
+def adapted_origin(folder: Path) -> FolderOrigin:
+    """Return the origin of an adapter: its base model, which is a folder or a Hub model; raise `ModelNotFound`."""
+    adapter = read_adapter(folder)
+    beside = folder / adapter.base
+    if folder in (Path(adapter.base).resolve(), beside.resolve()):
+        raise BadModelFolder(
+            f"{folder / ADAPTER} of the adapter names its own folder as the base model",
+            fix="write the folder or the Hub name of the base model into that file",
+        )
+    name = str(beside) if not _exists(Path(adapter.base)) and _exists(beside) else adapter.base
+    try:
+        base = find_folder(name, None)
+    except ModelNotFound as error:
+        raise ModelNotFound(
+            f"{folder} holds an adapter ({adapter.kind}) for the base model {adapter.base!r}, which is not found: "
+            f"{error.what}",
+            fix=f"correct base_model_name_or_path in {folder / ADAPTER}, or {error.fix}",
+        ) from error
+    if base.adapter is not None:
+        raise BadModelFolder(
+            f"{folder} holds an adapter for {adapter.base!r}, which is an adapter itself",
+            fix="merge the inner adapter into its base model, and name the result in base_model_name_or_path",
+        )
+    return replace(base, adapter=adapter)
 
 
 def is_mistyped(path: Path, near: Sequence[Path]) -> bool:
@@ -168,6 +199,7 @@ def _request_of(source: Mapping[str, object]) -> ModelRequest:
         allow_random_weights=_texts(source.get("allow_random_weights", ())),
         allow_unused_weights=_texts(source.get("allow_unused_weights", ())),
         outputs=None if source.get("outputs") is None else _text(source["outputs"]),
+        adapter=None if source.get("adapter") is None else _text(source["adapter"]),
         seed=int(cast("int", source["seed"])),
         trust_remote_code=bool(source["trust_remote_code"]),
     )

@@ -43,7 +43,13 @@ def is_rebuildable(model: object) -> bool:
     if isinstance(model, SentenceModel):
         return is_rebuildable(model.transformer)
     is_library = isinstance(model, PreTrainedModel) and type(model).__module__.startswith(LIBRARY)
-    return is_library and is_built_by_config(cast(PreTrainedModel, model))
+    return is_library and is_built_by_config(cast(PreTrainedModel, model)) and not has_adapter(model)
+
+
+def has_adapter(model: object) -> bool:
+    """Whether a model has layers of PEFT, which its config does not describe."""
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    return any(type(module).__module__.partition(".")[0] == "peft" for module in modules)
 
 
 def empty_model_facts(model: PreTrainedModel) -> dict[str, Any]:

@@ -12,8 +12,10 @@ import torch
 import transformers
 from transformers import PretrainedConfig
 
-from thunder_core.foundation.errors import RemoteCodeRefused, UnknownArchitecture
+from thunder_core.foundation.errors import BadOption, RemoteCodeRefused, UnknownArchitecture
 from thunder_core.foundation.plugins import nearest
+from thunder_core.workflow.models.adapters.folder import Adapter
+from thunder_core.workflow.models.adapters.loading import apply_adapter, describe_adapter, require_peft
 from thunder_core.workflow.models.folder.checkpoint import checkpoint_files
 from thunder_core.workflow.models.folder.foreign_formats import refuse_other_kinds
 from thunder_core.workflow.models.folder.hub import fetch_code, fetch_weights
@@ -129,13 +131,35 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
     if request.task is not None:
         spelled_task(request.task)
     origin = find_origin(request)
+    adapter = adapter_of(origin)
+    request = for_adapter(request, adapter)
     config = config_of(origin, request, request.task)
     request_outputs(config, request.outputs)
     named = request.task is not None and not is_generation(request.task)
     task, note = task_named(request.task, config)
     require_task(task, config)
-    notes = (*(() if note is None else (note,)), *notes_on_stages(origin, config))
+    on_adapter = () if adapter is None else (describe_adapter(adapter, request.adapter),)
+    notes = (*on_adapter, *(() if note is None else (note,)), *notes_on_stages(origin, config))
     return LoadingPlan(origin, config, task, dtype, device, notes, names_task=named or is_sentence_config(config))
+
+
+def adapter_of(origin: FolderOrigin | SampleOrigin) -> Adapter | None:
+    """Return the adapter at an origin, if there is one."""
+    return origin.adapter if isinstance(origin, FolderOrigin) else None
+
+
+def for_adapter(request: ModelRequest, adapter: Adapter | None) -> ModelRequest:
+    """Return the request with the adapter's task, unless the user names a task.
+
+    Raises `PackageMissing` without PEFT, `BadModelFolder` for an unknown type, and `BadOption` if the request says how
+    to apply an adapter and there is none.
+    """
+    if adapter is None:
+        if request.adapter is not None:
+            raise BadOption("--adapter is for folders of PEFT adapters, and MODEL is none", fix="leave out --adapter")
+        return request
+    require_peft(adapter)
+    return dataclasses.replace(request, task=request.task or adapter.task)
 
 
 def notes_on_stages(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig) -> tuple[str, ...]:
@@ -180,6 +204,16 @@ Built: TypeAlias = "tuple[PreTrainedModel, tuple[str, ...], tuple[str, ...]]"
 
 def build(plan: LoadingPlan, request: ModelRequest) -> Built:
     """Build the model on the CPU with stored or random weights; return the model, caveats about weights, and notes."""
+    adapter = adapter_of(plan.origin)
+    if adapter is None:
+        return build_base(plan, request)
+    base, caveats, notes = build_base(plan, request, adapter.patterns)
+    model, comparison = apply_adapter(base, adapter, request.adapter)
+    return model, caveats, (*notes, *comparison)
+
+
+def build_base(plan: LoadingPlan, request: ModelRequest, not_needed: tuple[str, ...] = ()) -> Built:
+    """Build the model without an adapter; `not_needed` are layers whose weights may be missing."""
     if isinstance(plan.origin, SampleOrigin):
         return build_random(plan, f"the sample {plan.origin.sample.architecture}", request), (), ()
     if request.random_weights:
@@ -189,9 +223,8 @@ def build(plan: LoadingPlan, request: ModelRequest) -> Built:
     checkpoint_files(plan.origin.folder)
     require_packages(plan.origin.folder, plan.config)
     if not is_sentence_config(plan.config):
-        return read_weights(plan, plan.origin.folder, request)
-    request = dataclasses.replace(request, allow_random_weights=(*request.allow_random_weights, POOLER))
-    transformer, caveats, notes = read_weights(plan, plan.origin.folder, request)
+        return read_weights(plan, plan.origin.folder, request, not_needed)
+    transformer, caveats, notes = read_weights(plan, plan.origin.folder, request, (*not_needed, POOLER))
     model = with_stages(transformer, plan.config, plan.origin.named)
     return cast("PreTrainedModel", model), caveats, notes
 
@@ -207,7 +240,7 @@ def build_random(plan: LoadingPlan, what: Path | str, request: ModelRequest) -> 
     return model
 
 
-def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> Built:
+def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest, not_needed: tuple[str, ...] = ()) -> Built:
     """Load the model with the weights of a folder; raise `BadModelFolder` if the weights do not fit."""
     kind = loading_class(plan.task, plan.config)
     with loading_errors(folder, "cannot be loaded"):
@@ -222,7 +255,7 @@ def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> Buil
             **({} if plan.task == OTHER_TASK else {"trust_remote_code": request.trust_remote_code}),
         )
         unpacked = unpack(model)
-    allowed = Allowed(request.allow_random_weights, request.allow_unused_weights, other_head=plan.names_task)
+    allowed = Allowed(request.allow_random_weights, request.allow_unused_weights, plan.names_task, not_needed)
     return model, check_weights(folder, model, report, allowed), unpacked
 
 
@@ -246,6 +279,7 @@ def source_of(plan: LoadingPlan, request: ModelRequest, dtype: torch.dtype) -> d
         "device": str(plan.device),
         "random_weights": request.random_weights,
         **({"outputs": request.outputs} if request.outputs else {}),
+        **({"adapter": request.adapter} if request.adapter else {}),
         **({"allow_random_weights": list(request.allow_random_weights)} if request.allow_random_weights else {}),
         **({"allow_unused_weights": list(request.allow_unused_weights)} if request.allow_unused_weights else {}),
         "seed": request.seed,
