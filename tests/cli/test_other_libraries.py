@@ -77,6 +77,11 @@ def test_merged_adapter_is_loaded_without_its_base_model(thunder, here, llama):
     torch.testing.assert_close(of_kept, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_architecture_of_timm_is_optimized(thunder):
+    pytest.importorskip("timm", reason="needs the package timm")
+    assert follow("timm", thunder)["logits"].shape == (1, 1000)
+
+
 def test_plan_names_the_task_and_the_left_out_stages(thunder, sentences):
     plan = thunder("optimize", sentences, "--dry-run", "--seq", 16)
     assert "sentence-similarity" in plan.err + plan.out

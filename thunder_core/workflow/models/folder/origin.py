@@ -14,9 +14,11 @@ from thunder_core.workflow.models.folder.folder import CONFIG_FILE
 from thunder_core.workflow.models.folder.foreign_formats import ADAPTER, held_by_file, is_artifact
 from thunder_core.workflow.models.folder.hub import HubModel, cached_model, find_on_hub, is_cached, is_hub_name
 from thunder_core.workflow.models.folder.similar_paths import similar_paths, similarity
+from thunder_core.workflow.models.request.names import TIMM_PREFIX, timm_architecture
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.models.sentences.folder import transformer_folder
 
+TIMM_CLASS = "TimmWrapperForImageClassification"  # the class of transformers for models of timm
 MISTYPED = 0.75  # with at least this similarity to a folder's name, a name is not looked up on the Hub
 
 
@@ -69,7 +71,19 @@ def find_origin(request: ModelRequest) -> FolderOrigin | SampleOrigin:
         return SampleOrigin(request.sample)
     if request.model is None or request.sample is not None:
         raise BadOption("MODEL and a sample exclude each other", fix="name a folder or a Hub model, or leave out MODEL")
+    if (architecture := timm_architecture(request.model)) is not None:
+        return timm_origin(architecture, random_weights=request.random_weights)
     return find_folder(request.model, request.revision)
+
+
+def timm_origin(architecture: str, *, random_weights: bool) -> SampleOrigin:
+    """Return the origin of an architecture of timm; raise `BadOption` unless its weights are random."""
+    if not random_weights:
+        raise BadOption(
+            f"{TIMM_PREFIX}{architecture} names an architecture without weights",
+            fix="use --random-weights, or name the folder of a model of timm, with its config.json and weights",
+        )
+    return SampleOrigin(SampleModel(TIMM_CLASS, {"architecture": architecture}))
 
 
 def find_folder(name: str, revision: str | None) -> FolderOrigin:
@@ -83,6 +97,8 @@ def find_folder(name: str, revision: str | None) -> FolderOrigin:
 
 def folder_here(name: str, revision: str | None) -> Path | None:
     """The folder of that name, or of the hub's model in the cache; None if the model has to be downloaded."""
+    if timm_architecture(name) is not None:
+        return None
     origin = local_origin(name, revision)
     found = cached_model(name, revision) if origin is None else None
     return origin.folder if origin is not None else None if found is None else transformer_folder(found.folder)

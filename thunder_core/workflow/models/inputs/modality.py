@@ -41,6 +41,8 @@ def named_input(config: PretrainedConfig) -> str:
 def image_size(config: PretrainedConfig) -> tuple[int, int]:
     """Height and width of the images that a config names."""
     vision = getattr(config, "vision_config", None) or config
+    if isinstance(sizes := (getattr(config, "pretrained_cfg", None) or {}).get("input_size"), Sequence):
+        return int(sizes[-2]), int(sizes[-1])  # of timm: channels, height and width
     size: int | Sequence[int] = next(
         (found for name in SIZES if (found := getattr(vision, name, None)) is not None), IMAGE_SIZE
     )

@@ -28,6 +28,7 @@ from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.outputs import follow_config, request_outputs
 from thunder_core.workflow.models.loading.packed_weights import require_packages, unpack
 from thunder_core.workflow.models.loading.seeding import seeded
+from thunder_core.workflow.models.loading.timm_models import is_timm_config, timm_config
 from thunder_core.workflow.models.loading.weight_checks import Allowed, check_weights
 from thunder_core.workflow.models.request.device import parse_device
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
@@ -36,6 +37,7 @@ from thunder_core.workflow.models.request.names import (
     BASE_TASK,
     OTHER_TASK,
     SENTENCE_TASK,
+    TIMM_PREFIX,
     is_generation,
     is_sentence_task,
     spelled_task,
@@ -187,6 +189,8 @@ def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: 
 
 def sample_config(sample: SampleModel) -> PretrainedConfig:
     """Return the config of a sample, with the sample's architecture."""
+    if is_timm_config(sample.config):
+        return timm_config(f"the model {TIMM_PREFIX}{sample.config['architecture']}", sample.config)
     architecture = getattr(transformers, sample.architecture, None)
     if architecture is None or not hasattr(architecture, "config_class"):
         near = nearest(sample.architecture, class_names())

@@ -20,6 +20,7 @@ ALIASES: dict[str, str] = {
     "f64": "float64",
     "double": "float64",
 }
+TIMM_PREFIX = "timm:"  # of a model that is named by its architecture in timm
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 BASE_TASK = "feature-extraction"
@@ -104,6 +105,11 @@ HUB_TASKS: dict[str, tuple[str, ...]] = {
     "automatic-speech-recognition": ("speech-seq2seq", "ctc"),
     "image-to-text": ("image-text-to-text",),
 }
+
+
+def timm_architecture(model: str | None) -> str | None:
+    """Return the architecture in a name such as `timm:resnet18`, or None for other names."""
+    return model.removeprefix(TIMM_PREFIX) if model is not None and model.startswith(TIMM_PREFIX) else None
 
 
 def spelled_dtype(name: str) -> str:

@@ -49,7 +49,8 @@ class ModelRequest:
     model: str | None = option(
         None,
         metavar="MODEL",
-        help="A model folder in Hugging Face layout, or a Hub name. Default: the recipe's small sample model.",
+        help="A model folder in Hugging Face layout, a Hub name, or timm:ARCHITECTURE. Default: the recipe's small "
+        "sample model.",
     )
     sample: SampleModel | None = None
     task: str | None = option(
