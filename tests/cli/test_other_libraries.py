@@ -15,6 +15,7 @@ from transformers import AutoModel, AutoModelForCausalLM
 import thunder_core
 from tests.cli.small import Result
 from tests.models.sentence_folders import WIDTH, write_sentence_folder
+from tests.models.test_diffusers_models import conditional_unet
 from tests.readme import ROOT
 
 PAGE = ROOT / "docs" / "other_libraries.md"
@@ -80,6 +81,17 @@ def test_merged_adapter_is_loaded_without_its_base_model(thunder, here, llama):
 def test_architecture_of_timm_is_optimized(thunder):
     pytest.importorskip("timm", reason="needs the package timm")
     assert follow("timm", thunder)["logits"].shape == (1, 1000)
+
+
+def test_denoiser_of_a_pipeline_is_optimized(thunder, here):
+    pytest.importorskip("diffusers", reason="needs the package diffusers")
+    theirs = conditional_unet()
+    theirs.save_pretrained(here / "tiny-pipeline" / "unet")
+    (here / "tiny-pipeline" / "model_index.json").write_text('{"_class_name": "StableDiffusionPipeline"}')
+    noise = follow("diffusers", thunder)["noise"]
+    with torch.no_grad():
+        expected = theirs(torch.zeros(1, 4, 8, 8), torch.tensor([7]), torch.zeros(1, 8, 32)).sample
+    torch.testing.assert_close(noise, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_plan_names_the_task_and_the_left_out_stages(thunder, sentences):

@@ -10,6 +10,7 @@ from typing import cast
 
 from thunder_core.foundation.errors import BadModelFolder, BadOption, ModelNotFound, WrongInputs
 from thunder_core.workflow.models.adapters.folder import Adapter, read_adapter
+from thunder_core.workflow.models.diffusion.folder import denoiser_folder
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE
 from thunder_core.workflow.models.folder.foreign_formats import ADAPTER, held_by_file, is_artifact
 from thunder_core.workflow.models.folder.hub import HubModel, cached_model, find_on_hub, is_cached, is_hub_name
@@ -38,7 +39,7 @@ class FolderOrigin:
     @classmethod
     def of(cls, folder: Path, hub: HubModel | None = None) -> FolderOrigin:
         """Return the origin of a folder; raise `BadModelFolder` for a damaged list of modules."""
-        return cls(transformer_folder(folder), hub, folder)
+        return cls(denoiser_folder(transformer_folder(folder)), hub, folder)
 
     @property
     def named(self) -> Path:

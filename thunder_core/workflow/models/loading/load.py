@@ -14,8 +14,11 @@ from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import BadOption, RemoteCodeRefused, UnknownArchitecture
 from thunder_core.foundation.plugins import nearest
+from thunder_core.tracing.library.model_output import set_outputs
 from thunder_core.workflow.models.adapters.folder import Adapter
 from thunder_core.workflow.models.adapters.loading import apply_adapter, describe_adapter, require_peft
+from thunder_core.workflow.models.diffusion.config import config_of_model, is_diffusers
+from thunder_core.workflow.models.diffusion.loading import read_diffusers_weights
 from thunder_core.workflow.models.folder.checkpoint import checkpoint_files
 from thunder_core.workflow.models.folder.foreign_formats import refuse_other_kinds
 from thunder_core.workflow.models.folder.hub import fetch_code, fetch_weights
@@ -42,7 +45,7 @@ from thunder_core.workflow.models.request.names import (
     is_sentence_task,
     spelled_task,
 )
-from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS, ModelRequest, SampleModel
 from thunder_core.workflow.models.request.task import from_config, loading_class, require_task, task_named
 from thunder_core.workflow.models.sentences.folder import MODULES, has_stages
 from thunder_core.workflow.models.sentences.loading import describe_stages, with_stages
@@ -141,7 +144,7 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
     task, note = task_named(request.task, config)
     require_task(task, config)
     on_adapter = () if adapter is None else (describe_adapter(adapter, request.adapter),)
-    notes = (*on_adapter, *(() if note is None else (note,)), *notes_on_stages(origin, config))
+    notes = (*on_adapter, *(() if note is None else (note,)), *notes_on_parts(origin, config))
     return LoadingPlan(origin, config, task, dtype, device, notes, names_task=named or is_sentence_config(config))
 
 
@@ -164,8 +167,10 @@ def for_adapter(request: ModelRequest, adapter: Adapter | None) -> ModelRequest:
     return dataclasses.replace(request, task=request.task or adapter.task)
 
 
-def notes_on_stages(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig) -> tuple[str, ...]:
-    """Return a note if the user's task leaves out the stages of a folder of sentence-transformers."""
+def notes_on_parts(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig) -> tuple[str, ...]:
+    """Return a note if only a part of a folder is optimized: a component of a pipeline, or a model without stages."""
+    if isinstance(origin, FolderOrigin) and is_diffusers(config) and origin.folder != origin.named:
+        return (f"{origin.folder.name} of the pipeline in {origin.named}; other components have folders of their own",)
     if isinstance(origin, SampleOrigin) or not has_stages(origin.named) or is_sentence_config(config):
         return ()
     return (f"the stages of {MODULES} (such as the pooling) are left out: {SENTENCE_TASK} is the task that has them",)
@@ -226,6 +231,8 @@ def build_base(plan: LoadingPlan, request: ModelRequest, not_needed: tuple[str, 
         fetch_weights(plan.origin.hub)
     checkpoint_files(plan.origin.folder)
     require_packages(plan.origin.folder, plan.config)
+    if is_diffusers(plan.config):
+        return read_diffusers_weights(plan.config, plan.dtype, plan.origin.folder), (), ()
     if not is_sentence_config(plan.config):
         return read_weights(plan, plan.origin.folder, request, not_needed)
     transformer, caveats, notes = read_weights(plan, plan.origin.folder, request, (*not_needed, POOLER))
@@ -270,8 +277,10 @@ def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, not
     put_into_mode(model, train=False)
     with loading_errors("the config of the model", "cannot be followed"):
         follow_config(model)
+    if is_diffusers(plan.config) and request.outputs in PLAIN_OUTPUTS:
+        set_outputs(model, request.outputs)
     source = source_of(plan, request, model.dtype)
-    return LoadedModel(model, model.config, plan.task, source, structure_fingerprint(model), notes)
+    return LoadedModel(model, config_of_model(model), plan.task, source, structure_fingerprint(model), notes)
 
 
 def source_of(plan: LoadingPlan, request: ModelRequest, dtype: torch.dtype) -> dict[str, object]:

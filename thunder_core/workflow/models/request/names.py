@@ -20,6 +20,7 @@ ALIASES: dict[str, str] = {
     "f64": "float64",
     "double": "float64",
 }
+DIFFUSERS_TASK = "diffusion"  # of a model of diffusers
 TIMM_PREFIX = "timm:"  # of a model that is named by its architecture in timm
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
@@ -142,7 +143,7 @@ def is_sentence_task(task: str | None) -> bool:
 def spelled_task(name: str) -> tuple[str, ...]:
     """Return the possible tasks for a name, the likeliest first; raise `UnknownName` for an unknown name."""
     short = name.strip().lower().replace("_", "-")
-    if short in TASKS or short == OTHER_TASK:
+    if short in TASKS or short in (OTHER_TASK, DIFFUSERS_TASK):
         return (short,)
     if short not in HUB_TASKS:
         raise unknown_name("task", name, (*TASKS, OTHER_TASK, *HUB_TASKS))

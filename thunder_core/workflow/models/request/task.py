@@ -10,8 +10,11 @@ from transformers import PretrainedConfig
 from transformers.models.auto import modeling_auto as auto
 
 from thunder_core.foundation.errors import BadOption, CannotGenerate
+from thunder_core.workflow.models.diffusion.config import is_diffusers
+from thunder_core.workflow.models.diffusion.loading import random_diffusers_model
 from thunder_core.workflow.models.request.names import (
     BASE_TASK,
+    DIFFUSERS_TASK,
     GENERATING,
     OTHER_TASK,
     SENTENCE_TASK,
@@ -42,6 +45,8 @@ def loading_class(task: str, config: PretrainedConfig) -> Any:
 
 def from_config(task: str, config: PretrainedConfig, **options: Any) -> Any:
     """Build a model for a task from a config, with random weights; `options` are passed to `from_config`."""
+    if is_diffusers(config):
+        return random_diffusers_model(config, options["dtype"])
     if is_sentence_config(config):
         return random_model(config, options["dtype"])
     found = loading_class(task, config)
@@ -98,9 +103,21 @@ def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | N
     """
     if is_sentence_config(config):
         return SENTENCE_TASK, None
+    if is_diffusers(config):
+        require_no_other_task(name, config)
+        return DIFFUSERS_TASK, None
     if name is None:
         return deduce_task(config)
     return generating_task(config) if is_generation(name) else task_among(spelled_task(name), config), None
+
+
+def require_no_other_task(name: str | None, config: PretrainedConfig) -> None:
+    """Raise `BadOption` if the user names a task for a model of diffusers, whose class decides what it does."""
+    if name is not None and name.strip().lower() != DIFFUSERS_TASK:
+        raise BadOption(
+            f"the task {name!r:.80} is not that of {(config.architectures or [''])[0]}, a model of diffusers",
+            fix="leave out --task",
+        )
 
 
 def generating_task(config: PretrainedConfig) -> str:
@@ -130,7 +147,7 @@ def task_among(tasks: Sequence[str], config: PretrainedConfig) -> str:
 def require_task(task: str, config: PretrainedConfig) -> None:
     """Raise `BadOption` where the transformers library has no class of this family for the task."""
     known = tasks_of(config.model_type)
-    if is_sentence_config(config):
+    if is_sentence_config(config) or is_diffusers(config):
         return
     if task == OTHER_TASK:
         named = (config.architectures or [""])[0]
