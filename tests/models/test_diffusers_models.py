@@ -117,7 +117,7 @@ def test_damaged_folders_are_refused(diffusers, tmp_path):
     unet().save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "layers_per_block": 2}))
-    with pytest.raises(BadModelFolder, match="cannot be loaded|lacks"):
+    with pytest.raises(BadModelFolder, match=r"cannot be loaded|lacks"):
         load_model(ModelRequest(model=str(tmp_path)))
     (tmp_path / "config.json").write_text(json.dumps({**config, "_class_name": "UNet9DModel"}))
     with pytest.raises(UnknownArchitecture, match="UNet9DModel"):
