@@ -58,9 +58,9 @@ def test_ten_sentences_are_embedded_by_the_reloaded_artifact(tmp_path: Path) -> 
     assert max(output.optimized.maximum for output in report.validation.outputs) < 1e-5
 
     model = AutoModel.from_pretrained(folder).eval()
-    loaded = thunder_core.load(artifact, model, strict=True)
+    loaded = thunder_core.load(artifact, strict=True)
     with torch.no_grad():
-        ours = embed(loaded(**inputs).last_hidden_state, inputs["attention_mask"])
+        ours = loaded(**inputs).sentence_embedding
         eager = embed(model(**inputs).last_hidden_state, inputs["attention_mask"])
     assert (ours - eager).abs().max() < 1e-5
     alike = ours @ ours.T - 2 * torch.eye(len(SENTENCES))

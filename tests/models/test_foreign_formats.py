@@ -25,13 +25,6 @@ def made(folder, files):
 @pytest.mark.parametrize(
     ("files", "holds", "fix"),
     [
-        ({"adapter_config.json": LORA}, "an adapter (LORA by PEFT) for acme/llama-7b", "merge_and_unload()"),
-        (
-            {"adapter_config.json": LORA, "adapter_model.safetensors": ""},
-            "not a whole model",
-            'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("acme/llama-7b")',
-        ),
-        ({"adapter_config.json": {}}, "an unnamed base model", 'AutoModel.from_pretrained("BASE")'),
         ({"llama-Q4_K_M.gguf": ""}, "weights in GGUF", 'gguf_file="llama-Q4_K_M.gguf"'),
         ({"model.onnx": ""}, "weights in ONNX (model.onnx)", "the original PyTorch weights"),
         (
@@ -41,20 +34,6 @@ def made(folder, files):
         ),
         ({"tf_model.h5": ""}, "TensorFlow's format", "safetensors"),
         ({"flax_model.msgpack": ""}, "Flax's format", "safetensors"),
-        (
-            {
-                "model_index.json": {"_class_name": "StableDiffusionPipeline"},
-                "unet/config.json": {"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.30"},
-                "text_encoder/config.json": {"model_type": "clip_text_model"},
-            },
-            "a pipeline of diffusers (StableDiffusionPipeline)",
-            "text_encoder",
-        ),
-        (
-            {"config.json": {"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.30"}},
-            "a model of diffusers (UNet2DConditionModel)",
-            "thunder.compile(model",
-        ),
         ({"consolidated.00.pth": "", "params.json": {}}, "its makers' own layout", "convert_llama_weights_to_hf"),
         ({"checkpoint-90/config.json": {}, "checkpoint-500/config.json": {}}, "of a training", "checkpoint-500"),
         ({"manifest.json": {}, "traces/0/computation.py": ""}, "an artifact of Thunder", "thunder bench"),
@@ -80,6 +59,36 @@ def test_a_folder_of_another_kind_is_recognized(tmp_path, files, holds, fix):
     assert fix in caught.value.fix
     error = refusal(tmp_path, BadModelFolder)
     assert error.what == caught.value.what or "config.json" in files
+
+
+@pytest.mark.parametrize(
+    ("files", "holds", "fix"),
+    [
+        ({"adapter_config.json": LORA}, "an adapter (LORA by PEFT) for acme/llama-7b", "merge_and_unload()"),
+        (
+            {"adapter_config.json": LORA, "adapter_model.safetensors": ""},
+            "not a whole model",
+            'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("acme/llama-7b")',
+        ),
+        ({"adapter_config.json": {}}, "an unnamed base model", 'AutoModel.from_pretrained("BASE")'),
+        (
+            {
+                "model_index.json": {"_class_name": "StableDiffusionPipeline"},
+                "unet/config.json": {"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.30"},
+                "text_encoder/config.json": {"model_type": "clip_text_model"},
+            },
+            "a pipeline of diffusers (StableDiffusionPipeline)",
+            "text_encoder",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+)
+def test_an_adapter_or_a_pipeline_of_the_hub_is_recognized(tmp_path, files, holds, fix):
+    made(tmp_path, files)
+    with pytest.raises(BadModelFolder) as caught:
+        refuse_other_kinds(tmp_path)
+    assert holds in caught.value.what
+    assert fix in caught.value.fix
 
 
 def test_the_cache_of_the_hub_names_its_model(tmp_path):

@@ -32,8 +32,10 @@ def minilm(folder: Path) -> LoadedModel:
     return load_model(ModelRequest(model=str(folder)))
 
 
-def test_it_is_a_bert_for_features(minilm):
-    assert (minilm.task, type(minilm.model).__name__, minilm.notes) == ("feature-extraction", "BertModel", ())
+def test_it_is_a_bert_with_pooling_and_normalization(minilm):
+    assert (minilm.task, type(minilm.model).__name__, minilm.notes) == ("sentence-similarity", "SentenceModel", ())
+    assert [type(stage).__name__ for stage in minilm.model.stages] == ["Pooling", "Normalize"]
+    assert type(minilm.model.transformer).__name__ == "BertModel"
     assert (minilm.config.num_hidden_layers, minilm.config.hidden_size) == (6, 384)
     assert minilm.model.dtype is torch.float32
 
@@ -43,8 +45,10 @@ def test_it_is_the_model_that_transformers_loads(minilm, folder):
     inputs = example_inputs(minilm, batch=3, seq=24, seed=0)
     with torch.no_grad():
         ours, theirs = minilm.model(**inputs), own(**inputs)
-    assert torch.equal(ours.last_hidden_state, theirs.last_hidden_state)
-    assert torch.equal(ours.pooler_output, theirs.pooler_output)
+    mask = inputs["attention_mask"].unsqueeze(-1)
+    mean = (theirs.last_hidden_state * mask).sum(1) / mask.sum(1)
+    assert torch.equal(ours.token_embeddings, theirs.last_hidden_state)
+    torch.testing.assert_close(ours.sentence_embedding, torch.nn.functional.normalize(mean))
 
 
 def test_it_is_rebuilt_from_its_source(minilm):

@@ -78,7 +78,7 @@ def named_outputs(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -
 
 def tuple_outputs(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
     """Replace the output of a model by a tuple: a forward hook."""
-    return output.to_tuple() if is_library_output(output) else output
+    return output.to_tuple() if is_library_output(output) or isinstance(output, ModelOutput) else output
 
 
 # By the values of `--outputs`.

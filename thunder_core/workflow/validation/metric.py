@@ -13,7 +13,7 @@ from thunder_core.workflow.validation.leaves import Leaves
 
 IGNORED = -100  # the label that torch.nn.functional.cross_entropy leaves out
 LARGEST_EXPONENT = 709.0  # the largest integer whose exponential is finite in float64
-EMBEDDINGS = ("pooler_output", "text_embeds", "image_embeds", "last_hidden_state", "logits")
+EMBEDDINGS = ("sentence_embedding", "pooler_output", "text_embeds", "image_embeds", "last_hidden_state", "logits")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from safetensors import SafetensorError, safe_open
 from thunder_core.foundation.errors import BadModelFolder
 from thunder_core.workflow.models.folder.folder import read_json
 from thunder_core.workflow.models.folder.foreign_formats import (
+    DIFFUSERS_INDEX,
+    DIFFUSERS_SINGLE,
     INDEX,
     PICKLED,
     SINGLE,
@@ -26,11 +28,12 @@ MOST_HEADER = 100_000_000  # bytes, the limit of the safetensors library
 def checkpoint_files(folder: Path) -> tuple[Path, ...]:
     """Return the weight files of a folder after checking them; raise `BadModelFolder` for missing or bad files."""
     refuse_other_kinds(folder)
-    if (folder / SINGLE).is_file():
-        check_file(folder / SINGLE)
-        return (folder / SINGLE,)
-    if (folder / INDEX).is_file():
-        return check_shards(folder, shards_of(folder / INDEX))
+    for single, index in ((SINGLE, INDEX), (DIFFUSERS_SINGLE, DIFFUSERS_INDEX)):
+        if (folder / single).is_file():
+            check_file(folder / single)
+            return (folder / single,)
+        if (folder / index).is_file():
+            return check_shards(folder, shards_of(folder / index))
     if any((folder / name).is_file() for name in PICKLED):
         raise BadModelFolder(
             f"{folder} has its weights as a Python pickle (pytorch_model.bin), which can run code when it is read",

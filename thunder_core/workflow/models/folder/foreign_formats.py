@@ -16,7 +16,10 @@ from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "diffusion_pytorch_model.bin")
+# The names of weights in folders of diffusers.
+DIFFUSERS_SINGLE = "diffusion_pytorch_model.safetensors"
+DIFFUSERS_INDEX = "diffusion_pytorch_model.safetensors.index.json"
 ADAPTER = "adapter_config.json"
 PIPELINE = "model_index.json"
 DISTRIBUTED = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
@@ -99,7 +102,7 @@ def artifact(folder: Path) -> FormatAnswer | None:
 
 @kind
 def adapter(folder: Path) -> FormatAnswer | None:
-    """Recognize a PEFT adapter, which needs its base model."""
+    """Recognize a PEFT adapter of the Hub, which needs its base model; a folder with an adapter is loaded."""
     if not (folder / ADAPTER).is_file():
         return None
     config = read_json(folder / ADAPTER)
@@ -111,14 +114,14 @@ def adapter(folder: Path) -> FormatAnswer | None:
     how = f"{called} by PEFT" if called else "by PEFT"
     return FormatAnswer(
         f"an adapter ({how}) for {base or 'an unnamed base model'}, not a whole model",
-        f"merge it into its base model and name the result: `{merge}`; or name only the base model"
-        + (f": {base}" if base else ""),
+        "name a folder that has the adapter, as downloaded by `hf download NAME --local-dir FOLDER`; or merge it into "
+        f"its base model and name the result: `{merge}`; or name only the base model" + (f": {base}" if base else ""),
     )
 
 
 @kind
 def pipeline(folder: Path) -> FormatAnswer | None:
-    """Recognize a pipeline of diffusers, which may contain models of transformers."""
+    """Recognize a pipeline of diffusers of the Hub; of a folder with a pipeline, the denoiser is loaded."""
     if not (folder / PIPELINE).is_file():
         return None
     name = read_json(folder / PIPELINE).get("_class_name") or "a pipeline"
@@ -126,19 +129,8 @@ def pipeline(folder: Path) -> FormatAnswer | None:
     of_parts = f"name a part that is a model of transformers: {', '.join(parts[:3])}; " if parts else ""
     return FormatAnswer(
         f"a pipeline of diffusers ({name}), not a model",
-        f"{of_parts}in Python `thunder.compile` takes any of its modules, for example `pipeline.unet`",
-    )
-
-
-@kind
-def part_of_pipeline(folder: Path) -> FormatAnswer | None:
-    """Recognize a model of diffusers."""
-    config = config_of(folder)
-    if "_diffusers_version" not in config or "model_type" in config:
-        return None
-    return FormatAnswer(
-        f"a model of diffusers ({config.get('_class_name')}), not of transformers",
-        'load it with diffusers and compile it in Python: `thunder.compile(model, recipe="default")`',
+        f"{of_parts}name a folder that has the pipeline, as downloaded by `hf download NAME --local-dir FOLDER`; in "
+        "Python `thunder.compile` takes any of its modules, for example `pipeline.unet`",
     )
 
 
@@ -283,8 +275,9 @@ def folders_with(folder: Path, file: str) -> list[str]:
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether a folder has PyTorch weights under the file names of transformers."""
-    return any((folder / name).is_file() for name in (SINGLE, INDEX, *PICKLED))
+    """Whether a folder has PyTorch weights under the file names of transformers or diffusers."""
+    names = (SINGLE, INDEX, DIFFUSERS_SINGLE, DIFFUSERS_INDEX, *PICKLED)
+    return any((folder / name).is_file() for name in names)
 
 
 def config_of(folder: Path) -> Mapping[str, Any]:

@@ -4,31 +4,54 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from thunder_core.foundation.errors import BadOption, ModelNotFound, WrongInputs
+from thunder_core.foundation.errors import BadModelFolder, BadOption, ModelNotFound, WrongInputs
+from thunder_core.workflow.models.adapters.folder import Adapter, read_adapter
+from thunder_core.workflow.models.diffusion.folder import denoiser_folder
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE
-from thunder_core.workflow.models.folder.foreign_formats import held_by_file, is_artifact
+from thunder_core.workflow.models.folder.foreign_formats import ADAPTER, held_by_file, is_artifact
 from thunder_core.workflow.models.folder.hub import HubModel, cached_model, find_on_hub, is_cached, is_hub_name
 from thunder_core.workflow.models.folder.similar_paths import similar_paths, similarity
+from thunder_core.workflow.models.request.names import TIMM_PREFIX, timm_architecture
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+from thunder_core.workflow.models.sentences.folder import transformer_folder
 
+TIMM_CLASS = "TimmWrapperForImageClassification"  # the class of transformers for models of timm
 MISTYPED = 0.75  # with at least this similarity to a folder's name, a name is not looked up on the Hub
 
 
 @dataclass(frozen=True)
 class FolderOrigin:
-    """A model's folder and, if the folder is in the Hub cache, the Hub name and commit."""
+    """A model's folder and, if the folder is in the Hub cache, the Hub name and commit.
+
+    `root` is the folder of sentence-transformers that contains the folder of the transformer, or is that folder.
+    With an `adapter`, all of these are of its base model.
+    """
 
     folder: Path
     hub: HubModel | None = None
+    root: Path | None = None
+    adapter: Adapter | None = None
+
+    @classmethod
+    def of(cls, folder: Path, hub: HubModel | None = None) -> FolderOrigin:
+        """Return the origin of a folder; raise `BadModelFolder` for a damaged list of modules."""
+        return cls(denoiser_folder(transformer_folder(folder)), hub, folder)
+
+    @property
+    def named(self) -> Path:
+        """The folder of the whole model."""
+        return self.root or self.folder
 
     def as_dict(self) -> dict[str, object]:
         """The origin as plain data."""
+        if self.adapter is not None:
+            return {"kind": "folder", "path": str(self.adapter.folder)}
         if self.hub is None:
-            return {"kind": "folder", "path": str(self.folder)}
+            return {"kind": "folder", "path": str(self.named)}
         return {"kind": "hub", "name": self.hub.name, "commit": self.hub.commit}
 
 
@@ -49,7 +72,19 @@ def find_origin(request: ModelRequest) -> FolderOrigin | SampleOrigin:
         return SampleOrigin(request.sample)
     if request.model is None or request.sample is not None:
         raise BadOption("MODEL and a sample exclude each other", fix="name a folder or a Hub model, or leave out MODEL")
+    if (architecture := timm_architecture(request.model)) is not None:
+        return timm_origin(architecture, random_weights=request.random_weights)
     return find_folder(request.model, request.revision)
+
+
+def timm_origin(architecture: str, *, random_weights: bool) -> SampleOrigin:
+    """Return the origin of an architecture of timm; raise `BadOption` unless its weights are random."""
+    if not random_weights:
+        raise BadOption(
+            f"{TIMM_PREFIX}{architecture} names an architecture without weights",
+            fix="use --random-weights, or name the folder of a model of timm, with its config.json and weights",
+        )
+    return SampleOrigin(SampleModel(TIMM_CLASS, {"architecture": architecture}))
 
 
 def find_folder(name: str, revision: str | None) -> FolderOrigin:
@@ -58,14 +93,16 @@ def find_folder(name: str, revision: str | None) -> FolderOrigin:
     if origin is not None:
         return origin
     hub = find_on_hub(name, revision)
-    return FolderOrigin(hub.folder, hub)
+    return FolderOrigin.of(hub.folder, hub)
 
 
 def folder_here(name: str, revision: str | None) -> Path | None:
     """The folder of that name, or of the hub's model in the cache; None if the model has to be downloaded."""
+    if timm_architecture(name) is not None:
+        return None
     origin = local_origin(name, revision)
-    found = cached_model(name, revision) if origin is None else origin
-    return None if found is None else found.folder
+    found = cached_model(name, revision) if origin is None else None
+    return origin.folder if origin is not None else None if found is None else transformer_folder(found.folder)
 
 
 def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
@@ -77,7 +114,7 @@ def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
     path = Path(name).expanduser()
     if _exists(path):
         require_folder(path)
-        return FolderOrigin(path.resolve())
+        return adapted_origin(path.resolve()) if (path / ADAPTER).is_file() else FolderOrigin.of(path.resolve())
     near = similar_paths(path)
     meant = f"did you mean {' or '.join(map(str, near))}? " if near else ""
     if not is_hub_name(name):
@@ -91,6 +128,32 @@ def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
             fix=f"{meant}to use the Hub model of this name, download it first: `hf download {name}`",
         )
     return None
+
+
+def adapted_origin(folder: Path) -> FolderOrigin:
+    """Return the origin of an adapter: its base model, which is a folder or a Hub model; raise `ModelNotFound`."""
+    adapter = read_adapter(folder)
+    beside = folder / adapter.base
+    if folder in (Path(adapter.base).resolve(), beside.resolve()):
+        raise BadModelFolder(
+            f"{folder / ADAPTER} of the adapter names its own folder as the base model",
+            fix="write the folder or the Hub name of the base model into that file",
+        )
+    name = str(beside) if not _exists(Path(adapter.base)) and _exists(beside) else adapter.base
+    try:
+        base = find_folder(name, None)
+    except ModelNotFound as error:
+        raise ModelNotFound(
+            f"{folder} holds an adapter ({adapter.kind}) for the base model {adapter.base!r}, which is not found: "
+            f"{error.what}",
+            fix=f"correct base_model_name_or_path in {folder / ADAPTER}, or {error.fix}",
+        ) from error
+    if base.adapter is not None:
+        raise BadModelFolder(
+            f"{folder} holds an adapter for {adapter.base!r}, which is an adapter itself",
+            fix="merge the inner adapter into its base model, and name the result in base_model_name_or_path",
+        )
+    return replace(base, adapter=adapter)
 
 
 def is_mistyped(path: Path, near: Sequence[Path]) -> bool:
@@ -153,6 +216,7 @@ def _request_of(source: Mapping[str, object]) -> ModelRequest:
         allow_random_weights=_texts(source.get("allow_random_weights", ())),
         allow_unused_weights=_texts(source.get("allow_unused_weights", ())),
         outputs=None if source.get("outputs") is None else _text(source["outputs"]),
+        adapter=None if source.get("adapter") is None else _text(source["adapter"]),
         seed=int(cast("int", source["seed"])),
         trust_remote_code=bool(source["trust_remote_code"]),
     )

@@ -10,6 +10,8 @@ import torch
 
 from thunder_core.foundation.errors import BadOption, NoExampleInputs
 from thunder_core.foundation.transformers_versions import cache_argument
+from thunder_core.workflow.models.diffusion.config import is_diffusers
+from thunder_core.workflow.models.diffusion.inputs import diffusers_inputs
 from thunder_core.workflow.models.inputs.input_tensors import converted
 from thunder_core.workflow.models.inputs.key_value_cache import NO_CACHE, drawn_cache
 from thunder_core.workflow.models.inputs.labels import labels_for
@@ -50,8 +52,10 @@ def example_inputs(
     interpolate their positions.
     Raises `SequenceTooLong`, `BadOption` and `NoExampleInputs`.
     """
-    require_sizes(loaded, batch, seq, cache or 0)
     draw = RandomInputs.seeded(loaded.config, batch=batch, seq=seq, seed=seed, height=height, width=width)
+    if is_diffusers(loaded.config):
+        return {name: _place(tensor, loaded) for name, tensor in diffusers_inputs(draw).items()}
+    require_sizes(loaded, batch, seq, cache or 0)
     inputs: Inputs = {}
     for modality in modalities(loaded):
         inputs |= BUILDERS[modality](draw)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from transformers import PretrainedConfig
 
+from thunder_core.workflow.models.diffusion.config import is_diffusers
+from thunder_core.workflow.models.diffusion.inputs import sample_size
 from thunder_core.workflow.models.inputs.class_source import main_input_name
 from thunder_core.workflow.models.request.input_size import InputSize
 
@@ -13,11 +15,14 @@ IMAGE_TOKENS = ("image_token_id", "image_token_index")
 SIZES = ("image_size", "input_size")  # the attributes of a config that may hold it
 IMAGE_SIZE = 224  # pixels, where any size will do
 WITH_IMAGE = ("vilt", "layoutlmv2", "layoutlmv3")  # families that read text and an image in one encoder
+SAMPLE = "sample"  # of models of diffusers
 SAMPLING_RATE = 16_000  # samples a second
 
 
 def main_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
     """Return the main inputs of a model; `main` is the main input of its class."""
+    if is_diffusers(config):
+        return (SAMPLE,)
     if main == "input_ids" and config.model_type in WITH_IMAGE:
         return ("input_ids", "pixel_values")
     if any(getattr(config, name, None) is not None for name in IMAGE_TOKENS):
@@ -41,6 +46,8 @@ def named_input(config: PretrainedConfig) -> str:
 def image_size(config: PretrainedConfig) -> tuple[int, int]:
     """Height and width of the images that a config names."""
     vision = getattr(config, "vision_config", None) or config
+    if isinstance(sizes := (getattr(config, "pretrained_cfg", None) or {}).get("input_size"), Sequence):
+        return int(sizes[-2]), int(sizes[-1])  # of timm: channels, height and width
     size: int | Sequence[int] = next(
         (found for name in SIZES if (found := getattr(vision, name, None)) is not None), IMAGE_SIZE
     )
@@ -88,9 +95,15 @@ def _spectrogram(config: PretrainedConfig, size: InputSize) -> str:
     return f"a spectrogram, sequence {size.seq} for the decoder"
 
 
+def _sample(config: PretrainedConfig, size: InputSize) -> str:
+    height, width = sample_size(config.settings, size.height, size.width)
+    return f"samples of {height} x {width}, sequence {size.seq} for texts"
+
+
 WORDS: dict[str, Callable[[PretrainedConfig, InputSize], str]] = {
     "pixel_values": _pixels,
     "input_values": _sound,
     "input_features": _spectrogram,
     "past_values": _series,
+    SAMPLE: _sample,
 }

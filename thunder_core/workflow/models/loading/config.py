@@ -11,10 +11,13 @@ from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from thunder_core.foundation.errors import BadModelFolder, RemoteCodeRefused, UnknownArchitecture
 from thunder_core.foundation.plugins import nearest
+from thunder_core.workflow.models.diffusion.config import diffusers_config
+from thunder_core.workflow.models.diffusion.folder import is_diffusers_config
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE, code_of_the_hub
 from thunder_core.workflow.models.folder.foreign_formats import require_config
 from thunder_core.workflow.models.loading.depth import require_depth
 from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.loading.timm_models import is_timm_config, timm_config
 from thunder_core.workflow.models.request.task import is_class_of
 
 
@@ -24,6 +27,10 @@ def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = Non
     require_depth(folder / CONFIG_FILE, content)
     if not trust_remote_code:
         refuse_remote_code(folder, content)
+    if is_diffusers_config(content):
+        return diffusers_config(folder, content)
+    if is_timm_config(content):
+        return timm_config(folder, content)
     if "auto_map" not in content:
         require_architecture(folder, content, task)
     with loading_errors(folder / CONFIG_FILE, "is not a valid config of its family"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from thunder_core.workflow.models.diffusion.config import config_of_model, is_diffusers
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
 from thunder_core.workflow.models.loading.load import LoadedModel, LoadingPlan, source_of
@@ -28,7 +29,7 @@ def describe_model(plan: LoadingPlan, request: ModelRequest) -> LoadedModel:
         )
     torch.nn.Module.train(model, False)
     fingerprint = structure_fingerprint(model)
-    return LoadedModel(model, model.config, plan.task, source_of(plan, request, dtype), fingerprint)
+    return LoadedModel(model, config_of_model(model), plan.task, source_of(plan, request, dtype), fingerprint)
 
 
 def described_dtype(plan: LoadingPlan) -> torch.dtype:
@@ -40,4 +41,5 @@ def described_dtype(plan: LoadingPlan) -> torch.dtype:
 def is_mapped(plan: LoadingPlan, request: ModelRequest) -> bool:
     """Whether the weights are memory-mapped from files without conversion."""
     is_stored = isinstance(plan.origin, FolderOrigin) and not request.random_weights
+    is_stored = is_stored and not is_diffusers(plan.config)
     return is_stored and plan.device.type == "cpu" and described_dtype(plan) == (plan.config.dtype or torch.float32)

@@ -14,6 +14,7 @@ from transformers.initialization import no_init_weights
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import RemoteCodeRefused
+from thunder_core.tracing.library.sentences.model import SentenceModel
 from thunder_core.workflow.models.folder.folder import code_of_the_hub
 from thunder_core.workflow.models.loading.depth import require_depth
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
@@ -21,8 +22,10 @@ from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.outputs import follow_config
 from thunder_core.workflow.models.loading.packed_weights import is_built_by_config, place_packed_layers
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
+from thunder_core.workflow.models.sentences.transformer import config_class_of, empty_model
 
 LIBRARY = "transformers."
+SENTENCES = f"{SentenceModel.__module__}:{SentenceModel.__qualname__}"
 
 
 # The key in a config's text for the differences between the config that is read and the config that was written: the
@@ -37,8 +40,16 @@ def is_rebuildable(model: object) -> bool:
 
     Packed weights must be loaded by the library of their format.
     """
+    if isinstance(model, SentenceModel):
+        return is_rebuildable(model.transformer)
     is_library = isinstance(model, PreTrainedModel) and type(model).__module__.startswith(LIBRARY)
-    return is_library and is_built_by_config(cast(PreTrainedModel, model))
+    return is_library and is_built_by_config(cast(PreTrainedModel, model)) and not has_adapter(model)
+
+
+def has_adapter(model: object) -> bool:
+    """Whether a model has layers of PEFT, which its config does not describe."""
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    return any(type(module).__module__.partition(".")[0] == "peft" for module in modules)
 
 
 def empty_model_facts(model: PreTrainedModel) -> dict[str, Any]:
@@ -66,7 +77,8 @@ def config_text(config: PretrainedConfig) -> str:
 def config_of(kind: Any, content: dict[str, Any]) -> PretrainedConfig:
     """Return the config of a class from the content of a text, with all attributes of the original config."""
     differences = content.pop(DIFFERENCES, {})
-    config: PretrainedConfig = kind.config_class.from_dict(content)
+    config_class = config_class_of(content) if issubclass(kind, SentenceModel) else kind.config_class
+    config: PretrainedConfig = config_class.from_dict(content)
     for name in differences.get("absent", ()):
         vars(config).pop(name, None)
     vars(config).update(differences.get("values", {}))
@@ -108,7 +120,7 @@ def build_empty_model(
         made = config_of(kind, content)
         made._attn_implementation = attention or None
         with no_init_weights(), default_dtype(parse_dtype(dtype)):
-            model: PreTrainedModel = kind(made)
+            model = cast(PreTrainedModel, empty_model(made) if kind is SentenceModel else kind(made))
             place_packed_layers(model)
         model.tie_weights()
         follow_config(model)
@@ -139,7 +151,12 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def library_class(path: str) -> type:
-    """Return a model class of transformers; raise ImportError or AttributeError, or TypeError for other objects."""
+    """Return a model class of transformers, or the class of sentence embeddings.
+
+    Raises ImportError or AttributeError, or TypeError for other objects.
+    """
+    if path == SENTENCES:
+        return SentenceModel
     if not path.startswith(LIBRARY):
         raise TypeError(f"{path} is not part of the transformers library")
     kind = plugins.imported(path)

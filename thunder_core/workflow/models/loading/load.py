@@ -12,8 +12,13 @@ import torch
 import transformers
 from transformers import PretrainedConfig
 
-from thunder_core.foundation.errors import RemoteCodeRefused, UnknownArchitecture
+from thunder_core.foundation.errors import BadOption, RemoteCodeRefused, UnknownArchitecture
 from thunder_core.foundation.plugins import nearest
+from thunder_core.tracing.library.model_output import set_outputs
+from thunder_core.workflow.models.adapters.folder import Adapter
+from thunder_core.workflow.models.adapters.loading import apply_adapter, describe_adapter, require_peft
+from thunder_core.workflow.models.diffusion.config import config_of_model, is_diffusers
+from thunder_core.workflow.models.diffusion.loading import read_diffusers_weights
 from thunder_core.workflow.models.folder.checkpoint import checkpoint_files
 from thunder_core.workflow.models.folder.foreign_formats import refuse_other_kinds
 from thunder_core.workflow.models.folder.hub import fetch_code, fetch_weights
@@ -26,16 +31,30 @@ from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.outputs import follow_config, request_outputs
 from thunder_core.workflow.models.loading.packed_weights import require_packages, unpack
 from thunder_core.workflow.models.loading.seeding import seeded
+from thunder_core.workflow.models.loading.timm_models import is_timm_config, timm_config
 from thunder_core.workflow.models.loading.weight_checks import Allowed, check_weights
 from thunder_core.workflow.models.request.device import parse_device
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
 from thunder_core.workflow.models.request.mode import put_into_mode
-from thunder_core.workflow.models.request.names import OTHER_TASK, is_generation, spelled_task
-from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+from thunder_core.workflow.models.request.names import (
+    BASE_TASK,
+    OTHER_TASK,
+    SENTENCE_TASK,
+    TIMM_PREFIX,
+    is_generation,
+    is_sentence_task,
+    spelled_task,
+)
+from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS, ModelRequest, SampleModel
 from thunder_core.workflow.models.request.task import from_config, loading_class, require_task, task_named
+from thunder_core.workflow.models.sentences.folder import MODULES, has_stages
+from thunder_core.workflow.models.sentences.loading import describe_stages, with_stages
+from thunder_core.workflow.models.sentences.transformer import is_sentence_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+POOLER = "pooler"  # the layer of a transformer that sentence embeddings do not use
 
 
 @dataclass(frozen=True)
@@ -117,12 +136,44 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
     if request.task is not None:
         spelled_task(request.task)
     origin = find_origin(request)
+    adapter = adapter_of(origin)
+    request = for_adapter(request, adapter)
     config = config_of(origin, request, request.task)
     request_outputs(config, request.outputs)
     named = request.task is not None and not is_generation(request.task)
     task, note = task_named(request.task, config)
     require_task(task, config)
-    return LoadingPlan(origin, config, task, dtype, device, () if note is None else (note,), names_task=named)
+    on_adapter = () if adapter is None else (describe_adapter(adapter, request.adapter),)
+    notes = (*on_adapter, *(() if note is None else (note,)), *notes_on_parts(origin, config))
+    return LoadingPlan(origin, config, task, dtype, device, notes, names_task=named or is_sentence_config(config))
+
+
+def adapter_of(origin: FolderOrigin | SampleOrigin) -> Adapter | None:
+    """Return the adapter at an origin, if there is one."""
+    return origin.adapter if isinstance(origin, FolderOrigin) else None
+
+
+def for_adapter(request: ModelRequest, adapter: Adapter | None) -> ModelRequest:
+    """Return the request with the adapter's task, unless the user names a task.
+
+    Raises `PackageMissing` without PEFT, `BadModelFolder` for an unknown type, and `BadOption` if the request says how
+    to apply an adapter and there is none.
+    """
+    if adapter is None:
+        if request.adapter is not None:
+            raise BadOption("--adapter is for folders of PEFT adapters, and MODEL is none", fix="leave out --adapter")
+        return request
+    require_peft(adapter)
+    return dataclasses.replace(request, task=request.task or adapter.task)
+
+
+def notes_on_parts(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig) -> tuple[str, ...]:
+    """Return a note if only a part of a folder is optimized: a component of a pipeline, or a model without stages."""
+    if isinstance(origin, FolderOrigin) and is_diffusers(config) and origin.folder != origin.named:
+        return (f"{origin.folder.name} of the pipeline in {origin.named}; other components have folders of their own",)
+    if isinstance(origin, SampleOrigin) or not has_stages(origin.named) or is_sentence_config(config):
+        return ()
+    return (f"the stages of {MODULES} (such as the pooling) are left out: {SENTENCE_TASK} is the task that has them",)
 
 
 def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: str | None) -> PretrainedConfig:
@@ -133,11 +184,18 @@ def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: 
         fetch_code(origin.hub)
     if origin.hub is not None and not request.random_weights:
         refuse_other_kinds(origin.folder)
-    return load_config(origin.folder, trust_remote_code=request.trust_remote_code, task=task)
+    is_sentences = has_stages(origin.named) and (task is None or is_sentence_task(task))
+    of_transformer = BASE_TASK if is_sentences else task
+    config = load_config(origin.folder, trust_remote_code=request.trust_remote_code, task=of_transformer)
+    if is_sentences:
+        describe_stages(config, origin.named)
+    return config
 
 
 def sample_config(sample: SampleModel) -> PretrainedConfig:
     """Return the config of a sample, with the sample's architecture."""
+    if is_timm_config(sample.config):
+        return timm_config(f"the model {TIMM_PREFIX}{sample.config['architecture']}", sample.config)
     architecture = getattr(transformers, sample.architecture, None)
     if architecture is None or not hasattr(architecture, "config_class"):
         near = nearest(sample.architecture, class_names())
@@ -155,6 +213,16 @@ Built: TypeAlias = "tuple[PreTrainedModel, tuple[str, ...], tuple[str, ...]]"
 
 def build(plan: LoadingPlan, request: ModelRequest) -> Built:
     """Build the model on the CPU with stored or random weights; return the model, caveats about weights, and notes."""
+    adapter = adapter_of(plan.origin)
+    if adapter is None:
+        return build_base(plan, request)
+    base, caveats, notes = build_base(plan, request, adapter.patterns)
+    model, comparison = apply_adapter(base, adapter, request.adapter)
+    return model, caveats, (*notes, *comparison)
+
+
+def build_base(plan: LoadingPlan, request: ModelRequest, not_needed: tuple[str, ...] = ()) -> Built:
+    """Build the model without an adapter; `not_needed` are layers whose weights may be missing."""
     if isinstance(plan.origin, SampleOrigin):
         return build_random(plan, f"the sample {plan.origin.sample.architecture}", request), (), ()
     if request.random_weights:
@@ -163,7 +231,13 @@ def build(plan: LoadingPlan, request: ModelRequest) -> Built:
         fetch_weights(plan.origin.hub)
     checkpoint_files(plan.origin.folder)
     require_packages(plan.origin.folder, plan.config)
-    return read_weights(plan, plan.origin.folder, request)
+    if is_diffusers(plan.config):
+        return read_diffusers_weights(plan.config, plan.dtype, plan.origin.folder), (), ()
+    if not is_sentence_config(plan.config):
+        return read_weights(plan, plan.origin.folder, request, not_needed)
+    transformer, caveats, notes = read_weights(plan, plan.origin.folder, request, (*not_needed, POOLER))
+    model = with_stages(transformer, plan.config, plan.origin.named)
+    return cast("PreTrainedModel", model), caveats, notes
 
 
 def build_random(plan: LoadingPlan, what: Path | str, request: ModelRequest) -> PreTrainedModel:
@@ -177,7 +251,7 @@ def build_random(plan: LoadingPlan, what: Path | str, request: ModelRequest) -> 
     return model
 
 
-def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> Built:
+def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest, not_needed: tuple[str, ...] = ()) -> Built:
     """Load the model with the weights of a folder; raise `BadModelFolder` if the weights do not fit."""
     kind = loading_class(plan.task, plan.config)
     with loading_errors(folder, "cannot be loaded"):
@@ -192,7 +266,7 @@ def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> Buil
             **({} if plan.task == OTHER_TASK else {"trust_remote_code": request.trust_remote_code}),
         )
         unpacked = unpack(model)
-    allowed = Allowed(request.allow_random_weights, request.allow_unused_weights, other_head=plan.names_task)
+    allowed = Allowed(request.allow_random_weights, request.allow_unused_weights, plan.names_task, not_needed)
     return model, check_weights(folder, model, report, allowed), unpacked
 
 
@@ -203,8 +277,10 @@ def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, not
     put_into_mode(model, train=False)
     with loading_errors("the config of the model", "cannot be followed"):
         follow_config(model)
+    if is_diffusers(plan.config) and request.outputs in PLAIN_OUTPUTS:
+        set_outputs(model, request.outputs)
     source = source_of(plan, request, model.dtype)
-    return LoadedModel(model, model.config, plan.task, source, structure_fingerprint(model), notes)
+    return LoadedModel(model, config_of_model(model), plan.task, source, structure_fingerprint(model), notes)
 
 
 def source_of(plan: LoadingPlan, request: ModelRequest, dtype: torch.dtype) -> dict[str, object]:
@@ -216,6 +292,7 @@ def source_of(plan: LoadingPlan, request: ModelRequest, dtype: torch.dtype) -> d
         "device": str(plan.device),
         "random_weights": request.random_weights,
         **({"outputs": request.outputs} if request.outputs else {}),
+        **({"adapter": request.adapter} if request.adapter else {}),
         **({"allow_random_weights": list(request.allow_random_weights)} if request.allow_random_weights else {}),
         **({"allow_unused_weights": list(request.allow_unused_weights)} if request.allow_unused_weights else {}),
         "seed": request.seed,

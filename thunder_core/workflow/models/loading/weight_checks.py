@@ -24,17 +24,20 @@ class Allowed:
     """Patterns of weights or modules that may be random, and of weights or modules that may be unused.
 
     `other_head` is True if the user named the task, so the head may differ from the head of the checkpoint.
+    `not_needed` are patterns of weights that are not used, or that another file has.
     """
 
     random: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     other_head: bool = False
+    not_needed: tuple[str, ...] = ()
 
 
 def check_weights(folder: Path, model: PreTrainedModel, report: Mapping[str, Any], allowed: Allowed) -> tuple[str, ...]:
     """Return caveats about random or unused weights; raise `BadModelFolder` for weights that are not allowed."""
     refuse_other_shapes(folder, model, report["mismatched_keys"])
-    missing, unused = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
+    missing = sorted(name for name in report["missing_keys"] if not matches(name, allowed.not_needed))
+    unused = sorted(report["unexpected_keys"])
     refuse_missing(folder, model, missing, allowed)
     refuse_unused(folder, model, unused, allowed)
     kind = type(model).__name__

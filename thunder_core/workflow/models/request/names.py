@@ -20,9 +20,12 @@ ALIASES: dict[str, str] = {
     "f64": "float64",
     "double": "float64",
 }
+DIFFUSERS_TASK = "diffusion"  # of a model of diffusers
+TIMM_PREFIX = "timm:"  # of a model that is named by its architecture in timm
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 BASE_TASK = "feature-extraction"
+SENTENCE_TASK = "sentence-similarity"  # of a folder of sentence-transformers
 OTHER_TASK = "other"  # of a class that a config names and that no table of the transformers library lists
 # Each task with the Auto class of the transformers library that loads it, and that library's table of its classes by
 # family. An architecture that is listed under several tasks belongs to the first of them here.
@@ -98,11 +101,16 @@ HUB_TASKS: dict[str, tuple[str, ...]] = {
     "zero-shot-classification": ("sequence-classification",),
     "text-ranking": ("sequence-classification",),
     "ner": ("token-classification",),
-    "sentence-similarity": (BASE_TASK,),
+    SENTENCE_TASK: (BASE_TASK,),
     "image-feature-extraction": (BASE_TASK,),
     "automatic-speech-recognition": ("speech-seq2seq", "ctc"),
     "image-to-text": ("image-text-to-text",),
 }
+
+
+def timm_architecture(model: str | None) -> str | None:
+    """Return the architecture in a name such as `timm:resnet18`, or None for other names."""
+    return model.removeprefix(TIMM_PREFIX) if model is not None and model.startswith(TIMM_PREFIX) else None
 
 
 def spelled_dtype(name: str) -> str:
@@ -127,10 +135,15 @@ def is_generation(task: str | None) -> bool:
     return task is not None and task.strip().lower() == GENERATE
 
 
+def is_sentence_task(task: str | None) -> bool:
+    """Whether a name is the task of sentence embeddings."""
+    return task is not None and task.strip().lower().replace("_", "-") == SENTENCE_TASK
+
+
 def spelled_task(name: str) -> tuple[str, ...]:
     """Return the possible tasks for a name, the likeliest first; raise `UnknownName` for an unknown name."""
     short = name.strip().lower().replace("_", "-")
-    if short in TASKS or short == OTHER_TASK:
+    if short in TASKS or short in (OTHER_TASK, DIFFUSERS_TASK):
         return (short,)
     if short not in HUB_TASKS:
         raise unknown_name("task", name, (*TASKS, OTHER_TASK, *HUB_TASKS))

@@ -15,12 +15,19 @@ LARGEST_SEED = 2**63 - 1  # below the limit of PyTorch's generators, so that lar
 
 PLAIN_OUTPUTS = ("dict", "tuple")  # outputs of plain tensors, which do not need the transformers library
 OUTPUTS = (*PLAIN_OUTPUTS, "model")
+MERGE, KEEP = "merge", "keep"  # the values of --adapter
 
 
 def require_outputs(option: str, name: str) -> None:
     """Raise `BadOption` for an unknown kind of outputs."""
     if name not in OUTPUTS:
         raise BadOption(f"{option} is {name!r:.80}", fix=f"use one of: {', '.join(OUTPUTS)}")
+
+
+def require_adapter_mode(option: str, name: str) -> None:
+    """Raise `BadOption` for an unknown way to apply an adapter."""
+    if name not in (MERGE, KEEP):
+        raise BadOption(f"{option} is {name!r:.80}", fix=f"use one of: {MERGE}, {KEEP}")
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,8 @@ class ModelRequest:
     model: str | None = option(
         None,
         metavar="MODEL",
-        help="A model folder in Hugging Face layout, or a Hub name. Default: the recipe's small sample model.",
+        help="A model folder in Hugging Face layout, a Hub name, or timm:ARCHITECTURE. Default: the recipe's small "
+        "sample model.",
     )
     sample: SampleModel | None = None
     task: str | None = option(
@@ -97,6 +105,15 @@ class ModelRequest:
         "`dict` and `tuple` leave out the KV cache. An artifact with such outputs runs without transformers.",
         default_text="the config's own",
         check=require_outputs,
+    )
+    adapter: str | None = option(
+        None,
+        metavar="NAME",
+        panel=MODEL,
+        help="Way to apply the PEFT adapter in MODEL: `merge` adds the adapter to the weights of its base model, "
+        "`keep` computes it separately.",
+        default_text="merge",
+        check=require_adapter_mode,
     )
     seed: int = option(
         0, int, metavar="N", panel=MODEL, help="Seed for random weights and random inputs", least=0, most=LARGEST_SEED

@@ -16,9 +16,10 @@ from thunder_core.workflow.models.folder.hub import (
     missing_weights,
     require_weights,
 )
-from thunder_core.workflow.models.folder.origin import local_origin
+from thunder_core.workflow.models.folder.origin import FolderOrigin, find_origin, local_origin
 from thunder_core.workflow.models.inputs.data_file import require_samples_of_metric
 from thunder_core.workflow.models.memory.weights_on_paper import lacking_memory
+from thunder_core.workflow.models.request.names import timm_architecture
 from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS, ModelRequest
 from thunder_core.workflow.pipeline.request.folder_recipe import trusted_recipe
 from thunder_core.workflow.pipeline.request.part_names import FILE_SUFFIX, recipe_names
@@ -55,7 +56,7 @@ def check_request(request: Request, *, dry_run: bool = False) -> None:
 
 def require_memory(request: Request, *, dry_run: bool) -> None:
     """Raise `OutOfMemory` for a model whose weights alone do not fit, as far as its files show."""
-    origin = None if request.model.model is None else local_origin(request.model.model, request.model.revision)
+    origin = named_origin(request.model)
     if origin is None or needs_no_weights(request, dry_run=dry_run):
         return
     if (lacking := lacking_memory(request.model, origin.folder)) is not None:
@@ -176,13 +177,23 @@ def require_model(model: ModelRequest, *, config_is_enough: bool = False) -> Non
     require_values(model)
     if model.model is None:
         return
-    origin = local_origin(model.model, model.revision)
+    if timm_architecture(model.model) is not None:
+        find_origin(model)
+        return
+    origin = named_origin(model)
     if origin is None:
         require_on_hub(model.model, model)
         return
     require_config(origin.folder)
     if not model.random_weights:
         require_checkpoint(origin.folder, config_is_enough=config_is_enough)
+
+
+def named_origin(model: ModelRequest) -> FolderOrigin | None:
+    """Return the origin of the folder that a request names; None if it names no folder."""
+    if model.model is None or timm_architecture(model.model) is not None:
+        return None
+    return local_origin(model.model, model.revision)
 
 
 def require_on_hub(name: str, model: ModelRequest) -> None:
@@ -197,7 +208,9 @@ def require_on_hub(name: str, model: ModelRequest) -> None:
 
 def asks_the_hub(model: ModelRequest) -> bool:
     """Whether a model must be fetched from the Hub, because the local cache has not all of its files."""
-    if model.model is None or is_offline() or local_origin(model.model, model.revision) is not None:
+    if model.model is None or timm_architecture(model.model) is not None:
+        return False
+    if is_offline() or named_origin(model) is not None:
         return False
     hub = cached_model(model.model, model.revision)
     return hub is None or (not model.random_weights and bool(missing_weights(hub)))

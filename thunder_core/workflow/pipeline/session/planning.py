@@ -86,6 +86,7 @@ class Plan:
             ("model", named_architecture(name, architecture)),
             ("task", f"{loading.task}, {prepared.dtype_name}, on {self.device}"),
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
+            *(("note", note) for note in loading.notes),
             *(("choice", reason) for reason in prepared.choice),
             *([("purpose", STEP)] if request.train else []),
             *([("ranks", ranks)] if (ranks := self._ranks) else []),

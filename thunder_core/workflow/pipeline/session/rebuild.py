@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.loading import rebuilt_model
+from thunder_core.workflow.models.diffusion.config import config_of_model
 from thunder_core.workflow.models.loading.load import LoadedModel
 
 if TYPE_CHECKING:
@@ -27,4 +28,4 @@ def loaded_from(artifact: Artifact, device: str | None = None, *, trust_remote_c
         )
     model = cast("PreTrainedModel", rebuilt_model(artifact, device, trust_remote_code=trust_remote_code))
     source: dict[str, object] = {**manifest.source, "device": str(model.device)}
-    return LoadedModel(model, model.config, str(manifest.source["task"]), source, manifest.fingerprint)
+    return LoadedModel(model, config_of_model(model), str(manifest.source["task"]), source, manifest.fingerprint)

@@ -1,0 +1,144 @@
+"""Models of diffusers: folders equal `from_pretrained` of their class, and bad folders are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import (
+    BadModelFolder,
+    BadOption,
+    NoExampleInputs,
+    PackageMissing,
+    UnknownArchitecture,
+)
+from thunder_core.workflow.models.inputs.inputs import example_inputs
+from thunder_core.workflow.models.loading.load import load_model, rebuild_model
+from thunder_core.workflow.models.request.request import ModelRequest
+
+BLOCKS = {"layers_per_block": 1, "block_out_channels": (32, 64), "norm_num_groups": 8}
+
+
+def unet(**settings: Any) -> Any:
+    import diffusers
+
+    down, up = ("DownBlock2D", "AttnDownBlock2D"), ("AttnUpBlock2D", "UpBlock2D")
+    return diffusers.UNet2DModel(
+        **{"sample_size": 16, "down_block_types": down, "up_block_types": up, **BLOCKS, **settings}
+    ).eval()
+
+
+def conditional_unet(**settings: Any) -> Any:
+    import diffusers
+
+    return diffusers.UNet2DConditionModel(
+        sample_size=8,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+        cross_attention_dim=32,
+        attention_head_dim=8,
+        **{**BLOCKS, **settings},
+    ).eval()
+
+
+def dit() -> Any:
+    import diffusers
+
+    sizes = {"sample_size": 8, "num_layers": 2, "attention_head_dim": 8, "num_attention_heads": 2}
+    return diffusers.DiTTransformer2DModel(**sizes, in_channels=4, out_channels=8, num_embeds_ada_norm=10).eval()
+
+
+def autoencoder() -> Any:
+    import diffusers
+
+    down, up = ("DownEncoderBlock2D",) * 2, ("UpDecoderBlock2D",) * 2
+    return diffusers.AutoencoderKL(
+        down_block_types=down, up_block_types=up, latent_channels=4, sample_size=16, **BLOCKS
+    ).eval()
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "unet": unet,
+    "unet of classes": lambda: unet(num_class_embeds=5),
+    "conditional unet": conditional_unet,
+    "dit": dit,
+    "autoencoder": autoencoder,
+}
+
+
+@pytest.fixture
+def diffusers() -> Any:
+    return pytest.importorskip("diffusers", reason="needs the package diffusers")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model_of_a_folder_equals_that_of_diffusers(diffusers, name, tmp_path):
+    theirs = MODELS[name]()
+    theirs.save_pretrained(tmp_path)
+    loaded = load_model(ModelRequest(model=str(tmp_path)))
+    inputs = example_inputs(loaded, batch=2, seq=5, seed=0)
+    assert type(loaded.model) is type(theirs)
+    assert rebuild_model(loaded.source).fingerprint == loaded.fingerprint
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.model(**inputs).sample, theirs(**inputs).sample)
+
+
+def test_denoiser_of_a_pipeline_is_its_model_with_a_note(diffusers, tmp_path):
+    conditional_unet().save_pretrained(tmp_path / "unet")
+    (tmp_path / "model_index.json").write_text('{"_class_name": "StableDiffusionPipeline"}')
+    loaded = load_model(ModelRequest(model=str(tmp_path)))
+    assert type(loaded.model).__name__ == "UNet2DConditionModel"
+    assert any("unet of the pipeline" in note for note in loaded.notes)
+    assert type(rebuild_model(loaded.source).model).__name__ == "UNet2DConditionModel"
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_random_weights_are_the_same_for_a_seed(diffusers, tmp_path, dtype):
+    dit().save_config(tmp_path)
+    request = ModelRequest(model=str(tmp_path), random_weights=True, seed=3, dtype=dtype)
+    one, other = load_model(request).model, load_model(request).model
+    assert one.dtype is getattr(torch, dtype or "float32")
+    assert all(torch.equal(*pair) for pair in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_further_conditions_have_no_example_inputs(diffusers, tmp_path):
+    conditional_unet(encoder_hid_dim=16, encoder_hid_dim_type="text_proj").save_pretrained(tmp_path)
+    with pytest.raises(NoExampleInputs, match="encoder_hid_dim_type"):
+        example_inputs(load_model(ModelRequest(model=str(tmp_path))), batch=1, seq=5, seed=0)
+
+
+def test_damaged_folders_are_refused(diffusers, tmp_path):
+    unet().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "layers_per_block": 2}))
+    with pytest.raises(BadModelFolder, match=r"cannot be loaded|lacks"):
+        load_model(ModelRequest(model=str(tmp_path)))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "_class_name": "UNet9DModel"}))
+    with pytest.raises(UnknownArchitecture, match="UNet9DModel"):
+        load_model(ModelRequest(model=str(tmp_path)))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadOption, match="causal-lm"):
+        load_model(ModelRequest(model=str(tmp_path), task="causal-lm"))
+    (tmp_path / "diffusion_pytorch_model.safetensors").unlink()
+    with pytest.raises(BadModelFolder, match="no weights"):
+        load_model(ModelRequest(model=str(tmp_path)))
+
+
+def test_pipeline_without_a_denoiser_is_refused(tmp_path):
+    (tmp_path / "model_index.json").write_text('{"_class_name": "VaePipeline"}')
+    with pytest.raises(BadModelFolder, match="VaePipeline"):
+        load_model(ModelRequest(model=str(tmp_path)))
+
+
+def test_missing_diffusers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text('{"_class_name": "UNet2DModel", "_diffusers_version": "0.30"}')
+    installed = plugins.installed
+    monkeypatch.setattr(plugins, "installed", lambda name: name != "diffusers" and installed(name))
+    with pytest.raises(PackageMissing, match="needs the package diffusers"):
+        load_model(ModelRequest(model=str(tmp_path)))

@@ -1,0 +1,1 @@
+"""Models of sentence-transformers: a transformer, and stages that make one embedding of its token embeddings."""

@@ -1,0 +1,1 @@
+"""Adapters of PEFT: find the base model, and apply the adapter to it."""

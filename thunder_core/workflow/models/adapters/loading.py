@@ -1,0 +1,103 @@
+"""Apply a PEFT adapter to its base model, and compare the merged model with PEFT's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import BadModelFolder, OutOfTolerance, PackageMissing
+from thunder_core.workflow.models.adapters.folder import Adapter, require_adapter_weights
+from thunder_core.workflow.models.inputs.modality import image_size
+from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
+from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.request.request import KEEP
+
+PEFT = "peft"
+TOKENS, BATCH = 16, 2
+
+
+def require_peft(adapter: Adapter) -> None:
+    """Raise `PackageMissing` without PEFT, and `BadModelFolder` for a type of adapters that it does not know."""
+    if not plugins.installed(PEFT):
+        raise PackageMissing(
+            f"{adapter.folder} holds an adapter ({adapter.kind}), which needs the package peft to be loaded",
+            fix="pip install peft",
+        )
+    with loading_errors(adapter.folder, "holds an adapter, and peft cannot be imported"):
+        known: Any = plugins.imported(f"{PEFT}:PeftType")
+    names = [member.value for member in known]
+    if adapter.kind not in names:
+        near = plugins.nearest(adapter.kind, names)
+        raise BadModelFolder(
+            f"{adapter.folder} holds an adapter of the type {adapter.kind!r:.80}, which this peft does not have",
+            fix=f"{f'if {near[0]} was meant, correct adapter_config.json; ' if near else ''}pip install --upgrade peft",
+        )
+
+
+def apply_adapter(model: Any, adapter: Adapter, mode: str | None) -> tuple[Any, tuple[str, ...]]:
+    """Return the model with its adapter, merged unless the mode is `KEEP`, and notes on the comparison with PEFT.
+
+    Raises `BadModelFolder` for an adapter that does not fit, and `OutOfTolerance` if the merged model differs from the
+    model of PEFT by more than rounding.
+    """
+    require_adapter_weights(adapter)
+    peft_model: Any = plugins.imported(f"{PEFT}:PeftModel")
+    with loading_errors(adapter.folder, "does not fit its base model"):
+        adapted = peft_model.from_pretrained(model, str(adapter.folder)).eval()
+    inner = adapted.get_base_model()
+    if mode == KEEP:
+        return inner, ()
+    inputs = probe(inner)
+    expected = None if inputs is None else first_output(inner, inputs)
+    with loading_errors(adapter.folder, "cannot be merged (use --adapter keep)"):
+        merged = adapted.merge_and_unload()
+    if inputs is None or expected is None:
+        return merged, ("the merged model was not compared with PEFT's, because it reads no tokens or images",)
+    return merged, (compared(adapter, expected, first_output(merged, inputs)),)
+
+
+def describe_adapter(adapter: Adapter, mode: str | None) -> str:
+    """Describe how an adapter is applied, in a sentence for the plan and the report."""
+    applied = "kept beside" if mode == KEEP else "merged into"
+    return f"the adapter in {adapter.folder} ({adapter.kind}) is {applied} the weights of {adapter.base}"
+
+
+def compared(adapter: Adapter, expected: torch.Tensor, merged: torch.Tensor) -> str:
+    """Return the difference of the merged model from PEFT's in words; raise `OutOfTolerance` for a large difference.
+
+    Merging rounds the sum of the weights instead of the sum of the outputs. The bound is the square root of the
+    dtype's precision, relative to the largest output.
+    """
+    difference = float((merged.double() - expected.double()).abs().max())
+    largest = float(expected.double().abs().max())
+    if not difference <= torch.finfo(expected.dtype).eps ** 0.5 * max(largest, 1e-12):
+        raise OutOfTolerance(
+            f"the model with the merged adapter {adapter.folder} differs from eager PEFT by {difference:.2g} on random "
+            f"inputs, whose largest output is {largest:.2g}",
+            fix="use --adapter keep, or a wider dtype: --dtype float32",
+        )
+    return f"the outputs of the merged model differ from eager PEFT by at most {difference:.2g}"
+
+
+@torch.no_grad()
+def first_output(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Return the first tensor of a model's output."""
+    output = model(**inputs)
+    value: torch.Tensor = output[0] if not isinstance(output, torch.Tensor) else output
+    return value
+
+
+def probe(model: Any) -> dict[str, torch.Tensor] | None:
+    """Return random inputs for a comparison; None for a model that reads neither tokens nor images."""
+    draw = RandomInputs.seeded(model.config, batch=BATCH, seq=TOKENS, seed=0)
+    if model.main_input_name == "input_ids":
+        ids = draw.tokens(TOKENS)
+        decoder = {"decoder_input_ids": ids} if model.config.is_encoder_decoder else {}
+        return {"input_ids": ids, **decoder}
+    if model.main_input_name == "pixel_values":
+        channels = getattr(model.config, "num_channels", 3)
+        return {"pixel_values": draw.normal(BATCH, channels, *image_size(model.config)).to(model.dtype)}
+    return None

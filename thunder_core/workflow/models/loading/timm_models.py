@@ -1,0 +1,59 @@
+"""Models of timm, in the classes with which the transformers library wraps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import PretrainedConfig
+
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import PackageMissing, UnknownArchitecture
+from thunder_core.workflow.models.loading.load_errors import loading_errors
+
+TIMM = "timm"
+CLASSIFIER, FEATURES = "TimmWrapperForImageClassification", "TimmWrapperModel"
+
+
+def is_timm_config(content: Mapping[str, Any]) -> bool:
+    """Whether the content of a config is that of timm, which names an architecture and no family."""
+    return "model_type" not in content and isinstance(content.get("architecture"), str)
+
+
+def timm_config(what: Path | str, content: Mapping[str, Any]) -> PretrainedConfig:
+    """Return the config of transformers for a config of timm, with the facts that timm has on the architecture.
+
+    Raises `PackageMissing` without timm, and `UnknownArchitecture` for an architecture that it does not have.
+    """
+    require_timm(what)
+    name = str(content["architecture"])
+    with loading_errors(what, "is a model of timm, and timm cannot be imported"):
+        library: Any = plugins.imported(TIMM)
+    if not library.is_model(name):
+        near = plugins.nearest(name, library.list_models())
+        raise UnknownArchitecture(
+            f"{what} names the architecture {name!r:.80}, which timm {library.__version__} does not have",
+            fix=f"{f'did you mean {near[0]}? ' if near else ''}`timm.list_models()` lists the architectures",
+        )
+    known = library.get_pretrained_cfg(name)
+    facts = {} if known is None else {"input_size": list(known.input_size), "num_classes": known.num_classes}
+    own = content.get("pretrained_cfg")
+    classes = content.get("num_classes", facts.get("num_classes", 1000))
+    settings = {**facts, **(own if isinstance(own, Mapping) else {})}
+    arguments = dict(content.get("model_args") or {})
+    arguments.pop("num_classes", None)  # transformers passes the number of classes, too
+    changed = {"num_classes": classes, "pretrained_cfg": settings, "model_args": arguments or None}
+    with loading_errors(what, "is not a valid config of timm"):
+        kind: Any = transformers.TimmWrapperConfig
+        config: PretrainedConfig = kind.from_dict({**content, **changed})
+        config.num_channels = arguments.get("in_chans", settings.get("input_size", (3,))[0])
+    config.architectures = [CLASSIFIER if classes else FEATURES]
+    return config
+
+
+def require_timm(what: Path | str) -> None:
+    """Raise `PackageMissing` if timm is not installed."""
+    if not plugins.installed(TIMM):
+        raise PackageMissing(f"{what} is a model of timm, which needs the package timm", fix="pip install timm")

@@ -1,0 +1,1 @@
+"""Read and load folders of sentence-transformers."""

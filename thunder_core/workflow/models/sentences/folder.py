@@ -1,0 +1,133 @@
+"""Read a folder of sentence-transformers, whose `modules.json` lists a transformer and stages with their folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from thunder_core.foundation.errors import BadModelFolder
+from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json, require_plain
+
+MODULES = "modules.json"
+LIBRARY = "sentence_transformers."
+TRANSFORMER = "Transformer"
+STAGES = ("Pooling", "Normalize", "Dense", "LayerNorm", "Dropout")
+ALONE = "or optimize the transformer alone: --task feature-extraction"
+# The names of the transformer's settings; older releases name the file after the family.
+SETTINGS = tuple(
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+# The values of the settings with which a transformer gives the embeddings of text tokens, and the names of the
+# settings that change the model's config.
+TASK, OUTPUT = "feature-extraction", "token_embeddings"
+TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
+CHANGES = ("model_args", "model_kwargs", "config_args", "config_kwargs")
+
+
+@dataclass(frozen=True)
+class SentenceStage:
+    """A stage after the transformer: its class in sentence-transformers, its folder and its settings."""
+
+    kind: str
+    folder: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the stage as plain data."""
+        return asdict(self)
+
+
+def transformer_folder(root: Path) -> Path:
+    """Return the folder of the transformer in a folder of sentence-transformers; other folders unchanged."""
+    listed = modules_of(root)
+    if not listed or last_name(listed[0]) != TRANSFORMER:
+        return root
+    return root / path_of(root, listed[0])
+
+
+def has_stages(root: Path) -> bool:
+    """Whether a folder of sentence-transformers has more than a transformer."""
+    return len(modules_of(root)) > 1
+
+
+def modules_of(root: Path) -> list[Mapping[str, Any]]:
+    """Return the entries of a folder's `modules.json`; empty without that file."""
+    file = root / MODULES
+    if not file.is_file():
+        return []
+    try:
+        require_plain(file)
+        listed = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadModelFolder(f"{file} cannot be read as JSON: {error}", fix="download the file again") from error
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) and "type" in entry for entry in listed):
+        raise BadModelFolder(f"{file} does not list modules with their types", fix="download the file again")
+    return listed
+
+
+def stages_of(root: Path) -> tuple[SentenceStage, ...]:
+    """Return the stages after the transformer; raise `BadModelFolder` for modules that Thunder does not know."""
+    first, *others = modules_of(root)
+    for entry in (first, *others):
+        kind, known = last_name(entry), STAGES if entry is not first else (TRANSFORMER,)
+        if kind not in known or not str(entry["type"]).startswith(LIBRARY):
+            raise BadModelFolder(
+                f"{root / MODULES} lists {str(entry['type'])!r:.120}, which Thunder cannot optimize: a {TRANSFORMER} "
+                f"can be followed by {', '.join(STAGES)} of sentence-transformers",
+                fix=f"compile the model in Python: `thunder.compile(model)`; {ALONE}",
+            )
+    require_plain_transformer(root / path_of(root, first))
+    return tuple(stage_of(root, entry) for entry in others)
+
+
+def stage_of(root: Path, entry: Mapping[str, Any]) -> SentenceStage:
+    """Return the stage of an entry; a stage without a config has no settings."""
+    folder = path_of(root, entry)
+    file = root / folder / CONFIG_FILE
+    return SentenceStage(last_name(entry), folder, read_json(file) if folder and file.exists() else {})
+
+
+def require_plain_transformer(folder: Path) -> None:
+    """Raise `BadModelFolder` for a transformer whose settings ask for more than the embeddings of its tokens."""
+    file = next((folder / name for name in SETTINGS if (folder / name).is_file()), None)
+    settings = {} if file is None else read_json(file)
+    asked = {
+        "transformer_task": settings.get("transformer_task", TASK) != TASK,
+        "module_output_name": settings.get("module_output_name", OUTPUT) != OUTPUT,
+        "modality_config": not gives_tokens(settings.get("modality_config")),
+        **{name: has_changes(settings.get(name)) for name in CHANGES},
+    }
+    refused = [name for name, is_refused in asked.items() if is_refused]
+    if refused:
+        raise BadModelFolder(
+            f"{file} sets {refused[0]} to {settings[refused[0]]!r:.120}, and Thunder only knows transformers that give "
+            "the embeddings of text tokens",
+            fix=f"compile the model in Python: `thunder.compile(model)`; {ALONE}",
+        )
+
+
+def gives_tokens(modalities: object) -> bool:
+    """Whether the settings of modalities give the last hidden state for text."""
+    return modalities is None or (isinstance(modalities, Mapping) and modalities.get("text") == TEXT)
+
+
+def has_changes(changes: object) -> bool:
+    """Whether settings change how the model is built; the consent to run code is not part of a folder."""
+    return bool(changes) and (not isinstance(changes, Mapping) or bool(set(changes) - {"trust_remote_code"}))
+
+
+def last_name(entry: Mapping[str, Any]) -> str:
+    """Return the name of the class of an entry."""
+    return str(entry["type"]).rpartition(".")[2]
+
+
+def path_of(root: Path, entry: Mapping[str, Any]) -> str:
+    """Return the folder of an entry, relative to the root; raise `BadModelFolder` for a folder outside."""
+    path = str(entry.get("path", ""))
+    if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+        raise BadModelFolder(f"{root / MODULES} names {path!r:.120}, which is outside of the folder", fix="correct it")
+    return path

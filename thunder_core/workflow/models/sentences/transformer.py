@@ -1,0 +1,52 @@
+"""Build the transformer of a sentence model from its config, and the model with the transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import transformers
+from transformers import CONFIG_MAPPING, MODEL_MAPPING, PretrainedConfig
+
+from thunder_core.tracing.library.sentences.model import KEY, SentenceModel
+
+# The encoders that are used without their decoders.
+ENCODERS = {
+    "t5": "T5EncoderModel",
+    "mt5": "MT5EncoderModel",
+    "umt5": "UMT5EncoderModel",
+    "longt5": "LongT5EncoderModel",
+}
+
+
+def random_model(config: PretrainedConfig, dtype: torch.dtype) -> SentenceModel:
+    """Build a sentence model from a config, with random weights."""
+    return SentenceModel(transformer_class(config)._from_config(config, dtype=dtype)).to(dtype)
+
+
+def empty_model(config: PretrainedConfig) -> SentenceModel:
+    """Build a sentence model by the constructors of its classes, in the default dtype."""
+    return SentenceModel(transformer_class(config)(config))
+
+
+def is_sentence_config(config: PretrainedConfig) -> bool:
+    """Whether a config lists stages of sentence-transformers."""
+    return getattr(config, KEY, None) is not None
+
+
+def transformer_class(config: PretrainedConfig) -> Any:
+    """Return the class of the transformer that gives token embeddings; raise ValueError if there is none."""
+    if config.model_type in ENCODERS:
+        return getattr(transformers, ENCODERS[config.model_type])
+    kind: Any = MODEL_MAPPING.get(type(config), None)
+    if isinstance(kind, list | tuple):
+        kind = kind[0]
+    if kind is None:
+        raise ValueError(f"the family {config.model_type!r} has no base model in the transformers library")
+    return kind
+
+
+def config_class_of(content: Mapping[str, Any]) -> Any:
+    """Return the class of a config from its content."""
+    return CONFIG_MAPPING[str(content["model_type"])]
