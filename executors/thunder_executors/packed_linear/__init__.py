@@ -1,7 +1,8 @@
-"""Linear layers in float32 on the CPU: Thunder's own matrix product, where a measurement shows that it is faster.
+"""Linear layers on the CPU: Thunder's own matrix product, where a measurement shows that it is faster.
 
-The kernel reads weights in place and packs a panel of them while it multiplies. No copy of a weight is kept, so the
-next call sees every write to a weight.
+It multiplies float32, bfloat16, float16 and quantized weights of 8 bits. The kernel reads weights in place, widens
+narrow weights in registers, and packs a panel of them while it multiplies. No copy of a weight is kept, so the next
+call sees every write to a weight.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 from thunder_executors.inductor.building.machine import processors
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, library, missing_processor
+from thunder_executors.packed_linear.kinds import OPERATIONS
 from thunder_executors.packed_linear.measurement import times_of
 from thunder_executors.packed_linear.product import Product, product_of, region_text
 
-LINEAR = "torch.nn.functional.linear"
 NOT_MEASURED = Refusal("it was not measured in the time that --tune allows")
 
 
 @dataclass(frozen=True)
 class PackedLinear(Executor):
-    """Claims linear layers in float32 on the CPU whose results autograd does not record."""
+    """Claims linear layers on the CPU, in floats or with 8-bit weights, whose results autograd does not record."""
 
     symbolic_sizes: ClassVar[bool] = True
     fuses_regions: ClassVar[bool] = True  # no backward can be derived from machine code
@@ -46,7 +47,7 @@ class PackedLinear(Executor):
     @property
     def claims(self) -> str:
         """The claimed operations: linear layers on the CPU."""
-        return "linear layers in float32 on the CPU, for inference, where its kernel is measured to be faster"
+        return "linear layers on the CPU, for inference, where its kernel is measured to be faster"
 
     def without_measuring(self) -> PackedLinear:
         """Return the executor that claims each linear layer that the kernel supports."""
@@ -104,7 +105,7 @@ class PackedLinear(Executor):
             choice = "" if times is None else f"{product.title}: {times}"
             if times is not None and not times.is_kernel_better:
                 return Refusal(f"PyTorch multiplies {choice}", lasting=True)
-            return MachineCode(region_text(product, occurrence), library(), processors()[1], choice=choice)
+            return MachineCode(region_text(product, occurrence), library(product.kind), processors()[1], choice=choice)
         except (CompilerFailed, OutOfDisk) as error:
             return Refusal(error.what)
 
@@ -118,7 +119,7 @@ def products_in(trace: Trace) -> dict[int, Product]:
 
 def product_in(bsym: BoundSymbol) -> Product | None:
     """Return the product of an unclaimed bound symbol of a program, if the kernel supports it."""
-    if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates or not bsym.is_resolved:
+    if bsym.executor or bsym.symbol.name not in OPERATIONS or bsym.mutates or not bsym.is_resolved:
         return None
     return product_of(bsym)
 
