@@ -10,6 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 from torch import nn
+from torch.nn import functional
 from torch.nn.functional import linear
 
 import thunder_core as thunder
@@ -25,6 +26,7 @@ from thunder_core.workflow.artifact.format import compatibility
 from thunder_core.workflow.pipeline.session.executors import given_up
 from thunder_core.workflow.pipeline.session.trace_stats import kernel_choices
 from thunder_executors.packed_linear import EXECUTOR, PackedLinear, kernel, measurement
+from thunder_executors.packed_linear.activations import GELU, GELU_TANH, RELU, SILU
 from thunder_executors.packed_linear.kernel import library
 from thunder_executors.packed_linear.kinds import KINDS, LINEAR, Kind
 from thunder_executors.packed_linear.measurement import Times
@@ -519,6 +521,19 @@ inline Vector broadcast(const float* from) {
 inline Vector add(Vector one, Vector other) { return one + other; }
 inline Vector multiply(Vector one, Vector other) { return one * other; }
 inline Vector fma(Vector one, Vector other, Vector sum) { return one * other + sum; }
+inline Vector constant(float value) { return Vector{} + value; }
+inline Vector divide(Vector one, Vector other) { return one / other; }
+inline Vector smaller(Vector one, Vector other) { return one < other ? one : other; }
+inline Vector larger(Vector one, Vector other) { return one > other ? one : other; }
+inline Vector rounded(Vector v) { for (int i = 0; i < 16; i++) v[i] = __builtin_nearbyintf(v[i]); return v; }
+inline Vector power_of_two(Vector exponent) {
+    Words words;
+    for (int i = 0; i < 16; i++) words[i] = ((int32_t)exponent[i] + 127) << 23;
+    return (Vector)words;
+}
+inline Vector with_sign(Vector size, Vector sign) {
+    return (Vector)(((Words)size & 0x7fffffff) | ((Words)sign & ~0x7fffffff));
+}
 inline Vector add_integers(Vector one, Vector other) { return (Vector)((Words)one + (Words)other); }
 inline Vector fma_pairs(Vector one, Vector other, Vector sum) {
     Words words = (Words)sum;
@@ -699,5 +714,166 @@ def test_tiles_of_wider_vectors_give_the_same_product(kind):
     for rows, depth, columns in ((1, 40, 50), (15, 33, 64), (17, 520, 32), (27, 16, 70), (31, 1100, 33), (60, 64, 31)):
         operands = operands_of(kind, rows, depth, columns)
         result = torch.zeros(rows, columns, dtype=kind.result)
-        multiply(*operands[:2], operands[-1], result, rows, depth, columns, depth, depth, int(len(operands) > 2))
+        sizes = rows, depth, columns, depth, depth, int(len(operands) > 2)
+        multiply(*operands[:2], operands[-1], result, *sizes, 0)
         assert_exact(kind, result, operands)
+        for activation in (RELU, SILU, GELU, GELU_TANH) if kind.result == torch.float32 else ():
+            product = result.clone()
+            multiply(*operands[:2], operands[-1], result, *sizes, activation.number)
+            torch.testing.assert_close(result, activation.function(product), rtol=1e-5, atol=1e-6 * depth**0.5)
+            result = product
+
+
+def test_activations_have_different_numbers():
+    assert [activation.number for activation in (RELU, SILU, GELU, GELU_TANH)] == [1, 2, 3, 4]
+
+
+ACTIVATED = {
+    "relu": functional.relu,
+    "relu of torch": torch.relu,
+    "relu as a method": lambda x: x.relu(),
+    "silu": functional.silu,
+    "silu by name": lambda x: functional.silu(input=x),
+    "gelu": functional.gelu,
+    "gelu by tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "a module": nn.GELU(),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATED)
+def test_an_activation_is_computed_with_the_product(name):
+    activation = ACTIVATED[name]
+    compiled = thunder.jit(lambda *operands: activation(linear(*operands)), executors=EXECUTORS, cache="no caching")
+    for rows, columns in ((1, 5), (3, 16), (12, 37), (40, 5), (40, 64), (100, 33)):
+        operands = 3 * torch.randn(rows, 24), torch.randn(columns, 24), torch.randn(columns)
+        with torch.no_grad():
+            found, exact = compiled(*operands), activation(linear(*(operand.double() for operand in operands)))
+        assert (found - exact).abs().max() <= 3e-6 * exact.abs().max()
+        (call,) = claimed_in(compiled)
+        assert [bsym.executor for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.executor] == [
+            "packed-linear"
+        ]
+        assert len(call.subsymbols) == 2
+
+
+EXTREMES = (0.0, -0.0, 1e-30, -1e-30, 5.0, -5.0, -9.0, 88.0, -88.0, 100.0, -100.0, 3e38, -3e38, float("inf"))
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("name", ["relu", "silu", "gelu", "gelu by tanh"])
+def test_activations_of_extreme_numbers_are_those_of_pytorch(name, rows):
+    compiled = thunder.jit(lambda x, weight: ACTIVATED[name](linear(x, weight)), executors=EXECUTORS)
+    for value in (*EXTREMES, float("-inf"), float("nan")):
+        x, weight = torch.full((rows, 1), value), torch.ones(17, 1)
+        with torch.no_grad():
+            found, expected = compiled(x, weight), ACTIVATED[name](linear(x, weight))
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def read_twice(x, weight):
+    product = linear(x, weight)
+    return functional.silu(product) + product
+
+
+def returned_too(x, weight):
+    product = linear(x, weight)
+    return functional.gelu(product), product
+
+
+def viewed_too(x, weight):
+    product = linear(x, weight)
+    half = product[:10]
+    return functional.relu(product), half
+
+
+def written_in_between(x, weight):
+    product = linear(x, weight)
+    product.add_(1)
+    return functional.silu(product)
+
+
+def in_place(x, weight):
+    return functional.relu_(linear(x, weight))
+
+
+def in_place_by_option(x, weight):
+    return functional.silu(linear(x, weight), inplace=True)
+
+
+@pytest.mark.parametrize(
+    "function", [read_twice, returned_too, viewed_too, written_in_between, in_place, in_place_by_option]
+)
+def test_a_product_that_is_read_elsewhere_keeps_its_value(function):
+    compiled, x, weight = thunder.jit(function, executors=EXECUTORS), torch.randn(20, 32), torch.randn(24, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x, weight), function(x, weight), rtol=1e-5, atol=1e-5)
+    assert [len(call.subsymbols) for call in claimed_in(compiled)] == [1]
+
+
+def test_halves_of_a_gated_layer_are_two_kernels():
+    def gated(x, gate, up):
+        return functional.silu(linear(x, gate)) * linear(x, up)
+
+    compiled = thunder.jit(gated, executors=EXECUTORS, symbolic={"x.size(0)": (1, 64)})
+    gate, up = torch.randn(24, 32), torch.randn(24, 32)
+    for rows in (20, 1, 17, 64):
+        x = torch.randn(rows, 32)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x, gate, up), gated(x, gate, up), rtol=1e-5, atol=1e-5)
+    assert [len(call.subsymbols) for call in claimed_in(compiled)] == [2, 1]
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_training_step_with_an_activation_has_the_gradients_of_pytorch():
+    model, x = nn.Sequential(Layer(), nn.GELU(), Layer(33, 5), nn.SiLU()), torch.randn(20, 48)
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    found = torch.autograd.grad(compiled(x).square().sum(), [*model.parameters()])
+    expected = torch.autograd.grad(model(x).square().sum(), [*model.parameters()])
+    for actual, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_slower_activation_leaves_the_product_to_the_kernel(own_cache, monkeypatch):
+    def measure(product, _function):
+        return Times(3e-3 if product.activation else 1e-3, 2e-3)
+
+    monkeypatch.setattr(measurement, "measure", measure)
+    compiled = thunder.jit(nn.Sequential(Layer(48, 48), nn.SiLU()), executors=(PackedLinear(), "torch"))
+    with torch.no_grad():
+        compiled(torch.randn(20, 48))
+    assert [len(call.subsymbols) for call in claimed_in(compiled)] == [1]
+    assert refused_by_kernel(compiled) == []
+
+
+def test_the_title_of_a_measurement_names_the_activation(own_cache, monkeypatch):
+    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    compiled = thunder.jit(
+        nn.Sequential(Layer(48, 48), nn.GELU(approximate="tanh")), executors=(PackedLinear(), "torch")
+    )
+    with torch.no_grad():
+        compiled(torch.randn(20, 48))
+    assert titles == ["20 x 48 to 48, with bias, gelu by tanh"]
+
+
+NARROW_LOADS = """
+import sys, torch
+import thunder_core as thunder
+from tests.executors.test_packed_linear import Layer
+x, expected = torch.load(sys.argv[2])
+loaded = thunder.load(sys.argv[1], torch.nn.Sequential(Layer().bfloat16(), torch.nn.Identity()), strict=True)
+with torch.no_grad():
+    assert torch.equal(loaded(x), expected)
+assert "torch._inductor.compile_fx" not in sys.modules
+print("equal")
+"""
+
+
+def test_an_artifact_in_bfloat16_runs_in_a_process_without_compiler_or_cache(tmp_path):
+    model, x = nn.Sequential(Layer().bfloat16(), nn.Identity()), torch.randn(20, 48).bfloat16()
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    with torch.no_grad():
+        torch.save((x, compiled(x)), tmp_path / "values.pt")
+    thunder.save(compiled, tmp_path / "artifact")
+    places = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
+    done = run_python("-c", NARROW_LOADS, tmp_path / "artifact", tmp_path / "values.pt", env=places)
+    assert done.stdout == "equal\n", done.stderr

@@ -8,7 +8,7 @@ call sees every write to a weight.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -25,10 +25,11 @@ from thunder_core.tracing.extension.requirement import CxxCompiler
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 from thunder_executors.inductor.building.machine import processors
+from thunder_executors.packed_linear.activations import activations_in
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, library, missing_processor
 from thunder_executors.packed_linear.kinds import OPERATIONS
 from thunder_executors.packed_linear.measurement import times_of
-from thunder_executors.packed_linear.product import Product, product_of, region_text
+from thunder_executors.packed_linear.product import Product, product_of, region_text, with_activation
 
 NOT_MEASURED = Refusal("it was not measured in the time that --tune allows")
 
@@ -75,26 +76,25 @@ class PackedLinear(Executor):
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with the kernel in place of each linear layer for which it is faster."""
-        products = products_in(trace)
+        layers = layers_in(trace)
         budget = TuningBudget()
-        if not products or (self.measures and budget.is_off) or self.missing():
+        if not layers or (self.measures and budget.is_off) or self.missing():
             return trace
-        bsyms = list(trace.bound_symbols)
-        occurrences = {place: occurrence_of(bsyms[place]) for place in products}
-        first: dict[str, int] = {}
-        for place, occurrence in occurrences.items():
-            first.setdefault(occurrence.region.digest, place)
-        choices = {key: self.choice(products[place], occurrences[place], budget) for key, place in first.items()}
-        symbols = symbols_of(choices)
-        refused: Counter[Refusal] = Counter()
-        for place, occurrence in occurrences.items():
-            choice = choices[occurrence.region.digest]
-            if isinstance(choice, Refusal):
-                refused[choice] += 1
-            else:
-                bsyms[place] = region_bound_symbol(occurrence, symbols[occurrence.region.digest], self.name)
-        left = (left_out(self.name, refusal, count) for refusal, count in refused.items())
-        return trace.having(bsyms, made_by=f"claim by {self.name}", refused=(*trace.refused, *left))
+        choices: dict[str, MachineCode | Refusal] = {}
+        for place, layer in activated_in(trace, layers).items():
+            if isinstance(self.choice_once(layer, budget, choices), MachineCode):
+                layers[place] = layer
+        chosen = {layer.digest: self.choice_once(layer, budget, choices) for layer in layers.values()}
+        kept, refused = replaced(trace, layers.values(), chosen, self.name)
+        return trace.having(kept, made_by=f"claim by {self.name}", refused=(*trace.refused, *refused))
+
+    def choice_once(
+        self, layer: Layer, budget: TuningBudget, choices: dict[str, MachineCode | Refusal]
+    ) -> MachineCode | Refusal:
+        """Return the choice for a layer, which is made once for equal layers."""
+        if layer.digest not in choices:
+            choices[layer.digest] = self.choice(layer.product, layer.occurrence, budget)
+        return choices[layer.digest]
 
     def choice(self, product: Product, occurrence: RegionOccurrence, budget: TuningBudget) -> MachineCode | Refusal:
         """Return the kernel for a product, or the reason why PyTorch's library multiplies."""
@@ -110,11 +110,37 @@ class PackedLinear(Executor):
             return Refusal(error.what)
 
 
-def products_in(trace: Trace) -> dict[int, Product]:
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer of a trace, with its activation if the kernel computes it: the product, and its bound symbols."""
+
+    product: Product
+    occurrence: RegionOccurrence
+    places: tuple[int, ...]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the region, which is the same for equal layers."""
+        return self.occurrence.region.digest
+
+
+def layers_in(trace: Trace) -> dict[int, Layer]:
     """Return the linear layers of a trace that the kernel supports and autograd does not record, by place."""
     recorded = may_be_recorded(trace, followed_by_autograd(trace))
     candidates = ((place, product_in(bsym)) for place, bsym in enumerate(trace.bound_symbols) if not recorded[place])
-    return {place: product for place, product in candidates if product is not None}
+    return {place: layer_at(trace, product, place) for place, product in candidates if product is not None}
+
+
+def activated_in(trace: Trace, layers: Mapping[int, Layer]) -> dict[int, Layer]:
+    """Return the layers whose results only an activation reads, together with this activation, by place."""
+    recorded = may_be_recorded(trace, followed_by_autograd(trace))
+    pairs = {place: at for place, at in activations_in(trace, layers).items() if not recorded[at]}
+    products = {place: with_activation(layers[place].product, trace.bound_symbols[at]) for place, at in pairs.items()}
+    return {
+        place: layer_at(trace, product, place, pairs[place])
+        for place, product in products.items()
+        if product is not None
+    }
 
 
 def product_in(bsym: BoundSymbol) -> Product | None:
@@ -124,11 +150,29 @@ def product_in(bsym: BoundSymbol) -> Product | None:
     return product_of(bsym)
 
 
-def occurrence_of(bsym: BoundSymbol) -> RegionOccurrence:
-    """Return the region of one bound symbol, which returns its result."""
-    occurrence = region_occurrence([bsym])
-    (result,) = (name for name, proxy in occurrence.defined.items() if proxy.name == bsym.output.name)
-    return occurrence.returning({result})
+def layer_at(trace: Trace, product: Product, *places: int) -> Layer:
+    """Return the layer of the bound symbols at some places, whose region returns the product's result."""
+    occurrence = region_occurrence([trace.bound_symbols[place] for place in places])
+    (result,) = (name for name, proxy in occurrence.defined.items() if proxy.name == product.result.name)
+    return Layer(product, occurrence.returning({result}), places)
+
+
+def replaced(
+    trace: Trace, layers: Iterable[Layer], chosen: Mapping[str, MachineCode | Refusal], executor: str
+) -> tuple[list[BoundSymbol], list[RefusedOperations]]:
+    """Return the bound symbols with each layer replaced by its kernel, and the records of all other layers."""
+    symbols = symbols_of(chosen)
+    taken: dict[int, list[BoundSymbol]] = {}
+    refused: Counter[Refusal] = Counter()
+    for layer in layers:
+        choice = chosen[layer.digest]
+        if isinstance(choice, Refusal):
+            refused[choice] += 1
+        else:
+            taken |= {place: [] for place in layer.places}
+            taken[layer.places[0]] = [region_bound_symbol(layer.occurrence, symbols[layer.digest], executor)]
+    kept = [kept for place, bsym in enumerate(trace.bound_symbols) for kept in taken.get(place, [bsym])]
+    return kept, [left_out(executor, refusal, count) for refusal, count in refused.items()]
 
 
 def symbols_of(choices: Mapping[str, MachineCode | Refusal]) -> dict[str, Symbol]:

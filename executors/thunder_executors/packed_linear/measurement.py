@@ -134,13 +134,19 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
     x = pattern(rows * depth, kind.input).view(rows, depth)
     extra = () if product.extra is None or kind.extra is None else (pattern(columns, kind.extra),)
 
+    activate = product.activation.function if product.activation else lambda result: result
+    number = product.activation.number if product.activation else 0
+
     def multiply(weight: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = empty_strided_cpu((rows, columns), (columns, 1), kind.result)
-        kernel(x, weight, (*extra, weight)[0], result, rows, depth, columns, depth, depth, len(extra))
+        kernel(x, weight, (*extra, weight)[0], result, rows, depth, columns, depth, depth, len(extra), number)
         return result
 
     weights = cold_weights(numbers, columns, depth)
-    calls: dict[str, Multiply] = {"kernel": multiply, "library": lambda weight: kind.function(x, weight, *extra)}
+    calls: dict[str, Multiply] = {
+        "kernel": multiply,
+        "library": lambda weight: activate(kind.function(x, weight, *extra)),
+    }
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         weight = next(weights)
         agrees = is_close(calls["kernel"](weight), calls["library"](weight), kind.tolerance, depth)

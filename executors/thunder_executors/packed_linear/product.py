@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -16,6 +16,7 @@ from thunder_core.backend.fusion.region import RegionOccurrence
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of, text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_executors.packed_linear.activations import Activation, activation_of
 from thunder_executors.packed_linear.kinds import FLOAT32, Kind, kind_of, operands_of
 from thunder_executors.packed_linear.source import NAME
 
@@ -31,7 +32,8 @@ def {entry}(args):
     {names} = args
     args.clear()
     result = empty_strided_cpu({shape}, {stride}, {dtype})
-    {function}(x, weight, {extra}, result, {rows}, {depth}, {columns}, {input_stride}, {weight_stride}, {has_extra})
+    sizes = ({rows}, {depth}, {columns}, {input_stride}, {weight_stride})
+    {function}(x, weight, {extra}, result, *sizes, {has_extra}, {activation})
     return result
 """
 
@@ -45,6 +47,7 @@ class Product:
     extra: TensorProxy | None
     result: TensorProxy
     kind: Kind = FLOAT32
+    activation: Activation | None = None
 
     @property
     def depth(self) -> int:
@@ -66,7 +69,8 @@ class Product:
         """The product as text: `128 x 512 to 1376, with bias`; symbolic rows have the number seen while tracing."""
         bias = "" if self.extra is None or self.kind.scales else "with bias"
         numbers = f"{self.rows} x {self.depth} to {self.columns}"
-        return ", ".join(word for word in (numbers, bias, self.kind.words) if word)
+        activation = "" if self.activation is None else self.activation.title
+        return ", ".join(word for word in (numbers, bias, self.kind.words, activation) if word)
 
 
 def product_of(bsym: BoundSymbol) -> Product | None:
@@ -80,6 +84,15 @@ def product_of(bsym: BoundSymbol) -> Product | None:
     x, weight, *extra = (operands.get(name) for name in kind.arguments)
     product = Product(x, weight, (*extra, None)[0], result, kind)  # type: ignore[arg-type]
     return product if is_supported(product) else None
+
+
+def with_activation(product: Product, bsym: BoundSymbol) -> Product | None:
+    """Return a product whose result goes through the activation of a bound symbol; None if the kernel has not both."""
+    activation, result = activation_of(bsym), bsym.output
+    if product.kind != FLOAT32 or activation is None:
+        return None
+    changed = replace(product, result=result, activation=activation)
+    return changed if result.dtype is product.result.dtype and is_supported(changed) else None
 
 
 def is_supported(product: Product) -> bool:
@@ -148,6 +161,7 @@ def region_text(product: Product, occurrence: RegionOccurrence) -> str:
         input_stride=text(row_stride(product.input)),
         weight_stride=product.weight.stride[0],
         has_extra=int(product.extra is not None),
+        activation=0 if product.activation is None else product.activation.number,
     )
 
 

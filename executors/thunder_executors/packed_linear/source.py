@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from thunder_executors.packed_linear.vectors import NUMBERS, VECTORS
+from thunder_executors.packed_linear.vectors import ACTIVATIONS, NUMBERS, VECTORS
 
 NAME = "packed_linear"  # the function in the extension module
 # The arguments: input, weight, bias or scales, result, rows, in, out, input row stride, weight row stride, whether
-# there is a bias or scales.
-ARGUMENTS = (*("const void*",) * 3, "void*", *("int64_t",) * 6)
+# there is a bias or scales, and the number of an activation or 0.
+ARGUMENTS = (*("const void*",) * 3, "void*", *("int64_t",) * 7)
 
 HEADERS = r"""
 #include <immintrin.h>
@@ -89,14 +89,14 @@ struct Integers {
     static int32_t finished(int32_t sum, float) { return sum; }
 };
 
-// result[row, column] = finished(sum over k of input[row, k] * weight[column, k], extra[column])
+// result[row, column] = activation(finished(sum over k of input[row, k] * weight[column, k], extra[column]))
 template <typename K>
 struct Product {
     const float* input;  // as words
     const typename K::Weight* weight;
     const typename K::Extra* extra;
     typename K::Result* result;
-    int64_t rows, in, words, out, input_stride, weight_stride;
+    int64_t rows, in, words, out, input_stride, weight_stride, activation;
 
     float extra_of(int64_t column) const { return extra ? number(extra[column]) : K::NEUTRAL; }
 };
@@ -135,6 +135,16 @@ void tile(const Product<K>& p, int64_t row, int64_t column, int64_t depth, int64
         UNROLLED for (int r = 0; r < ROWS; r++)
             UNROLLED for (int half = 0; half < 2; half++)
                 sums[r][half] = K::finished(sums[r][half], load(extra + half * WIDTH));
+    }
+    if (std::is_same<typename K::Result, float>::value && p.activation) {
+        alignas(64) float values[ROWS * PANEL];
+        UNROLLED for (int r = 0; r < ROWS; r++)
+            UNROLLED for (int half = 0; half < 2; half++)
+                store(values + r * PANEL + half * WIDTH, sums[r][half]);
+        activate(p.activation, values, ROWS * PANEL);
+        UNROLLED for (int r = 0; r < ROWS; r++)
+            UNROLLED for (int half = 0; half < 2; half++)
+                sums[r][half] = load(values + r * PANEL + half * WIDTH);
     }
     typename K::Result edge[ROWS * PANEL];
     typename K::Result* result = p.result + row * p.out + column;
@@ -270,7 +280,7 @@ void dots_of(const Product<K>& p, int64_t row, int64_t first, int64_t last) {
     for (; first < last; first++) dots<K, ROWS, 1>(p, row, first);
 }
 
-// Computes some columns of the result for a few rows.
+// Computes up to FETCHED_COLUMNS columns of the result for a few rows.
 template <typename K>
 void columns_of(const Product<K>& p, int64_t first, int64_t last) {
     int64_t row = 0;
@@ -280,6 +290,13 @@ void columns_of(const Product<K>& p, int64_t first, int64_t last) {
         case 2: dots_of<K, 2, 4>(p, row, first, last); break;
         case 1: dots_of<K, 1, 8>(p, row, first, last); break;
     }
+    if constexpr (std::is_same<typename K::Result, float>::value)
+        for (int64_t r = 0; p.activation && r < p.rows; r++) {
+            alignas(64) float values[FETCHED_COLUMNS] = {};
+            std::copy(p.result + r * p.out + first, p.result + r * p.out + last, values);
+            activate(p.activation, values, FETCHED_COLUMNS);
+            std::copy_n(values, last - first, p.result + r * p.out + first);
+        }
 }
 
 inline int64_t divided(int64_t number, int64_t by) { return (number + by - 1) / by; }
@@ -352,11 +369,11 @@ void widen(const typename K::Input* input, int64_t stride, Product<K>& p, float*
 
 template <typename K>
 void product_of(const void* input, const void* weight, const void* extra, void* result, int64_t rows, int64_t in,
-                int64_t out, int64_t input_stride, int64_t weight_stride) {
+                int64_t out, int64_t input_stride, int64_t weight_stride, int64_t activation) {
     Product<K> p{(const float*)input,           (const typename K::Weight*)weight, (const typename K::Extra*)extra,
                  (typename K::Result*)result,   rows,                              in,
                  divided(in, K::NUMBERS),       out,                               input_stride,
-                 weight_stride};
+                 weight_stride,                 activation};
     const int64_t most = omp_in_parallel() ? 1 : omp_get_max_threads();
     const int64_t threads = std::min(most, 1 + rows * in * out / PER_THREAD);
     Memory words;
@@ -373,14 +390,15 @@ void product_of(const void* input, const void* weight, const void* extra, void* 
 
 ENTRY = r"""
 void kernel(const void* input, const void* weight, const void* extra, void* result, int64_t rows, int64_t in,
-            int64_t out, int64_t input_stride, int64_t weight_stride, int64_t has_extra) {
+            int64_t out, int64_t input_stride, int64_t weight_stride, int64_t has_extra, int64_t activation) {
     using namespace products;
     if (rows == 0) return;
-    product_of<KIND>(input, weight, has_extra ? extra : nullptr, result, rows, in, out, input_stride, weight_stride);
+    product_of<KIND>(input, weight, has_extra ? extra : nullptr, result, rows, in, out, input_stride, weight_stride,
+                     activation);
 }
 """
 
 
 def source_of(kind: str, vectors: str = VECTORS) -> str:
     """Return the C++ source of a kind of products, with these vectors."""
-    return HEADERS + NUMBERS + vectors + PRODUCTS + ENTRY.replace("KIND", kind)
+    return HEADERS + NUMBERS + vectors + ACTIVATIONS + PRODUCTS + ENTRY.replace("KIND", kind)

@@ -47,13 +47,26 @@ VECTORS = r"""
 #ifdef __AVX512F__
 typedef __m512 Vector;
 constexpr int WIDTH = 16, TILE_ROWS = 14;
+inline __m512i bits(Vector values) { return _mm512_castps_si512(values); }
 inline Vector zero() { return _mm512_setzero_ps(); }
+inline Vector constant(float value) { return _mm512_set1_ps(value); }
 inline Vector broadcast(const float* from) { return _mm512_set1_ps(*from); }
 inline Vector add(Vector one, Vector other) { return _mm512_add_ps(one, other); }
 inline Vector multiply(Vector one, Vector other) { return _mm512_mul_ps(one, other); }
+inline Vector divide(Vector one, Vector other) { return _mm512_div_ps(one, other); }
+inline Vector smaller(Vector one, Vector other) { return _mm512_min_ps(one, other); }
+inline Vector larger(Vector one, Vector other) { return _mm512_max_ps(one, other); }
 inline Vector fma(Vector one, Vector other, Vector sum) { return _mm512_fmadd_ps(one, other, sum); }
+inline Vector rounded(Vector value) { return _mm512_roundscale_ps(value, _MM_FROUND_TO_NEAREST_INT); }
+inline Vector power_of_two(Vector exponent) {
+    const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(exponent), _mm512_set1_epi32(127));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
+}
+inline Vector with_sign(Vector size, Vector sign) {
+    const __m512i bit = _mm512_set1_epi32(0x80000000);
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(bit, bits(sign), bits(size), 0xca));
+}
 inline float sum_of(Vector values) { return _mm512_reduce_add_ps(values); }
-inline __m512i bits(Vector values) { return _mm512_castps_si512(values); }
 inline Vector add_integers(Vector one, Vector other) {
     return _mm512_castsi512_ps(_mm512_add_epi32(bits(one), bits(other)));
 }
@@ -91,17 +104,30 @@ inline void store(BFloat16* to, Vector value) {
 #else
 typedef __m256 Vector;
 constexpr int WIDTH = 8, TILE_ROWS = 6;
+inline __m256i bits(Vector values) { return _mm256_castps_si256(values); }
 inline Vector zero() { return _mm256_setzero_ps(); }
+inline Vector constant(float value) { return _mm256_set1_ps(value); }
 inline Vector broadcast(const float* from) { return _mm256_broadcast_ss(from); }
 inline Vector add(Vector one, Vector other) { return _mm256_add_ps(one, other); }
 inline Vector multiply(Vector one, Vector other) { return _mm256_mul_ps(one, other); }
+inline Vector divide(Vector one, Vector other) { return _mm256_div_ps(one, other); }
+inline Vector smaller(Vector one, Vector other) { return _mm256_min_ps(one, other); }
+inline Vector larger(Vector one, Vector other) { return _mm256_max_ps(one, other); }
 inline Vector fma(Vector one, Vector other, Vector sum) { return _mm256_fmadd_ps(one, other, sum); }
+inline Vector rounded(Vector value) { return _mm256_round_ps(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline Vector power_of_two(Vector exponent) {
+    const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(exponent), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+}
+inline Vector with_sign(Vector size, Vector sign) {
+    const Vector bit = _mm256_set1_ps(-0.0f);
+    return _mm256_or_ps(_mm256_andnot_ps(bit, size), _mm256_and_ps(bit, sign));
+}
 inline float sum_of(Vector values) {
     __m128 sum = _mm_add_ps(_mm256_castps256_ps128(values), _mm256_extractf128_ps(values, 1));
     sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
     return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
 }
-inline __m256i bits(Vector values) { return _mm256_castps_si256(values); }
 inline Vector add_integers(Vector one, Vector other) {
     return _mm256_castsi256_ps(_mm256_add_epi32(bits(one), bits(other)));
 }
@@ -142,4 +168,66 @@ inline void store(BFloat16* to, Vector value) {
     _mm_storeu_si128((__m128i*)to, _mm256_castsi256_si128(narrow));
 }
 #endif
+"""
+
+# The exponential function reduces its argument to half a binary digit, and takes the polynomial of Cephes (`expf`). Its
+# result is infinity from 88.4 on. `erf` is formula 7.1.26 of Abramowitz and Stegun, whose error is 1.5e-7, as in
+# PyTorch's own vectors.
+ACTIVATIONS = r"""
+inline Vector exponential(Vector x) {
+    const Vector bounded = larger(constant(-80.0f), smaller(constant(88.8f), x));
+    const Vector digits = rounded(multiply(bounded, constant(1.44269504f)));
+    Vector rest = fma(digits, constant(-0.693359375f), bounded);
+    rest = fma(digits, constant(2.12194440e-4f), rest);
+    Vector sum = constant(1.9875691500e-4f);
+    for (float factor : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+        sum = fma(sum, rest, constant(factor));
+    sum = add(fma(sum, multiply(rest, rest), rest), constant(1.0f));
+    return multiply(sum, power_of_two(digits));
+}
+
+// x / (1 + exp(-exponent))
+inline Vector gated(Vector x, Vector exponent) {
+    return divide(x, add(constant(1.0f), exponential(multiply(exponent, constant(-1.0f)))));
+}
+
+struct Relu {
+    static Vector of(Vector x) { return larger(zero(), x); }
+};
+struct Silu {
+    static Vector of(Vector x) { return gated(x, x); }
+};
+struct GeluByTanh {
+    static Vector of(Vector x) {
+        const Vector cubic = fma(multiply(x, x), constant(0.044715f), constant(1.0f));
+        return gated(x, multiply(multiply(x, cubic), constant(1.5957691216f)));
+    }
+};
+struct Gelu {
+    static Vector of(Vector x) {
+        const Vector scaled = multiply(x, constant(0.70710678118f)), size = with_sign(scaled, zero());
+        const Vector t = divide(constant(1.0f), fma(size, constant(0.3275911f), constant(1.0f)));
+        Vector sum = constant(1.061405429f);
+        for (float factor : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f})
+            sum = fma(sum, t, constant(factor));
+        sum = multiply(multiply(sum, t), exponential(multiply(multiply(size, size), constant(-1.0f))));
+        const Vector erf = with_sign(add(constant(1.0f), multiply(sum, constant(-1.0f))), x);
+        return multiply(multiply(x, constant(0.5f)), add(constant(1.0f), erf));
+    }
+};
+
+template <typename Activation>
+void change(float* values, int64_t count) {
+    for (int64_t i = 0; i < count; i += WIDTH) store(values + i, Activation::of(load(values + i)));
+}
+
+// Applies an activation to a number of values that is a multiple of the width of a vector.
+inline void activate(int64_t activation, float* values, int64_t count) {
+    switch (activation) {
+        case 1: change<Relu>(values, count); break;
+        case 2: change<Silu>(values, count); break;
+        case 3: change<Gelu>(values, count); break;
+        case 4: change<GeluByTanh>(values, count); break;
+    }
+}
 """
