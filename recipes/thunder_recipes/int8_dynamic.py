@@ -16,7 +16,7 @@ class Int8Dynamic(QuantizedRecipe):
     """
 
     requirements = (
-        Processor(("avx512_vnni", "avx_vnni", "amx_int8", "i8mm", "asimddp"), otherwise="int8-weight-only"),
+        Processor(("avx512_vnni", "avx_vnni", "avx2", "amx_int8", "i8mm", "asimddp"), otherwise="int8-weight-only"),
     )
     parts = ("8-bit integer matrix products with the processor's own instructions",)
     bound = Quality(error=0.05, kl=0.02)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 from torch import nn
+from torch.nn import functional
 from torch.nn.functional import linear
 
 import thunder_core as thunder
@@ -17,6 +18,7 @@ from tests.processes import run_python
 from thunder_cli.views.outcome import choices_view
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.backend.fusion.machine_code import extension
+from thunder_core.backend.quantization.products import IMPLEMENTATIONS
 from thunder_core.foundation.errors import ArtifactForeign
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -24,10 +26,12 @@ from thunder_core.workflow.artifact.format import compatibility
 from thunder_core.workflow.pipeline.session.executors import given_up
 from thunder_core.workflow.pipeline.session.trace_stats import kernel_choices
 from thunder_executors.packed_linear import EXECUTOR, PackedLinear, kernel, measurement
+from thunder_executors.packed_linear.activations import GELU, GELU_TANH, RELU, SILU
 from thunder_executors.packed_linear.kernel import library
+from thunder_executors.packed_linear.kinds import KINDS, LINEAR, Kind
 from thunder_executors.packed_linear.measurement import Times
 from thunder_executors.packed_linear.product import Product
-from thunder_executors.packed_linear.source import ARGUMENTS, NAME, SOURCE
+from thunder_executors.packed_linear.source import ARGUMENTS, NAME, source_of
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECUTOR.missing()))
 KERNEL = PackedLinear(measures=False)
@@ -297,7 +301,7 @@ def test_frozen_weights_are_claimed_with_autograd_on():
     assert claimed_in(compiled)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float64])
 def test_other_dtypes_are_left_to_others(dtype):
     layer, x = Layer().to(dtype), torch.randn(20, 48, dtype=dtype)
     compiled = thunder.jit(layer, executors=EXECUTORS)
@@ -390,8 +394,8 @@ def own_cache(tmp_path, monkeypatch):
     content = library()
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("THUNDER_TUNE", "10s")
-    monkeypatch.setattr("thunder_executors.packed_linear.library", lambda: content)
-    monkeypatch.setattr("thunder_executors.packed_linear.kernel.library", lambda: content)
+    monkeypatch.setattr("thunder_executors.packed_linear.library", lambda kind: content)
+    monkeypatch.setattr("thunder_executors.packed_linear.kernel.library", lambda kind: content)
 
 
 def measured_as(monkeypatch, kernel: float, library: float) -> list[str]:
@@ -454,7 +458,7 @@ def test_the_library_multiplies_unless_the_kernel_is_clearly_faster(own_cache, m
 
 
 def test_a_kernel_that_computes_other_values_is_not_chosen(own_cache, monkeypatch):
-    monkeypatch.setattr(measurement, "function", lambda: lambda *args: args[3].zero_())
+    monkeypatch.setattr(measurement, "function", lambda kind: lambda *args: args[3].zero_())
     compiled = compiled_layers(Layer(48, 48))
     assert claimed_in(compiled) == []
     ((reason, _),) = refused_by_kernel(compiled)
@@ -505,28 +509,371 @@ def test_measured_kernel_is_that_of_a_real_measurement(own_cache):
 # AVX-512 vectors on a processor without AVX-512: the code that the compiler makes of vectors of 16 numbers.
 WIDE = """
 typedef float Vector __attribute__((vector_size(64)));
+typedef int32_t Words __attribute__((vector_size(64)));
+typedef int16_t Pairs __attribute__((vector_size(64)));
 constexpr int WIDTH = 16, TILE_ROWS = 14;
 inline Vector zero() { return Vector{}; }
-inline Vector load(const float* from) { Vector v; __builtin_memcpy(&v, from, 64); return v; }
-inline void store(float* to, Vector value) { __builtin_memcpy(to, &value, 64); }
-inline Vector broadcast(const float* from) { return Vector{} + *from; }
+inline Vector broadcast(const float* from) {
+    Vector v;
+    for (int i = 0; i < 16; i++) std::memcpy((float*)&v + i, from, 4);
+    return v;
+}
 inline Vector add(Vector one, Vector other) { return one + other; }
+inline Vector multiply(Vector one, Vector other) { return one * other; }
 inline Vector fma(Vector one, Vector other, Vector sum) { return one * other + sum; }
+inline Vector constant(float value) { return Vector{} + value; }
+inline Vector divide(Vector one, Vector other) { return one / other; }
+inline Vector smaller(Vector one, Vector other) { return one < other ? one : other; }
+inline Vector larger(Vector one, Vector other) { return one > other ? one : other; }
+inline Vector rounded(Vector v) { for (int i = 0; i < 16; i++) v[i] = __builtin_nearbyintf(v[i]); return v; }
+inline Vector power_of_two(Vector exponent) {
+    Words words;
+    for (int i = 0; i < 16; i++) words[i] = ((int32_t)exponent[i] + 127) << 23;
+    return (Vector)words;
+}
+inline Vector with_sign(Vector size, Vector sign) {
+    return (Vector)(((Words)size & 0x7fffffff) | ((Words)sign & ~0x7fffffff));
+}
+inline Vector add_integers(Vector one, Vector other) { return (Vector)((Words)one + (Words)other); }
+inline Vector fma_pairs(Vector one, Vector other, Vector sum) {
+    Words words = (Words)sum;
+    for (int i = 0; i < 32; i++) words[i / 2] += ((Pairs)one)[i] * ((Pairs)other)[i];
+    return (Vector)words;
+}
 inline float sum_of(Vector values) { float sum = 0; for (int i = 0; i < 16; i++) sum += values[i]; return sum; }
+inline int32_t integer_sum_of(Vector values) {
+    int32_t sum = 0;
+    for (int i = 0; i < 16; i++) sum += ((Words)values)[i];
+    return sum;
+}
+template <typename Number> Vector load(const Number* from) {
+    Vector v;
+    for (int i = 0; i < 16; i++) v[i] = number(from[i]);
+    return v;
+}
+inline Vector load(const float* from) { Vector v; std::memcpy(&v, from, 64); return v; }
+inline Vector load_pairs(const int8_t* from) {
+    Pairs v;
+    for (int i = 0; i < 32; i++) v[i] = from[i];
+    return (Vector)v;
+}
+template <typename Number> void store(Number* to, Vector value) { for (int i = 0; i < 16; i++) put(to + i, value[i]); }
+inline void store(float* to, Vector value) { std::memcpy(to, &value, 64); }
+inline void store(int32_t* to, Vector value) { std::memcpy(to, &value, 64); }
 """
 
 
-def test_tiles_of_wider_vectors_give_the_same_product():
+def operands_of(kind: Kind, rows: int, depth: int, columns: int, extra: bool = True) -> tuple[torch.Tensor, ...]:
+    """Return random operands of a product; integers have all values of 8 bits."""
+
+    def numbers(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.randn(shape).to(dtype) if dtype.is_floating_point else torch.randint(-128, 128, shape, dtype=dtype)
+
+    operands = numbers(rows, depth, dtype=kind.input), numbers(columns, depth, dtype=kind.weight)
+    return (*operands, numbers(columns, dtype=kind.extra)) if kind.extra and (extra or kind.scales) else operands
+
+
+def exact_product(kind: Kind, x, weight, extra=None):
+    """Return a product in float64, or in int64 of integers."""
+    wide = torch.float64 if kind.result.is_floating_point else torch.int64
+    product = x.to(wide) @ weight.to(wide).t()
+    if extra is None:
+        return product
+    return product * extra.double() if kind.scales else product + extra.double()
+
+
+def assert_exact(kind: Kind, found, operands) -> None:
+    """Check that a result is the exact one, rounded once to its dtype after sums in float32."""
+    exact, depth = exact_product(kind, *operands), operands[0].shape[1]
+    assert found.dtype == kind.result
+    if kind.result == torch.int32:
+        assert torch.equal(found.long(), exact)
+        return
+    size = exact_product(kind, *(operand.abs() for operand in operands)).max() / max(depth, 1) ** 0.5
+    difference = (found.double() - exact).abs()
+    assert (difference <= 0.51 * torch.finfo(kind.result).eps * exact.abs() + 1e-5 * size).all()
+
+
+def program_of(kind: Kind):
+    """Return a function of the operands that has the operation of a kind of products."""
+    assert kind.operation == LINEAR or kind.operation.rpartition(".")[2] in IMPLEMENTATIONS
+    return lambda *operands: kind.function(*operands)
+
+
+NARROW = KINDS[1:]
+IDS = [kind.words for kind in NARROW]
+
+
+@pytest.mark.parametrize("kind", NARROW, ids=IDS)
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 16, 17, 23, 101])
+def test_narrow_numbers_are_multiplied_exactly_and_rounded_once(kind, rows):
+    torch.manual_seed(rows)
+    compiled = thunder.jit(program_of(kind), executors=EXECUTORS, cache="no caching")
+    for depth, columns in ((1, 1), (7, 5), (33, 31), (64, 48), (1025, 33), (1300, 48)):
+        for extra in (False, True):
+            operands = operands_of(kind, rows, depth, columns, extra)
+            with torch.no_grad():
+                assert_exact(kind, compiled(*operands), operands)
+            assert len(claimed_in(compiled)) == 1
+
+
+@pytest.mark.parametrize("kind", NARROW, ids=IDS)
+def test_narrow_rows_with_gaps_are_read_without_a_copy(kind):
+    x, weight, *extra = operands_of(kind, 20, 96, 24)
+    x = x[::2, 32:64]
+    weight = weight[:, 8:40]
+    compiled = thunder.jit(program_of(kind), executors=EXECUTORS)
+    with torch.no_grad():
+        assert_exact(kind, compiled(x, weight, *extra), (x, weight, *extra))
+    assert len(claimed_in(compiled)) == 1
+
+
+@pytest.mark.parametrize("kind", NARROW, ids=IDS)
+def test_a_narrow_weight_that_is_written_to_counts_at_the_next_call(kind):
+    operands = operands_of(kind, 20, 32, 24)
+    compiled = thunder.jit(program_of(kind), executors=EXECUTORS)
+    with torch.no_grad():
+        before = compiled(*operands)
+        operands[1].data[3] = 7
+        assert_exact(kind, compiled(*operands), operands)
+    assert not torch.equal(before, compiled(*operands))
+
+
+@pytest.mark.parametrize("kind", NARROW, ids=IDS)
+def test_a_single_program_serves_every_number_of_narrow_rows(kind):
+    compiled = thunder.jit(program_of(kind), executors=EXECUTORS, symbolic={"operands[0].size(0)": (1, 64)})
+    _, *others = operands_of(kind, 1, 48, 33)
+    for rows in (5, 1, 17, 64, 2):
+        x, *_ = operands_of(kind, rows, 48, 1)
+        with torch.no_grad():
+            assert_exact(kind, compiled(x, *others), (x, *others))
+    assert len(claimed_in(compiled)) == 1
+    assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_infinite_and_missing_narrow_numbers_stay_in_their_rows_and_columns(dtype):
+    x, weight = torch.randn(20, 32, dtype=dtype), torch.randn(37, 32, dtype=dtype)
+    x[3, 5], x[7, 0], weight[36, 31] = float("inf"), float("nan"), float("-inf")
+    if dtype == torch.float16:
+        x[11], weight[20] = torch.finfo(dtype).max, 1.0  # their product is rounded to infinity
+    for rows in (20, 8):
+        found = thunder.jit(linear, executors=EXECUTORS)(x[:rows], weight)
+        exact = in_double(x[:rows], weight).to(dtype)
+        torch.testing.assert_close(found, exact, equal_nan=True, rtol=0.02, atol=0.02)
+
+
+def test_mixed_dtypes_are_left_to_others():
+    function = program_of(next(kind for kind in KINDS if kind.scales))
+    operands = torch.randn(20, 32).double(), torch.randint(-128, 128, (24, 32), dtype=torch.int8), torch.rand(24)
+    compiled = thunder.jit(function, executors=EXECUTORS)
+    torch.testing.assert_close(compiled(*operands), function(*operands))
+    assert claimed_in(compiled) == []
+
+
+def test_a_bias_of_one_number_is_left_to_others():
+    operands = torch.randn(20, 32), torch.randn(24, 32), torch.randn(1)
+    compiled = thunder.jit(linear, executors=EXECUTORS)
+    torch.testing.assert_close(compiled(*operands), linear(*operands))
+    assert claimed_in(compiled) == []
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.DegradedWarning")  # processors differ
+@pytest.mark.parametrize("recipe", ["int8-dynamic", "int8-weight-only", "bf16"])
+def test_quantized_layers_run_the_kernel(recipe, monkeypatch):
+    monkeypatch.setenv("THUNDER_TUNE", "10s")
+    monkeypatch.setattr("thunder_executors.packed_linear.times_of", lambda *_: Times(1e-3, 2e-3))
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 48)).eval()
+    compiled = thunder.compile(model, ["default", recipe])
+    for rows in (2, 40):
+        x = torch.randn(rows, 64)
+        with torch.no_grad():
+            found, expected = compiled(x), model(x)
+        assert (found - expected).norm() < 0.03 * expected.norm()
+    assert len(claimed_in(compiled)) == 2
+
+
+def test_training_in_bfloat16_has_the_gradients_of_pytorch():
+    model, x = Layer().bfloat16(), torch.randn(20, 48, dtype=torch.bfloat16)
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    found = torch.autograd.grad(compiled(x).sum(), [*model.parameters()])
+    expected = torch.autograd.grad(model(x).sum(), [*model.parameters()])
+    for actual, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["in float32", *IDS])
+def test_tiles_of_wider_vectors_give_the_same_product(kind):
     from thunder_executors.inductor.building.compilers import compilers  # imports Inductor
     from thunder_executors.inductor.building.library import compiled as compiled_library
     from thunder_executors.inductor.generate import CppKernel
 
-    start, end = SOURCE.index("#ifdef __AVX512F__"), SOURCE.index("constexpr int PANEL")
-    kernel = CppKernel(ARGUMENTS, f"{SOURCE[:start]}{WIDE}{SOURCE[end:]}")
     with compilers() as started:
-        multiply = vars(extension(compiled_library({NAME: kernel}, started)))[NAME]
+        code = CppKernel(ARGUMENTS, source_of(kind.type, WIDE))
+        multiply = vars(extension(compiled_library({NAME: code}, started)))[NAME]
     for rows, depth, columns in ((1, 40, 50), (15, 33, 64), (17, 520, 32), (27, 16, 70), (31, 1100, 33), (60, 64, 31)):
-        x, weight, bias = torch.randn(rows, depth), torch.randn(columns, depth), torch.randn(columns)
-        result = torch.full((rows, columns), float("nan"))
-        multiply(x, weight, bias, result, rows, depth, columns, depth, depth, 1)
-        torch.testing.assert_close(result, linear(x, weight, bias), rtol=1e-4, atol=1e-4)
+        operands = operands_of(kind, rows, depth, columns)
+        result = torch.zeros(rows, columns, dtype=kind.result)
+        sizes = rows, depth, columns, depth, depth, int(len(operands) > 2)
+        multiply(*operands[:2], operands[-1], result, *sizes, 0)
+        assert_exact(kind, result, operands)
+        for activation in (RELU, SILU, GELU, GELU_TANH) if kind.result == torch.float32 else ():
+            product = result.clone()
+            multiply(*operands[:2], operands[-1], result, *sizes, activation.number)
+            torch.testing.assert_close(result, activation.function(product), rtol=1e-5, atol=1e-6 * depth**0.5)
+            result = product
+
+
+def test_activations_have_different_numbers():
+    assert [activation.number for activation in (RELU, SILU, GELU, GELU_TANH)] == [1, 2, 3, 4]
+
+
+ACTIVATED = {
+    "relu": functional.relu,
+    "relu of torch": torch.relu,
+    "relu as a method": lambda x: x.relu(),
+    "silu": functional.silu,
+    "silu by name": lambda x: functional.silu(input=x),
+    "gelu": functional.gelu,
+    "gelu by tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "a module": nn.GELU(),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATED)
+def test_an_activation_is_computed_with_the_product(name):
+    activation = ACTIVATED[name]
+    compiled = thunder.jit(lambda *operands: activation(linear(*operands)), executors=EXECUTORS, cache="no caching")
+    for rows, columns in ((1, 5), (3, 16), (12, 37), (40, 5), (40, 64), (100, 33)):
+        operands = 3 * torch.randn(rows, 24), torch.randn(columns, 24), torch.randn(columns)
+        with torch.no_grad():
+            found, exact = compiled(*operands), activation(linear(*(operand.double() for operand in operands)))
+        assert (found - exact).abs().max() <= 3e-6 * exact.abs().max()
+        (call,) = claimed_in(compiled)
+        assert [bsym.executor for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.executor] == [
+            "packed-linear"
+        ]
+        assert len(call.subsymbols) == 2
+
+
+EXTREMES = (0.0, -0.0, 1e-30, -1e-30, 5.0, -5.0, -9.0, 88.0, -88.0, 100.0, -100.0, 3e38, -3e38, float("inf"))
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("name", ["relu", "silu", "gelu", "gelu by tanh"])
+def test_activations_of_extreme_numbers_are_those_of_pytorch(name, rows):
+    compiled = thunder.jit(lambda x, weight: ACTIVATED[name](linear(x, weight)), executors=EXECUTORS)
+    for value in (*EXTREMES, float("-inf"), float("nan")):
+        x, weight = torch.full((rows, 1), value), torch.ones(17, 1)
+        with torch.no_grad():
+            found, expected = compiled(x, weight), ACTIVATED[name](linear(x, weight))
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def read_twice(x, weight):
+    product = linear(x, weight)
+    return functional.silu(product) + product
+
+
+def returned_too(x, weight):
+    product = linear(x, weight)
+    return functional.gelu(product), product
+
+
+def viewed_too(x, weight):
+    product = linear(x, weight)
+    half = product[:10]
+    return functional.relu(product), half
+
+
+def written_in_between(x, weight):
+    product = linear(x, weight)
+    product.add_(1)
+    return functional.silu(product)
+
+
+def in_place(x, weight):
+    return functional.relu_(linear(x, weight))
+
+
+def in_place_by_option(x, weight):
+    return functional.silu(linear(x, weight), inplace=True)
+
+
+@pytest.mark.parametrize(
+    "function", [read_twice, returned_too, viewed_too, written_in_between, in_place, in_place_by_option]
+)
+def test_a_product_that_is_read_elsewhere_keeps_its_value(function):
+    compiled, x, weight = thunder.jit(function, executors=EXECUTORS), torch.randn(20, 32), torch.randn(24, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x, weight), function(x, weight), rtol=1e-5, atol=1e-5)
+    assert [len(call.subsymbols) for call in claimed_in(compiled)] == [1]
+
+
+def test_halves_of_a_gated_layer_are_two_kernels():
+    def gated(x, gate, up):
+        return functional.silu(linear(x, gate)) * linear(x, up)
+
+    compiled = thunder.jit(gated, executors=EXECUTORS, symbolic={"x.size(0)": (1, 64)})
+    gate, up = torch.randn(24, 32), torch.randn(24, 32)
+    for rows in (20, 1, 17, 64):
+        x = torch.randn(rows, 32)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x, gate, up), gated(x, gate, up), rtol=1e-5, atol=1e-5)
+    assert [len(call.subsymbols) for call in claimed_in(compiled)] == [2, 1]
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_training_step_with_an_activation_has_the_gradients_of_pytorch():
+    model, x = nn.Sequential(Layer(), nn.GELU(), Layer(33, 5), nn.SiLU()), torch.randn(20, 48)
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    found = torch.autograd.grad(compiled(x).square().sum(), [*model.parameters()])
+    expected = torch.autograd.grad(model(x).square().sum(), [*model.parameters()])
+    for actual, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_slower_activation_leaves_the_product_to_the_kernel(own_cache, monkeypatch):
+    def measure(product, _function):
+        return Times(3e-3 if product.activation else 1e-3, 2e-3)
+
+    monkeypatch.setattr(measurement, "measure", measure)
+    compiled = thunder.jit(nn.Sequential(Layer(48, 48), nn.SiLU()), executors=(PackedLinear(), "torch"))
+    with torch.no_grad():
+        compiled(torch.randn(20, 48))
+    assert [len(call.subsymbols) for call in claimed_in(compiled)] == [1]
+    assert refused_by_kernel(compiled) == []
+
+
+def test_the_title_of_a_measurement_names_the_activation(own_cache, monkeypatch):
+    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    compiled = thunder.jit(
+        nn.Sequential(Layer(48, 48), nn.GELU(approximate="tanh")), executors=(PackedLinear(), "torch")
+    )
+    with torch.no_grad():
+        compiled(torch.randn(20, 48))
+    assert titles == ["20 x 48 to 48, with bias, gelu by tanh"]
+
+
+NARROW_LOADS = """
+import sys, torch
+import thunder_core as thunder
+from tests.executors.test_packed_linear import Layer
+x, expected = torch.load(sys.argv[2])
+loaded = thunder.load(sys.argv[1], torch.nn.Sequential(Layer().bfloat16(), torch.nn.Identity()), strict=True)
+with torch.no_grad():
+    assert torch.equal(loaded(x), expected)
+assert "torch._inductor.compile_fx" not in sys.modules
+print("equal")
+"""
+
+
+def test_an_artifact_in_bfloat16_runs_in_a_process_without_compiler_or_cache(tmp_path):
+    model, x = nn.Sequential(Layer().bfloat16(), nn.Identity()), torch.randn(20, 48).bfloat16()
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    with torch.no_grad():
+        torch.save((x, compiled(x)), tmp_path / "values.pt")
+    thunder.save(compiled, tmp_path / "artifact")
+    places = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
+    done = run_python("-c", NARROW_LOADS, tmp_path / "artifact", tmp_path / "values.pt", env=places)
+    assert done.stdout == "equal\n", done.stderr

@@ -156,7 +156,7 @@ def test_impossible_requests_are_refused_and_nothing_is_written(name: str, out: 
 def test_a_processor_without_the_instructions_is_reported_or_refused(
     recipe: str, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thunder_core.tracing.extension.requirement.instruction_sets", lambda: frozenset(["avx2"]))
+    monkeypatch.setattr("thunder_core.tracing.extension.requirement.instruction_sets", lambda: frozenset(["sse4_2"]))
     (lack,) = optimize(small(out, ("hf-llama", recipe), force_slow=True)).report.degraded
     assert "with the processor's own instructions" in lack.part
     assert lack.reason.startswith("the processor has none of")
@@ -266,7 +266,7 @@ def test_a_fresh_process_trains_adapters_with_quantized_weights(sample: str, out
 
 def without_products_of_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor without 8-bit integer products."""
-    monkeypatch.setattr("thunder_core.tracing.extension.requirement.instruction_sets", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr("thunder_core.tracing.extension.requirement.instruction_sets", lambda: frozenset({"sse4_2"}))
 
 
 def test_a_sum_with_a_recipe_that_is_slower_than_eager_here_is_refused(monkeypatch, tmp_path):

@@ -1,13 +1,14 @@
-"""Linear layers in float32 on the CPU: Thunder's own matrix product, where a measurement shows that it is faster.
+"""Linear layers on the CPU: Thunder's own matrix product, where a measurement shows that it is faster.
 
-The kernel reads weights in place and packs a panel of them while it multiplies. No copy of a weight is kept, so the
-next call sees every write to a weight.
+It multiplies float32, bfloat16, float16 and quantized weights of 8 bits. The kernel reads weights in place, widens
+narrow weights in registers, and packs a panel of them while it multiplies. No copy of a weight is kept, so the next
+call sees every write to a weight.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -24,17 +25,18 @@ from thunder_core.tracing.extension.requirement import CxxCompiler
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 from thunder_executors.inductor.building.machine import processors
+from thunder_executors.packed_linear.activations import activations_in
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, library, missing_processor
+from thunder_executors.packed_linear.kinds import OPERATIONS
 from thunder_executors.packed_linear.measurement import times_of
-from thunder_executors.packed_linear.product import Product, product_of, region_text
+from thunder_executors.packed_linear.product import Product, product_of, region_text, with_activation
 
-LINEAR = "torch.nn.functional.linear"
 NOT_MEASURED = Refusal("it was not measured in the time that --tune allows")
 
 
 @dataclass(frozen=True)
 class PackedLinear(Executor):
-    """Claims linear layers in float32 on the CPU whose results autograd does not record."""
+    """Claims linear layers on the CPU, in floats or with 8-bit weights, whose results autograd does not record."""
 
     symbolic_sizes: ClassVar[bool] = True
     fuses_regions: ClassVar[bool] = True  # no backward can be derived from machine code
@@ -46,7 +48,7 @@ class PackedLinear(Executor):
     @property
     def claims(self) -> str:
         """The claimed operations: linear layers on the CPU."""
-        return "linear layers in float32 on the CPU, for inference, where its kernel is measured to be faster"
+        return "linear layers on the CPU, for inference, where its kernel is measured to be faster"
 
     def without_measuring(self) -> PackedLinear:
         """Return the executor that claims each linear layer that the kernel supports."""
@@ -74,26 +76,25 @@ class PackedLinear(Executor):
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with the kernel in place of each linear layer for which it is faster."""
-        products = products_in(trace)
+        layers = layers_in(trace)
         budget = TuningBudget()
-        if not products or (self.measures and budget.is_off) or self.missing():
+        if not layers or (self.measures and budget.is_off) or self.missing():
             return trace
-        bsyms = list(trace.bound_symbols)
-        occurrences = {place: occurrence_of(bsyms[place]) for place in products}
-        first: dict[str, int] = {}
-        for place, occurrence in occurrences.items():
-            first.setdefault(occurrence.region.digest, place)
-        choices = {key: self.choice(products[place], occurrences[place], budget) for key, place in first.items()}
-        symbols = symbols_of(choices)
-        refused: Counter[Refusal] = Counter()
-        for place, occurrence in occurrences.items():
-            choice = choices[occurrence.region.digest]
-            if isinstance(choice, Refusal):
-                refused[choice] += 1
-            else:
-                bsyms[place] = region_bound_symbol(occurrence, symbols[occurrence.region.digest], self.name)
-        left = (left_out(self.name, refusal, count) for refusal, count in refused.items())
-        return trace.having(bsyms, made_by=f"claim by {self.name}", refused=(*trace.refused, *left))
+        choices: dict[str, MachineCode | Refusal] = {}
+        for place, layer in activated_in(trace, layers).items():
+            if isinstance(self.choice_once(layer, budget, choices), MachineCode):
+                layers[place] = layer
+        chosen = {layer.digest: self.choice_once(layer, budget, choices) for layer in layers.values()}
+        kept, refused = replaced(trace, layers.values(), chosen, self.name)
+        return trace.having(kept, made_by=f"claim by {self.name}", refused=(*trace.refused, *refused))
+
+    def choice_once(
+        self, layer: Layer, budget: TuningBudget, choices: dict[str, MachineCode | Refusal]
+    ) -> MachineCode | Refusal:
+        """Return the choice for a layer, which is made once for equal layers."""
+        if layer.digest not in choices:
+            choices[layer.digest] = self.choice(layer.product, layer.occurrence, budget)
+        return choices[layer.digest]
 
     def choice(self, product: Product, occurrence: RegionOccurrence, budget: TuningBudget) -> MachineCode | Refusal:
         """Return the kernel for a product, or the reason why PyTorch's library multiplies."""
@@ -104,30 +105,74 @@ class PackedLinear(Executor):
             choice = "" if times is None else f"{product.title}: {times}"
             if times is not None and not times.is_kernel_better:
                 return Refusal(f"PyTorch multiplies {choice}", lasting=True)
-            return MachineCode(region_text(product, occurrence), library(), processors()[1], choice=choice)
+            return MachineCode(region_text(product, occurrence), library(product.kind), processors()[1], choice=choice)
         except (CompilerFailed, OutOfDisk) as error:
             return Refusal(error.what)
 
 
-def products_in(trace: Trace) -> dict[int, Product]:
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer of a trace, with its activation if the kernel computes it: the product, and its bound symbols."""
+
+    product: Product
+    occurrence: RegionOccurrence
+    places: tuple[int, ...]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the region, which is the same for equal layers."""
+        return self.occurrence.region.digest
+
+
+def layers_in(trace: Trace) -> dict[int, Layer]:
     """Return the linear layers of a trace that the kernel supports and autograd does not record, by place."""
     recorded = may_be_recorded(trace, followed_by_autograd(trace))
     candidates = ((place, product_in(bsym)) for place, bsym in enumerate(trace.bound_symbols) if not recorded[place])
-    return {place: product for place, product in candidates if product is not None}
+    return {place: layer_at(trace, product, place) for place, product in candidates if product is not None}
+
+
+def activated_in(trace: Trace, layers: Mapping[int, Layer]) -> dict[int, Layer]:
+    """Return the layers whose results only an activation reads, together with this activation, by place."""
+    recorded = may_be_recorded(trace, followed_by_autograd(trace))
+    pairs = {place: at for place, at in activations_in(trace, layers).items() if not recorded[at]}
+    products = {place: with_activation(layers[place].product, trace.bound_symbols[at]) for place, at in pairs.items()}
+    return {
+        place: layer_at(trace, product, place, pairs[place])
+        for place, product in products.items()
+        if product is not None
+    }
 
 
 def product_in(bsym: BoundSymbol) -> Product | None:
     """Return the product of an unclaimed bound symbol of a program, if the kernel supports it."""
-    if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates or not bsym.is_resolved:
+    if bsym.executor or bsym.symbol.name not in OPERATIONS or bsym.mutates or not bsym.is_resolved:
         return None
     return product_of(bsym)
 
 
-def occurrence_of(bsym: BoundSymbol) -> RegionOccurrence:
-    """Return the region of one bound symbol, which returns its result."""
-    occurrence = region_occurrence([bsym])
-    (result,) = (name for name, proxy in occurrence.defined.items() if proxy.name == bsym.output.name)
-    return occurrence.returning({result})
+def layer_at(trace: Trace, product: Product, *places: int) -> Layer:
+    """Return the layer of the bound symbols at some places, whose region returns the product's result."""
+    occurrence = region_occurrence([trace.bound_symbols[place] for place in places])
+    (result,) = (name for name, proxy in occurrence.defined.items() if proxy.name == product.result.name)
+    return Layer(product, occurrence.returning({result}), places)
+
+
+def replaced(
+    trace: Trace, layers: Iterable[Layer], chosen: Mapping[str, MachineCode | Refusal], executor: str
+) -> tuple[list[BoundSymbol], list[RefusedOperations]]:
+    """Return the bound symbols with each layer replaced by its kernel, and the records of all other layers."""
+    symbols = symbols_of(chosen)
+    taken: dict[int, list[BoundSymbol]] = {}
+    refused: Counter[Refusal] = Counter()
+    for layer in layers:
+        choice = chosen[layer.digest]
+        if isinstance(choice, Refusal):
+            refused[choice] += 1
+        else:
+            taken |= {place: [] for place in layer.places}
+            taken[layer.places[0]] = [region_bound_symbol(layer.occurrence, symbols[layer.digest], executor)]
+    kept = [kept for place, bsym in enumerate(trace.bound_symbols) for kept in taken.get(place, [bsym])]
+    return kept, [left_out(executor, refusal, count) for refusal, count in refused.items()]
 
 
 def symbols_of(choices: Mapping[str, MachineCode | Refusal]) -> dict[str, Symbol]:

@@ -1,9 +1,9 @@
-"""The compiled matrix product, from the cache or from the compiler, once for all processes of a machine."""
+"""The compiled matrix products, from the cache or from the compiler, once for all processes of a machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from thunder_core.backend.fusion.machine_code import extension
 from thunder_core.foundation import plugins
 from thunder_executors.inductor.building.machine import facts, processors
 from thunder_executors.inductor.keep import BUILDING
-from thunder_executors.packed_linear.source import NAME, SOURCE
+from thunder_executors.packed_linear.kinds import FLOAT32, Kind
+from thunder_executors.packed_linear.source import NAME, source_of
 
 EXECUTOR_NAME = "packed-linear"
 # Imported at its first use: it imports Inductor, which takes seconds.
@@ -27,35 +28,36 @@ def missing_processor() -> str | None:
     return None if processors()[0] in PROCESSORS else "the kernel needs a processor with AVX2 and FMA"
 
 
-def library() -> bytes:
-    """Return the shared object for this machine's class of processors.
+def library(kind: Kind = FLOAT32) -> bytes:
+    """Return the shared object of a kind of products for this machine's class of processors.
 
     Raises `CompilerFailed` if it is not cached and cannot be compiled, and `OutOfDisk`.
     """
-    entry = Store().get_or_build(key(), _write, "the matrix product of packed panels")
+    title = f"the matrix product of packed panels {kind.words}".strip()
+    entry = Store().get_or_build(key(kind), partial(_write, kind), title)
     return entry.read(LIBRARY)
 
 
-def key() -> Key:
-    """Return the key of the shared object: its source, and the machine's facts except the threads."""
+def key(kind: Kind) -> Key:
+    """Return the key of a shared object: its source, and the machine's facts except the threads."""
     machine = {name: value for name, value in facts().items() if name != "threads"}
-    return Key(EXECUTOR_NAME, {"source": source_digest(), **machine})
+    return Key(EXECUTOR_NAME, {"source": source_digest(kind), **machine})
 
 
-def function() -> Callable[..., Any]:
-    """Return the function of the shared object."""
-    kernel: Callable[..., Any] = getattr(extension(library()), NAME)
+def function(kind: Kind = FLOAT32) -> Callable[..., Any]:
+    """Return the function of the shared object of a kind of products."""
+    kernel: Callable[..., Any] = getattr(extension(library(kind)), NAME)
     return kernel
 
 
 @cache
-def source_digest() -> str:
-    """Return the digest of the C++ source."""
-    return sha256(SOURCE.encode()).hexdigest()
+def source_digest(kind: Kind) -> str:
+    """Return the digest of the C++ source of a kind of products."""
+    return sha256(source_of(kind.type).encode()).hexdigest()
 
 
-def _write(folder: Path) -> None:
+def _write(kind: Kind, folder: Path) -> None:
     """Compile the shared object into a folder."""
     with BUILDING:
-        build: Callable[[], bytes] = plugins.imported(BUILD)  # type: ignore[assignment]
-        (folder / LIBRARY).write_bytes(build())
+        build: Callable[[str], bytes] = plugins.imported(BUILD)  # type: ignore[assignment]
+        (folder / LIBRARY).write_bytes(build(kind.type))

@@ -16,24 +16,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.functional import linear
 
 from thunder_core.backend.cache import Entry, Key, Store
 from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.foundation.errors import OutOfDisk
 from thunder_core.tracing.extension.processor import processor_name
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, function, source_digest
+from thunder_executors.packed_linear.kinds import LINEAR
 from thunder_executors.packed_linear.product import Product
 
 FILE = "times.json"
-POOL = 1 << 24  # numbers for weights: 64 MiB, more than the cache of most processors
+POOL = 1 << 26  # bytes of weights, more than the cache of most processors
 PASSES = 3
 PASS_SECONDS = 0.015
 CALL_SECONDS = 0.05  # for a longer call, only some columns are measured
 MOST_CALLS = 200  # in a pass
 FLOPS, BANDWIDTH, OVERHEAD = 4e10, 8e9, 1e-5  # of a slow core, for the estimate of a measurement's time
 PERIOD = 65_537
-RTOL = 1e-4  # for sums of products of numbers near one, whose errors grow with the square root of their count
+CLEAR_RATIO, CLEAR_SECONDS = 4.0, 5e-3  # one call each decides if the slower call takes this long, and this many times
 MARGIN = 0.97  # times the library's time must exceed the kernel's: measurements vary by some percent
 
 empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu  # type: ignore[attr-defined]
@@ -47,6 +47,7 @@ class Times:
     kernel: float
     library: float
     agrees: bool = True
+    operation: str = LINEAR
 
     @property
     def is_kernel_better(self) -> bool:
@@ -55,9 +56,7 @@ class Times:
 
     def __str__(self) -> str:
         wrong = "" if self.agrees else " with other values"
-        return (
-            f"{EXECUTOR_NAME} {1e3 * self.kernel:.3g} ms{wrong}, torch.nn.functional.linear {1e3 * self.library:.3g} ms"
-        )
+        return f"{EXECUTOR_NAME} {1e3 * self.kernel:.3g} ms{wrong}, {self.operation} {1e3 * self.library:.3g} ms"
 
 
 def times_of(product: Product, budget: TuningBudget) -> Times | None:
@@ -68,7 +67,7 @@ def times_of(product: Product, budget: TuningBudget) -> Times | None:
         return read(entry)
     if measuring_seconds(product) > budget.left:
         return None
-    kernel = function()  # compiled if needed, before the measurement starts
+    kernel = function(product.kind)  # compiled if needed, before the measurement starts
     with budget.spending():
         times = measure(product, kernel)
     with suppress(OutOfDisk):  # the result is available even if it is not cached
@@ -85,7 +84,7 @@ def key_of(product: Product) -> Key:
             "processor": processor_name(),
             "threads": str(torch.get_num_threads()),
             "torch": torch.__version__,
-            "source": source_digest(),
+            "source": source_digest(product.kind),
         },
     )
 
@@ -101,14 +100,14 @@ def write(folder: Path, times: Times) -> None:
 
 
 def call_seconds(rows: int, depth: int, columns: int) -> float:
-    """Return an estimate of the time of one product."""
+    """Return an estimate of the time of one product, by an implementation for this processor."""
     return 2 * rows * depth * columns / FLOPS + 4 * depth * columns / BANDWIDTH + OVERHEAD
 
 
 def measured_columns(product: Product) -> int:
     """Return the number of measured columns: fewer if a call takes long or the weight exceeds half of the pool."""
     fitting = int(product.columns * CALL_SECONDS / call_seconds(product.rows, product.depth, product.columns))
-    return min(product.columns, max(64, min(fitting, POOL // (2 * product.depth)) // 64 * 64))
+    return min(product.columns, max(64, min(fitting, numbers_in_pool(product) // (2 * product.depth)) // 64 * 64))
 
 
 def products_in_pass(product: Product) -> int:
@@ -123,33 +122,60 @@ def measuring_seconds(product: Product) -> float:
     return 2 * (PASSES + 1) * products_in_pass(product) * seconds
 
 
+def numbers_in_pool(product: Product) -> int:
+    """Return the number of weights in the pool."""
+    return POOL // product.kind.weight.itemsize
+
+
 def measure(product: Product, kernel: Callable[..., Any]) -> Times:
     """Time a product by both; if only some columns ran, scale the time up to all columns."""
-    rows, depth, columns = product.rows, product.depth, measured_columns(product)
-    numbers = pattern(max(POOL, 2 * columns * depth))
-    x = pattern(rows * depth).view(rows, depth)
-    bias = None if product.bias is None else pattern(columns)
+    kind, rows, depth, columns = product.kind, product.rows, product.depth, measured_columns(product)
+    numbers = pattern(max(numbers_in_pool(product), 2 * columns * depth), kind.weight)
+    x = pattern(rows * depth, kind.input).view(rows, depth)
+    extra = () if product.extra is None or kind.extra is None else (pattern(columns, kind.extra),)
+
+    activate = product.activation.function if product.activation else lambda result: result
+    number = product.activation.number if product.activation else 0
 
     def multiply(weight: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = empty_strided_cpu((rows, columns), (columns, 1), torch.float32)
-        addend = weight if bias is None else bias
-        kernel(x, weight, addend, result, rows, depth, columns, depth, depth, int(bias is not None))
+        result: torch.Tensor = empty_strided_cpu((rows, columns), (columns, 1), kind.result)
+        kernel(x, weight, (*extra, weight)[0], result, rows, depth, columns, depth, depth, len(extra), number)
         return result
 
-    weights, count = cold_weights(numbers, columns, depth), products_in_pass(product)
-    calls: dict[str, Multiply] = {"kernel": multiply, "library": lambda weight: linear(x, weight, bias)}
+    weights = cold_weights(numbers, columns, depth)
+    calls: dict[str, Multiply] = {
+        "kernel": multiply,
+        "library": lambda weight: activate(kind.function(x, weight, *extra)),
+    }
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         weight = next(weights)
-        agrees = torch.allclose(multiply(weight), linear(x, weight, bias), rtol=RTOL, atol=RTOL * depth**0.5)
-        passes = [{name: pass_seconds(call, weights, count) for name, call in calls.items()} for _ in range(1 + PASSES)]
-    scale = product.columns / columns / count
-    return Times(**{name: scale * min(seconds[name] for seconds in passes[1:]) for name in calls}, agrees=agrees)
+        agrees = is_close(calls["kernel"](weight), calls["library"](weight), kind.tolerance, depth)
+        seconds = seconds_of(calls, weights, products_in_pass(product))
+    scale = product.columns / columns
+    return Times(**{name: scale * value for name, value in seconds.items()}, agrees=agrees, operation=kind.operation)
 
 
-def pattern(count: int) -> torch.Tensor:
-    """Return numbers from -1 to 1 with a prime period, so that matrix rows differ; the random generator is not used."""
+def is_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float, depth: int) -> bool:
+    """Whether results are equal, up to errors that grow with the square root of the number of products in a sum."""
+    return torch.allclose(found, expected, rtol=tolerance, atol=tolerance * depth**0.5)
+
+
+def seconds_of(calls: dict[str, Multiply], weights: Iterator[torch.Tensor], count: int) -> dict[str, float]:
+    """Return the time of a product by each call: by one product each if that is clear, or the minimum of passes."""
+    once = {name: pass_seconds(call, weights, 1) for name, call in calls.items()}
+    if max(once.values()) > max(CLEAR_SECONDS, CLEAR_RATIO * min(once.values())):
+        return once
+    passes = [{name: pass_seconds(call, weights, count) for name, call in calls.items()} for _ in range(1 + PASSES)]
+    return {name: min(seconds[name] for seconds in passes[1:]) / count for name in calls}
+
+
+def pattern(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return numbers from -1 to 1, or from -127 to 127 as integers, with a prime period, so that matrix rows differ.
+
+    The random generator is not used.
+    """
     period = torch.arange(PERIOD, device="cpu", dtype=torch.float32).mul_(0.7).sin_()
-    return period.repeat(-(-count // PERIOD))[:count]
+    return (period if dtype.is_floating_point else period * 127).to(dtype).repeat(-(-count // PERIOD))[:count]
 
 
 def cold_weights(numbers: torch.Tensor, columns: int, depth: int) -> Iterator[torch.Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -16,6 +16,8 @@ from thunder_core.backend.fusion.region import RegionOccurrence
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of, text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_executors.packed_linear.activations import Activation, activation_of
+from thunder_executors.packed_linear.kinds import FLOAT32, Kind, kind_of, operands_of
 from thunder_executors.packed_linear.source import NAME
 
 TEXT = """\
@@ -29,20 +31,23 @@ empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
 def {entry}(args):
     {names} = args
     args.clear()
-    result = empty_strided_cpu({shape}, {stride}, torch.float32)
-    {function}(x, weight, {bias}, result, {rows}, {depth}, {columns}, {input_stride}, {weight_stride}, {has_bias})
+    result = empty_strided_cpu({shape}, {stride}, {dtype})
+    sizes = ({rows}, {depth}, {columns}, {input_stride}, {weight_stride})
+    {function}(x, weight, {extra}, result, *sizes, {has_extra}, {activation})
     return result
 """
 
 
 @dataclass(frozen=True)
 class Product:
-    """The product of an input [..., depth] with a weight [columns, depth], and an optional bias [columns]."""
+    """The product of an input [..., depth] with a weight [columns, depth], and an optional bias or scales [columns]."""
 
     input: TensorProxy
     weight: TensorProxy
-    bias: TensorProxy | None
+    extra: TensorProxy | None
     result: TensorProxy
+    kind: Kind = FLOAT32
+    activation: Activation | None = None
 
     @property
     def depth(self) -> int:
@@ -62,27 +67,38 @@ class Product:
     @property
     def title(self) -> str:
         """The product as text: `128 x 512 to 1376, with bias`; symbolic rows have the number seen while tracing."""
-        bias = "" if self.bias is None else ", with bias"
-        return f"{self.rows} x {self.depth} to {self.columns}{bias}"
+        bias = "" if self.extra is None or self.kind.scales else "with bias"
+        numbers = f"{self.rows} x {self.depth} to {self.columns}"
+        activation = "" if self.activation is None else self.activation.title
+        return ", ".join(word for word in (numbers, bias, self.kind.words, activation) if word)
 
 
 def product_of(bsym: BoundSymbol) -> Product | None:
-    """Return the product of a call of `torch.nn.functional.linear`; None if the kernel does not support its tensors."""
-    arguments = dict(zip(("input", "weight", "bias"), bsym.args, strict=False)) | dict(bsym.kwargs)
-    x, weight, bias, result = arguments.get("input"), arguments.get("weight"), arguments.get("bias"), bsym.output
-    if not (isinstance(x, TensorProxy) and isinstance(weight, TensorProxy) and isinstance(result, TensorProxy)):
+    """Return the product that a bound symbol computes; None if the kernel does not support it or its tensors."""
+    operands, result = operands_of(bsym), bsym.output
+    if not all(isinstance(operand, TensorProxy) for operand in (*operands.values(), result)):
         return None
-    if not (bias is None or isinstance(bias, TensorProxy)):
+    kind = kind_of(bsym.symbol.name, operands, result)
+    if kind is None:
         return None
-    product = Product(x, weight, bias, result)
+    x, weight, *extra = (operands.get(name) for name in kind.arguments)
+    product = Product(x, weight, (*extra, None)[0], result, kind)  # type: ignore[arg-type]
     return product if is_supported(product) else None
 
 
+def with_activation(product: Product, bsym: BoundSymbol) -> Product | None:
+    """Return a product whose result goes through the activation of a bound symbol; None if the kernel has not both."""
+    activation, result = activation_of(bsym), bsym.output
+    if product.kind != FLOAT32 or activation is None:
+        return None
+    changed = replace(product, result=result, activation=activation)
+    return changed if result.dtype is product.result.dtype and is_supported(changed) else None
+
+
 def is_supported(product: Product) -> bool:
-    """Whether all tensors are float32 on the CPU, with memory layouts that the kernel reads and writes."""
-    operands = (product.input, product.weight, *([] if product.bias is None else [product.bias]))
-    tensors = (*operands, product.result)
-    if any(proxy.dtype is not torch.float32 or proxy.device.type != "cpu" or proxy.overrides for proxy in tensors):
+    """Whether all tensors are on the CPU, with memory layouts that the kernel reads and writes."""
+    operands = (product.input, product.weight, *([] if product.extra is None else [product.extra]))
+    if any(proxy.device.type != "cpu" or proxy.overrides for proxy in (*operands, product.result)):
         return False
     if len({proxy.name for proxy in operands}) < len(operands):
         return False
@@ -92,10 +108,15 @@ def is_supported(product: Product) -> bool:
         and len(product.weight.shape) == 2
         and min(product.weight.shape) > 0
         and (product.weight.stride[1] == 1 or product.depth == 1)
-        and (product.bias is None or tuple(product.bias.stride) == (1,))
+        and (product.extra is None or is_row(product.extra, product.columns))
         and row_stride(product.input) is not None
         and is_contiguous(product.result)
     )
+
+
+def is_row(proxy: TensorProxy, columns: int) -> bool:
+    """Whether a tensor has one number for each column, adjacent in memory; a bias of one number is broadcast."""
+    return tuple(proxy.shape) == (columns,) and tuple(proxy.stride) == (1,)
 
 
 def row_stride(proxy: TensorProxy) -> Any | None:
@@ -132,19 +153,21 @@ def region_text(product: Product, occurrence: RegionOccurrence) -> str:
         shape=texts(product.result.shape),
         stride=texts(product.result.stride),
         function=NAME,
-        bias="weight" if product.bias is None else "bias",
+        dtype=product.kind.result,
+        extra="weight" if product.extra is None else "extra",
         rows=" * ".join(f"({text(size)})" for size in _expressions(product.input.shape[:-1])) or "1",
         depth=product.depth,
         columns=product.columns,
         input_stride=text(row_stride(product.input)),
         weight_stride=product.weight.stride[0],
-        has_bias=int(product.bias is not None),
+        has_extra=int(product.extra is not None),
+        activation=0 if product.activation is None else product.activation.number,
     )
 
 
 def _names(product: Product, occurrence: RegionOccurrence) -> Iterator[str]:
     """Yield the names of the region's inputs, in order."""
-    named = {"x": product.input, "weight": product.weight, "bias": product.bias}
+    named = {"x": product.input, "weight": product.weight, "extra": product.extra}
     names = {proxy.name: name for name, proxy in named.items() if proxy is not None}
     yield from (names[proxy.name] for proxy in occurrence.inputs)
     yield from (f"s{place}" for place, _ in enumerate(occurrence.region.symbols))

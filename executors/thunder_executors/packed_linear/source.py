@@ -2,78 +2,109 @@
 
 from __future__ import annotations
 
-NAME = "packed_linear"  # the function in the extension module
-# The arguments: input, weight, bias, result, rows, in, out, input row stride, weight row stride, whether there is a
-# bias.
-ARGUMENTS = (*("const float*",) * 3, "float*", *("int64_t",) * 6)
+from thunder_executors.packed_linear.vectors import ACTIVATIONS, NUMBERS, VECTORS
 
-SOURCE = r"""
+NAME = "packed_linear"  # the function in the extension module
+# The arguments: input, weight, bias or scales, result, rows, in, out, input row stride, weight row stride, whether
+# there is a bias or scales, and the number of an activation or 0.
+ARGUMENTS = (*("const void*",) * 3, "void*", *("int64_t",) * 7)
+
+HEADERS = r"""
 #include <immintrin.h>
 #include <omp.h>
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
+#include <type_traits>
 
 #define UNROLLED _Pragma("GCC unroll 32")
 
 namespace products {
+"""
 
-#ifdef __AVX512F__
-typedef __m512 Vector;
-constexpr int WIDTH = 16, TILE_ROWS = 14;
-inline Vector zero() { return _mm512_setzero_ps(); }
-inline Vector load(const float* from) { return _mm512_loadu_ps(from); }
-inline void store(float* to, Vector value) { _mm512_storeu_ps(to, value); }
-inline Vector broadcast(const float* from) { return _mm512_set1_ps(*from); }
-inline Vector add(Vector one, Vector other) { return _mm512_add_ps(one, other); }
-inline Vector fma(Vector one, Vector other, Vector sum) { return _mm512_fmadd_ps(one, other, sum); }
-inline float sum_of(Vector values) { return _mm512_reduce_add_ps(values); }
-#else
-typedef __m256 Vector;
-constexpr int WIDTH = 8, TILE_ROWS = 6;
-inline Vector zero() { return _mm256_setzero_ps(); }
-inline Vector load(const float* from) { return _mm256_loadu_ps(from); }
-inline void store(float* to, Vector value) { _mm256_storeu_ps(to, value); }
-inline Vector broadcast(const float* from) { return _mm256_broadcast_ss(from); }
-inline Vector add(Vector one, Vector other) { return _mm256_add_ps(one, other); }
-inline Vector fma(Vector one, Vector other, Vector sum) { return _mm256_fmadd_ps(one, other, sum); }
-inline float sum_of(Vector values) {
-    __m128 sum = _mm_add_ps(_mm256_castps256_ps128(values), _mm256_extractf128_ps(values, 1));
-    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
-    return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
-}
-#endif
-
+PRODUCTS = r"""
 constexpr int PANEL = 2 * WIDTH;           // columns of the result whose weights are packed together
-constexpr int64_t MOST_DEPTH = 512;        // of a packed panel, which stays in a core's cache, and of a partial sum
+constexpr int64_t MOST_DEPTH = 512;        // words of a packed column, which stays in a core's cache; of a partial sum
 constexpr int64_t MOST_INPUT = 2 << 20;    // bytes of the input that are multiplied by all panels in turn
 constexpr int64_t FEW_ROWS = 16;           // up to which packing costs more than it saves
 constexpr int64_t FETCHED_COLUMNS = 16;    // by which dot products prefetch weights
 constexpr int64_t PER_THREAD = 1 << 16;    // multiplications that are worth a thread
+constexpr int64_t LINE = 64;               // bytes that a prefetch reads
 
-// result[row, column] = bias[column] + sum over k of input[row, k] * weight[column, k]
+// The kinds of products. All multiply words of 32 bits: weights are widened to them when they are read.
+
+// Numbers that are multiplied in float32, with a bias that is added to the sums.
+template <typename Number, typename Weights = Number>
+struct Floats {
+    typedef Number Input, Extra, Result;
+    typedef Weights Weight;
+    typedef float Sum;
+    static constexpr int NUMBERS = 1;  // of a word
+    static __m128 four_words(const Weight* from) { return four(from); }
+    static Vector words(const Weight* from) { return load(from); }
+    static void put_word(float* to, const Weight* from, int64_t) { *to = number(*from); }
+    static void put_input(float* to, const Input* from, int64_t) { *to = number(*from); }
+    static Vector multiplied(Vector one, Vector other, Vector sum) { return fma(one, other, sum); }
+    static Vector added(Vector one, Vector other) { return add(one, other); }
+    static float total(Vector values) { return sum_of(values); }
+    static float product(const float* input, const Weight* weight, int64_t) { return *input * number(*weight); }
+    static constexpr float NEUTRAL = 0.0f;
+    static Vector finished(Vector sum, Vector bias) { return add(sum, bias); }
+    static float finished(float sum, float bias) { return sum + bias; }
+};
+
+// 8-bit weights with a scale for each column, which the sums are multiplied by.
+struct Scaled : Floats<BFloat16, int8_t> {
+    static constexpr float NEUTRAL = 1.0f;
+    static Vector finished(Vector sum, Vector scale) { return multiply(sum, scale); }
+    static float finished(float sum, float scale) { return sum * scale; }
+};
+
+// 8-bit integers on both sides, which are multiplied as pairs of 16 bits; 32-bit sums are exact.
+struct Integers {
+    typedef int8_t Input, Weight;
+    typedef float Extra;
+    typedef int32_t Result, Sum;
+    static constexpr int NUMBERS = 2;
+    static constexpr float NEUTRAL = 0.0f;
+    static __m128 four_words(const Weight* from) { return four_pairs(from); }
+    static Vector words(const Weight* from) { return load_pairs(from); }
+    static void put_word(float* to, const int8_t* from, int64_t count) {
+        const int16_t pair[2] = {from[0], count > 1 ? from[1] : int8_t(0)};
+        std::memcpy(to, pair, 4);
+    }
+    static void put_input(float* to, const int8_t* from, int64_t count) { put_word(to, from, count); }
+    static Vector multiplied(Vector one, Vector other, Vector sum) { return fma_pairs(one, other, sum); }
+    static Vector added(Vector one, Vector other) { return add_integers(one, other); }
+    static int32_t total(Vector values) { return integer_sum_of(values); }
+    static int32_t product(const float* input, const int8_t* weight, int64_t count) {
+        int16_t pair[2];
+        std::memcpy(pair, input, 4);
+        return pair[0] * weight[0] + (count > 1 ? pair[1] * weight[1] : 0);
+    }
+    static Vector finished(Vector sum, Vector) { return sum; }
+    static int32_t finished(int32_t sum, float) { return sum; }
+};
+
+// result[row, column] = activation(finished(sum over k of input[row, k] * weight[column, k], extra[column]))
+template <typename K>
 struct Product {
-    const float *input, *weight, *bias;
-    float* result;
-    int64_t rows, in, out, input_stride, weight_stride;
+    const float* input;  // as words
+    const typename K::Weight* weight;
+    const typename K::Extra* extra;
+    typename K::Result* result;
+    int64_t rows, in, words, out, input_stride, weight_stride, activation;
+
+    float extra_of(int64_t column) const { return extra ? number(extra[column]) : K::NEUTRAL; }
 };
 
 // Multiplies some rows of the input by a panel, from a depth on; the sums stay in registers.
-template <int ROWS>
-void tile(const Product& p, int64_t row, int64_t column, int64_t depth, int64_t count, const float* panel) {
-    const int width = std::min<int64_t>(PANEL, p.out - column);
-    const bool whole = width == PANEL, first = depth == 0, last = depth + count == p.in;
-    alignas(64) float edge[ROWS * PANEL];
-    float* result = p.result + row * p.out + column;
-    float* to = whole ? result : edge;
-    const int64_t stride = whole ? p.out : PANEL;
-    if (!whole && !first)
-        for (int r = 0; r < ROWS; r++) {
-            std::fill_n(edge + r * PANEL, PANEL, 0.0f);
-            std::copy_n(result + r * p.out, width, edge + r * PANEL);
-        }
+template <typename K, int ROWS>
+void tile(const Product<K>& p, int64_t row, int64_t column, int64_t depth, int64_t count, const float* panel,
+          float* partial) {
     Vector sums[ROWS][2];
     UNROLLED for (int r = 0; r < ROWS; r++)
         UNROLLED for (int half = 0; half < 2; half++)
@@ -83,42 +114,65 @@ void tile(const Product& p, int64_t row, int64_t column, int64_t depth, int64_t 
         const Vector left = load(panel + k * PANEL), right = load(panel + k * PANEL + WIDTH);
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector value = broadcast(input + r * p.input_stride + k);
-            sums[r][0] = fma(value, left, sums[r][0]);
-            sums[r][1] = fma(value, right, sums[r][1]);
+            sums[r][0] = K::multiplied(value, left, sums[r][0]);
+            sums[r][1] = K::multiplied(value, right, sums[r][1]);
         }
     }
-    if (!first)  // each block is summed separately, because errors grow with the length of a sum
+    if (depth > 0)  // each block is summed separately, because errors grow with the length of a sum
         UNROLLED for (int r = 0; r < ROWS; r++)
             UNROLLED for (int half = 0; half < 2; half++)
-                sums[r][half] = add(load(to + r * stride + half * WIDTH), sums[r][half]);
-    if (last && p.bias) {
-        alignas(64) float bias[PANEL] = {};
-        std::copy_n(p.bias + column, width, bias);
+                sums[r][half] = K::added(load(partial + r * PANEL + half * WIDTH), sums[r][half]);
+    if (depth + count < p.words) {
         UNROLLED for (int r = 0; r < ROWS; r++)
             UNROLLED for (int half = 0; half < 2; half++)
-                sums[r][half] = add(sums[r][half], load(bias + half * WIDTH));
+                store(partial + r * PANEL + half * WIDTH, sums[r][half]);
+        return;
     }
+    const int width = std::min<int64_t>(PANEL, p.out - column);
+    if (p.extra) {
+        alignas(64) float extra[PANEL] = {};
+        for (int c = 0; c < width; c++) extra[c] = p.extra_of(column + c);
+        UNROLLED for (int r = 0; r < ROWS; r++)
+            UNROLLED for (int half = 0; half < 2; half++)
+                sums[r][half] = K::finished(sums[r][half], load(extra + half * WIDTH));
+    }
+    if (std::is_same<typename K::Result, float>::value && p.activation) {
+        alignas(64) float values[ROWS * PANEL];
+        UNROLLED for (int r = 0; r < ROWS; r++)
+            UNROLLED for (int half = 0; half < 2; half++)
+                store(values + r * PANEL + half * WIDTH, sums[r][half]);
+        activate(p.activation, values, ROWS * PANEL);
+        UNROLLED for (int r = 0; r < ROWS; r++)
+            UNROLLED for (int half = 0; half < 2; half++)
+                sums[r][half] = load(values + r * PANEL + half * WIDTH);
+    }
+    typename K::Result edge[ROWS * PANEL];
+    typename K::Result* result = p.result + row * p.out + column;
+    typename K::Result* to = width == PANEL ? result : edge;
+    const int64_t stride = width == PANEL ? p.out : PANEL;
     UNROLLED for (int r = 0; r < ROWS; r++)
         UNROLLED for (int half = 0; half < 2; half++)
             store(to + r * stride + half * WIDTH, sums[r][half]);
-    if (!whole)
+    if (width < PANEL)
         for (int r = 0; r < ROWS; r++) std::copy_n(edge + r * PANEL, width, result + r * p.out);
 }
 
-typedef void (*Tile)(const Product&, int64_t, int64_t, int64_t, int64_t, const float*);
-template <int ROWS> struct Tiles {
-    static Tile of(int64_t rows) { return rows >= ROWS ? tile<ROWS> : Tiles<ROWS - 1>::of(rows); }
-};
-template <> struct Tiles<1> {
-    static Tile of(int64_t) { return tile<1>; }
-};
+template <typename K>
+using Tile = void (*)(const Product<K>&, int64_t, int64_t, int64_t, int64_t, const float*, float*);
+template <typename K, int ROWS>
+Tile<K> tile_of(int64_t rows) {
+    if constexpr (ROWS == 1) return tile<K, 1>;
+    else return rows >= ROWS ? tile<K, ROWS> : tile_of<K, ROWS - 1>(rows);
+}
 
-// Transposes eight rows of eight numbers into parts of rows of a panel.
-inline void transpose(const float* from, int64_t stride, float* to) {
+// Transposes eight rows of eight words into parts of rows of a panel.
+template <typename K>
+inline void transpose(const typename K::Weight* from, int64_t stride, float* to) {
     __m256 a[8], b[8];
     UNROLLED for (int i = 0; i < 8; i++) {
-        const float* upper = from + i % 4 * stride + i / 4 * 4;
-        a[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(upper)), _mm_loadu_ps(upper + 4 * stride), 1);
+        const typename K::Weight* upper = from + i % 4 * stride + i / 4 * 4 * K::NUMBERS;
+        const __m128 low = K::four_words(upper), high = K::four_words(upper + 4 * stride);
+        a[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
     }
     UNROLLED for (int i = 0; i < 8; i += 4) {
         b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
@@ -132,91 +186,117 @@ inline void transpose(const float* from, int64_t stride, float* to) {
     }
 }
 
-// Packs weights of up to PANEL columns in the order in which a tile reads them; missing columns are zeros.
-inline void pack(const float* weight, int64_t stride, int64_t count, int width, float* panel) {
+// Packs `numbers` weights of each of up to PANEL columns as words, in the order in which a tile reads them; missing
+// numbers and columns are zeros.
+template <typename K>
+inline void pack(const typename K::Weight* weight, int64_t stride, int64_t numbers, int width, float* panel) {
     int64_t k = 0;
     if (width == PANEL)
-        for (; k + 8 <= count; k += 8)
+        for (; (k + 8) * K::NUMBERS <= numbers; k += 8)
             UNROLLED for (int c = 0; c < PANEL; c += 8)
-                transpose(weight + c * stride + k, stride, panel + k * PANEL + c);
-    for (; k < count; k++)
-        for (int c = 0; c < PANEL; c++) panel[k * PANEL + c] = c < width ? weight[c * stride + k] : 0.0f;
+                transpose<K>(weight + c * stride + k * K::NUMBERS, stride, panel + k * PANEL + c);
+    for (; k * K::NUMBERS < numbers; k++)
+        for (int c = 0; c < PANEL; c++) {
+            const int64_t n = k * K::NUMBERS;
+            if (c < width) K::put_word(panel + k * PANEL + c, weight + c * stride + n, numbers - n);
+            else panel[k * PANEL + c] = 0.0f;
+        }
 }
 
 // Prefetches lines of the next weights while the tiles of a panel are computed.
+template <typename Weight>
 struct Fetch {
-    const float* weight;
+    const Weight* weight;
     int64_t stride, lines, done = 0;
     void until(int64_t line) {
         for (; done < std::min(line, lines); done++)
-            _mm_prefetch((const char*)(weight + done % PANEL * stride + done / PANEL * 16), _MM_HINT_T1);
+            _mm_prefetch((const char*)(weight + done % PANEL * stride) + done / PANEL * LINE, _MM_HINT_T1);
     }
 };
 
 // Computes one panel of the result, for a block of rows.
-inline void panel_of(const Product& p, int64_t row, int64_t rows, int64_t column, int64_t depth, float* panel) {
+template <typename K>
+void panel_of(const Product<K>& p, int64_t row, int64_t rows, int64_t column, int64_t depth, float* panel) {
+    typedef typename K::Weight Weight;
     const int width = std::min<int64_t>(PANEL, p.out - column);
-    const float* weight = p.weight + column * p.weight_stride;
-    for (int64_t k = 0; k < p.in; k += depth) {
-        const int64_t count = std::min(depth, p.in - k), left = p.in - k - count;
-        pack(weight + k, p.weight_stride, count, width, panel);
+    const Weight* weight = p.weight + column * p.weight_stride;
+    float* partial = panel + depth * PANEL;
+    for (int64_t k = 0; k < p.words; k += depth) {
+        const int64_t count = std::min(depth, p.words - k), left = p.words - k - count;
+        pack<K>(weight + k * K::NUMBERS, p.weight_stride, std::min(count * K::NUMBERS, p.in - k * K::NUMBERS), width,
+                panel);
         const bool deeper = left > 0, more = deeper ? width == PANEL : column + 2 * PANEL <= p.out;
-        const float* next = deeper ? weight + k + count : weight + PANEL * p.weight_stride;
-        const int64_t length = std::min(depth, deeper ? left : p.in);
-        Fetch fetch{next, p.weight_stride, more ? PANEL * (length / 16) : 0};
+        const Weight* next = deeper ? weight + (k + count) * K::NUMBERS : weight + PANEL * p.weight_stride;
+        const int64_t length = std::min(depth, deeper ? left : p.words) * K::NUMBERS * sizeof(Weight);
+        Fetch<Weight> fetch{next, p.weight_stride, more ? PANEL * (length / LINE) : 0};
         for (int64_t r = 0; r < rows; r += TILE_ROWS) {
-            Tiles<TILE_ROWS>::of(rows - r)(p, row + r, column, k, count, panel);
+            tile_of<K, TILE_ROWS>(rows - r)(p, row + r, column, k, count, panel, partial + r * PANEL);
             fetch.until(fetch.lines * (r + TILE_ROWS) / rows);
         }
     }
 }
 
 // Computes dot products of some rows with some columns, with vectors along the depth, without packing.
-template <int ROWS, int COLUMNS>
-void dots(const Product& p, int64_t row, int64_t column) {
+template <typename K, int ROWS, int COLUMNS>
+void dots(const Product<K>& p, int64_t row, int64_t column) {
+    typedef typename K::Weight Weight;
+    constexpr int64_t LINE_WORDS = LINE / (sizeof(Weight) * K::NUMBERS);
     const float* input = p.input + row * p.input_stride;
-    const float* weight = p.weight + column * p.weight_stride;
+    const Weight* weight = p.weight + column * p.weight_stride;
     const bool fetches = row == 0 && column + COLUMNS + FETCHED_COLUMNS <= p.out;
     Vector sums[ROWS][COLUMNS];
     UNROLLED for (int r = 0; r < ROWS; r++)
         UNROLLED for (int c = 0; c < COLUMNS; c++) sums[r][c] = zero();
     int64_t k = 0;
-    for (; k + WIDTH <= p.in; k += WIDTH) {
+    for (; (k + WIDTH) * K::NUMBERS <= p.in; k += WIDTH) {
         Vector columns[COLUMNS];
-        UNROLLED for (int c = 0; c < COLUMNS; c++) columns[c] = load(weight + c * p.weight_stride + k);
-        if (fetches && k % 16 == 0)
+        UNROLLED for (int c = 0; c < COLUMNS; c++)
+            columns[c] = K::words(weight + c * p.weight_stride + k * K::NUMBERS);
+        if (fetches && k % LINE_WORDS == 0)
             UNROLLED for (int c = 0; c < COLUMNS; c++)
-                _mm_prefetch((const char*)(weight + (c + FETCHED_COLUMNS) * p.weight_stride + k), _MM_HINT_T0);
+                _mm_prefetch((const char*)(weight + (c + FETCHED_COLUMNS) * p.weight_stride + k * K::NUMBERS),
+                             _MM_HINT_T0);
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector value = load(input + r * p.input_stride + k);
-            UNROLLED for (int c = 0; c < COLUMNS; c++) sums[r][c] = fma(value, columns[c], sums[r][c]);
+            UNROLLED for (int c = 0; c < COLUMNS; c++) sums[r][c] = K::multiplied(value, columns[c], sums[r][c]);
         }
     }
     for (int r = 0; r < ROWS; r++)
         for (int c = 0; c < COLUMNS; c++) {
-            float sum = 0.0f;
-            for (int64_t rest = k; rest < p.in; rest++)
-                sum += input[r * p.input_stride + rest] * weight[c * p.weight_stride + rest];
-            sum += sum_of(sums[r][c]);
-            p.result[(row + r) * p.out + column + c] = p.bias ? sum + p.bias[column + c] : sum;
+            typename K::Sum sum = 0;
+            for (int64_t rest = k; rest < p.words; rest++) {
+                const int64_t n = rest * K::NUMBERS;
+                sum += K::product(input + r * p.input_stride + rest, weight + c * p.weight_stride + n, p.in - n);
+            }
+            sum += K::total(sums[r][c]);
+            if (p.extra) sum = K::finished(sum, p.extra_of(column + c));
+            put(p.result + (row + r) * p.out + column + c, sum);
         }
 }
 
-template <int ROWS, int COLUMNS>
-void dots_of(const Product& p, int64_t row, int64_t first, int64_t last) {
-    for (; first + COLUMNS <= last; first += COLUMNS) dots<ROWS, COLUMNS>(p, row, first);
-    for (; first < last; first++) dots<ROWS, 1>(p, row, first);
+template <typename K, int ROWS, int COLUMNS>
+void dots_of(const Product<K>& p, int64_t row, int64_t first, int64_t last) {
+    for (; first + COLUMNS <= last; first += COLUMNS) dots<K, ROWS, COLUMNS>(p, row, first);
+    for (; first < last; first++) dots<K, ROWS, 1>(p, row, first);
 }
 
-// Computes some columns of the result for a few rows.
-inline void columns_of(const Product& p, int64_t first, int64_t last) {
+// Computes up to FETCHED_COLUMNS columns of the result for a few rows.
+template <typename K>
+void columns_of(const Product<K>& p, int64_t first, int64_t last) {
     int64_t row = 0;
-    for (; row + 4 <= p.rows; row += 4) dots_of<4, 3>(p, row, first, last);
+    for (; row + 4 <= p.rows; row += 4) dots_of<K, 4, 3>(p, row, first, last);
     switch (p.rows - row) {
-        case 3: dots_of<3, 4>(p, row, first, last); break;
-        case 2: dots_of<2, 4>(p, row, first, last); break;
-        case 1: dots_of<1, 8>(p, row, first, last); break;
+        case 3: dots_of<K, 3, 4>(p, row, first, last); break;
+        case 2: dots_of<K, 2, 4>(p, row, first, last); break;
+        case 1: dots_of<K, 1, 8>(p, row, first, last); break;
     }
+    if constexpr (std::is_same<typename K::Result, float>::value)
+        for (int64_t r = 0; p.activation && r < p.rows; r++) {
+            alignas(64) float values[FETCHED_COLUMNS] = {};
+            std::copy(p.result + r * p.out + first, p.result + r * p.out + last, values);
+            activate(p.activation, values, FETCHED_COLUMNS);
+            std::copy_n(values, last - first, p.result + r * p.out + first);
+        }
 }
 
 inline int64_t divided(int64_t number, int64_t by) { return (number + by - 1) / by; }
@@ -224,6 +304,13 @@ inline int64_t divided(int64_t number, int64_t by) { return (number + by - 1) / 
 struct Free {
     void operator()(float* memory) const { std::free(memory); }
 };
+typedef std::unique_ptr<float, Free> Memory;
+
+inline Memory allocated(int64_t words) {
+    Memory memory((float*)std::aligned_alloc(64, divided(words, 16) * 64));
+    if (!memory) throw std::bad_alloc();
+    return memory;
+}
 
 // Divides the tasks evenly among threads and calls `work(first, last, thread)`.
 template <typename Work>
@@ -236,7 +323,8 @@ void share(int64_t tasks, int64_t threads, const Work& work) {
     }
 }
 
-inline void multiply_few(const Product& p, int64_t threads) {
+template <typename K>
+void multiply_few(const Product<K>& p, int64_t threads) {
     const int64_t blocks = divided(p.out, FETCHED_COLUMNS);
     share(blocks, std::min(threads, blocks), [&](int64_t first, int64_t last, int64_t) {
         for (int64_t block = first; block < last; block++)
@@ -244,35 +332,73 @@ inline void multiply_few(const Product& p, int64_t threads) {
     });
 }
 
-inline void multiply_many(const Product& p, int64_t threads) {
+template <typename K>
+void multiply_many(const Product<K>& p, int64_t threads) {
     const int64_t panels = divided(p.out, PANEL);
-    const int64_t depth = divided(divided(p.in, divided(p.in, MOST_DEPTH)), 16) * 16;
+    const int64_t depth = divided(divided(p.words, divided(p.words, MOST_DEPTH)), 16) * 16;
     const int64_t fitting = std::max<int64_t>(MOST_INPUT / (4 * depth), 16 * TILE_ROWS);
     const int64_t for_threads = std::min(divided(2 * threads, panels), divided(p.rows, 4 * TILE_ROWS));
     const int64_t blocks = std::max({divided(p.rows, fitting), threads > 1 ? for_threads : 1, int64_t(1)});
     const int64_t height = divided(divided(p.rows, blocks), TILE_ROWS) * TILE_ROWS;
     const int64_t tasks = panels * divided(p.rows, height);
+    const int64_t partial = depth < p.words ? height : 0;
     threads = std::min(threads, tasks);
-    std::unique_ptr<float, Free> panel((float*)std::aligned_alloc(64, threads * depth * PANEL * sizeof(float)));
-    if (!panel) throw std::bad_alloc();
+    const Memory memory = allocated(threads * (depth + partial) * PANEL);
     share(tasks, threads, [&](int64_t first, int64_t last, int64_t thread) {
         for (int64_t task = first; task < last; task++) {
             const int64_t row = task / panels * height, column = task % panels * PANEL;
-            float* own = panel.get() + thread * depth * PANEL;
+            float* own = memory.get() + thread * (depth + partial) * PANEL;
             panel_of(p, row, std::min(height, p.rows - row), column, depth, own);
         }
     });
 }
 
-}  // namespace products
+// Writes an input as words, in rows without gaps.
+template <typename K>
+void widen(const typename K::Input* input, int64_t stride, Product<K>& p, float* to, int64_t threads) {
+    share(p.rows, threads, [&](int64_t first, int64_t last, int64_t) {
+        for (int64_t row = first; row < last; row++)
+            for (int64_t k = 0; k < p.words; k++) {
+                const int64_t n = k * K::NUMBERS;
+                K::put_input(to + row * p.words + k, input + row * stride + n, p.in - n);
+            }
+    });
+    p.input = to;
+    p.input_stride = p.words;
+}
 
-void kernel(const float* input, const float* weight, const float* bias, float* result, int64_t rows, int64_t in,
-            int64_t out, int64_t input_stride, int64_t weight_stride, int64_t has_bias) {
-    products::Product p{input, weight, has_bias ? bias : nullptr, result, rows, in, out, input_stride, weight_stride};
-    if (rows == 0) return;
+template <typename K>
+void product_of(const void* input, const void* weight, const void* extra, void* result, int64_t rows, int64_t in,
+                int64_t out, int64_t input_stride, int64_t weight_stride, int64_t activation) {
+    Product<K> p{(const float*)input,           (const typename K::Weight*)weight, (const typename K::Extra*)extra,
+                 (typename K::Result*)result,   rows,                              in,
+                 divided(in, K::NUMBERS),       out,                               input_stride,
+                 weight_stride,                 activation};
     const int64_t most = omp_in_parallel() ? 1 : omp_get_max_threads();
-    const int64_t threads = std::min(most, 1 + rows * in * out / products::PER_THREAD);
-    if (rows <= products::FEW_ROWS) products::multiply_few(p, threads);
-    else products::multiply_many(p, threads);
+    const int64_t threads = std::min(most, 1 + rows * in * out / PER_THREAD);
+    Memory words;
+    if constexpr (!std::is_same<typename K::Input, float>::value) {
+        words = allocated(rows * p.words);
+        widen<K>((const typename K::Input*)input, input_stride, p, words.get(), rows <= FEW_ROWS ? 1 : threads);
+    }
+    if (rows <= FEW_ROWS) multiply_few(p, threads);
+    else multiply_many(p, threads);
+}
+
+}  // namespace products
+"""
+
+ENTRY = r"""
+void kernel(const void* input, const void* weight, const void* extra, void* result, int64_t rows, int64_t in,
+            int64_t out, int64_t input_stride, int64_t weight_stride, int64_t has_extra, int64_t activation) {
+    using namespace products;
+    if (rows == 0) return;
+    product_of<KIND>(input, weight, has_extra ? extra : nullptr, result, rows, in, out, input_stride, weight_stride,
+                     activation);
 }
 """
+
+
+def source_of(kind: str, vectors: str = VECTORS) -> str:
+    """Return the C++ source of a kind of products, with these vectors."""
+    return HEADERS + NUMBERS + vectors + ACTIVATIONS + PRODUCTS + ENTRY.replace("KIND", kind)

@@ -1,0 +1,99 @@
+"""The kinds of products that the kernel computes: the operation, the dtypes of its tensors, and the C++ type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of products: the operation, the dtypes of its tensors, and the type in C++ that computes it.
+
+    `extra` is the dtype of a third argument with a number for each column: a bias, or scales if they are `scales`.
+    """
+
+    operation: str
+    arguments: tuple[str, ...]
+    type: str
+    input: torch.dtype
+    weight: torch.dtype
+    extra: torch.dtype | None
+    result: torch.dtype
+    words: str = ""
+    tolerance: float = (
+        0.0  # relative; sums of numbers near one may also differ by it times the square root of the depth
+    )
+    scales: bool = False
+
+    @property
+    def function(self) -> Callable[..., torch.Tensor]:
+        """The function of PyTorch or Thunder that computes the operation without the kernel."""
+        function: Any = reduce(getattr, self.operation.split(".")[1:], torch)
+        return function  # type: ignore[no-any-return]
+
+
+def _linear(kind: str, dtype: torch.dtype, words: str, tolerance: float) -> Kind:
+    return Kind(LINEAR, ("input", "weight", "bias"), kind, dtype, dtype, dtype, dtype, words, tolerance)
+
+
+LINEAR = "torch.nn.functional.linear"
+FLOAT32 = _linear("Floats<float>", torch.float32, "", 1e-4)
+KINDS = (
+    FLOAT32,
+    _linear("Floats<BFloat16>", torch.bfloat16, "in bfloat16", 2**-6),
+    _linear("Floats<Half>", torch.float16, "in float16", 2**-9),
+    Kind(
+        operation="torch.ops.thunder.int8_product",
+        arguments=("x", "codes", "scales"),
+        type="Scaled",
+        input=torch.bfloat16,
+        weight=torch.int8,
+        extra=torch.bfloat16,
+        result=torch.bfloat16,
+        words="with 8-bit weights",
+        tolerance=2**-6,
+        scales=True,
+    ),
+    Kind(
+        operation="torch.ops.thunder.integer_product",
+        arguments=("x", "codes"),
+        type="Integers",
+        input=torch.int8,
+        weight=torch.int8,
+        extra=None,
+        result=torch.int32,
+        words="in 8-bit integers",
+    ),
+)
+OPERATIONS = frozenset(kind.operation for kind in KINDS)
+
+
+def kind_of(operation: str, operands: Mapping[str, TensorProxy], result: TensorProxy) -> Kind | None:
+    """Return the kind of product that an operation computes from operands of these dtypes; None if there is none."""
+    return next((kind for kind in KINDS if kind.operation == operation and _has_dtypes(kind, operands, result)), None)
+
+
+def operands_of(bsym: BoundSymbol) -> dict[str, Any]:
+    """Return the arguments of a product by name; arguments that are None are left out."""
+    names = next(kind.arguments for kind in KINDS if kind.operation == bsym.symbol.name)
+    arguments = {**dict(zip(names, bsym.args, strict=False)), **bsym.kwargs}
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _has_dtypes(kind: Kind, operands: Mapping[str, TensorProxy], result: TensorProxy) -> bool:
+    """Whether operands and result have the dtypes of a kind; a bias may be missing, but scales may not."""
+    required = kind.arguments if kind.scales else kind.arguments[:2]
+    dtypes = dict(zip(kind.arguments, (kind.input, kind.weight, kind.extra), strict=False))
+    return (
+        operands.keys() >= set(required)
+        and all(proxy.dtype is dtypes[name] for name, proxy in operands.items())
+        and result.dtype is kind.result
+    )

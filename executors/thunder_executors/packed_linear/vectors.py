@@ -1,0 +1,233 @@
+"""The C++ source of vectors of 32-bit words, with AVX-512 or AVX2: loads that widen, products, and rounded stores."""
+
+from __future__ import annotations
+
+NUMBERS = r"""
+struct BFloat16 { uint16_t bits; };
+struct Half { uint16_t bits; };
+
+inline float number(float value) { return value; }
+inline float number(int8_t value) { return value; }
+inline float number(Half value) { return _cvtsh_ss(value.bits); }
+inline float number(BFloat16 value) {
+    const uint32_t bits = (uint32_t)value.bits << 16;
+    float result;
+    std::memcpy(&result, &bits, 4);
+    return result;
+}
+
+inline void put(float* to, float value) { *to = value; }
+inline void put(int32_t* to, int32_t value) { *to = value; }
+inline void put(Half* to, float value) { to->bits = _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT); }
+inline void put(BFloat16* to, float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
+    to->bits = is_nan ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+// Four words of a weight: four floats, or four pairs of 16-bit integers.
+inline __m128 four(const float* from) { return _mm_loadu_ps(from); }
+inline __m128 four(const Half* from) { return _mm_cvtph_ps(_mm_loadl_epi64((const __m128i*)from)); }
+inline __m128 four(const BFloat16* from) {
+    const __m128i words = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i*)from));
+    return _mm_castsi128_ps(_mm_slli_epi32(words, 16));
+}
+inline __m128 four(const int8_t* from) {
+    int32_t bytes;
+    std::memcpy(&bytes, from, 4);
+    return _mm_cvtepi32_ps(_mm_cvtepi8_epi32(_mm_cvtsi32_si128(bytes)));
+}
+inline __m128 four_pairs(const int8_t* from) {
+    return _mm_castsi128_ps(_mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i*)from)));
+}
+"""
+
+VECTORS = r"""
+#ifdef __AVX512F__
+typedef __m512 Vector;
+constexpr int WIDTH = 16, TILE_ROWS = 14;
+inline __m512i bits(Vector values) { return _mm512_castps_si512(values); }
+inline Vector zero() { return _mm512_setzero_ps(); }
+inline Vector constant(float value) { return _mm512_set1_ps(value); }
+inline Vector broadcast(const float* from) { return _mm512_set1_ps(*from); }
+inline Vector add(Vector one, Vector other) { return _mm512_add_ps(one, other); }
+inline Vector multiply(Vector one, Vector other) { return _mm512_mul_ps(one, other); }
+inline Vector divide(Vector one, Vector other) { return _mm512_div_ps(one, other); }
+inline Vector smaller(Vector one, Vector other) { return _mm512_min_ps(one, other); }
+inline Vector larger(Vector one, Vector other) { return _mm512_max_ps(one, other); }
+inline Vector fma(Vector one, Vector other, Vector sum) { return _mm512_fmadd_ps(one, other, sum); }
+inline Vector rounded(Vector value) { return _mm512_roundscale_ps(value, _MM_FROUND_TO_NEAREST_INT); }
+inline Vector power_of_two(Vector exponent) {
+    const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(exponent), _mm512_set1_epi32(127));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
+}
+inline Vector with_sign(Vector size, Vector sign) {
+    const __m512i bit = _mm512_set1_epi32(0x80000000);
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(bit, bits(sign), bits(size), 0xca));
+}
+inline float sum_of(Vector values) { return _mm512_reduce_add_ps(values); }
+inline Vector add_integers(Vector one, Vector other) {
+    return _mm512_castsi512_ps(_mm512_add_epi32(bits(one), bits(other)));
+}
+inline Vector fma_pairs(Vector one, Vector other, Vector sum) {
+    const Vector products = _mm512_castsi512_ps(_mm512_madd_epi16(bits(one), bits(other)));
+    asm("vpaddd %1, %0, %0" : "+v"(sum) : "v"(products));  // in C++, g++ moves sums to memory in the loop
+    return sum;
+}
+inline int32_t integer_sum_of(Vector values) { return _mm512_reduce_add_epi32(bits(values)); }
+inline Vector load(const float* from) { return _mm512_loadu_ps(from); }
+inline Vector load(const Half* from) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)from)); }
+inline Vector load(const BFloat16* from) {
+    const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)from));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
+inline Vector load(const int8_t* from) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)from)));
+}
+inline Vector load_pairs(const int8_t* from) {
+    return _mm512_castsi512_ps(_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)from)));
+}
+inline void store(float* to, Vector value) { _mm512_storeu_ps(to, value); }
+inline void store(int32_t* to, Vector value) { _mm512_storeu_ps(to, value); }
+inline void store(Half* to, Vector value) {
+    _mm256_storeu_si256((__m256i*)to, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline void store(BFloat16* to, Vector value) {
+    const __m512i words = bits(value), odd = _mm512_and_si512(_mm512_srli_epi32(words, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(words, _mm512_set1_epi32(0x7fff)), odd);
+    rounded = _mm512_srli_epi32(rounded, 16);
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+    rounded = _mm512_mask_mov_epi32(rounded, is_nan, _mm512_set1_epi32(0x7fc0));
+    _mm256_storeu_si256((__m256i*)to, _mm512_cvtepi32_epi16(rounded));
+}
+#else
+typedef __m256 Vector;
+constexpr int WIDTH = 8, TILE_ROWS = 6;
+inline __m256i bits(Vector values) { return _mm256_castps_si256(values); }
+inline Vector zero() { return _mm256_setzero_ps(); }
+inline Vector constant(float value) { return _mm256_set1_ps(value); }
+inline Vector broadcast(const float* from) { return _mm256_broadcast_ss(from); }
+inline Vector add(Vector one, Vector other) { return _mm256_add_ps(one, other); }
+inline Vector multiply(Vector one, Vector other) { return _mm256_mul_ps(one, other); }
+inline Vector divide(Vector one, Vector other) { return _mm256_div_ps(one, other); }
+inline Vector smaller(Vector one, Vector other) { return _mm256_min_ps(one, other); }
+inline Vector larger(Vector one, Vector other) { return _mm256_max_ps(one, other); }
+inline Vector fma(Vector one, Vector other, Vector sum) { return _mm256_fmadd_ps(one, other, sum); }
+inline Vector rounded(Vector value) { return _mm256_round_ps(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline Vector power_of_two(Vector exponent) {
+    const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(exponent), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+}
+inline Vector with_sign(Vector size, Vector sign) {
+    const Vector bit = _mm256_set1_ps(-0.0f);
+    return _mm256_or_ps(_mm256_andnot_ps(bit, size), _mm256_and_ps(bit, sign));
+}
+inline float sum_of(Vector values) {
+    __m128 sum = _mm_add_ps(_mm256_castps256_ps128(values), _mm256_extractf128_ps(values, 1));
+    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+    return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+}
+inline Vector add_integers(Vector one, Vector other) {
+    return _mm256_castsi256_ps(_mm256_add_epi32(bits(one), bits(other)));
+}
+inline Vector fma_pairs(Vector one, Vector other, Vector sum) {
+    const Vector products = _mm256_castsi256_ps(_mm256_madd_epi16(bits(one), bits(other)));
+    asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(products));  // in C++, g++ moves sums to memory in the loop
+    return sum;
+}
+inline int32_t integer_sum_of(Vector values) {
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(bits(values)), _mm256_extracti128_si256(bits(values), 1));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1)));
+}
+inline Vector load(const float* from) { return _mm256_loadu_ps(from); }
+inline Vector load(const Half* from) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)from)); }
+inline Vector load(const BFloat16* from) {
+    const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)from));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+}
+inline Vector load(const int8_t* from) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)from)));
+}
+inline Vector load_pairs(const int8_t* from) {
+    return _mm256_castsi256_ps(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)from)));
+}
+inline void store(float* to, Vector value) { _mm256_storeu_ps(to, value); }
+inline void store(int32_t* to, Vector value) { _mm256_storeu_si256((__m256i*)to, bits(value)); }
+inline void store(Half* to, Vector value) {
+    _mm_storeu_si128((__m128i*)to, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline void store(BFloat16* to, Vector value) {
+    const __m256i words = bits(value), odd = _mm256_and_si256(_mm256_srli_epi32(words, 16), _mm256_set1_epi32(1));
+    __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(words, _mm256_set1_epi32(0x7fff)), odd);
+    rounded = _mm256_srli_epi32(rounded, 16);
+    const __m256i is_nan = bits(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+    rounded = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), is_nan);
+    const __m256i narrow = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0x08);
+    _mm_storeu_si128((__m128i*)to, _mm256_castsi256_si128(narrow));
+}
+#endif
+"""
+
+# The exponential function reduces its argument to half a binary digit, and takes the polynomial of Cephes (`expf`). Its
+# result is infinity from 88.4 on. `erf` is formula 7.1.26 of Abramowitz and Stegun, whose error is 1.5e-7, as in
+# PyTorch's own vectors.
+ACTIVATIONS = r"""
+inline Vector exponential(Vector x) {
+    const Vector bounded = larger(constant(-80.0f), smaller(constant(88.8f), x));
+    const Vector digits = rounded(multiply(bounded, constant(1.44269504f)));
+    Vector rest = fma(digits, constant(-0.693359375f), bounded);
+    rest = fma(digits, constant(2.12194440e-4f), rest);
+    Vector sum = constant(1.9875691500e-4f);
+    for (float factor : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+        sum = fma(sum, rest, constant(factor));
+    sum = add(fma(sum, multiply(rest, rest), rest), constant(1.0f));
+    return multiply(sum, power_of_two(digits));
+}
+
+// x / (1 + exp(-exponent))
+inline Vector gated(Vector x, Vector exponent) {
+    return divide(x, add(constant(1.0f), exponential(multiply(exponent, constant(-1.0f)))));
+}
+
+struct Relu {
+    static Vector of(Vector x) { return larger(zero(), x); }
+};
+struct Silu {
+    static Vector of(Vector x) { return gated(x, x); }
+};
+struct GeluByTanh {
+    static Vector of(Vector x) {
+        const Vector cubic = fma(multiply(x, x), constant(0.044715f), constant(1.0f));
+        return gated(x, multiply(multiply(x, cubic), constant(1.5957691216f)));
+    }
+};
+struct Gelu {
+    static Vector of(Vector x) {
+        const Vector scaled = multiply(x, constant(0.70710678118f)), size = with_sign(scaled, zero());
+        const Vector t = divide(constant(1.0f), fma(size, constant(0.3275911f), constant(1.0f)));
+        Vector sum = constant(1.061405429f);
+        for (float factor : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f})
+            sum = fma(sum, t, constant(factor));
+        sum = multiply(multiply(sum, t), exponential(multiply(multiply(size, size), constant(-1.0f))));
+        const Vector erf = with_sign(add(constant(1.0f), multiply(sum, constant(-1.0f))), x);
+        return multiply(multiply(x, constant(0.5f)), add(constant(1.0f), erf));
+    }
+};
+
+template <typename Activation>
+void change(float* values, int64_t count) {
+    for (int64_t i = 0; i < count; i += WIDTH) store(values + i, Activation::of(load(values + i)));
+}
+
+// Applies an activation to a number of values that is a multiple of the width of a vector.
+inline void activate(int64_t activation, float* values, int64_t count) {
+    switch (activation) {
+        case 1: change<Relu>(values, count); break;
+        case 2: change<Silu>(values, count); break;
+        case 3: change<Gelu>(values, count); break;
+        case 4: change<GeluByTanh>(values, count); break;
+    }
+}
+"""
