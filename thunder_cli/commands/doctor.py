@@ -34,8 +34,8 @@ def doctor(
 ) -> None:
     """Check the environment, and say how to install missing parts.
 
-    The C++ compiler compiles three lines, two processes sum a tensor with gloo (and with NCCL if there are GPUs), and
-    each available executor runs a small program.
+    The C++ compiler compiles three lines. Two processes sum a tensor with gloo, and with NCCL if there are GPUs. Each
+    available executor runs a small program.
     """
     with quiet_libraries(debug=debug):
         with importing(stderr()):

@@ -34,11 +34,11 @@ def require_positive(option_name: str, value: float) -> None:
 
 
 def require_temperature(option_name: str, value: float) -> None:
-    """Raise `BadOption` for a temperature that is not above 0, or by which logits cannot be divided."""
+    """Raise `BadOption` for a temperature that is not above 0, or too small to divide logits by."""
     require_positive(option_name, value)
     if value < LEAST_TEMPERATURE:
         raise BadOption(
-            f"{option_name} is {value:g}, by which logits cannot be divided",
+            f"{option_name} is {value:g}; logits divided by it are not finite",
             fix=f"set {option_name} to {LEAST_TEMPERATURE:g} or more; for greedy decoding, leave out {option_name}",
         )
 
