@@ -147,7 +147,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("optimize {llama} --target sm_90 --device cuda", "TH0201", "exclude each other"),
     ("validate {artifact} --tolerance top1=7", "TH0201", "is not a tolerance"),
     ("validate {artifact} --tolerance top1=1.01", "TH0201", "is at most 1"),
-    ("run {artifact} --prompt-ids 1 --temperature 1e-320", "TH0201", "by which logits cannot be divided"),
+    ("run {artifact} --prompt-ids 1 --temperature 1e-320", "TH0201", "logits divided by it are not finite"),
     ("run {artifact} --prompt-ids 1 --temperature 1e-7", "TH0201", "set --temperature to 1e-06 or more"),
     ("inspect-trace {artifact} --list --diff 0 1", "TH0201", "--list and --diff exclude each other"),
     ("inspect-trace {artifact} --list --grep x", "TH0201", "--list and --grep exclude each other"),

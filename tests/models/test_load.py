@@ -21,6 +21,7 @@ import transformers
 from huggingface_hub import constants
 from transformers.utils import logging
 
+from tests.models.sentence_folders import write_sentence_folder
 from thunder_core.foundation.errors import BadModelFolder, BadOption, ModelNotFound, UnknownArchitecture
 from thunder_core.workflow.models.loading.fingerprint import weights_fingerprint
 from thunder_core.workflow.models.loading.library_output import quiet_transformers, told_to_users
@@ -250,6 +251,24 @@ def test_online_what_is_not_cached_is_downloaded(hub_cache, saved, monkeypatch, 
     assert asked[0] == ("config.json", "v1")
     assert {revision for _, revision in asked[1:]} == {COMMIT}
     assert {name for name, _ in asked} >= {path.name for path in saved("llama", shards).glob("*.safetensors")}
+
+
+def test_online_the_stages_of_a_sentence_model_are_downloaded(hub_cache, tmp_path, monkeypatch):
+    dense = {"in_features": 16, "out_features": 8, "activation_function": "torch.nn.Tanh"}
+    folder = write_sentence_folder(tmp_path / "model", [("Pooling", {"pooling_mode": "mean"}), ("Dense", dense)])
+
+    def download(name, filename, *, revision, cache_dir):
+        if not (folder / filename).is_file():
+            raise huggingface_hub.errors.EntryNotFoundError(filename)
+        target = hub_cache / "models--acme--tiny" / "snapshots" / COMMIT / filename
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return shutil.copy(folder / filename, target)
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    loaded = load_model(ModelRequest(model="acme/tiny"))
+    assert loaded.task == "sentence-similarity"
+    assert same_weights(loaded.model, load_model(ModelRequest(model=str(folder))).model)
 
 
 def test_a_quantized_model_of_the_hub_is_not_downloaded(hub_cache, saved):

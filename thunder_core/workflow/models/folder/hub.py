@@ -31,6 +31,7 @@ from thunder_core.workflow.models.folder.foreign_formats import (
     SINGLE,
     refuse_other_kinds,
 )
+from thunder_core.workflow.models.sentences.folder import MODULES, files_of_modules
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,26 @@ def is_offline() -> bool:
 
 
 def find_on_hub(name: str, revision: str | None) -> HubModel:
-    """Return the model with this name, after fetching its config; raise `ModelNotFound` if it does not exist."""
+    """Return the model with this name, after fetching its config; raise `ModelNotFound` if it does not exist.
+
+    Unless the cache has the whole model, the stages of a model of sentence-transformers are fetched too.
+    """
     config = _fetch(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
     if config is None:
         refuse_other_repositories(name, revision or constants.DEFAULT_REVISION)
         raise ModelNotFound(f"{name} on the Hub has no {CONFIG_FILE}", fix="name a model of the transformers library")
-    return _of_config(name, config)
+    model = _of_config(name, config)
+    if not is_offline() and missing_weights(model):
+        fetch_stages(model)
+    return model
+
+
+def fetch_stages(model: HubModel) -> None:
+    """Download the list of modules of a model of sentence-transformers, and the files of its modules."""
+    if _fetch(model.name, MODULES, model.commit) is None:
+        return
+    for file in files_of_modules(model.folder):
+        _fetch(model.name, file, model.commit)
 
 
 def refuse_other_repositories(name: str, revision: str) -> None:

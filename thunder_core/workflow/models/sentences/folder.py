@@ -10,6 +10,7 @@ from typing import Any
 
 from thunder_core.foundation.errors import BadModelFolder
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json, require_plain
+from thunder_core.workflow.models.folder.foreign_formats import SINGLE
 
 MODULES = "modules.json"
 LIBRARY = "sentence_transformers."
@@ -67,6 +68,13 @@ def modules_of(root: Path) -> list[Mapping[str, Any]]:
     if not isinstance(listed, list) or not all(isinstance(entry, dict) and "type" in entry for entry in listed):
         raise BadModelFolder(f"{file} does not list modules with their types", fix="download the file again")
     return listed
+
+
+def files_of_modules(root: Path) -> tuple[str, ...]:
+    """Return the files that the modules of a folder may have, relative to the folder."""
+    transformer, *stages = (path_of(root, entry) for entry in modules_of(root))
+    of_stages = [str(PurePosixPath(path) / name) for path in stages if path for name in (CONFIG_FILE, SINGLE)]
+    return (*(str(PurePosixPath(transformer) / name) for name in SETTINGS), *of_stages)
 
 
 def stages_of(root: Path) -> tuple[SentenceStage, ...]:
