@@ -24,6 +24,7 @@ from tests.distributed.training import (
     OPTIMIZERS,
     STEPS,
     assert_close,
+    assert_takes_gradients_outside_of_regions,
     llama,
     llama_loss,
     loss_of,
@@ -118,6 +119,7 @@ def equals_pytorch_with_inductor() -> None:
         loss_of(model, 0).backward()
     gradients = [[whole(one.grad) for one in model.parameters() if one.grad is not None] for model in (compiled, twin)]
     assert_close(*gradients, 1e-12)
+    assert_takes_gradients_outside_of_regions(compiled, "take_held_gradients")
 
 
 def collectives(compiled: Any) -> tuple[list[Collective], list[Collective]]:

@@ -151,6 +151,14 @@ def ddp_with_inductor() -> None:
         signal_loss(model, 0).backward()
     assert_close(gradients_of(compiled), gradients_of(twin), 1e-12)
     assert len(reductions_of(compiled)) > 1
+    assert_takes_gradients_outside_of_regions(compiled, "take_gradients")
+
+
+def assert_takes_gradients_outside_of_regions(compiled: Any, operator: str) -> None:
+    """Assert that no region has the operator, which changes `.grad`: a CUDA graph would not repeat that."""
+    bsyms = thunder.last_backward_traces(compiled)[-1].bound_symbols
+    assert any(operator in bsym.symbol.name for bsym in bsyms)
+    assert not any(operator in part.symbol.name for bsym in bsyms for part in bsym.subsymbols)
 
 
 def llama() -> Any:

@@ -83,7 +83,7 @@ def all_reduce(emitter: Emitter, bsym: BoundSymbol) -> list[BoundSymbol]:
     """Return the bound symbols that sum the tensors of all ranks."""
     tensor, copies = tensor_of(bsym), []
     if is_strided(tensor):
-        dense = {"memory_format": torch.contiguous_format}
+        dense: dict[str, Any] = {"memory_format": torch.contiguous_format}
         copies = [emitter.call(ATEN.clone.default, tensor, at=bsym, **dense)]
         tensor = copies[0].output
     begin = emitter.call(FUNCTIONAL.all_reduce.default, tensor, "sum", bsym.args[1], at=bsym)
@@ -232,9 +232,10 @@ def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol], dtype: torch.dtype |
     size = group_of(group_name).size()
     rows = [shard_rows(tensor_of(bsym).shape[0], size) * size for bsym in bsyms]
     gradients, shards = list(map(tensor_of, bsyms)), [bsym.args[1] for bsym in bsyms]
-    taken = emitter.call(OPERATORS.take_held_gradients.default, gradients, shards, dtype, at=bsyms[0])
+    take = OPERATORS.take_held_gradients.default
+    taken = emitter.call(take, gradients, shards, dtype, at=bsyms[0], ordered=True)
     starts, tensors = filled_up(emitter, bsyms, taken.output, rows)
-    dense = {"memory_format": torch.contiguous_format}
+    dense: dict[str, Any] = {"memory_format": torch.contiguous_format}
     strided = [tensor for tensor in tensors if is_strided(tensor)]
     copies = [emitter.call(ATEN.clone.default, tensor, at=bsyms[0], **dense) for tensor in strided]
     contiguous = {copy.args[0].name: copy.output for copy in copies}
@@ -263,7 +264,8 @@ def average(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
     group_name = bsyms[0].args[2]
     parameters = [bsym.args[1] for bsym in bsyms]
     factor = 1 / group_of(group_name).size()
-    taken = emitter.call(OPERATORS.take_gradients.default, list(map(tensor_of, bsyms)), parameters, factor, at=bsyms[0])
+    take = OPERATORS.take_gradients.default
+    taken = emitter.call(take, list(map(tensor_of, bsyms)), parameters, factor, at=bsyms[0], ordered=True)
     operator = FUNCTIONAL.all_reduce_coalesced.default
     begin = emitter.call(operator, taken.output, "sum", group_name, at=bsyms[0])
     pairs = zip(bsyms, begin.output, strict=True)

@@ -30,9 +30,18 @@ class Emitter:
         self.taken = {proxy.name for proxy in proxies} | set(self.trace.constants)
 
     def call(
-        self, operator: Callable[..., Any], *args: Any, at: BoundSymbol, output: Any = None, **kwargs: Any
+        self,
+        operator: Callable[..., Any],
+        *args: Any,
+        at: BoundSymbol,
+        output: Any = None,
+        ordered: bool = False,
+        **kwargs: Any,
     ) -> BoundSymbol:
-        """Return a call of an operator for the bound symbol `at`; `output` is its result, or None for a new proxy."""
+        """Return a call of an operator for the bound symbol `at`; `output` is its result, or None for a new proxy.
+
+        A call that changes state besides its results is `ordered`, so that no region and no CUDA graph takes it.
+        """
         device = next(leaf.device for leaf in leaves(args) if isinstance(leaf, TensorProxy))
         result = output
         if result is None:
@@ -40,7 +49,9 @@ class Emitter:
             result = replace_leaves(made, lambda leaf: tensor_proxy(self.next_name(at), leaf))
             result = replace_leaves(result, lambda leaf: on_device(leaf, device))
         source = at.source or (at.derives.source if at.derives else None)
-        return BoundSymbol(symbol_of(operator), args, kwargs, result, (), source, at.module, derives=at.derives)
+        return BoundSymbol(
+            symbol_of(operator), args, kwargs, result, (), source, at.module, derives=at.derives, ordered=ordered
+        )
 
     def next_name(self, at: BoundSymbol) -> str:
         """Return a new name that begins with the name of a bound symbol's first result."""
