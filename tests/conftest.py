@@ -29,9 +29,9 @@ os.environ.setdefault("THUNDER_PRECOMPILED_HEADERS", str(BUILD / "test-headers")
 if "gpu" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["TRITON_INTERPRET"] = "1"
 
-# Tests that take at least 2.5 CPU seconds: a run of all tests runs a part of them.
+# Tests that take at least 2 seconds: a run of all tests runs a part of them.
 LONG = Path(__file__).resolve().parent / "long.txt"
-PARTS = 3
+PARTS = 5
 PART = "THUNDER_TEST_PART"  # the variable that names the part to the workers of pytest-xdist
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=100)
@@ -94,7 +94,7 @@ def part_of_long_tests(config: pytest.Config) -> str:
 
 
 def rotated(items: list[pytest.Item], part: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """The items to run and the other items: a third of the tests that take seconds."""
+    """The items to run and the other items: one part of the tests that take seconds."""
     chosen = {name: number % PARTS == part for number, name in enumerate(LONG.read_text().splitlines())}
     left_out = {item for item in items if not chosen.get(item.nodeid, True)}
     return [item for item in items if item not in left_out], [item for item in items if item in left_out]

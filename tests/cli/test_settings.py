@@ -57,6 +57,7 @@ calibrate = "16"
 skip-layers = "auto"
 force-slow = true
 outputs = "tuple"
+adapter = "merge"
 allow-random-weights = ["classifier"]
 allow-unused-weights = ["model.layers.3.*"]
 

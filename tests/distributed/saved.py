@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
 import thunder_core as thunder
@@ -44,6 +45,33 @@ def loads_on_every_rank(recipe: str) -> None:
     loaded = thunder.load(folder, Layers(seed=dist.get_rank()), strict=True)
     compiled = thunder.compile(Layers(), recipe, without=EAGER)
     assert_equal(steps_of(loaded), steps_of(compiled))
+
+
+class Refusing(Layers):
+    """A model that refuses batches of 3, and cannot compute batches of 5."""
+
+    def forward(self, x: Any) -> Any:
+        y = super().forward(x)
+        if x.shape[0] == 3:
+            raise ValueError("three samples")
+        return y @ y if x.shape[0] == 5 else y
+
+
+def errors_are_the_programs_own(recipe: str) -> None:
+    """No call runs in eager PyTorch, which could not compute with shards, or would not average gradients."""
+    compiled = thunder.compile(Refusing(), recipe, without=EAGER)
+    assert compiled(samples(2)).shape == (2, 11)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="three samples"):
+            compiled(samples(3))
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            compiled(samples(5))
+    assert compiled(samples(4)).shape == (4, 11)
+
+
+def samples(size: int) -> torch.Tensor:
+    """Tokens, one for each sample."""
+    return torch.arange(size)
 
 
 def sharded_parameters_are_frozen_after_loading() -> None:

@@ -65,8 +65,8 @@ class ProgramCompiler(Protocol):
         """The settings of the compiler: the transforms, the options and the device."""
 
     @property
-    def replaces_calls(self) -> bool:
-        """Whether the user's lookasides replace calls, so that eager PyTorch does something else than the programs."""
+    def differs_from_eager(self) -> bool:
+        """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
 
 
 # Held while a function is traced: tracing changes the user's objects and restores them, invisibly to other traces.
@@ -118,7 +118,7 @@ class Specializations:
         return self
 
     def __post_init__(self) -> None:
-        self.raising = RaisingCalls(self.subject, is_eagers=not self.compiler.replaces_calls)
+        self.raising = RaisingCalls(self.subject, is_eagers=not self.compiler.differs_from_eager)
         self.retraces = Retraces(self.subject)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -294,10 +294,10 @@ class Specializations:
             del raised  # its traceback refers to this frame
 
     def _initialization(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
-        """Return the eager call that initializes lazy parameters; raise `CannotReplay` if lookasides replace calls."""
-        if self.compiler.replaces_calls:
+        """Return the eager call that initializes lazy parameters; raise `CannotReplay` if eager PyTorch differs."""
+        if self.compiler.differs_from_eager:
             raise CannotReplay(
-                "lazy parameters get their shapes from a call in eager PyTorch, to which lookasides do not apply",
+                "lazy parameters get their shapes in eager PyTorch, where lookasides and parallel recipes do not apply",
                 fix="call the module once before you compile it",
             )
         return partial(self.subject, *args, **kwargs)
@@ -325,12 +325,12 @@ class Specializations:
         """Whether a call runs in eager PyTorch, because too many values of tensors determine the program.
 
         First, new programs call only the function around the line that reads the values in eager PyTorch. Raises
-        `DataDependent` if lookasides replace calls, because eager PyTorch would compute something else.
+        `DataDependent` if eager PyTorch would compute something else than the programs.
         """
         too_many = None if self.options.data_dependent == "retrace" else too_many_values(refusals)
         if too_many is None:
             return self.is_eager
-        if self.compiler.replaces_calls or too_many.where is None:
+        if self.compiler.differs_from_eager or too_many.where is None:
             raise too_many
         if too_many.where in self.observed.eager_lines or is_line_of(self.subject, too_many.where):
             self._go_eager(too_many)

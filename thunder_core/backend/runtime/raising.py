@@ -51,7 +51,7 @@ class RaisingCalls:
     `value_dependent` are the texts of prologues under which the subject raised at one call and not at another, because
     the value of a tensor decides. Such a program is not kept again before another program is compiled; otherwise, calls
     that alternately raise and succeed would all run in eager PyTorch. Calls run in eager PyTorch only if eager PyTorch
-    computes the same (`is_eagers`), that is, if no lookaside replaces calls.
+    computes the same (`is_eagers`): no lookaside replaces calls, and no transform is parallel.
     """
 
     subject: Callable[..., Any]

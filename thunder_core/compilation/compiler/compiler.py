@@ -98,9 +98,9 @@ class Compiler:
         return withholding(self.executors, self.options.without)
 
     @property
-    def replaces_calls(self) -> bool:
-        """Whether the user's lookasides replace calls, so that eager PyTorch computes something else."""
-        return bool(self.lookasides)
+    def differs_from_eager(self) -> bool:
+        """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
+        return bool(self.lookasides) or any(transform.is_parallel for transform in self.transforms)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the executors by name; raise `CannotReplay` if another executor is registered under such a name."""
@@ -242,6 +242,7 @@ class Compiler:
                 symbolic=symbolic,
                 nested=CallsByLine(self),
                 lookasides=self.lookasides,
+                differs_from_eager=self.differs_from_eager,
                 lines_that_raised=observed.lines_that_raised,
                 in_eager=EagerFunctions(self, observed.eager_lines) if observed.eager_lines else None,
             )
@@ -333,9 +334,9 @@ class CompilerLackingExecutor:
         return Compiler(self.transforms, executors, self.options, self.device, self.lookasides)
 
     @property
-    def replaces_calls(self) -> bool:
-        """Whether the user's lookasides replace calls, so that eager PyTorch computes something else."""
-        return bool(self.lookasides)
+    def differs_from_eager(self) -> bool:
+        """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
+        return bool(self.lookasides) or any(transform.is_parallel for transform in self.transforms)
 
     def __call__(
         self,

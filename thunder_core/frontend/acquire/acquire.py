@@ -52,6 +52,7 @@ def acquire(
     symbolic: Symbolic = CONSTANT,
     nested: Nested | None = None,
     lookasides: Sequence[Lookaside] = (),
+    differs_from_eager: bool = False,
     lines_that_raised: frozenset[SourceLine] = frozenset(),
     in_eager: InEager | None = None,
 ) -> Acquired:
@@ -71,14 +72,16 @@ def acquire(
     Numbers and sizes that are `symbolic` are inputs of each call. The program's decisions on them become constraints.
     If the program asks for their values, the values are guarded.
 
-    `lookasides` are called in place of their functions. At `lines_that_raised`, operations raise the errors that they
-    raise for the values of this call, and the program may catch the errors. At `eager_lines`, the function around a
-    line is called in eager PyTorch, because the line reads too many values.
+    `lookasides` are called in place of their functions. If the program `differs_from_eager`, which holds for the ranks
+    of parallel training, an error of the program is raised as it is, because no eager call could raise it. At
+    `lines_that_raised`, operations raise the errors that they raise for the values of this call, and the program may
+    catch the errors. At `eager_lines`, the function around a line is called in eager PyTorch, because the line reads
+    too many values.
 
     No object of the user is changed when this function returns or raises. Raises `ProgramRaised` if the program raises
-    (with a `device`, or after a call that a lookaside replaced: the program's own error), `DataDependent`,
-    `OperationFailed` or `CannotReplay` if a trace cannot represent the program, and `SharpEdgeError` if the program has
-    sharp edges and they are errors.
+    (with a `device`, if it `differs_from_eager`, or after a call that a lookaside replaced: its own error),
+    `DataDependent`, `OperationFailed` or `CannotReplay` if a trace cannot represent the program, and `SharpEdgeError`
+    if the program has sharp edges and they are errors.
     """
     may_evaluate = evaluates and device is None
     options = RunOptions(
@@ -90,6 +93,7 @@ def acquire(
         watches=sharp_edges != "allow",
         nested=nested,
         lookasides=lookasides,
+        differs_from_eager=differs_from_eager,
         in_eager=in_eager if may_evaluate else None,
         lines_that_raised=lines_that_raised if may_evaluate else frozenset(),
     )
@@ -168,7 +172,7 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
         run.texts.require_lasting()
         if run.device is not None:
             raise
-        if run.replacements.were_called:  # eager PyTorch computes something else
+        if run.replacements.were_called or run.options.differs_from_eager:
             raise error.with_traceback(programs_traceback(error)) from None
         edges = run.collect_edges()
         apply_policy(sharp_edges, edges)

@@ -40,6 +40,7 @@ class AverageGradients(Transform):
     before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
     after: ClassVar[tuple[str, ...]] = ("quantize",)
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
+    is_parallel: ClassVar[bool] = True
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
         """Return a replica with the values of the first rank; raise `OutsideProcessGroup` without a process group."""

@@ -39,6 +39,7 @@ class ShardParameters(Transform):
     before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
     after: ClassVar[tuple[str, ...]] = ("quantize", "ddp", "tensor_parallel")
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
+    is_parallel: ClassVar[bool] = True
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
         """Replace the parameters of the model by shards; raise `OutsideProcessGroup` without a process group."""

@@ -37,6 +37,7 @@ class ParallelizeLinears(Transform):
     after: ClassVar[tuple[str, ...]] = ("quantize",)
     excludes: ClassVar[tuple[str, ...]] = ("ddp",)
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
+    is_parallel: ClassVar[bool] = True
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
         """Divide the layers of the model among the ranks; raise `OutsideProcessGroup` without a process group."""

@@ -27,12 +27,15 @@ class Transform(Traits, ABC):
     Traits name other transforms by file, by class or by a name in their `provides`, and recipes and plug-ins by name:
     see `Traits`. Two transforms of one class with different options are refused, unless they differ in a field that
     `distinct_by` names, such as the modules that they apply to. `operations` are the Python modules that define
-    operators of PyTorch for the traces of this transform: an artifact imports them before a trace runs.
+    operators of PyTorch for the traces of this transform: an artifact imports them before a trace runs. The programs of
+    a transform that `is_parallel` communicate with other ranks. Eager PyTorch computes something else with the prepared
+    module, or nothing, so no call of the compiled module runs in eager PyTorch.
     """
 
     distinct_by: ClassVar[tuple[str, ...]] = ()
     cleans_up: ClassVar[bool] = False  # after the other transforms, unless a trait says otherwise
     operations: ClassVar[tuple[str, ...]] = ()
+    is_parallel: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Raise `BadRecipe` if the class declares an attribute that is never read, or one of the wrong type."""
@@ -43,6 +46,7 @@ class Transform(Traits, ABC):
             "distinct_by",
             "cleans_up",
             "operations",
+            "is_parallel",
             "prepare",
             "restructure",
             "methods",

@@ -81,9 +81,9 @@ class Retracer:
         return settings_of(self.facts, self.trust)
 
     @property
-    def replaces_calls(self) -> bool:
-        """Whether the user's lookasides replace calls, so that the programs differ from eager PyTorch on purpose."""
-        return bool(self.facts.lookasides)
+    def differs_from_eager(self) -> bool:
+        """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
+        return self.facts.differs_from_eager
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +107,9 @@ class Strict:
         return settings_of(self.facts, self.trust)
 
     @property
-    def replaces_calls(self) -> bool:
-        """Whether the user's lookasides replace calls, so that the programs differ from eager PyTorch on purpose."""
-        return bool(self.facts.lookasides)
+    def differs_from_eager(self) -> bool:
+        """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
+        return self.facts.differs_from_eager
 
     def __call__(
         self,

@@ -18,7 +18,6 @@ from thunder_core.foundation.errors import ThunderError
 from thunder_core.foundation.options.quality import Quality
 from thunder_core.passes.recipe import Recipe, lacks
 from thunder_core.passes.transforms.quantize import Quantize
-from thunder_core.workflow.artifact.format.ranks import ParallelTransform
 from thunder_core.workflow.pipeline.request.automatic import (
     ANY_MODULE,
     ANY_TRANSFORMER,
@@ -165,7 +164,7 @@ def _uselessness(recipe: Recipe, ground: Ground) -> str:
     """Return the reason why a recipe is of no use for the task, or an empty string."""
     if (reason := PURPOSES.get(recipe.title)) is not None:
         return reason
-    if any(isinstance(transform, ParallelTransform) for transform in recipe.all_transforms()):
+    if any(transform.is_parallel for transform in recipe.all_transforms()):
         return "it is for the processes of a process group"
     if ground.train and _quantizes(recipe):
         return "it quantizes, and rounding has no derivative"

@@ -29,7 +29,8 @@ class RunOptions:
     If `device` is set, the program's model and arguments are assumed to be on it. A program that `may_evaluate` reads
     values of tensors that each call checks; it does so if `evaluates` is set. A `functional` program reads only its
     arguments. A run that `watches` reports Python code that C code runs natively. `lookasides` are called in place of
-    their functions. The functions around the lines of `in_eager` are called in eager PyTorch.
+    their functions. A program that `differs_from_eager` raises its own errors. The functions around the lines of
+    `in_eager` are called in eager PyTorch.
 
     The other options are results of earlier runs: at `lines_that_raised`, operations have raised errors that depend on
     values; `detours` are the calls of `torch.compiler.is_compiling()` that return True; a program that
@@ -45,6 +46,7 @@ class RunOptions:
     watches: bool = False
     nested: Nested | None = None
     lookasides: Sequence[Lookaside] = ()
+    differs_from_eager: bool = False
     in_eager: InEager | None = None
     runs_through_functions: bool = False
     lines_that_raised: frozenset[SourceLine] = frozenset()

@@ -184,7 +184,7 @@ class PartFacts(StoredFacts):
 
     `methods` says whether a transform adds methods to the compiled module, `prepares` whether it changes the model
     before tracing, and `before_call` whether it runs a function before each call. `operations` are the modules that
-    define the transform's operations.
+    define the transform's operations. The programs of a transform that `is_parallel` communicate with other ranks.
     """
 
     path: str
@@ -192,6 +192,7 @@ class PartFacts(StoredFacts):
     methods: bool = False
     prepares: bool = False
     before_call: bool = False
+    is_parallel: bool = False
     operations: tuple[str, ...] = ()
 
 
@@ -212,6 +213,11 @@ class CompilerFacts(StoredFacts):
     def prepares(self) -> bool:
         """Whether the transforms prepare the model, so that its weights differ from the loaded weights."""
         return any(transform.prepares for transform in self.transforms)
+
+    @property
+    def differs_from_eager(self) -> bool:
+        """Whether a lookaside replaces calls, or a transform is parallel: eager PyTorch computes something else."""
+        return bool(self.lookasides) or any(transform.is_parallel for transform in self.transforms)
 
 
 class WeightFacts(StoredFacts):

@@ -37,6 +37,7 @@ def part_facts(part: object) -> PartFacts | None:
         methods=methods,
         prepares=prepares,
         before_call=before_call,
+        is_parallel=isinstance(part, Transform) and part.is_parallel,
         operations=type(part).operations if isinstance(part, Transform) else (),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,13 +13,7 @@ from thunder_core.backend.parallel.local_parts import LEAVES
 from thunder_core.backend.parallel.replicas import SYNCHRONIZES
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay
 from thunder_core.passes.recipe import Transform
-from thunder_core.passes.transforms.ddp import AverageGradients
-from thunder_core.passes.transforms.fsdp import ShardParameters
-from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.workflow.artifact.format.manifest import GroupFacts, Manifest
-
-# The transforms whose programs belong to the ranks of a process group.
-ParallelTransform = AverageGradients | ShardParameters | ParallelizeLinears
 
 
 def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> GroupFacts | None:
@@ -27,7 +22,7 @@ def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> Gr
     Raises `CannotReplay` if weights should be included, because a rank may have only a part of them, and for a group
     without all ranks, because the other ranks communicate in other groups.
     """
-    parallel = [transform for transform in transforms if isinstance(transform, ParallelTransform)]
+    parallel: list[Any] = [transform for transform in transforms if transform.is_parallel]
     if not parallel:
         return None
     first = parallel[0]
