@@ -247,13 +247,19 @@ def operations_view(report: Report) -> Iterator[RenderableType]:
     table = plain_table("executor", "forward" if trains else "operations", "time", *behind, "most frequent")
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
     total = sum(share.operations for share in report.executors)
-    frequent = ", ".join(f"{o.name.rpartition('.')[2]} {o.count}" for o in report.operations[:5])
-    for number, share in enumerate(report.executors):
+    for share in report.executors:
+        frequent = ", ".join(f"{short_name(one.name)} {one.count}" for one in share.frequent)
         count = f"{share.operations} ({percent(share.operations / total)})"
         both = (str(share.backward), _part(share.backward_share)) if trains else ()
-        table.add_row(share.executor, count, _part(share.time_share), *both, Text(frequent if number == 0 else "", DIM))
+        table.add_row(share.executor, count, _part(share.time_share), *both, Text(frequent, DIM))
     traced = next((row.lines for row in report.traces if row.trace == "computation"), total)
     yield titled("Operations", f"{traced} traced, {total} executed{_backward(report)}", table)
+
+
+def short_name(operation: str) -> str:
+    """Return the name of an operation without its module and its default overload."""
+    *_, last = operation.removesuffix(".default").split(".")
+    return last
 
 
 def _part(share: float | None) -> str:

@@ -56,7 +56,12 @@ class Times:
 
     def __str__(self) -> str:
         wrong = "" if self.agrees else " with other values"
-        return f"{EXECUTOR_NAME} {1e3 * self.kernel:.3g} ms{wrong}, {self.operation} {1e3 * self.library:.3g} ms"
+        return f"{EXECUTOR_NAME} {in_units(self.kernel)}{wrong}, {self.operation} {in_units(self.library)}"
+
+
+def in_units(seconds: float) -> str:
+    """Return a short time in microseconds or milliseconds."""
+    return f"{1e6 * seconds:.3g} us" if seconds < 1e-3 else f"{1e3 * seconds:.3g} ms"
 
 
 def times_of(product: Product, budget: TuningBudget) -> Times | None:

@@ -98,6 +98,13 @@ class TraceSummary(ReportFacts):
     """The number of lines that differ from the previous stage."""
 
 
+class OperationCount(ReportFacts):
+    """The number of calls of an operation in the final computation trace."""
+
+    name: str
+    count: int
+
+
 class ExecutorShare(ReportFacts):
     """The share of an executor in a program."""
 
@@ -110,6 +117,8 @@ class ExecutorShare(ReportFacts):
     """The computation's share of the time of a call that the executor uses, 0 to 1; None if not measured."""
     backward_share: float | None = None
     """The backward's share of the time of a call that the executor uses; all shares together are 1."""
+    frequent: tuple[OperationCount, ...] = ()
+    """The operations of the computation that the executor runs most often."""
 
 
 class ExecutorRefusal(ReportFacts):
@@ -130,13 +139,6 @@ class KernelChoice(ReportFacts):
 
 
 Refused = ExecutorRefusal  # the earlier name, for code that imports it
-
-
-class OperationCount(ReportFacts):
-    """The number of calls of an operation in the final computation trace."""
-
-    name: str
-    count: int
 
 
 class MemoryPoint(ReportFacts):

@@ -21,6 +21,7 @@ from thunder_core.workflow.report import (
     TraceSummary,
 )
 
+MOST_FREQUENT = 5  # the number of operations that a report names for each executor
 LATER_TRACES = ("tail", "backward")  # traces that are made at their first use
 SymbolCounts = Counter[tuple[str, str, str]]
 
@@ -73,6 +74,7 @@ def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] 
             backward=behind[name],
             time_share=times.forward.get(name),
             backward_share=times.backward.get(name),
+            frequent=operation_counts(trace, executor=name)[:MOST_FREQUENT],
         )
         for name in dict.fromkeys((*forward, *behind))
     )
@@ -103,9 +105,9 @@ def kernel_choices(trace: Trace) -> tuple[KernelChoice, ...]:
     )
 
 
-def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:
-    """Return the number of calls of each operation, the most frequent first."""
-    claimed = (bsym for bsym in nested_bound_symbols(trace) if bsym.executor)
+def operation_counts(trace: Trace, *, executor: str = "") -> tuple[OperationCount, ...]:
+    """Return the number of calls of each operation by an executor, or by all; the most frequent first."""
+    claimed = (bsym for bsym in nested_bound_symbols(trace) if bsym.executor and executor in ("", bsym.executor))
     counts = Counter(inner.symbol.name for bsym in claimed for inner in program_bsyms(bsym))
     return tuple(OperationCount(name=name, count=count) for name, count in counts.most_common())
 
