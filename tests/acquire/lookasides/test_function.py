@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -336,3 +337,39 @@ def test_function_without_differentiable_inputs_is_its_operations() -> None:
     gradients = [torch.autograd.grad(run(X).sum(), weight)[0] for run in (program, compiled)]
     torch.testing.assert_close(*gradients)
     assert "Weighted(" not in str(thunder.last_traces(compiled)[0])
+
+
+class ScaledByDraw(torch.autograd.Function):
+    """A function whose forward scales by a random number of NumPy."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.scale = np.random.rand()
+        return x * ctx.scale
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * ctx.scale
+
+
+class ScaledByMask(torch.autograd.Function):
+    """A function whose forward compares the items of a random array in a Python function."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.scale = sum(drawn_mask(4))
+        return x * ctx.scale
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * ctx.scale
+
+
+def drawn_mask(size: int) -> list[float]:
+    return [1.0 if value > 0.5 else 0.0 for value in np.random.rand(size)]
+
+
+@pytest.mark.parametrize("kind", [ScaledByDraw, ScaledByMask])
+def test_forward_that_draws_outside_of_pytorch_is_refused(kind: type[torch.autograd.Function]) -> None:
+    with pytest.raises(CannotReplay, match="draws random numbers outside of PyTorch"):
+        thunder.jit(lambda x: kind.apply(x))(torch.ones(3, requires_grad=True))

@@ -65,7 +65,7 @@ class Synchronization:
     held: dict[str, HeldGradient] = field(default_factory=dict)
     holders: list[tuple[torch.nn.Module, Mapping[str, str]]] = field(default_factory=list)
     pending: set[HeldGradient] = field(default_factory=set)
-    is_queued: bool = False
+    queued_pass: int = -1  # the backward pass at whose end held gradients are reduced; it may have failed since
 
     def require(self, unit: str, required: bool, *, recurse: bool) -> None:
         """Set whether backwards reduce the gradients of a unit, and with `recurse` of the units inside."""
@@ -84,17 +84,18 @@ class Synchronization:
 
     def queue(self) -> None:
         """Reduce held gradients of synchronized parameters at the end of the current backward."""
-        if self.pending and not self.is_queued:
-            self.is_queued = True
+        current_pass = torch._C._current_graph_task_id()
+        if self.pending and self.queued_pass != current_pass:
+            self.queued_pass = current_pass
             torch.autograd.Variable._execution_engine.queue_callback(self._reduce)
 
     @torch.no_grad()
     def _reduce(self) -> None:
         """Reduce the gradients that the backward has not reduced, in the order of the parameters."""
-        self.is_queued = False
         for held in self.held.values():
-            if held.is_synchronized and (gradient := held.take()) is not None:
-                held.reduce(gradient)
+            if held.is_synchronized and held.gradient is not None:
+                held.reduce(held.gradient)
+                held.take()
 
 
 def is_below(path: str, unit: str) -> bool:
@@ -137,7 +138,10 @@ def set_requires_gradient_sync(self: Any, requires_gradient_sync: bool, *, recur
 
 @contextmanager
 def no_sync(self: Any) -> Iterator[None]:
-    """Accumulate the gradients of calls inside the block without communication."""
+    """Accumulate the gradients of the backward passes inside the block without communication.
+
+    At the end of the block, the settings of before the block are restored.
+    """
     synchronization, path = self.__dict__[SYNCHRONIZATION]
     before = {held: held.is_synchronized for held in synchronization.held.values()}
     synchronization.require(path, required=False, recurse=True)

@@ -75,8 +75,8 @@ def acquire(
     `lookasides` are called in place of their functions. If the program `differs_from_eager`, which holds for the ranks
     of parallel training, an error of the program is raised as it is, because no eager call could raise it. At
     `lines_that_raised`, operations raise the errors that they raise for the values of this call, and the program may
-    catch the errors. At `eager_lines`, the function around a line is called in eager PyTorch, because the line reads
-    too many values.
+    catch the errors. At the lines of `in_eager`, the function around a line is called in eager PyTorch, because the
+    line reads too many values.
 
     No object of the user is changed when this function returns or raises. Raises `ProgramRaised` if the program raises
     (with a `device`, if it `differs_from_eager`, or after a call that a lookaside replaced: its own error),

@@ -13,7 +13,7 @@ from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.outside.guards import Guard, OfConstant, OfTwoPaths, TensorMetadata
 from thunder_core.frontend.acquire.outside.object_guards import Absent
 from thunder_core.frontend.acquire.outside.outside import Outside
-from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
 
@@ -35,10 +35,12 @@ class Handover:
         self._translations: dict[Path, Path | None] = {}
 
     def check(self) -> None:
-        """Refuse reads and writes of objects that the outer program has written; close objects that the inner one
-        writes.
+        """Refuse draws, and reads and writes of objects that the outer program has written; close objects that the
+        inner one writes.
         """
         for path in self.met():
+            if leads_from_draw(path):
+                self._refuse("draws random numbers outside of PyTorch, which a trace cannot repeat there")
             if self.is_changed(path):
                 shown = self._translated(path) or path
                 self._refuse(f"reads or writes {shown}, which the calling program has changed before")

@@ -26,10 +26,12 @@ REQUESTS = (HiddenNumbers, NeedsTexts, NeedsDrawingFunction, DataDependent)
 class RunOptions:
     """The options of a run.
 
-    If `device` is set, the program's model and arguments are assumed to be on it. A program that `may_evaluate` reads
-    values of tensors that each call checks; it does so if `evaluates` is set. A `functional` program reads only its
+    If `device` is set, the program's model and arguments are assumed to be on it. If `evaluates` is
+    set, the program may read values of tensors, and each later call checks them. If `may_evaluate` is set, a later run
+    may evaluate. A `functional` program reads only its
     arguments. A run that `watches` reports Python code that C code runs natively. `lookasides` are called in place of
-    their functions. A program that `differs_from_eager` raises its own errors. The functions around the lines of
+    their functions. Errors of a program that `differs_from_eager` are raised as they are, because
+    eager PyTorch would not raise them. The functions around the lines of
     `in_eager` are called in eager PyTorch.
 
     The other options are results of earlier runs: at `lines_that_raised`, operations have raised errors that depend on
@@ -58,14 +60,16 @@ class RunOptions:
     def after(self, error: BaseException) -> RunOptions | None:
         """Return the options of the next run after an error that requests one; None if the caller must raise the error.
 
-        If a value is not available, a detour around it is tried first, and then the values are evaluated.
+        For `DataDependent`, a detour around the value is tried first. If no detour is left, values are evaluated.
         """
         if isinstance(error, HiddenNumbers):
-            return replace(self, is_differentiating=True)
+            return self._unless_equal(replace(self, is_differentiating=True))
         if isinstance(error, NeedsTexts):
-            return replace(self, reads_texts_at_once=True)
+            return self._unless_equal(replace(self, reads_texts_at_once=True))
         if isinstance(error, NeedsDrawingFunction):
-            return replace(self, drawing_functions=self.drawing_functions | {error.code})
+            return self._unless_equal(replace(self, drawing_functions=self.drawing_functions | {error.code}))
+        if not isinstance(error, DataDependent):
+            return None
         further = self.detours.further()
         if further is not None:
             return replace(self, detours=further)
@@ -73,6 +77,16 @@ class RunOptions:
             return None
         return replace(self, evaluates=True, detours=Detours())
 
+    def _unless_equal(self, options: RunOptions) -> RunOptions | None:
+        """Return other options; None for equal options, with which the same error would be raised again."""
+        return None if options == self else options
+
     def of_probe(self, **changes: Any) -> RunOptions:
-        """Return the options of a run within this one, through a function that the program calls."""
-        return RunOptions(device=self.device, nested=self.nested, lookasides=self.lookasides, **changes)
+        """Return the options of a trial run through a `torch.autograd.Function` that the program applies."""
+        return RunOptions(
+            device=self.device,
+            nested=self.nested,
+            lookasides=self.lookasides,
+            drawing_functions=self.drawing_functions,
+            **changes,
+        )

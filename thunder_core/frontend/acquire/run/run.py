@@ -54,7 +54,8 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 class Run(ObservedCalls, RecordedProgram):
     """One run of a program under the interpreter, with its reads, writes and recorded operations.
 
-    The subject is a module or function. The parts refer to the run only after all of them are built.
+    The subject is a module or function. Each part stores the run when it is built, but uses it only after all parts are
+    built.
     """
 
     quiet = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
@@ -78,7 +79,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.inputs.expand()
 
     def _note_initial_state(self, subject: Callable[..., Any]) -> None:
-        """Note the state of the process, and what the program has done so far: nothing."""
+        """Initialize the state of the run."""
         named = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
         self.module_names = {id(module): name for name, module in named}
         self.modules: list[str] = []
@@ -212,11 +213,12 @@ class Run(ObservedCalls, RecordedProgram):
 
     def place(self) -> Place:
         """Return the innermost line that is neither in PyTorch nor in a context manager, and the innermost module."""
-        return self.code_origins.users_place(self.machine.frame, self.modules[-1] if self.modules else "")
+        frame = self.machine.frame if hasattr(self, "machine") else None  # before the program runs
+        return self.code_origins.users_place(frame, self.modules[-1] if self.modules else "")
 
     def _line(self) -> SourceLine | None:
         """Return the program's line; None before the program runs."""
-        return self.place().source if hasattr(self, "machine") else None
+        return self.place().source
 
     def note_edge(self, what: str, *, loud: bool = False) -> None:
         """Note a sharp edge at the program's current line.
@@ -224,7 +226,8 @@ class Run(ObservedCalls, RecordedProgram):
         A `loud` edge is reported even if sharp edges are allowed.
         """
         self.sharp_edges.setdefault(what, self.place().source)
-        self.loud_edges |= {what} if loud else set()
+        if loud:
+            self.loud_edges.add(what)
 
     def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
         """Raise the error for an action that a trace cannot represent, and store the error."""

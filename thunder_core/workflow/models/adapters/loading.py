@@ -51,11 +51,11 @@ def apply_adapter(model: Any, adapter: Adapter, mode: str | None) -> tuple[Any, 
     if mode == KEEP:
         return inner, ()
     inputs = probe(inner)
-    expected = None if inputs is None else first_output(inner, inputs)
+    expected = None if inputs is None else first_output_if_any(inner, inputs)
     with loading_errors(adapter.folder, "cannot be merged (use --adapter keep)"):
         merged = adapted.merge_and_unload()
     if inputs is None or expected is None:
-        return merged, ("the merged model was not compared with PEFT's, because it reads no tokens or images",)
+        return merged, ("the merged model was not compared with PEFT's, because it reads more than tokens or images",)
     return merged, (compared(adapter, expected, first_output(merged, inputs)),)
 
 
@@ -82,9 +82,17 @@ def compared(adapter: Adapter, expected: torch.Tensor, merged: torch.Tensor) -> 
     return f"the outputs of the merged model differ from eager PEFT by at most {difference:.2g}"
 
 
+def first_output_if_any(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
+    """Return the first item of a model's output; None if the model needs other inputs."""
+    try:
+        return first_output(model, inputs)
+    except Exception:
+        return None
+
+
 @torch.no_grad()
 def first_output(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Return the first tensor of a model's output."""
+    """Return a model's output if it is a tensor, otherwise the first item of the output."""
     output = model(**inputs)
     value: torch.Tensor = output[0] if not isinstance(output, torch.Tensor) else output
     return value

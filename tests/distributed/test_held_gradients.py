@@ -1,0 +1,60 @@
+"""Held gradients are reduced at the end of a backward, also after a backward that failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from thunder_core.backend.parallel.held_gradients import (
+    HeldGradient,
+    Synchronization,
+    hold_gradient_of,
+    unsharded_leaf,
+)
+
+
+def held_gradient(reduce: Any) -> HeldGradient:
+    """A held gradient of a parameter of two numbers, with a hook."""
+    synchronization = Synchronization()
+    held = HeldGradient(unsharded_leaf(torch.zeros(2), True), reduce, None, synchronization)
+    hold_gradient_of(held)
+    synchronization.held["weight"] = held
+    return held
+
+
+def run_backward(held: HeldGradient, *, fails: bool) -> None:
+    """Run a backward that accumulates a gradient of ones, and then fails in a hook of the user."""
+    x = torch.ones(2, requires_grad=True) * 1
+
+    def refuse(gradient: torch.Tensor) -> None:
+        raise RuntimeError("the user's hook")
+
+    if fails:
+        x.register_hook(refuse)  # type: ignore[no-untyped-call]
+    early = x.sum()  # autograd reaches what was made first last
+    (early + (held.unsharded * 1).sum()).backward()  # type: ignore[no-untyped-call]
+
+
+def test_gradients_of_a_failed_backward_are_reduced_by_the_next() -> None:
+    reduced: list[list[float]] = []
+    held = held_gradient(lambda gradient: reduced.append(gradient.tolist()))
+    with pytest.raises(RuntimeError, match="the user's hook"):
+        run_backward(held, fails=True)
+    assert reduced == []
+    run_backward(held, fails=False)
+    run_backward(held, fails=False)
+    assert reduced == [[2.0, 2.0], [1.0, 1.0]]
+    assert not held.synchronization.pending
+
+
+def test_a_gradient_whose_reduction_fails_is_kept() -> None:
+    def refuse(gradient: torch.Tensor) -> None:
+        raise RuntimeError("the group is gone")
+
+    held = held_gradient(refuse)
+    with pytest.raises(RuntimeError, match="the group is gone"):
+        run_backward(held, fails=False)
+    assert held.gradient is not None
+    assert held.gradient.tolist() == [1.0, 1.0]
