@@ -46,7 +46,8 @@ these files. No failure in the rows below is a wrong result:
 
 - PyTorch 2.11: with symbolic sizes, a batch of one is traced again in two tests of `tests/executors/triton`; a kernel
   that needs C++20 does not compile, because Inductor uses C++17 there (now skipped).
-- PyTorch 2.14: `tests/planted` did not finish within its 300 seconds on a busy machine, and has no row.
+- PyTorch 2.14: `tests/planted` did not finish within its 300 seconds on a busy machine, and has no row. In
+  `tests/models`, two checkpoints need the package accelerate, and torchao prints a deprecation of PyTorch.
   In a forked child of a process that ran a compiled backward, the CUDA build of PyTorch refuses `backward`
   (`tests/test_fork.py`). Ctrl-C is not detected in a run that a shell starts in the background.
 - PyTorch 2.15: average pooling with `ceil_mode` and symbolic sizes runs in eager PyTorch instead of Inductor, and
