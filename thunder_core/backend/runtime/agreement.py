@@ -1,10 +1,9 @@
 """Agreement: before a program first runs, the ranks of each of its groups compare the collectives of their programs.
 
 Ranks with different collectives would wait for each other forever, or compute with wrong numbers. Each rank writes the
-collectives of a program to the store of the group, with the position of the first collective: the number of collectives
-that the group has begun, in programs and in eager PyTorch. A rank that finds another program at the same position
-raises an error. If another rank has written nothing for this position within `SECONDS`, the rank runs its collectives,
-which wait for that rank. The other rank compares when it arrives, and may then be the only rank that raises.
+collectives of a program to the store of the group, and reads the collectives of the other ranks. A rank that finds a
+difference raises an error. If another rank has written nothing within `SECONDS`, the rank runs its collectives, which
+wait for that rank. The other rank compares when it arrives, and may then be the only rank that raises.
 
 A rank writes nothing about a program without collectives in the group, because the other ranks may not run that
 program.
@@ -20,7 +19,7 @@ from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from functools import wraps
 from itertools import zip_longest
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
@@ -46,15 +45,25 @@ def text_of(collectives: Sequence[Collective]) -> str:
 
 @dataclass(frozen=True)
 class PublishedProgram:
-    """A program that a rank has published: its text, and the position of its first collective in the group."""
+    """A program that a rank has published: its text, and the number of the group's run at which it first ran."""
 
     text: str
-    position: int
+    run: int
 
     @property
     def lines(self) -> list[str]:
         """The lines of the collectives."""
         return self.text.splitlines()[1:]
+
+
+class DifferingProgram(NamedTuple):
+    """A program of another rank that differs from this rank's.
+
+    Unless `is_certain`, a matching program may still come.
+    """
+
+    entry: PublishedProgram
+    is_certain: bool
 
 
 @dataclass
@@ -70,57 +79,86 @@ class Ledger:
     size: int
     group_store: InitVar[Any]
     store: Any = field(init=False)
-    published_count: int = 0
+    own: list[PublishedProgram] = field(default_factory=list)
     # The programs that were read, by rank.
     others: defaultdict[int, list[PublishedProgram]] = field(default_factory=lambda: defaultdict(list))
+    compared_counts: Counter[int] = field(default_factory=Counter)  # the number of compared programs, by rank
+    offsets: Counter[int] = field(default_factory=Counter)  # the number of runs that each rank is ahead of this rank
 
     def __post_init__(self, group_store: Any) -> None:
         c10d: Any = dist.distributed_c10d
         prefix = c10d.PrefixStore(PREFIX, group_store)
         self.store = c10d.PrefixStore(str(prefix.add(f"{self.rank}/ledgers", 1)), prefix)
 
-    def publish(self, text: str, position: int) -> PublishedProgram:
+    def publish(self, text: str, run: int) -> PublishedProgram:
         """Write the collectives of a program of this rank."""
-        self.store.set(f"{self.rank}/{self.published_count}", f"{position}\n{text}")
-        self.published_count += 1
-        return PublishedProgram(text, position)
+        entry = PublishedProgram(text, run)
+        self.store.set(f"{self.rank}/{len(self.own)}", f"{run}\n{text}")
+        self.own.append(entry)
+        return entry
 
     def read(self, rank: int) -> list[PublishedProgram]:
         """Return all programs that another rank has published so far."""
         entries = self.others[rank]
         while self.store.check([key := f"{rank}/{len(entries)}"]):
-            position, _, text = self.store.get(key).decode().partition("\n")
-            entries.append(PublishedProgram(text, int(position)))
+            run, _, text = self.store.get(key).decode().partition("\n")
+            entries.append(PublishedProgram(text, int(run)))
         return entries
 
-    def find(self, rank: int, entry: PublishedProgram) -> PublishedProgram | None:
-        """Return a program of another rank that differs from a program at its position; None if that rank has the same.
+    def find(self, rank: int, entry: PublishedProgram) -> DifferingProgram | None:
+        """Return a program of another rank with different collectives; None if that rank has the same collectives.
 
-        A rank may trace a function again while the other ranks do not, which have published the same collectives at an
-        earlier position. Raises `LookupError` if the other rank has published neither.
+        A rank may trace a function again with the same collectives while the other ranks do not. Such a repeated
+        program is skipped, unless the other rank is at the same run. Raises `LookupError` if the other rank has not
+        published enough for a decision.
         """
-        others = self.read(rank)
-        at_position = [program for program in others if program.position == entry.position]
-        if any(program.lines == entry.lines for program in at_position or others):
+        is_new = entry.text not in [own.text for own in self.own if own is not entry]
+        return (self.find_new if is_new else self.find_again)(rank, entry, self.read(rank))
+
+    def has_same(self, rank: int, entry: PublishedProgram) -> bool:
+        """Whether another rank has ever published the same collectives: the counts of runs may be misaligned."""
+        return any(program.lines == entry.lines for program in self.others[rank])
+
+    def find_new(self, rank: int, entry: PublishedProgram, others: list[PublishedProgram]) -> DifferingProgram | None:
+        """Do as `find` for a program that this rank has not published before."""
+        known = [own.text for own in self.own]
+        same = next((program for program in others if program.text == entry.text), None)
+        while same is None and self.compared_counts[rank] < len(others):
+            program = others[self.compared_counts[rank]]
+            self.compared_counts[rank] += 1
+            if program.lines == entry.lines:
+                same = program
+            elif program.text not in known:
+                return DifferingProgram(program, is_certain=True)
+        if same is None:
+            return self.at_same_run(rank, entry)
+        self.offsets[rank] = same.run - entry.run
+        return None
+
+    def find_again(self, rank: int, entry: PublishedProgram, others: list[PublishedProgram]) -> DifferingProgram | None:
+        """Do as `find` for a program that this rank has published before."""
+        with suppress(LookupError):
+            return self.at_same_run(rank, entry)
+        if any(program.lines == entry.lines for program in others):
             return None
-        if not at_position:
+        raise LookupError
+
+    def at_same_run(self, rank: int, entry: PublishedProgram) -> DifferingProgram | None:
+        """Do as `find` with the program of another rank at the same run; raise `LookupError` if there is none.
+
+        The run count misleads if this rank ran a call in eager PyTorch for which the other rank ran a program. A
+        difference is therefore certain only if this rank never had the other rank's program.
+        """
+        run = entry.run + self.offsets[rank]
+        program = next((program for program in self.others[rank] if program.run == run), None)
+        if program is None:
             raise LookupError
-        return at_position[-1]
+        is_known = program.text in [own.text for own in self.own]
+        return None if program.lines == entry.lines else DifferingProgram(program, is_certain=not is_known)
 
 
 _ledgers: WeakKeyDictionary[Any, Ledger] = WeakKeyDictionary()
 _runs: Counter[str] = Counter()  # how many programs began to run, by the name of a group
-
-
-def position_in(name: str) -> int:
-    """Return the number of collectives that a group has begun.
-
-    Some backends count no collectives; for these it is the number of programs that began to run, with a minus sign.
-    """
-    with suppress(RuntimeError):  # a backend that has no such number
-        if begun := registered_group(name)._get_sequence_number_for_group():
-            return int(begun)
-    return -_runs[name]
 
 
 def ledger_of(name: str) -> Ledger | None:
@@ -145,7 +183,7 @@ def compare(collectives: Sequence[Collective]) -> None:
     """Publish the collectives of a program; raise `CollectivesDiffer` if another rank has different collectives."""
     groups = groups_of(collectives)
     ledgers = {name: ledger for name in groups if (ledger := ledger_of(name)) is not None}
-    entries = {name: ledger.publish(text_of(groups[name]), position_in(name)) for name, ledger in ledgers.items()}
+    entries = {name: ledger.publish(text_of(groups[name]), _runs[name]) for name, ledger in ledgers.items()}
     deadline = time.monotonic() + SECONDS
     for name, ledger in ledgers.items():
         for rank in range(ledger.size):
@@ -161,9 +199,11 @@ def require_same(
     while True:
         is_late = time.monotonic() > deadline
         with suppress(LookupError):
-            if (differing := ledger.find(rank, entry)) is not None:
-                raise_difference(ledger, rank, differing.lines, collectives)
-            return
+            finding = ledger.find(rank, entry)
+            if finding is None or (is_late and ledger.has_same(rank, entry)):
+                return
+            if finding.is_certain or is_late:
+                raise_difference(ledger, rank, finding.entry.lines, collectives)
         if is_late:
             return
         time.sleep(pause)
