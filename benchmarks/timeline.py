@@ -18,10 +18,10 @@ import torch
 
 import thunder_core
 from thunder_core.tracing.analysis.collectives import Waits, collective_of, is_wait, operators
-from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.evaluate import bindings, evaluate_one
+from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.tracing.ir.tree import replace_leaves
 
 Transfers = Callable[[int], float]
 # How often the tensor of a collective passes over the slowest link of a ring of ranks.
@@ -170,27 +170,18 @@ def run_lines(traces: Sequence[Trace]) -> Iterator[float]:
 
 def run_line(bsym: BoundSymbol, values: dict[str, Any]) -> float:
     """Run one line, store its results by name, and return its seconds."""
+    seconds, result = evaluate_one(bsym, values, timed_call)
+    values.update((proxy.name, value) for proxy, value in bindings(bsym.output, result))
+    return float(seconds)
 
-    def value_of(leaf: Any) -> Any:
-        return values[leaf.name] if isinstance(leaf, Proxy) else leaf
 
-    args, kwargs = replace_leaves((bsym.args, dict(bsym.kwargs)), value_of)
+def timed_call(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, Any]:
+    """Return the seconds of a call and its result."""
     began = time.perf_counter()
     result = bsym.symbol.target(*args, **kwargs)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    seconds = time.perf_counter() - began
-    store(bsym.output, result, values)
-    return seconds
-
-
-def store(output: Any, result: Any, values: dict[str, Any]) -> None:
-    """Store the results of a line by the names of its output."""
-    if isinstance(output, Proxy):
-        values[output.name] = result
-    elif isinstance(output, list | tuple):
-        for part, value in zip(output, result, strict=True):
-            store(part, value, values)
+    return time.perf_counter() - began, result
 
 
 def random_tensor(proxy: TensorProxy) -> torch.Tensor:

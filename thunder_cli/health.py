@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from thunder_cli.app import DISTRIBUTION
 from thunder_cli.executor_trial import Trial, trials
 from thunder_cli.process_group_trial import problem_of_group
-from thunder_cli.views.quantity import size
+from thunder_cli.views.quantity import counted, size
 from thunder_core.backend.cache import cache_folder
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.foundation import plugins
@@ -154,7 +154,7 @@ def process_groups() -> Iterator[Check]:
 def process_group(backend: str, size: int) -> Check:
     """Check one backend with a number of processes."""
     problem = problem_of_group(backend, size)
-    count = f"{size} process{'' if size == 1 else 'es'}"
+    count = counted(size, "process", "processes")
     found = f"{count}: {problem}" if problem else f"tried with {count}: the sum over the group is right"
     return verdict(backend, not problem, found, FIXES[backend], "degraded")
 
@@ -200,7 +200,7 @@ def hub() -> Iterator[Check]:
     models = len(list(folder.glob("models--*"))) if folder.is_dir() else 0
     network = "offline" if constants.is_offline_mode() else "downloads allowed"
     standing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    found = f"{folder}, {models} model{'' if models == 1 else 's'}, {network}"
+    found = f"{folder}, {counted(models, 'model')}, {network}"
     if not standing.is_dir():
         found = f"{folder}, but {standing} is not a folder"
     yield verdict("hub cache", standing.is_dir(), found, "set HF_HOME to a folder", "degraded")

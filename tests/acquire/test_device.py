@@ -16,6 +16,7 @@ from thunder_core.foundation.errors import Bug, SharpEdgeWarning
 from thunder_core.foundation.plugins import load
 from thunder_core.frontend.acquire.acquire import acquire
 from thunder_core.frontend.acquire.assembly import Acquired
+from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.library.objects import GuardFailed
 
@@ -41,7 +42,7 @@ class Model(torch.nn.Module):
 
 def acquired(function: Any, *args: Any) -> Acquired:
     with torch.no_grad():
-        return acquire(function, args, {}, device=CUDA)
+        return acquire(function, args, {}, RunOptions(device=CUDA))
 
 
 def devices(found: Acquired) -> dict[str, str]:

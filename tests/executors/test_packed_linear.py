@@ -358,13 +358,17 @@ print("equal")
 
 
 def test_an_artifact_runs_in_a_process_without_compiler_or_cache(tmp_path):
-    layer, x = Layer(), torch.randn(20, 48)
-    compiled = thunder.jit(layer, executors=EXECUTORS)
+    compiled = thunder.jit(Layer(), executors=EXECUTORS)
+    assert_equal_without_compiler(compiled, torch.randn(20, 48), LOADS, tmp_path)
+
+
+def assert_equal_without_compiler(compiled, x, program, folder):
+    """Assert that a program prints that the artifact gives the same in a process without compiler and cache."""
     with torch.no_grad():
-        torch.save((x, compiled(x)), tmp_path / "values.pt")
-    thunder.save(compiled, tmp_path / "artifact")
-    places = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
-    done = run_python("-c", LOADS, tmp_path / "artifact", tmp_path / "values.pt", env=places)
+        torch.save((x, compiled(x)), folder / "values.pt")
+    thunder.save(compiled, folder / "artifact")
+    places = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(folder / "empty")}
+    done = run_python("-c", program, folder / "artifact", folder / "values.pt", env=places)
     assert done.stdout == "equal\n", done.stderr
 
 
@@ -869,11 +873,5 @@ print("equal")
 
 
 def test_an_artifact_in_bfloat16_runs_in_a_process_without_compiler_or_cache(tmp_path):
-    model, x = nn.Sequential(Layer().bfloat16(), nn.Identity()), torch.randn(20, 48).bfloat16()
-    compiled = thunder.jit(model, executors=EXECUTORS)
-    with torch.no_grad():
-        torch.save((x, compiled(x)), tmp_path / "values.pt")
-    thunder.save(compiled, tmp_path / "artifact")
-    places = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
-    done = run_python("-c", NARROW_LOADS, tmp_path / "artifact", tmp_path / "values.pt", env=places)
-    assert done.stdout == "equal\n", done.stderr
+    compiled = thunder.jit(nn.Sequential(Layer().bfloat16(), nn.Identity()), executors=EXECUTORS)
+    assert_equal_without_compiler(compiled, torch.randn(20, 48).bfloat16(), NARROW_LOADS, tmp_path)

@@ -51,14 +51,10 @@ def made(folder, files):
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
 def test_a_folder_of_another_kind_is_recognized(tmp_path, files, holds, fix):
-    made(tmp_path, files)
-    with pytest.raises(BadModelFolder) as caught:
-        refuse_other_kinds(tmp_path)
-    assert holds in caught.value.what
-    assert str(tmp_path) in caught.value.what
-    assert fix in caught.value.fix
+    recognized = recognized_as(made(tmp_path, files), holds, fix)
+    assert str(tmp_path) in recognized.what
     error = refusal(tmp_path, BadModelFolder)
-    assert error.what == caught.value.what or "config.json" in files
+    assert error.what == recognized.what or "config.json" in files
 
 
 @pytest.mark.parametrize(
@@ -84,11 +80,16 @@ def test_a_folder_of_another_kind_is_recognized(tmp_path, files, holds, fix):
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
 def test_an_adapter_or_a_pipeline_of_the_hub_is_recognized(tmp_path, files, holds, fix):
-    made(tmp_path, files)
+    recognized_as(made(tmp_path, files), holds, fix)
+
+
+def recognized_as(folder, holds, fix):
+    """The error for a folder, which says what the folder holds and what to do."""
     with pytest.raises(BadModelFolder) as caught:
-        refuse_other_kinds(tmp_path)
+        refuse_other_kinds(folder)
     assert holds in caught.value.what
     assert fix in caught.value.fix
+    return caught.value
 
 
 def test_the_cache_of_the_hub_names_its_model(tmp_path):

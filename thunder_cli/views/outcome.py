@@ -258,8 +258,7 @@ def operations_view(report: Report) -> Iterator[RenderableType]:
 
 def short_name(operation: str) -> str:
     """Return the name of an operation without its module and its default overload."""
-    *_, last = operation.removesuffix(".default").split(".")
-    return last
+    return operation.removesuffix(".default").rpartition(".")[2]
 
 
 def _part(share: float | None) -> str:

@@ -8,7 +8,7 @@ call sees every write to a weight.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -76,12 +76,13 @@ class PackedLinear(Executor):
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with the kernel in place of each linear layer for which it is faster."""
-        layers = layers_in(trace)
+        recorded = may_be_recorded(trace, followed_by_autograd(trace))
+        layers = layers_in(trace, recorded)
         budget = TuningBudget()
         if not layers or (self.measures and budget.is_off) or self.missing():
             return trace
         choices: dict[str, MachineCode | Refusal] = {}
-        for place, layer in activated_in(trace, layers).items():
+        for place, layer in activated_in(trace, layers, recorded).items():
             if isinstance(self.choice_once(layer, budget, choices), MachineCode):
                 layers[place] = layer
         chosen = {layer.digest: self.choice_once(layer, budget, choices) for layer in layers.values()}
@@ -124,16 +125,14 @@ class Layer:
         return self.occurrence.region.digest
 
 
-def layers_in(trace: Trace) -> dict[int, Layer]:
-    """Return the linear layers of a trace that the kernel supports and autograd does not record, by place."""
-    recorded = may_be_recorded(trace, followed_by_autograd(trace))
+def layers_in(trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
+    """Return the linear layers of a trace that the kernel supports and autograd has not `recorded`, by place."""
     candidates = ((place, product_in(bsym)) for place, bsym in enumerate(trace.bound_symbols) if not recorded[place])
     return {place: layer_at(trace, product, place) for place, product in candidates if product is not None}
 
 
-def activated_in(trace: Trace, layers: Mapping[int, Layer]) -> dict[int, Layer]:
+def activated_in(trace: Trace, layers: Mapping[int, Layer], recorded: Sequence[bool]) -> dict[int, Layer]:
     """Return the layers whose results only an activation reads, together with this activation, by place."""
-    recorded = may_be_recorded(trace, followed_by_autograd(trace))
     pairs = {place: at for place, at in activations_in(trace, layers).items() if not recorded[at]}
     products = {place: with_activation(layers[place].product, trace.bound_symbols[at]) for place, at in pairs.items()}
     return {

@@ -352,17 +352,13 @@ class ScaledByDraw(torch.autograd.Function):
         return gradient * ctx.scale
 
 
-class ScaledByMask(torch.autograd.Function):
+class ScaledByMask(ScaledByDraw):
     """A function whose forward compares the items of a random array in a Python function."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.scale = sum(drawn_mask(4))
         return x * ctx.scale
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient * ctx.scale
 
 
 def drawn_mask(size: int) -> list[float]:

@@ -83,8 +83,7 @@ def all_reduce(emitter: Emitter, bsym: BoundSymbol) -> list[BoundSymbol]:
     """Return the bound symbols that sum the tensors of all ranks."""
     tensor, copies = tensor_of(bsym), []
     if is_strided(tensor):
-        dense: dict[str, Any] = {"memory_format": torch.contiguous_format}
-        copies = [emitter.call(ATEN.clone.default, tensor, at=bsym, **dense)]
+        copies = [contiguous_copy(emitter, tensor, at=bsym)]
         tensor = copies[0].output
     begin = emitter.call(FUNCTIONAL.all_reduce.default, tensor, "sum", bsym.args[1], at=bsym)
     wait = emitter.call(FUNCTIONAL.wait_tensor.default, begin.output, at=bsym, output=bsym.output)
@@ -235,9 +234,8 @@ def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol], dtype: torch.dtype |
     take = OPERATORS.take_held_gradients.default
     taken = emitter.call(take, gradients, shards, dtype, at=bsyms[0], ordered=True)
     starts, tensors = filled_up(emitter, bsyms, taken.output, rows)
-    dense: dict[str, Any] = {"memory_format": torch.contiguous_format}
     strided = [tensor for tensor in tensors if is_strided(tensor)]
-    copies = [emitter.call(ATEN.clone.default, tensor, at=bsyms[0], **dense) for tensor in strided]
+    copies = [contiguous_copy(emitter, tensor, at=bsyms[0]) for tensor in strided]
     contiguous = {copy.args[0].name: copy.output for copy in copies}
     operator = FUNCTIONAL.reduce_scatter_tensor_coalesced.default
     tensors = [contiguous.get(tensor.name, tensor) for tensor in tensors]
@@ -252,6 +250,11 @@ def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol], dtype: torch.dtype |
         if not is_own:
             ends.append(emitter.call(ATEN._to_copy.default, ends[-1].output, at=bsym, output=own, dtype=own.dtype))
     return [taken, *starts, *copies, begin], ends
+
+
+def contiguous_copy(emitter: Emitter, tensor: TensorProxy, at: BoundSymbol) -> BoundSymbol:
+    """Return the bound symbol that copies a tensor into contiguous memory."""
+    return emitter.call(ATEN.clone.default, tensor, at=at, memory_format=torch.contiguous_format)
 
 
 def differs(tensor: TensorProxy, dtype: torch.dtype | None) -> bool:

@@ -97,13 +97,12 @@ class Ledger:
         self.own.append(entry)
         return entry
 
-    def read(self, rank: int) -> list[PublishedProgram]:
-        """Return all programs that another rank has published so far."""
+    def read(self, rank: int) -> None:
+        """Read all programs that another rank has published so far."""
         entries = self.others[rank]
         while self.store.check([key := f"{rank}/{len(entries)}"]):
             run, _, text = self.store.get(key).decode().partition("\n")
             entries.append(PublishedProgram(text, int(run)))
-        return entries
 
     def find(self, rank: int, entry: PublishedProgram) -> DifferingProgram | None:
         """Return a program of another rank with different collectives; None if that rank has the same collectives.
@@ -113,14 +112,16 @@ class Ledger:
         published enough for a decision.
         """
         is_new = entry.text not in [own.text for own in self.own if own is not entry]
-        return (self.find_new if is_new else self.find_again)(rank, entry, self.read(rank))
+        self.read(rank)
+        return (self.find_new if is_new else self.find_again)(rank, entry)
 
     def has_same(self, rank: int, entry: PublishedProgram) -> bool:
         """Whether another rank has ever published the same collectives: the counts of runs may be misaligned."""
         return any(program.lines == entry.lines for program in self.others[rank])
 
-    def find_new(self, rank: int, entry: PublishedProgram, others: list[PublishedProgram]) -> DifferingProgram | None:
+    def find_new(self, rank: int, entry: PublishedProgram) -> DifferingProgram | None:
         """Do as `find` for a program that this rank has not published before."""
+        others = self.others[rank]
         known = [own.text for own in self.own]
         same = next((program for program in others if program.text == entry.text), None)
         while same is None and self.compared_counts[rank] < len(others):
@@ -135,11 +136,11 @@ class Ledger:
         self.offsets[rank] = same.run - entry.run
         return None
 
-    def find_again(self, rank: int, entry: PublishedProgram, others: list[PublishedProgram]) -> DifferingProgram | None:
+    def find_again(self, rank: int, entry: PublishedProgram) -> DifferingProgram | None:
         """Do as `find` for a program that this rank has published before."""
         with suppress(LookupError):
             return self.at_same_run(rank, entry)
-        if any(program.lines == entry.lines for program in others):
+        if self.has_same(rank, entry):
             return None
         raise LookupError
 

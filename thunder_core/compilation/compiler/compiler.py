@@ -39,6 +39,7 @@ from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.named import NamedValue, named_values
 from thunder_core.frontend.acquire.numbers import NeedsValues
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, IsSymbolic, Symbolic, arguments_differ
+from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.acquire.written.shortfall import shortfalls
 from thunder_core.passes.autodiff.program_derivative import (
     ProgramDerivative,
@@ -220,6 +221,24 @@ class Compiler:
             log.note(check_trace(free_after_last_use(forward)))
         return program_of(acquired, derivative, why_recorded, symbolic, log.stages, constant_because)
 
+    def _run_options(self, symbolic: Symbolic, observed: ObservedValues) -> RunOptions:
+        """Return the options for tracing a call. Only a program for this machine may read the values of tensors."""
+        may_evaluate = self.options.data_dependent != "error" and self.device is None
+        calls_in_eager = may_evaluate and bool(observed.eager_lines)
+        return RunOptions(
+            device=self.device,
+            may_evaluate=may_evaluate,
+            evaluates=may_evaluate and not symbolic.sizes,
+            symbolic=symbolic,
+            functional=self.options.functional,
+            sharp_edges=self.options.sharp_edges,
+            nested=CallsByLine(self),
+            lookasides=self.lookasides,
+            differs_from_eager=self.differs_from_eager,
+            in_eager=EagerFunctions(self, observed.eager_lines) if calls_in_eager else None,
+            lines_that_raised=observed.lines_that_raised if may_evaluate else frozenset(),
+        )
+
     def _acquire(
         self,
         subject: Callable[..., Any],
@@ -231,21 +250,7 @@ class Compiler:
     ) -> tuple[Acquired, Trace]:
         """Trace a call; return the acquired traces, and the computation after the transforms."""
         with collection_paused():
-            acquired = acquire(
-                subject,
-                args,
-                kwargs,
-                sharp_edges=self.options.sharp_edges,
-                functional=self.options.functional,
-                device=self.device,
-                evaluates=self.options.data_dependent != "error",
-                symbolic=symbolic,
-                nested=CallsByLine(self),
-                lookasides=self.lookasides,
-                differs_from_eager=self.differs_from_eager,
-                lines_that_raised=observed.lines_that_raised,
-                in_eager=EagerFunctions(self, observed.eager_lines) if observed.eager_lines else None,
-            )
+            acquired = acquire(subject, args, kwargs, self._run_options(symbolic, observed))
             log.note(acquired.computation)
             log.add(acquired.prologue)
             log.add(acquired.epilogue)

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.compilation.compiler.transformation import checked_trace
 from thunder_core.foundation.errors import CannotReplay, DataDependent, ThunderError
-from thunder_core.foundation.options.compile_options import CompileOptions, SharpEdges
+from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.frontend.acquire.acquire import traced
 from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.handover import Handover
@@ -248,19 +248,18 @@ class NestedCall:
         args, kwargs = self._with_stand_ins((self.args, self.kwargs))
         options = self.own.options
         with without_recording():
-            sharp_edges: SharpEdges = "error" if options.sharp_edges == "error" else "allow"
             run_options = RunOptions(
                 device=self.device,
                 evaluates=evaluates,
                 functional=options.functional,
-                watches=sharp_edges != "allow",
+                sharp_edges="error" if options.sharp_edges == "error" else "allow",
                 nested=CallsByLine(self.own),
                 lookasides=self.own.lookasides,
             )
             probe = Run(self.compiled.subject, args, kwargs, run_options)
             self._probes.append(probe)
             try:
-                acquired = traced(probe, sharp_edges)
+                acquired = traced(probe)
             except ProgramRaised as raised:
                 error = raised.error
             else:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
 import torch
 
 from thunder_core.foundation import package
-from thunder_core.foundation.errors import SourceLine, ThunderError
-from thunder_core.foundation.options.compile_options import SharpEdges
+from thunder_core.foundation.errors import ThunderError
 from thunder_core.frontend.acquire.assembly import (
     Acquired,
     assembled,
@@ -24,83 +23,45 @@ from thunder_core.frontend.acquire.numbers import NeedsValues
 from thunder_core.frontend.acquire.observed import observed_values
 from thunder_core.frontend.acquire.outside.drawing_functions import NeedsDrawingFunction
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge, Surprises, apply_policy, users_line
-from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, IsSymbolic, Symbolic
-from thunder_core.frontend.acquire.run.options import REQUESTS, RunOptions
+from thunder_core.frontend.acquire.outside.symbolic import IsSymbolic
+from thunder_core.frontend.acquire.run.options import DEFAULTS, REQUESTS, RunOptions
 from thunder_core.frontend.acquire.run.process_state import process_state
 from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.texts import NeedsTexts
-from thunder_core.frontend.acquire.traced_run import InEager, Nested
 from thunder_core.frontend.interpreter import interpret
 from thunder_core.tracing.capture.symbolic.sizes import DecidesAgainstCall
 from thunder_core.tracing.capture.symbolic_probe import HiddenNumbers
 from thunder_core.tracing.capture.torch_facts.texts import without_values
-from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.library.collection import collection_paused
 
 
 @collection_paused()
 def acquire(
-    subject: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    *,
-    sharp_edges: SharpEdges = "allow",
-    functional: bool = False,
-    device: torch.device | None = None,
-    evaluates: bool = False,
-    symbolic: Symbolic = CONSTANT,
-    nested: Nested | None = None,
-    lookasides: Sequence[Lookaside] = (),
-    differs_from_eager: bool = False,
-    lines_that_raised: frozenset[SourceLine] = frozenset(),
-    in_eager: InEager | None = None,
+    subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: RunOptions = DEFAULTS
 ) -> Acquired:
     """Run the program once without touching data, and return its traces.
 
-    If `device` is set, the traces are those of the same program with its model and its arguments on that device. The
-    machine need not have the device.
+    With a device in the `options`, the traces are those of the same program with its model and its arguments on that
+    device. The machine need not have the device.
 
-    A `functional` program reads only its arguments. Any other read is a sharp edge and is not guarded.
-
-    A program that `evaluates` may ask for the values of tensors. Each call then checks that the values are the same. If
-    a value is not available, the program is traced again. In that trace, the last call of
+    If the value of a tensor is not available, the program is traced again. In that trace, the last call of
     `torch.compiler.is_compiling()` before the value returns True, because libraries then avoid the value. With symbolic
     sizes, this detour is tried first, and values are evaluated only if no detour avoids them, because a guarded value
     restricts a program that should serve all sizes.
 
-    Numbers and sizes that are `symbolic` are inputs of each call. The program's decisions on them become constraints.
-    If the program asks for their values, the values are guarded.
-
-    `lookasides` are called in place of their functions. If the program `differs_from_eager`, which holds for the ranks
-    of parallel training, an error of the program is raised as it is, because no eager call could raise it. At
-    `lines_that_raised`, operations raise the errors that they raise for the values of this call, and the program may
-    catch the errors. At the lines of `in_eager`, the function around a line is called in eager PyTorch, because the
-    line reads too many values.
+    The program's decisions on symbolic numbers and sizes become constraints. If the program asks for their values, the
+    values are guarded.
 
     No object of the user is changed when this function returns or raises. Raises `ProgramRaised` if the program raises
-    (with a `device`, if it `differs_from_eager`, or after a call that a lookaside replaced: its own error),
+    (with a device, if it `differs_from_eager`, or after a call that a lookaside replaced: its own error),
     `DataDependent`, `OperationFailed` or `CannotReplay` if a trace cannot represent the program, and `SharpEdgeError`
     if the program has sharp edges and they are errors.
     """
-    may_evaluate = evaluates and device is None
-    options = RunOptions(
-        device=device,
-        may_evaluate=may_evaluate,
-        evaluates=may_evaluate and not symbolic.sizes,
-        symbolic=symbolic,
-        functional=functional,
-        watches=sharp_edges != "allow",
-        nested=nested,
-        lookasides=lookasides,
-        differs_from_eager=differs_from_eager,
-        in_eager=in_eager if may_evaluate else None,
-        lines_that_raised=lines_that_raised if may_evaluate else frozenset(),
-    )
     while True:
         run = Run(subject, args, kwargs, options)
         try:
-            return traced(run, sharp_edges)
+            return traced(run)
         except REQUESTS as error:
             following = options.after(error)
             if following is None:
@@ -110,7 +71,7 @@ def acquire(
             run.release()
 
 
-def traced(run: Run, sharp_edges: SharpEdges) -> Acquired:
+def traced(run: Run) -> Acquired:
     """Run a program and return its traces. Set `run.output` to its result, and undo its writes to the user's objects.
 
     The caller releases the run when the run is not needed any more.
@@ -119,14 +80,14 @@ def traced(run: Run, sharp_edges: SharpEdges) -> Acquired:
         run.outside.surprises = Surprises(lambda: run.place().source)
     state = process_state(run.device)
     try:
-        output = run.output = _interpreted(run, state, sharp_edges)
+        output = run.output = _interpreted(run, state)
         require_recorded(run)
         run.functions.settle()
         run.recorder.follow_autocast()
         if (failure := run.recorder.failure or run.outside.failure) is not None:
             raise failure
         edges = run.collect_edges()
-        apply_policy(sharp_edges, edges)
+        apply_policy(run.options.sharp_edges, edges)
         log_gradients(run)
         with collection_paused():
             return assembled(run, state | run.settings.asked, output, edges)
@@ -150,7 +111,7 @@ def require_recorded(run: Run) -> None:
     run.saved_tensors_hooks.require_no_own_pass()
 
 
-def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) -> Any:
+def _interpreted(run: Run, state: dict[str, object]) -> Any:
     """Interpret the program and return its result.
 
     Raise `ProgramRaised` if it raises, after reporting its sharp edges.
@@ -175,7 +136,7 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
         if run.replacements.were_called or run.options.differs_from_eager:
             raise error.with_traceback(programs_traceback(error)) from None
         edges = run.collect_edges()
-        apply_policy(sharp_edges, edges)
+        apply_policy(run.options.sharp_edges, edges)
         raised = _raised(run, state | run.settings.asked, error, sharp=bool(edges))
     try:
         raise raised

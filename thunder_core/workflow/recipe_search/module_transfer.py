@@ -1,6 +1,6 @@
 """Send a module to the process of a trial, through a pipe that only the two processes have.
 
-No file holds the module, so nobody can exchange it on the way.
+The module is in no file, so no other process can replace it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def offered(message: memoryview) -> Iterator[int]:
         with theirs:
             sender.start()
             yield theirs.fileno()
-        sender.join()  # ends at once if nobody has read the message, because the other end is closed now
+        sender.join()  # ends at once, also if the child has not read the message, because the other end is closed
 
 
 def _send(connection: Any, message: memoryview) -> None:

@@ -143,8 +143,7 @@ class ObservedCalls(ObservedReads):
 
     def _is_called(self, function: Any) -> bool:
         """Whether the program calls a function, which is neither the program nor what the program consists of."""
-        subject = getattr(self, "subject", None)
-        return function is not subject and getattr(function, "__self__", None) is not subject
+        return function is not self.subject and getattr(function, "__self__", None) is not self.subject
 
     def on_raise(self, error: BaseException) -> None:
         """Store a `KeyboardInterrupt` that the program raises itself, to distinguish it from one sent by the user."""

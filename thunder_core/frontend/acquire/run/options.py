@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.errors import DataDependent, SourceLine
+from thunder_core.foundation.options.compile_options import SharpEdges
 from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.outside.drawing_functions import NeedsDrawingFunction
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
@@ -26,13 +27,12 @@ REQUESTS = (HiddenNumbers, NeedsTexts, NeedsDrawingFunction, DataDependent)
 class RunOptions:
     """The options of a run.
 
-    If `device` is set, the program's model and arguments are assumed to be on it. If `evaluates` is
-    set, the program may read values of tensors, and each later call checks them. If `may_evaluate` is set, a later run
-    may evaluate. A `functional` program reads only its
-    arguments. A run that `watches` reports Python code that C code runs natively. `lookasides` are called in place of
-    their functions. Errors of a program that `differs_from_eager` are raised as they are, because
-    eager PyTorch would not raise them. The functions around the lines of
-    `in_eager` are called in eager PyTorch.
+    If `device` is set, the program's model and arguments are assumed to be on it. If `evaluates` is set, the program
+    may read values of tensors, and each later call checks them. If `may_evaluate` is set, a later run may evaluate. A
+    `functional` program reads only its arguments; any other read is a sharp edge and is not guarded. Numbers and sizes
+    that are `symbolic` are inputs of each call. `lookasides` are called in place of their functions. Errors of a
+    program that `differs_from_eager` are raised as they are, because eager PyTorch would not raise them. The functions
+    around the lines of `in_eager` are called in eager PyTorch.
 
     The other options are results of earlier runs: at `lines_that_raised`, operations have raised errors that depend on
     values; `detours` are the calls of `torch.compiler.is_compiling()` that return True; a program that
@@ -45,7 +45,7 @@ class RunOptions:
     evaluates: bool = False
     symbolic: Symbolic = CONSTANT
     functional: bool = False
-    watches: bool = False
+    sharp_edges: SharpEdges = "allow"
     nested: Nested | None = None
     lookasides: Sequence[Lookaside] = ()
     differs_from_eager: bool = False
@@ -57,29 +57,33 @@ class RunOptions:
     reads_texts_at_once: bool = False
     drawing_functions: frozenset[CodeType] = frozenset()
 
+    @property
+    def watches(self) -> bool:
+        """Whether the run reports Python code that C code runs natively, which is a sharp edge."""
+        return self.sharp_edges != "allow"
+
     def after(self, error: BaseException) -> RunOptions | None:
         """Return the options of the next run after an error that requests one; None if the caller must raise the error.
 
         For `DataDependent`, a detour around the value is tried first. If no detour is left, values are evaluated.
         """
+        following = self._requested_by(error)
+        return None if following == self else following  # with equal options, the same error would be raised again
+
+    def _requested_by(self, error: BaseException) -> RunOptions:
+        """Return the options that an error requests, or the same options if there are none."""
         if isinstance(error, HiddenNumbers):
-            return self._unless_equal(replace(self, is_differentiating=True))
+            return replace(self, is_differentiating=True)
         if isinstance(error, NeedsTexts):
-            return self._unless_equal(replace(self, reads_texts_at_once=True))
+            return replace(self, reads_texts_at_once=True)
         if isinstance(error, NeedsDrawingFunction):
-            return self._unless_equal(replace(self, drawing_functions=self.drawing_functions | {error.code}))
-        if not isinstance(error, DataDependent):
-            return None
+            return replace(self, drawing_functions=self.drawing_functions | {error.code})
         further = self.detours.further()
         if further is not None:
             return replace(self, detours=further)
         if self.evaluates or not self.may_evaluate:
-            return None
+            return self
         return replace(self, evaluates=True, detours=Detours())
-
-    def _unless_equal(self, options: RunOptions) -> RunOptions | None:
-        """Return other options; None for equal options, with which the same error would be raised again."""
-        return None if options == self else options
 
     def of_probe(self, **changes: Any) -> RunOptions:
         """Return the options of a trial run through a `torch.autograd.Function` that the program applies."""
@@ -90,3 +94,6 @@ class RunOptions:
             drawing_functions=self.drawing_functions,
             **changes,
         )
+
+
+DEFAULTS = RunOptions()

@@ -67,7 +67,7 @@ class Run(ObservedCalls, RecordedProgram):
         kwargs: dict[str, Any],
         options: RunOptions,
     ) -> None:
-        self.subject, self.args, self.kwargs, self.options = subject, args, kwargs, options
+        self.subject, self.options = subject, options
         self.device = options.device
         self.watches = options.watches
         self.output: Any = None

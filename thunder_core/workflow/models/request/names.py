@@ -137,12 +137,17 @@ def is_generation(task: str | None) -> bool:
 
 def is_sentence_task(task: str | None) -> bool:
     """Whether a name is the task of sentence embeddings."""
-    return task is not None and task.strip().lower().replace("_", "-") == SENTENCE_TASK
+    return task is not None and usual_spelling(task) == SENTENCE_TASK
+
+
+def usual_spelling(task: str) -> str:
+    """Return the name of a task in lower case, with hyphens."""
+    return task.strip().lower().replace("_", "-")
 
 
 def spelled_task(name: str) -> tuple[str, ...]:
     """Return the possible tasks for a name, the likeliest first; raise `UnknownName` for an unknown name."""
-    short = name.strip().lower().replace("_", "-")
+    short = usual_spelling(name)
     if short in TASKS or short in (OTHER_TASK, DIFFUSERS_TASK):
         return (short,)
     if short not in HUB_TASKS:

@@ -21,6 +21,7 @@ from thunder_core.workflow.models.request.names import (
     TASKS,
     is_generation,
     spelled_task,
+    usual_spelling,
 )
 from thunder_core.workflow.models.sentences.transformer import is_sentence_config, random_model, transformer_class
 
@@ -113,7 +114,7 @@ def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | N
 
 def require_no_other_task(name: str | None, config: PretrainedConfig) -> None:
     """Raise `BadOption` if the user names a task for a model of diffusers, whose class decides what it does."""
-    if name is not None and name.strip().lower() != DIFFUSERS_TASK:
+    if name is not None and usual_spelling(name) != DIFFUSERS_TASK:
         raise BadOption(
             f"the task {name!r:.80} is not that of {(config.architectures or [''])[0]}, a model of diffusers",
             fix="leave out --task",

@@ -21,12 +21,12 @@ from thunder_core.compilation.compiler import specializations_of
 from thunder_core.passes.transforms.ddp import AverageGradients
 from thunder_core.passes.transforms.fsdp import ShardParameters
 from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
+from thunder_core.tracing.extension.transform import Transform
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.pipeline.ranks.link import Link
 from thunder_core.workflow.pipeline.ranks.one_process import rows_of, seed_rank
 from thunder_core.workflow.pipeline.request.bench_request import OURS
-from thunder_core.workflow.pipeline.session.prepare import Parallel
 from thunder_core.workflow.validation.gradients import loss_of
 from thunder_core.workflow.validation.precision import copy_sharing_parameters
 
@@ -154,7 +154,7 @@ def digest_of_programs(compiled: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def baseline_of(transform: Parallel, model: torch.nn.Module, device: torch.device) -> tuple[str, Any]:
+def baseline_of(transform: Transform, model: torch.nn.Module, device: torch.device) -> tuple[str, Any]:
     """Return the name of PyTorch's equivalent of a transform, and the function that wraps the model."""
     wrap = WRAPPERS[type(transform)]
     return wrap[0], partial(wrap[1], transform, model, device)

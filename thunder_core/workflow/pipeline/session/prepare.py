@@ -12,8 +12,6 @@ from transformers import PretrainedConfig
 from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS
 from thunder_core.foundation.errors import EnvironmentLacks
 from thunder_core.passes.recipe import Processor, Recipe, Transform, lacks
-from thunder_core.passes.transforms.ddp import AverageGradients
-from thunder_core.passes.transforms.fsdp import ShardParameters
 from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.tracing.extension.requirement import Degradation, by_reason
@@ -31,8 +29,6 @@ from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executors import NamedExecutor, candidates, lost_fusion, without_ranges
 from thunder_core.workflow.pipeline.session.placement import with_placement
 from thunder_core.workflow.report import Degraded
-
-Parallel = AverageGradients | ShardParameters | ParallelizeLinears
 
 
 @dataclass(frozen=True)
@@ -64,9 +60,9 @@ class Prepared:
         return next((one for one in self.in_order if isinstance(one, Quantize)), None)
 
     @property
-    def parallel(self) -> Parallel | None:
+    def parallel(self) -> Transform | None:
         """The transform that trains on several ranks; None for a recipe of one process."""
-        return next((one for one in self.in_order if isinstance(one, Parallel)), None)
+        return next((transform for transform in self.in_order if transform.is_parallel), None)
 
     def parts_of_batch(self, ranks: int) -> int:
         """Return the number of parts of the batch of all ranks: 1 if all ranks have the same inputs."""

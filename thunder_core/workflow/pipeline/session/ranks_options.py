@@ -6,7 +6,7 @@ from thunder_core.foundation.errors import BadOption, OutsideProcessGroup
 from thunder_core.workflow.pipeline.request.launch import Launch
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors
-from thunder_core.workflow.pipeline.session.prepare import Parallel, Prepared
+from thunder_core.workflow.pipeline.session.prepare import Prepared
 
 # How to run a model without training, for recipes with which this is useful.
 INFERENCE = {
@@ -29,7 +29,7 @@ def require_fitting_ranks(request: Request, prepared: Prepared, launch: Launch |
             )
         return
     name = prepared.parallel.name.replace("_", "-")
-    if sum(isinstance(transform, Parallel) for transform in prepared.in_order) > 1:
+    if sum(transform.is_parallel for transform in prepared.in_order) > 1:
         raise BadOption(
             f"the recipe {prepared.recipe.name} needs a mesh of two axes, and an artifact cannot name the groups of "
             "all ranks of such a mesh",
