@@ -325,6 +325,17 @@ def test_what_the_hub_refuses_is_said(hub_cache, monkeypatch, kind, said, fix):
     assert fix in raised.value.fix
 
 
+def test_a_cache_that_cannot_be_used_is_named(hub_cache, monkeypatch):
+    def download(*_args, **_kwargs):
+        raise NotADirectoryError(20, "Not a directory", "/dev/null/token")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    with pytest.raises(ModelNotFound, match="/dev/null/token: Not a directory") as raised:
+        load_model(ModelRequest(model="acme/tiny"))
+    assert "HF_HOME" in raised.value.fix
+
+
 def test_the_environment_names_the_cache_and_forbids_the_network(saved, tmp_path):
     put_into_cache(tmp_path / "home" / "hub", "acme/tiny", saved("llama"))
     program = (

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from benchmarks.random_checkpoint import SIZES, Size, config_of, write_checkpoint
-from thunder_core.foundation.errors import OutOfMemory
+from thunder_core.foundation.errors import OutOfMemory, UnknownName
 from thunder_core.tracing.extension import requirement
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.memory import weights_on_paper
@@ -129,12 +129,26 @@ def test_model_that_does_not_fit_is_refused_with_fitting_alternatives(tmp_path, 
     assert planned(folder, dtype="bfloat16").fits
 
 
-def test_mapped_weights_that_do_not_fit_are_read_from_the_disk(checkpoint, monkeypatch):
-    monkeypatch.setattr(memory_plan, "free_memory", lambda device: 1 << 20)
-    memory = planned(checkpoint, random_weights=False)
+def test_inputs_of_a_small_model_that_do_not_fit_are_lacking_in_the_plan(tmp_path):
+    folder = config_folder(tmp_path, SMALL)
+    lacking = plan(Request(model=model_of(folder, None), batch=10**11), dry_run=True).lacking_memory
+    assert lacking is not None
+    assert "use a smaller --batch or --seq" in lacking.fix
+    assert planned(folder, batch=10**11).way == ""
+
+
+def test_modules_that_the_model_does_not_have_are_refused_in_the_plan(checkpoint):
+    model = ModelRequest(str(checkpoint), device="cpu")
+    with pytest.raises(UnknownName, match="no module of this LlamaForCausalLM matches 'bogus'"):
+        plan(Request(model=model, without=("inductor:bogus",)), dry_run=True)
+    assert plan(Request(model=model, without=("inductor:*.mlp",)), dry_run=True).memory is not None
+
+
+def test_mapped_weights_that_do_not_fit_are_read_from_the_disk(checkpoint):
+    memory = replace(planned(checkpoint, random_weights=False), free=1 << 20)
     assert memory.fits
     assert "read from the disk" in memory.way
-    assert not planned(checkpoint).fits
+    assert not replace(planned(checkpoint), free=1 << 20).fits
 
 
 def test_limit_on_addresses_counts_mapped_weights_too(checkpoint, monkeypatch):

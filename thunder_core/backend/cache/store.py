@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 
 from thunder_core.backend.cache.build import (
@@ -152,7 +153,7 @@ class Store:
                 if full is None:
                     raise
                 hindrance = full.what
-        LOGGER.warning("compiled code is not cached in %s: %s", self.folder, hindrance)
+        _warn_once(self.folder, hindrance)
         return build_alone(key, build, label)
 
     def _verified(self, record: Record) -> Record:
@@ -188,3 +189,9 @@ class Store:
             with entry_lock(self.folder, digest, 0.0) as hindrance:
                 if not hindrance:
                     clean_up(self.folder, digest)
+
+
+@cache
+def _warn_once(folder: Path, hindrance: str) -> None:
+    """Report that a store cannot be used; a program has many kernels, but the reason is the same."""
+    LOGGER.warning("compiled code is not cached in %s: %s", folder, hindrance)

@@ -220,6 +220,11 @@ def _refused(name: str, revision: str, error: Exception) -> ThunderError:
         if isinstance(error, kind):
             why = verdict.format(revision=revision)
             return ModelNotFound(f"there is no folder {name!r}, and {name} {why}", fix=fix)
+    if isinstance(error, OSError) and error.filename is not None:  # errors of the network name no file
+        return ModelNotFound(
+            f"the Hub's cache cannot be used for {name}: {error.filename}: {error.strerror}",
+            fix="set HF_HOME to a folder that this user can write to",
+        )
     return ModelNotFound(
         f"{name} could not be downloaded: {str(error).splitlines()[0]}", fix="check the network, or name a folder"
     )

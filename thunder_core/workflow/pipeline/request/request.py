@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 COMPILERS = ("jit", "thunderfx")
+MOST_ROUNDS = 1_000_000  # more would take days even for the smallest model
 
 
 def require_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
@@ -207,9 +208,9 @@ class Request:
         parse=ranges_in,
         check=require_ranges,
     )
-    runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", least=2)
-    warmup: int = option(5, int, metavar="N", help="Number of warm-up rounds (not timed)", least=0)
-    inputs: int = option(3, int, metavar="N", help="Number of inputs to validate on", least=1)
+    runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", least=2, most=MOST_ROUNDS)
+    warmup: int = option(5, int, metavar="N", help="Number of warm-up rounds (not timed)", least=0, most=MOST_ROUNDS)
+    inputs: int = option(3, int, metavar="N", help="Number of inputs to validate on", least=1, most=MOST_ROUNDS)
     validate_budget: float | None = option(
         None,
         float,

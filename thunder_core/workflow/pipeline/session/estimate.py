@@ -72,7 +72,7 @@ def require_memory(
     require_room(what, least_bytes(size), free, device, "use a smaller --seq")
     sample = purpose.inputs(loaded, **size._replace(batch=1).stated, seed=seed)
     given = batch * sum(tensor.nbytes for _, tensor in tensors_in(sample))
-    if given * MOST_FOR_INPUTS <= free:
+    if are_small(given, free):
         return
     need = need_of(loaded, purpose, sample, batch) if runs else None
     if need is None:
@@ -92,6 +92,11 @@ def least_bytes(size: InputSize) -> int:
     """Return the minimum number of bytes for one random sample."""
     tokens, pixels = size.seq + (size.cache or 0), (size.height or 1) * (size.width or 1)
     return tokens * SEQUENCE_BYTES + pixels * PIXEL_BYTES
+
+
+def are_small(inputs: int, free: int | None) -> bool:
+    """Whether a call with this number of bytes of inputs fits into the free bytes, whatever the model is."""
+    return free is None or inputs * MOST_FOR_INPUTS <= free
 
 
 def require_room(what: str, needed: int, free: int, device: torch.device, smaller: str) -> None:

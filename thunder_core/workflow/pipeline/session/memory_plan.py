@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from thunder_core.foundation.errors import BadModelFolder, OutOfMemory
+from thunder_core.foundation.options.left_out import parse_left_out
 from thunder_core.passes.recipe import Transform
+from thunder_core.tracing.extension.leaving_out import require_modules
 from thunder_core.workflow.fault_localization.boundary.eager_calls import room_beside
 from thunder_core.workflow.models.folder.checkpoint import stored_bytes
 from thunder_core.workflow.models.folder.origin import FolderOrigin
@@ -21,7 +23,7 @@ from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.memory.memory_limits import process_limits
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.purpose import Purpose
-from thunder_core.workflow.pipeline.session.estimate import MemoryNeed, need_of
+from thunder_core.workflow.pipeline.session.estimate import MemoryNeed, are_small, least_bytes, need_of
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, COMPARE, EVALUATE, QUALITY
 from thunder_core.workflow.report.number_format import size as bytes_in_words
@@ -69,8 +71,8 @@ class MemoryPlan:
 
     @property
     def way(self) -> str:
-        """The way in which weights are accessed, in words; empty if everything fits into memory."""
-        return RESIDENT if self.free is None or self.peak <= self.free else ON_DISK
+        """The way in which weights are accessed, in words; empty if everything fits into memory, or nothing does."""
+        return ON_DISK if self.fits and self.free is not None and self.peak > self.free else RESIDENT
 
     def rows(self) -> Iterator[str]:
         """Yield the plan in words."""
@@ -102,9 +104,13 @@ def plan_memory(
     """Return the memory of the stages for inputs of a size, or for generating `tokens` tokens after them.
 
     Return None if the library cannot build the model without its weights; loading then finds the problem. For a small
-    model, its files are enough, so the model's code, which takes seconds to import, is not imported.
+    model with small inputs, its files are enough, so the model's code, which takes seconds to import, is not imported.
+    Raises `UnknownName` for an executor that is left out of modules that the model does not have.
     """
-    if (small := plan_of_files(prepared)) is not None:
+    without = prepared.recipe.composition.without
+    names_modules = any(part.pattern for part in map(parse_left_out, without))
+    are_inputs_small = are_small(size.batch * least_bytes(size), free_memory(prepared.loading.device))
+    if are_inputs_small and not names_modules and (small := plan_of_files(prepared)) is not None:
         return small
     try:
         with quiet_transformers():
@@ -112,11 +118,12 @@ def plan_memory(
             new_weights = new_weight_bytes(prepared, described)
     except Exception:  # libraries raise any error for a device without data
         return None
+    require_modules(without, described.model)
     weights, device = weight_bytes(described.model), prepared.loading.device
     limit = min(process_limits(), default=None) if device.type == "cpu" else None
     is_on_disk = is_mapped(prepared.loading, prepared.model)
     plan = MemoryPlan(weights, new_weights, is_on_disk, (), free_memory(device), limit)
-    if weights < LARGE or not plan.fits:
+    if (weights < LARGE and are_inputs_small) or not plan.fits:
         return plan
     need = call_need(described, purpose, size) or MemoryNeed(0, 0)
     if tokens:
