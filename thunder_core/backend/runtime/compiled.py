@@ -284,6 +284,8 @@ class Specializations:
             self.observed.note_values(error.observed)
             raised = error.with_traceback(None)
         else:
+            if refusals:
+                self.retraces.note(*refusals[0], reasons[0])
             self._keep(program, route, args, kwargs)
             self.last = program
             first_run = partial(self._run_first, program, inputs, outside, args, kwargs)
@@ -313,8 +315,6 @@ class Specializations:
     def _note_refusals(self, refusals: Sequence[Refusal], reasons: Sequence[str]) -> None:
         """Record why a call is traced again, and which numbers and sizes differ."""
         self.reasons.extend(reasons)
-        if refusals:
-            self.retraces.note(*refusals[0], reasons[0])
         numbers = (number_refused(*refusal) for refusal in refusals)
         self.observed.changing.update(path for path in numbers if path is not None)
         self.observed.refused_sizes_of_one = frozenset(

@@ -42,7 +42,7 @@ class Retraces:
     dropped: bool = False
 
     def note(self, program: Program, error: Exception, reason: str) -> None:
-        """Record that a program refused a call, which is traced; warn at the third retrace for the same reason."""
+        """Record that a program refused a call, which was traced; warn at the third retrace for the same reason."""
         place = place_of(program, error) if isinstance(error, GuardFailed) else type(error).__name__
         self.counts[place] += 1
         fix = fix_for_constraint(self.subject, program, error) or fix_for(error)
