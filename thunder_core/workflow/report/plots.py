@@ -23,6 +23,7 @@ STRIP = 56
 MOST_ROWS = 12
 TALLEST = 4  # times above this multiple of the slowest contender's median are plotted at the edge
 COLOURS = 7  # the colours for executors in the style sheet; the other executors share the last colour
+LAST_LABEL = 28  # the half of the last label of an axis: a number and its unit
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ def time_strips(benchmark: BenchmarkReport) -> Strips:
     left = label_room(text for c in benchmark.candidates for text in (c.name, _median_text(c))) + 8
     unit, name = number_format.time_unit(benchmark.first.median)
     shown = [value for c in benchmark.candidates for value in c.seconds if value <= _fence(c)]
-    axis = linear((value / unit for value in shown), left, WIDTH - 8, from_zero=False)
+    axis = linear((value / unit for value in shown), left, WIDTH - LAST_LABEL, from_zero=False)
     strips = tuple(_strip(c, axis, unit, 10 + STRIP * row) for row, c in enumerate(benchmark.candidates))
     return Strips(f"Time per {benchmark.call}", len(strips) * STRIP + 32, name, strips, axis.ticks(lambda v: f"{v:g}"))
 
