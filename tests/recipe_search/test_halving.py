@@ -113,7 +113,7 @@ some_bounds = st.builds(
 def test_500_simulated_searches_keep_bounds_and_budget_and_prefer_the_simple(others, bounds, budget):
     simulation, halving, end, winner = search([EAGER, *others], bounds, budget)
     found = halving.found
-    assert simulation.clock <= budget
+    assert simulation.clock <= budget + 1e-9  # of rounding
     assert end in ("decided", "out of time")
     if end == "out of time":
         assert simulation.clock == budget
