@@ -29,9 +29,10 @@ os.environ.setdefault("THUNDER_PRECOMPILED_HEADERS", str(BUILD / "test-headers")
 if "gpu" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["TRITON_INTERPRET"] = "1"
 
-# Tests that take at least 2 seconds: a run of all tests runs a part of them.
+# Tests that take at least `SECONDS`: a run of all tests runs one part of them. `tests.long_tests` writes the list.
 LONG = Path(__file__).resolve().parent / "long.txt"
-PARTS = 5
+SECONDS = 0.7
+PARTS = 10
 PART = "THUNDER_TEST_PART"  # the variable that names the part to the workers of pytest-xdist
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=100)

@@ -1,11 +1,17 @@
-"""tests/long.txt names tests that exist."""
+"""tests/long.txt names tests that exist, and is written from the times of a run."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from tests.conftest import LONG
+from tests.conftest import LONG, SECONDS
+from tests.long_tests import long_tests, times
+
+REPORT = """<testsuites><testsuite name="pytest">
+<testcase classname="tests.test_long_tests" name="test_slow[a]" time="1.5"/>
+<testcase classname="tests.test_long_tests.TestClass" name="test_fast" time="0.1"/>
+</testsuite></testsuites>"""
 
 
 def test_each_long_test_is_defined() -> None:
@@ -14,3 +20,14 @@ def test_each_long_test_is_defined() -> None:
         file, *_, function = name.partition("[")[0].split("::")
         text = sources.setdefault(file, (LONG.parent.parent / Path(file)).read_text())
         assert re.search(rf"^ *def {function}\(", text, re.MULTILINE), name
+
+
+def test_the_times_of_a_run_have_the_names_of_pytest(tmp_path: Path) -> None:
+    (tmp_path / "report.xml").write_text(REPORT)
+    slow, fast = "tests/test_long_tests.py::test_slow[a]", "tests/test_long_tests.py::TestClass::test_fast"
+    assert times([tmp_path / "report.xml"]) == {slow: 1.5, fast: 0.1}
+
+
+def test_a_listed_test_stays_unless_a_run_was_clearly_faster() -> None:
+    measured = {"near": 0.9 * SECONDS, "fast": 0.1 * SECONDS, "slow": SECONDS, "almost": 0.99 * SECONDS}
+    assert long_tests({"near", "fast", "not in the run"}, measured) == ["near", "not in the run", "slow"]
