@@ -17,6 +17,7 @@ from thunder_core.frontend.acquire.format_fields import with_values
 from thunder_core.frontend.acquire.lookasides.state.output import CONTAINERS, NotShownError, holds_tensors, shown
 from thunder_core.frontend.acquire.outside.reductions import Dressed
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.frontend.interpreter.texts import joined
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart, parts_of_text
@@ -254,12 +255,12 @@ def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, 
 METHODS: dict[str, Callable[..., Any]] = {"format": _format, "format_map": _format_mapping, "join": _join}
 
 
-def method_of_text(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
-    """Return the replacement of `format`, `format_map` and `join` of a string; None for other functions."""
+def method_of_text(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `format`, `format_map` and `join` of a string."""
     if type(function) is not BuiltinMethodType or type(function.__self__) is not str:
-        return None
+        return NOT_TAKEN
     make = METHODS.get(function.__name__)
-    return None if make is None else lambda *args, **kwargs: make(acquisition.texts, function, args, kwargs)
+    return NOT_TAKEN if make is None else make(run.texts, function, args, kwargs)
 
 
 def is_known_format(value: Any, specification: Any = "") -> bool:
