@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.frontend.interpreter.calls import hands_on
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
+from thunder_core.tracing.ir.retrace import NeedsNumbers, Retrace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 KEEPING_ITERATORS = (
@@ -77,14 +78,10 @@ KEEPING = frozenset(
 KNOWN_MODULES = ("builtins", "collections", "torch")
 
 
-class NeedsValues(BaseException):
-    """C code would receive numbers that are not Python's: the program is recorded again with their values."""
-
-
 class OutsideNumbers:
     """The numbers of one acquisition that come from outside, by path.
 
-    If `are_needed` is set, the recording is useless, even if the program swallows `NeedsValues`.
+    If `are_needed` is set, the recording is useless, even if the program swallows `Retrace`.
     """
 
     def __init__(self, acquisition: Recording) -> None:
@@ -146,7 +143,7 @@ class OutsideNumbers:
             return NOT_TAKEN
         if any(not any(leaf is arg for arg in (*args, *kwargs.values())) for leaf in outside_numbers):
             self.are_needed = True
-            raise NeedsValues  # the number is in a container that other objects may contain too
+            raise Retrace(NeedsNumbers())  # the number is in a container that other objects may contain too
         if isinstance(function, functools._lru_cache_wrapper):  # the cached function is interpreted
             return self.acquisition.machine.call_cached(function, concrete(args), concrete(kwargs))
         return function(*concrete(args), **concrete(kwargs))

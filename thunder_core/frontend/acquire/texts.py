@@ -21,6 +21,7 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.frontend.interpreter.texts import joined
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart, parts_of_text
+from thunder_core.tracing.ir.retrace import NeedsTexts, Retrace
 from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.output import dressed
 
@@ -37,10 +38,6 @@ APPENDING = frozenset({"append", "insert", "appendleft"})
 LISTED = (deque, *(type(getattr({}, name)()) for name in ("keys", "values", "items")), type(iter([])), type(iter(())))
 # Words in the errors that C code raises when it expects a `str` and receives a symbolic text.
 TEXTS_IN_ERRORS = (SymbolicText.__name__, "str", " text")
-
-
-class NeedsTexts(Exception):
-    """The program changes how tensors are printed, so its texts must be read when they are made."""
 
 
 class Texts:
@@ -162,15 +159,15 @@ class Texts:
         self._are_refused |= any(word in str(error) for word in TEXTS_IN_ERRORS)
 
     def require_lasting(self) -> None:
-        """Raise `NeedsTexts` if a later call may make a text with other print settings than those of this call.
+        """Raise `Retrace` if a later call may make a text with other print settings than those of this call.
 
         Also raise it if C code has refused a symbolic text.
         """
         effects = self._acquisition.outside.effects.effects
         if self._are_refused:
-            raise NeedsTexts
+            raise Retrace(NeedsTexts())
         if self.any_symbolic and any(effect.owner is not None and effect.owner.value is PRINTING for effect in effects):
-            raise NeedsTexts
+            raise Retrace(NeedsTexts())
 
     def listed(self, iterable: Any) -> list[Any]:
         """Return the items of a built-in iterable."""
