@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from thunder_core.frontend.interpreter import Observer, interpret
+from thunder_core.frontend.interpreter import NOT_TAKEN, Observer, interpret
 
 SCALE = 3
 
@@ -42,6 +42,7 @@ class Recorder(Observer):
 
     def on_call(self, function, args, kwargs):
         self.note("call", getattr(function, "__qualname__", repr(function)).rpartition(".<locals>.")[2], args, kwargs)
+        return NOT_TAKEN
 
     def on_call_result(self, function, args, kwargs, value):
         self.note("result", function.__name__, value)
@@ -49,6 +50,7 @@ class Recorder(Observer):
 
     def on_operation(self, function, operands):
         self.note("operation", function.__name__, operands)
+        return NOT_TAKEN
 
     def on_store_attr(self, owner, name, value):
         self.note("store", name, value)
@@ -253,8 +255,8 @@ class Answers(Observer):
 
     def on_call(self, function, args, kwargs):
         if getattr(function, "__name__", "") == "replaced":
-            return lambda *args: self.machine.call(max, *args)
-        return None
+            return self.machine.call(max, *args)
+        return NOT_TAKEN
 
     def on_call_result(self, function, args, kwargs, value):
         return -value if getattr(function, "__name__", "") == "replaced" else value
@@ -286,6 +288,7 @@ def test_machine_reports_the_current_line():
                     dict(frame.locals),
                     frame.filename,
                 )
+            return NOT_TAKEN
 
     def inner(a):
         return len(a)

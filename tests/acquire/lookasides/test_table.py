@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import FunctionType
 
 import pytest
@@ -14,7 +15,10 @@ from thunder_core.frontend.acquire.lookasides.table import LATE_LOOKASIDES, late
 def test_a_late_lookaside_is_found_for_its_function_alone(module: str, name: str) -> None:
     function = plugins.imported(f"{module}:{name}")
     assert isinstance(function, FunctionType)
-    assert late_lookaside_of(function) is LATE_LOOKASIDES[module, name]
+    lookaside = late_lookaside_of(function)
+    assert isinstance(lookaside, partial)
+    assert lookaside.func is LATE_LOOKASIDES[module, name]
+    assert lookaside.args == (function,)
 
     def other() -> None:
         """A function whose name is that of another function."""

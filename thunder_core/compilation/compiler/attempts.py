@@ -7,36 +7,23 @@ from typing import Any
 
 from thunder_core.backend.runtime.retraces import warn_of
 from thunder_core.compilation.compiler.own_errors import is_own_error, of_own_error
-from thunder_core.foundation.errors import DataDependent, SymbolicAttemptWarning
-from thunder_core.frontend.acquire.numbers import NeedsValues
-from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, IsSymbolic, Symbolic
+from thunder_core.foundation.errors import Bug, DataDependent, SymbolicAttemptWarning
+from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
 from thunder_core.passes.autodiff.tape import first_line
-from thunder_core.tracing.capture.symbolic.sizes import DecidesAgainstCall
 from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.ir.retrace import (
+    DecidesForOtherCalls,
+    LosesKernels,
+    MeetsSymbol,
+    NeedsNumbers,
+    ReadsStrides,
+    Retrace,
+)
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.objects import GuardFailed
 
 NOT_FOR_THIS_CALL = "a decision based on sizes does not hold for the call"
 NEEDS_VALUES = "C code reads numbers inside a container"
-
-
-class NotForThisCall(Exception):
-    """The error for a program with symbolic sizes that does not accept the call, or may differ from eager PyTorch.
-
-    `violated` are the names of the sizes in a condition that does not hold for the call.
-    """
-
-    def __init__(self, violated: frozenset[str] = frozenset()) -> None:
-        super().__init__(NOT_FOR_THIS_CALL)
-        self.violated = violated
-
-
-class AsksStrides(Exception):
-    """The error for a program that reads strides of computed tensors, which differ for sizes of one."""
-
-
-class LosesKernels(Exception):
-    """The error if an executor refuses bound symbols only because sizes are symbolic."""
 
 
 class TracingAttempts:
@@ -55,49 +42,60 @@ class TracingAttempts:
 
     def take(self) -> Symbolic:
         """Remove and return the next attempt."""
+        if not self.pending:
+            raise Bug("a call was not compiled", fix="report this with the program that was compiled")
         return self.pending.pop(0)
 
-    def drop_like(self, tried: Symbolic) -> None:
+    def after(self, tried: Symbolic, error: BaseException) -> Symbolic | None:
+        """Return the next attempt after an error; None if the caller gets the error."""
+        cause = error.reason if isinstance(error, Retrace) else error
+        reaction = next(react for kind, react in REACTIONS.items() if isinstance(cause, kind))
+        return self.take() if reaction(self, tried, cause) else None
+
+    def _drop_like(self, tried: Symbolic) -> None:
         """Drop the pending attempts that are equivalent to an earlier attempt."""
         self.pending = [attempt for attempt in self.pending if not tried.is_like(attempt)]
 
-    def react(self, tried: Symbolic, error: BaseException) -> bool:
-        """Choose the next attempt after an error; return False if the caller must raise the error."""
-        reaction = next(react for kind, react in REACTIONS.items() if isinstance(error, kind))
-        return reaction(self, tried, error)
-
-    def _at_symbol(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """Continue with the next attempt, because the probe has encountered a symbolic value."""
+    def _at_symbol(self, tried: Symbolic, reason: MeetsSymbol) -> bool:
+        """Continue with the next attempt. A complete probe has met all symbols."""
+        if reason.is_complete:
+            self._drop_like(tried)
         return True
 
-    def _at_guard(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
+    def _at_guard(self, tried: Symbolic, error: GuardFailed) -> bool:  # noqa: ARG002
         """Drop similar attempts, because a condition on a number from another size does not hold for the call."""
-        self.reason = self.reason or NOT_FOR_THIS_CALL
-        self.drop_like(tried)
-        return True
+        return self._go_on(tried, NOT_FOR_THIS_CALL)
 
-    def _at_strides(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
+    def _at_strides(self, tried: Symbolic, reason: ReadsStrides) -> bool:  # noqa: ARG002
         """Decide for each size whether it is 1, because the program reads strides."""
         decided = tried.with_changes(oblivious=False, avoid_one_hints=False, decides_ones=True)
         self.pending = [decided, *(attempt for attempt in self.pending if not attempt.sizes)]
         return True
 
-    def _at_another_call(self, tried: Symbolic, error: NotForThisCall | DecidesAgainstCall) -> bool:
+    def _at_other_calls(self, tried: Symbolic, reason: DecidesForOtherCalls) -> bool:
         """Use sizes of this call as hints, because other hints led to a program that accepts only other calls."""
+        if not reason.violated - tried.real_hints_for:
+            return self._go_on(tried, NOT_FOR_THIS_CALL)
         self.reason = self.reason or NOT_FOR_THIS_CALL
-        if error.violated - tried.real_hints_for:
-            self.pending.insert(0, tried.with_changes(real_hints_for=tried.real_hints_for | error.violated))
-        else:
-            self.drop_like(tried)
+        self.pending.insert(0, tried.with_changes(real_hints_for=tried.real_hints_for | reason.violated))
         return True
 
-    def _at_values(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
+    def _at_lost_kernels(self, tried: Symbolic, reason: LosesKernels) -> bool:
+        """Drop similar attempts, because executors would claim more bound symbols for constant sizes."""
+        return self._go_on(tried, reason.refusal)
+
+    def _at_numbers(self, tried: Symbolic, reason: NeedsNumbers) -> bool:  # noqa: ARG002
         """Make numbers constant because C code needs their values: first the numbers in containers, then all."""
         if tried.in_containers and tried.may_be:
             self.pending.insert(0, tried.with_changes(in_containers=False))
-        else:
-            self.reason, self.pending = self.reason or NEEDS_VALUES, [CONSTANT]
-            self.drop_like(tried)
+            return True
+        self.pending = [CONSTANT]
+        return self._go_on(tried, NEEDS_VALUES)
+
+    def _go_on(self, tried: Symbolic, reason: str) -> bool:
+        """Drop the attempts that would fail alike, and keep the first reason why symbolic values failed."""
+        self.reason = self.reason or reason
+        self._drop_like(tried)
         return True
 
     def _at_error(self, tried: Symbolic, error: Exception) -> bool:
@@ -108,9 +106,7 @@ class TracingAttempts:
             return False
         if is_own_error(error):
             warn_of(self._subject, *of_own_error(error), SymbolicAttemptWarning)
-        self.reason = self.reason or first_line(error) or type(error).__name__
-        self.drop_like(tried)
-        return True
+        return self._go_on(tried, first_line(error) or type(error).__name__)
 
     def _at_tensor_value(self, tried: Symbolic, error: DataDependent) -> bool:
         """Try again with symbols for sizes that depend on tensor values; otherwise handle the error as others."""
@@ -128,14 +124,14 @@ class TracingAttempts:
         raised.prologues = tuple(alike)
 
 
-# The reactions by the class of the error; the first matching class is used.
-REACTIONS: Mapping[type[BaseException], Callable[[TracingAttempts, Symbolic, Any], bool]] = {
-    IsSymbolic: TracingAttempts._at_symbol,
+# The reactions by the class of the error, or of the reason to trace again; the first matching class is used.
+REACTIONS: Mapping[type, Callable[[TracingAttempts, Symbolic, Any], bool]] = {
+    MeetsSymbol: TracingAttempts._at_symbol,
     GuardFailed: TracingAttempts._at_guard,
-    AsksStrides: TracingAttempts._at_strides,
-    NotForThisCall: TracingAttempts._at_another_call,
-    DecidesAgainstCall: TracingAttempts._at_another_call,
-    NeedsValues: TracingAttempts._at_values,
+    ReadsStrides: TracingAttempts._at_strides,
+    DecidesForOtherCalls: TracingAttempts._at_other_calls,
+    LosesKernels: TracingAttempts._at_lost_kernels,
+    NeedsNumbers: TracingAttempts._at_numbers,
     DataDependent: TracingAttempts._at_tensor_value,
     Exception: TracingAttempts._at_error,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,26 +19,31 @@ from thunder_core.backend.runtime.module import compiled_function, compiled_modu
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.backend.runtime.retraces import warn_of
-from thunder_core.compilation.compiler.attempts import AsksStrides, LosesKernels, NotForThisCall, TracingAttempts
+from thunder_core.compilation.compiler.attempts import TracingAttempts
+from thunder_core.compilation.compiler.call_checks import (
+    require_all_kernels,
+    require_for_this_call,
+    require_layouts_of_eager,
+    require_taken,
+)
 from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
 from thunder_core.compilation.compiler.eager_pieces import EagerFunctions
 from thunder_core.compilation.compiler.nested import CallsByLine
 from thunder_core.compilation.compiler.stage_log import StageLog
+from thunder_core.compilation.compiler.symbolic_warnings import out_of_range, warn_of_shortfalls
 from thunder_core.compilation.compiler.transformation import checked_trace
 from thunder_core.foundation.errors import (
-    Bug,
     CannotReplay,
     EnvironmentLacks,
-    SpecializationWarning,
     UnknownName,
 )
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.frontend.acquire.acquire import acquire, constrained
 from thunder_core.frontend.acquire.assembly import Acquired
-from thunder_core.frontend.acquire.named import NamedValue, named_values
-from thunder_core.frontend.acquire.numbers import NeedsValues
-from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, IsSymbolic, Symbolic, arguments_differ
+from thunder_core.frontend.acquire.named import named_values
+from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic, arguments_differ
+from thunder_core.frontend.acquire.retracing import retraced
 from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.acquire.written.shortfall import shortfalls
 from thunder_core.passes.autodiff.program_derivative import (
@@ -51,9 +56,7 @@ from thunder_core.passes.autodiff.program_derivative import (
 from thunder_core.passes.autodiff.rules import with_rules
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.control_flow import transformed
-from thunder_core.tracing.analysis.copies import tells_copies_from_views
 from thunder_core.tracing.capture.symbolic.all_sizes import size_oblivious
-from thunder_core.tracing.capture.symbolic.sizes import DecidesAgainstCall, SymbolicSizes
 from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
 from thunder_core.tracing.extension.leaving_out import remaining
@@ -61,10 +64,10 @@ from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.extension.transform import rewritten_before_claiming
 from thunder_core.tracing.ir.check import check_trace
 from thunder_core.tracing.ir.dump import Dump, NoSink, Sink, asked_dump
+from thunder_core.tracing.ir.retrace import MeetsSymbol, Retrace
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, with_number_inputs
 from thunder_core.tracing.library.collection import collection_paused
-from thunder_core.tracing.library.draws import take_back_draws
 from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tensors_hooks
 
 AUTOGRAD_OFF = "autograd was off when it was traced"
@@ -123,22 +126,19 @@ class Compiler:
         observed = observed or ObservedValues()
         pending = self._attempts(observed, named, constant, args, kwargs)
         attempts = TracingAttempts(subject, pending, counts=self._may_count)
-        while attempts.pending:
-            symbolic = attempts.take()
-            try:
-                reason = "" if symbolic.sizes else attempts.reason
-                program = self._compile(subject, args, kwargs, symbolic, reason, observed)
-                if symbolic.sizes and self.device is None:
-                    require_taken(program, subject, args, kwargs)
-            except (Exception, DecidesAgainstCall, IsSymbolic, NeedsValues) as error:
-                if not attempts.react(symbolic, error):
-                    raise
-            else:
-                if symbolic.is_constant or not symbolic.probing:
-                    warn_of_shortfalls(subject, named, program)
-                    return program
-                attempts.drop_like(symbolic)
-        raise Bug("a call was not compiled", fix="report this with the program that was compiled")
+
+        def attempt(symbolic: Symbolic) -> Program:
+            reason = "" if symbolic.sizes else attempts.reason
+            program = self._compile(subject, args, kwargs, symbolic, reason, observed)
+            if symbolic.sizes and self.device is None:
+                require_taken(program, subject, args, kwargs)
+            if symbolic.probing and not symbolic.is_constant:
+                raise Retrace(MeetsSymbol(is_complete=True))
+            return program
+
+        program = retraced(attempt, attempts.take(), attempts.after)
+        warn_of_shortfalls(subject, named, program)
+        return program
 
     @property
     def _may_count(self) -> bool:
@@ -196,7 +196,7 @@ class Compiler:
         constant_because: str,
         observed: ObservedValues,
     ) -> Program:
-        """Return the program of a call; raise `NotForThisCall` if the program would accept only other calls."""
+        """Return the program of a call; raise `Retrace` if the program would accept only other calls."""
         dump = self.dump or asked_dump(None)
         sink: Sink = dump.program(subject) if dump else NoSink()
         log = StageLog(sink)
@@ -383,55 +383,6 @@ def name_for_pickle(executor: Executor) -> str:
     return executor.name
 
 
-def require_for_this_call(sizes: SymbolicSizes) -> None:
-    """Raise `NotForThisCall` if a decision based on sizes does not hold for the call."""
-    if violated := sizes.violated():
-        raise NotForThisCall(violated)
-
-
-def require_layouts_of_eager(trace: Trace, sizes: SymbolicSizes, symbolic: Symbolic) -> None:
-    """Raise if the program could observe that its layouts differ from those of eager PyTorch for sizes of 1.
-
-    Raises `AsksStrides` if tracing must decide for each size whether it is 1, and `NotForThisCall` if PyTorch must
-    decide this.
-    """
-    if sizes.asks_strides and not symbolic.decides_ones:
-        raise AsksStrides
-    if symbolic.sizes and symbolic.oblivious and tells_copies_from_views(trace):
-        raise NotForThisCall
-
-
-def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
-    """Return a message and a fix for the values of a call that are outside the ranges of their names."""
-    listed = ", ".join(
-        f"{value.argument.name} {value.value}, outside of {value.argument.range_text}" for value in values
-    )
-    what = f"was called with {listed}, the range in symbolic=; such calls are traced without this name"
-    return what, "give it a wider range, or do not make such calls to the compiled function"
-
-
-def require_all_kernels(stages: Iterable[Stage]) -> None:
-    """Raise `LosesKernels` if an executor refuses a bound symbol because sizes are symbolic."""
-    refusals = (refusal for stage in stages for refusal in stage.trace.refused)
-    lost = next((refusal for refusal in refusals if refusal.by_sizes), None)
-    if lost is not None:
-        raise LosesKernels(f"{lost.executor}: {lost.reason}")
-
-
-def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, SymbolicArgument], program: Program) -> None:
-    """Warn if a program has a constant for a requested symbolic size or number, or does not cover its whole range.
-
-    Names that are only hints (from recipes, for caches) cause no warning.
-    """
-    requested = [argument for argument in named.values() if not argument.is_conditional]
-    if requested and program.constant_because:
-        names = ", ".join(argument.name for argument in requested)
-        what = f"is traced for the exact values of {names}, although symbolic= names them: {program.constant_because}"
-        warn_of(subject, what, "leave the code that needs the values uncompiled", SpecializationWarning)
-    for shortfall in program.shortfalls:
-        warn_of(subject, shortfall.what, shortfall.fix, SpecializationWarning)
-
-
 def bind_compiler(compiler: Compiler | CompilerLackingExecutor, subject: Callable[..., Any]) -> Any:
     """Return the subject, compiled lazily by a compiler; copies of a compiled module are compiled in the same way."""
     call = Specializations(subject, compiler, compiler.options)
@@ -443,11 +394,3 @@ def bind_compiler(compiler: Compiler | CompilerLackingExecutor, subject: Callabl
     callables = (transform.before_call(subject) for transform in compiler.transforms)
     before_call = [function for function in callables if function is not None]
     return compiled_module(call, forward, compile_other, methods, compile_other, before_call)
-
-
-def require_taken(program: Program, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Run the prologue of a program and raise its errors; restore the random state that the prologue changed."""
-    try:
-        program.prepare(subject, args, kwargs)
-    finally:
-        take_back_draws(subject)

@@ -34,84 +34,70 @@ Run = Callable[..., Any]
 
 
 @lookaside(Gradient.call)
-def gradient(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+def gradient(run: TracedRun, gradient: Gradient, /, *args: Any, **kwargs: Any) -> Any:
     """Record the function, and apply reverse mode to its bound symbols."""
-
-    def run(self: Gradient, *args: Any, **kwargs: Any) -> Any:
-        differentiated = acquisition.machine.load_attr(self, "function")
-        places = places_of(self.argnums, len(args), self.name)
-        reverse = Reverse(acquisition, self.name, tuple(args[place] for place in places))
-        primals_by_place = dict(zip(places, reverse.primals, strict=True))
-        output = reverse.call(
-            differentiated, [primals_by_place.get(place, arg) for place, arg in enumerate(args)], kwargs
-        )
-        where = acquisition.place().source
-        value, aux = split_aux(output, self.has_aux, self.name, where)
-        scalar = require_scalar(value, self.name, where)
-        reverse.follow([scalar])
-        gradients = reverse.gradients([torch.ones((), dtype=scalar.dtype, device=scalar.device)])
-        return self.result(gradients if isinstance(self.argnums, tuple) else gradients[0], value, aux)
-
-    return run
+    differentiated = run.machine.load_attr(gradient, "function")
+    places = places_of(gradient.argnums, len(args), gradient.name)
+    reverse = Reverse(run, gradient.name, tuple(args[place] for place in places))
+    primals_by_place = dict(zip(places, reverse.primals, strict=True))
+    output = reverse.call(differentiated, [primals_by_place.get(place, arg) for place, arg in enumerate(args)], kwargs)
+    where = run.place().source
+    value, aux = split_aux(output, gradient.has_aux, gradient.name, where)
+    scalar = require_scalar(value, gradient.name, where)
+    reverse.follow([scalar])
+    gradients = reverse.gradients([torch.ones((), dtype=scalar.dtype, device=scalar.device)])
+    return gradient.result(gradients if isinstance(gradient.argnums, tuple) else gradients[0], value, aux)
 
 
 @lookaside(functions.vjp)
-def pull_back(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+def pull_back(
+    run: TracedRun, /, function: Callable[..., Any], *primals: Any, has_aux: bool = False, executors: Any = None
+) -> Any:
     """Record the function; reverse mode runs when the returned pullback is called."""
-
-    def run(function: Run, *primals: Any, has_aux: bool = False, executors: Any = None) -> Any:
-        reverse = Reverse(acquisition, "vjp", primals)
-        output = reverse.call(function, reverse.primals, {})
-        where = acquisition.place().source
-        output, aux = split_aux(output, has_aux, "vjp", where)
-        reverse.follow(require_tensors(tree_flatten(output)[0], "vjp", where))
-        answer = (output, Pullback(reverse, output))
-        return (*answer, aux) if has_aux else answer
-
-    return run
+    reverse = Reverse(run, "vjp", primals)
+    output = reverse.call(function, reverse.primals, {})
+    where = run.place().source
+    output, aux = split_aux(output, has_aux, "vjp", where)
+    reverse.follow(require_tensors(tree_flatten(output)[0], "vjp", where))
+    answer = (output, Pullback(reverse, output))
+    return (*answer, aux) if has_aux else answer
 
 
 @lookaside(functions.jvp)
-def push_forward(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+def push_forward(
+    run: TracedRun,
+    /,
+    function: Callable[..., Any],
+    primals: Any,
+    tangents: Any,
+    *,
+    has_aux: bool = False,
+    executors: Any = None,
+) -> Any:
     """Record the function, and propagate the tangents through its bound symbols."""
-
-    def run(
-        function: Run,
-        primals: Any,
-        tangents: Any,
-        *,
-        has_aux: bool = False,
-        executors: Any = None,
-    ) -> Any:
-        return forward(acquisition, function, primals, tangents, has_aux)
-
-    return run
+    return forward(run, function, primals, tangents, has_aux)
 
 
 @lookaside(Product.call)
-def product(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+def product(run: TracedRun, product: Product, /, primals: Any, tangents: Any) -> Any:
     """Record the function and its tangents, for a function that was compiled for `jvp`."""
-
-    def run(self: Product, primals: Any, tangents: Any) -> Any:
-        return forward(acquisition, acquisition.machine.load_attr(self, "function"), primals, tangents, self.has_aux)
-
-    return run
+    return forward(run, run.machine.load_attr(product, "function"), primals, tangents, product.has_aux)
 
 
-def forward(acquisition: TracedRun, function: Run, primals: Any, tangents: Any, has_aux: bool) -> Any:
+def forward(run: TracedRun, function: Run, primals: Any, tangents: Any, has_aux: bool) -> Any:
     """Record the `jvp` of a function while a program is being traced."""
-    acquisition.outside.expand_whole((primals, tangents))
+    run.outside.expand_whole((primals, tangents))
     leaves, structure = differentiable_leaves(primals, "jvp")
     directions = require_same(tangents, primals, ("the tangents", "the primals"), "jvp")
     starts = [ALIAS(leaf) for leaf in leaves]
-    segment = RecordedSegment(acquisition.recorder)
-    output = acquisition.machine.call(function, *tree_unflatten(starts, structure))
+    segment = RecordedSegment(run.recorder)
+    output = run.machine.call(function, *tree_unflatten(starts, structure))
     segment.close()
-    where = acquisition.place().source
+    where = run.place().source
     output, aux = split_aux(output, has_aux, "jvp", where)
     results, shape = tree_flatten(output)
     require_tensors(results, "jvp", where)
-    proxy = acquisition.recorder.proxy_of
+    proxy = run.recorder.proxy_of
     names = {proxy(start).name: proxy(tangent) for start, tangent in zip(starts, directions, strict=True)}
     with refusing("jvp"), aside():
         require_no_compiled_call(segment.bsyms)

@@ -19,20 +19,16 @@ from thunder_core.frontend.acquire.assembly import (
 )
 from thunder_core.frontend.acquire.gradients import log_gradients
 from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
-from thunder_core.frontend.acquire.numbers import NeedsValues
 from thunder_core.frontend.acquire.observed import observed_values
-from thunder_core.frontend.acquire.outside.drawing_functions import NeedsDrawingFunction
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge, Surprises, apply_policy, users_line
-from thunder_core.frontend.acquire.outside.symbolic import IsSymbolic
-from thunder_core.frontend.acquire.run.options import DEFAULTS, REQUESTS, RunOptions
+from thunder_core.frontend.acquire.retracing import retraced
+from thunder_core.frontend.acquire.run.options import DEFAULTS, RunOptions
 from thunder_core.frontend.acquire.run.process_state import process_state
 from thunder_core.frontend.acquire.run.run import Run
-from thunder_core.frontend.acquire.texts import NeedsTexts
 from thunder_core.frontend.interpreter import interpret
-from thunder_core.tracing.capture.symbolic.sizes import DecidesAgainstCall
-from thunder_core.tracing.capture.symbolic_probe import HiddenNumbers
 from thunder_core.tracing.capture.torch_facts.texts import without_values
 from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsNumbers, Retrace
 from thunder_core.tracing.library.collection import collection_paused
 
 
@@ -58,17 +54,15 @@ def acquire(
     `DataDependent`, `OperationFailed` or `CannotReplay` if a trace cannot represent the program, and `SharpEdgeError`
     if the program has sharp edges and they are errors.
     """
-    while True:
+
+    def attempt(options: RunOptions) -> Acquired:
         run = Run(subject, args, kwargs, options)
         try:
             return traced(run)
-        except REQUESTS as error:
-            following = options.after(error)
-            if following is None:
-                raise
-            options = following
         finally:
             run.release()
+
+    return retraced(attempt, options, RunOptions.after)
 
 
 def traced(run: Run) -> Acquired:
@@ -102,12 +96,13 @@ def traced(run: Run) -> Acquired:
 def require_recorded(run: Run) -> None:
     """Raise the error that requests another recording, in case the program has swallowed it."""
     if run.numbers.are_needed:
-        raise NeedsValues
+        raise Retrace(NeedsNumbers())
     if run.draws.needed is not None:
         raise run.draws.needed
     if run.recorder.met_hidden_numbers:
-        raise HiddenNumbers
-    run.texts.require_lasting()
+        raise Retrace(HidesNumbers())
+    if run.recorder.failure is None:
+        run.texts.require_lasting()
     run.saved_tensors_hooks.require_no_own_pass()
 
 
@@ -122,7 +117,7 @@ def _interpreted(run: Run, state: dict[str, object]) -> Any:
             output = interpret(run.subject, observer=run)(*args, **kwargs)
             finish_works(run, output)
             return output
-    except (DecidesAgainstCall, HiddenNumbers, IsSymbolic, NeedsDrawingFunction, NeedsTexts, NeedsValues, ThunderError):
+    except (Retrace, ThunderError):
         raise
     except BaseException as error:
         # sent by the user, not raised by the program

@@ -19,7 +19,9 @@ from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import ITERATORS
 from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.frontend.interpreter.calls import hands_on
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
+from thunder_core.tracing.ir.retrace import NeedsNumbers, Retrace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 KEEPING_ITERATORS = (
@@ -76,14 +78,10 @@ KEEPING = frozenset(
 KNOWN_MODULES = ("builtins", "collections", "torch")
 
 
-class NeedsValues(BaseException):
-    """C code would receive numbers that are not Python's: the program is recorded again with their values."""
-
-
 class OutsideNumbers:
     """The numbers of one acquisition that come from outside, by path.
 
-    If `are_needed` is set, the recording is useless, even if the program swallows `NeedsValues`.
+    If `are_needed` is set, the recording is useless, even if the program swallows `Retrace`.
     """
 
     def __init__(self, acquisition: Recording) -> None:
@@ -131,24 +129,24 @@ class OutsideNumbers:
         """Return the name of a number as an input of the trace."""
         return self.acquisition.name_number(source)
 
-    def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """Return a replacement that passes the values of numbers to a function that accepts only Python's, or None."""
+    def call_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function that accepts only Python's numbers with the values of symbolic numbers."""
         numbers = self.acquisition.recorder.numbers
         if not numbers.any_symbolic:
-            return None
+            return NOT_TAKEN
         if function in EXTREMES and not kwargs and numbers.is_expression(function, args):
-            return lambda *operands: numbers.compute(function, operands)
+            return numbers.compute(function, args)
         if hands_on(function) or takes_numbers(function):
-            return None
+            return NOT_TAKEN
         outside_numbers = [leaf for leaf in leaves((args, kwargs)) if is_outside(leaf)]
         if not outside_numbers:
-            return None
+            return NOT_TAKEN
         if any(not any(leaf is arg for arg in (*args, *kwargs.values())) for leaf in outside_numbers):
             self.are_needed = True
-            raise NeedsValues  # the number is in a container that other objects may contain too
+            raise Retrace(NeedsNumbers())  # the number is in a container that other objects may contain too
         if isinstance(function, functools._lru_cache_wrapper):  # the cached function is interpreted
-            return on_values(lambda *args, **kwargs: self.acquisition.machine.call_cached(function, args, kwargs))
-        return on_values(function)
+            return self.acquisition.machine.call_cached(function, concrete(args), concrete(kwargs))
+        return function(*concrete(args), **concrete(kwargs))
 
 
 def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -180,11 +178,6 @@ def plain(tree: Any, seen: set[int]) -> Any:
             if (read := plain(item, seen)) is not item:
                 tree[key] = read
     return tree
-
-
-def on_values(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls `function` with the values of symbolic numbers."""
-    return lambda *args, **kwargs: function(*concrete(args), **concrete(kwargs))
 
 
 def is_outside(value: Any) -> bool:

@@ -17,9 +17,11 @@ from thunder_core.frontend.acquire.format_fields import with_values
 from thunder_core.frontend.acquire.lookasides.state.output import CONTAINERS, NotShownError, holds_tensors, shown
 from thunder_core.frontend.acquire.outside.reductions import Dressed
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.frontend.interpreter.texts import joined
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart, parts_of_text
+from thunder_core.tracing.ir.retrace import NeedsTexts, Retrace
 from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.output import dressed
 
@@ -36,10 +38,6 @@ APPENDING = frozenset({"append", "insert", "appendleft"})
 LISTED = (deque, *(type(getattr({}, name)()) for name in ("keys", "values", "items")), type(iter([])), type(iter(())))
 # Words in the errors that C code raises when it expects a `str` and receives a symbolic text.
 TEXTS_IN_ERRORS = (SymbolicText.__name__, "str", " text")
-
-
-class NeedsTexts(Exception):
-    """The program changes how tensors are printed, so its texts must be read when they are made."""
 
 
 class Texts:
@@ -161,15 +159,15 @@ class Texts:
         self._are_refused |= any(word in str(error) for word in TEXTS_IN_ERRORS)
 
     def require_lasting(self) -> None:
-        """Raise `NeedsTexts` if a later call may make a text with other print settings than those of this call.
+        """Raise `Retrace` if a later call may make a text with other print settings than those of this call.
 
         Also raise it if C code has refused a symbolic text.
         """
         effects = self._acquisition.outside.effects.effects
         if self._are_refused:
-            raise NeedsTexts
+            raise Retrace(NeedsTexts())
         if self.any_symbolic and any(effect.owner is not None and effect.owner.value is PRINTING for effect in effects):
-            raise NeedsTexts
+            raise Retrace(NeedsTexts())
 
     def listed(self, iterable: Any) -> list[Any]:
         """Return the items of a built-in iterable."""
@@ -254,12 +252,12 @@ def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, 
 METHODS: dict[str, Callable[..., Any]] = {"format": _format, "format_map": _format_mapping, "join": _join}
 
 
-def method_of_text(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
-    """Return the replacement of `format`, `format_map` and `join` of a string; None for other functions."""
+def method_of_text(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `format`, `format_map` and `join` of a string."""
     if type(function) is not BuiltinMethodType or type(function.__self__) is not str:
-        return None
+        return NOT_TAKEN
     make = METHODS.get(function.__name__)
-    return None if make is None else lambda *args, **kwargs: make(acquisition.texts, function, args, kwargs)
+    return NOT_TAKEN if make is None else make(run.texts, function, args, kwargs)
 
 
 def is_known_format(value: Any, specification: Any = "") -> bool:

@@ -22,7 +22,7 @@ from thunder_core.tracing.ir.proxy import Proxy
 class Nested(Protocol):
     """Decides which compiled functions a program traces through, and calls the others."""
 
-    def __call__(self, acquisition: TracedRun, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __call__(self, run: TracedRun, /, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the compiled function as one bound symbol of the trace."""
 
     def stays(self, compiled: Any) -> bool:
@@ -36,7 +36,7 @@ class InEager(Protocol):
     def lines(self) -> frozenset[SourceLine]:
         """The lines, which need too many values of tensors to be traced for each."""
 
-    def __call__(self, acquisition: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, run: TracedRun, /, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a function by one bound symbol of the trace."""
 
 
@@ -74,5 +74,5 @@ class TracedRun(Recording, Protocol):
     def class_of(self, value: Any) -> type:
         """Return an operand's class in eager PyTorch."""
 
-    def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """Note the effects of a C function on its arguments. Return a function to call in its place, or None."""
+    def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""

@@ -9,6 +9,6 @@ with own_builtins(__name__):
     from thunder_core.frontend.interpreter import builtin, opcodes
     from thunder_core.frontend.interpreter.entry import interpret
     from thunder_core.frontend.interpreter.frame import Frame, Machine
-    from thunder_core.frontend.interpreter.observer import Observer
+    from thunder_core.frontend.interpreter.observer import NOT_TAKEN, Observer
 
-__all__ = ["Frame", "Machine", "Observer", "builtin", "interpret", "opcodes"]
+__all__ = ["NOT_TAKEN", "Frame", "Machine", "Observer", "builtin", "interpret", "opcodes"]

@@ -276,6 +276,10 @@ class Machine(ABC):
         """Call a function natively, as a part of an operation that is announced separately."""
         return function(*arguments, **keywords)
 
+    def call_uninterpreted(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call a function natively, even a Python function. Known functions among its arguments are interpreted."""
+        return function(*arguments, **keywords)
+
     def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function under `functools.lru_cache`."""
         return cached(*arguments, **keywords)

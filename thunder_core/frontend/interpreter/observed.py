@@ -13,7 +13,7 @@ from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.machine import PlainMachine
 from thunder_core.frontend.interpreter.namespaces import contents
 from thunder_core.frontend.interpreter.native import unwrapped
-from thunder_core.frontend.interpreter.observer import Observer
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, Observer
 from thunder_core.frontend.interpreter.operators import PLAIN
 from thunder_core.frontend.interpreter.reach import Functions, Reach
 from thunder_core.frontend.interpreter.redirection import NotKeptError, Redirection
@@ -48,15 +48,10 @@ class ObservedMachine(PlainMachine):
         return not is_opaque(function.__code__) and self.observer.interprets(function)
 
     def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Announce a call, and then make the call or the observer's replacement."""
+        """Announce a call, and make the call unless the observer makes it."""
         announced = tuple(arguments)
-        replacement = self.observer.on_call(function, announced, keywords.copy())
-        if replacement is not None:
-            if replacement is function:
-                reached = self.reach.of(*announced, *keywords.values())
-                value = self._redirecting(reached, function, announced, keywords)
-            else:
-                value = replacement(*announced, **keywords)
+        value = self.observer.on_call(function, announced, keywords.copy())
+        if value is not NOT_TAKEN:
             return self.observer.on_call_result(function, announced, keywords, value)
         del announced
         return self.invoke_quietly(function, arguments, keywords)
@@ -72,6 +67,10 @@ class ObservedMachine(PlainMachine):
         """Call a function natively. Known functions that it calls back are interpreted."""
         reached = self.reach.of_call(function, arguments, keywords)
         return self._redirecting(reached, function, arguments, keywords)
+
+    def call_uninterpreted(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call a function natively, even a Python function. Known functions among its arguments are interpreted."""
+        return self._redirecting(self.reach.of(*arguments, *keywords.values()), function, arguments, keywords)
 
     def _redirecting(self, reached: Functions, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively while calls of these functions are redirected to the machine."""
@@ -219,8 +218,8 @@ class ObservedMachine(PlainMachine):
             if type(operand) not in PLAIN:
                 if function in MAKE_TEXTS and (text := self.text_of(function, operands)) is not None:
                     return text
-                if (replacement := self.observer.on_operation(function, operands)) is not None:
-                    return replacement()
+                if (value := self.observer.on_operation(function, operands)) is not NOT_TAKEN:
+                    return value
                 return self._write(operands[0], self.natively, function, operands, {})
         return function(*operands)
 
@@ -256,8 +255,8 @@ class ObservedMachine(PlainMachine):
 
     def load_item(self, container: Any, key: Any) -> Any:
         """Read an item, and report the value."""
-        if (replacement := self.observer.on_operation(operator.getitem, (container, key))) is not None:
-            return replacement()
+        if (value := self.observer.on_operation(operator.getitem, (container, key))) is not NOT_TAKEN:
+            return value
         if _makes_items(type(container)) and not self.natively(operator.contains, (container, key), {}):
             return self._missing_item(container, key)
         if type(key) in PLAIN and type(container) in _PLAINLY_INDEXED:

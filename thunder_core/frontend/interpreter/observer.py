@@ -1,10 +1,20 @@
 """The interface between the interpreter and an observer: the reported events, and the possible answers."""
 
 from collections.abc import Callable
+from enum import Enum
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Frame, Machine
+
+
+class NotTaken(Enum):
+    """The class of `NOT_TAKEN`, the answer of an observer that does not replace a call or an operation."""
+
+    NOT_TAKEN = "not taken"
+
+
+NOT_TAKEN = NotTaken.NOT_TAKEN
 
 
 class Observer:
@@ -40,11 +50,9 @@ class Observer:
         """Receive `container[key]` that was read."""
         return value
 
-    def on_call(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]  # noqa: ARG002
-    ) -> Callable[..., Any] | None:  # fmt: skip
-        """Return None before a call, or a callable that is called natively in its place."""
-        return None
+    def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002
+        """Return the result of a call that the observer makes itself, or `NOT_TAKEN` before a call of the machine."""
+        return NOT_TAKEN
 
     def on_call_result(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any  # noqa: ARG002
@@ -86,11 +94,9 @@ class Observer:
     def on_refusal(self, error: TypeError) -> None:
         """Note an error of a C function that received arguments which the observer `substitutes`."""
 
-    def on_operation(
-        self, function: Callable[..., Any], operands: tuple[Any, ...]  # noqa: ARG002
-    ) -> Callable[[], Any] | None:  # fmt: skip
-        """Return None before an operator or protocol step is applied natively, or a callable to call in its place."""
-        return None
+    def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:  # noqa: ARG002
+        """Return the result of an operator or protocol step, or `NOT_TAKEN` before it is applied natively."""
+        return NOT_TAKEN
 
     def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:  # noqa: ARG002
         """Receive a value before it is written to an attribute natively."""

@@ -43,7 +43,7 @@ from thunder_core.tracing.capture.symbolic.expectations import counted, expected
 from thunder_core.tracing.capture.symbolic.numbers import Numbers, SymbolicNumber, numbers_in, scalar_kind
 from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
-from thunder_core.tracing.capture.symbolic_probe import BackwardOf, HiddenNumbers
+from thunder_core.tracing.capture.symbolic_probe import BackwardOf
 from thunder_core.tracing.capture.tensors_as_numbers import (
     TakesIntegers,
     has_few_items,
@@ -72,6 +72,7 @@ from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrappe
 from thunder_core.tracing.capture.transform_levels import TransformLevels, wrapped_in
 from thunder_core.tracing.capture.values import TracedValues
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.retrace import HidesNumbers, Retrace
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.objects import with_data
@@ -200,11 +201,18 @@ class Recorder:
     def _note_grad_mode(self, enabled: bool) -> None:
         self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
 
+    def release(self) -> None:
+        """Release the objects of the recording, which refer to each other."""
+        if self.sizes is not None:
+            self.sizes.leave_program()
+        vars(self.tensors).clear()
+        vars(self).clear()
+
     def _require_differentiable(self) -> None:
         """Check, before a backward pass, that autograd saw all recorded operations.
 
-        Raises `HiddenNumbers` if autograd saw the stand-in of a symbolic number, so that the program is recorded again
-        with the values of its numbers. Raises `OperationFailed` if autograd missed a write.
+        Raises `Retrace` if autograd saw the stand-in of a symbolic number, so that the program is recorded again with
+        the values of its numbers. Raises `OperationFailed` if autograd missed a write.
         """
         if self._shape_changes.misses_writes:
             raise self._refuse(
@@ -213,7 +221,7 @@ class Recorder:
             )
         if self._number_calls.has_hidden:
             self.met_hidden_numbers = True  # for a program that catches all exceptions
-            raise HiddenNumbers
+            raise Retrace(HidesNumbers())
 
     def _append_here(self, bsym: BoundSymbol) -> None:
         """Append a bound symbol with the program's present line and module as its source."""

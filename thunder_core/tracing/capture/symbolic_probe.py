@@ -31,10 +31,6 @@ COUNTS: frozenset[Callable[..., Any]] = frozenset({torch.arange, torch.range})
 ARITHMETIC = ("Tensor", "number", "float", "Optional[number]", "Optional[float]", "Optional[Tensor]", "List[number]")
 
 
-class HiddenNumbers(BaseException):
-    """The program differentiates operations that hide numbers, so it must be recorded with their values."""
-
-
 Pairs = Mapping[tuple[Any, Any], Proxy]
 
 

@@ -1,7 +1,8 @@
 """Lookasides: functions that run in place of other functions while a program is traced.
 
-A lookaside is called with (acquisition, function, args, kwargs) before its function is called. It returns a callable to
-run natively instead, or None to leave the call unchanged. Each module of this folder is imported.
+A lookaside is called as `(run, *args, **kwargs)` in place of its function. It returns the result of the call, or
+`NOT_TAKEN` if it does not apply to these arguments; then the interpreter calls the function itself. Each module of this
+folder is imported.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ from thunder_core.frontend.acquire.lookasides.table import (
     is_native_code,
     late_lookaside_of,
     lookaside,
+    lookaside_of_each,
     runs_alone,
     runs_natively,
 )
@@ -93,6 +95,7 @@ __all__ = [
     "late_lookaside_of",
     "linearize",
     "lookaside",
+    "lookaside_of_each",
     "modules",
     "numbers",
     "output",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
 from thunder_core.backend.runtime.module import compiled_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.extension.lookaside import Lookaside
 
 
@@ -17,41 +18,27 @@ class Replacements:
 
     def __init__(self, lookasides: Sequence[Lookaside] = ()) -> None:
         self._lookasides = {lookaside.function: lookaside for lookaside in lookasides}
-        self._passed: Lookaside | None = None  # the lookaside whose function is called unchanged next
         self.were_called = False
 
-    def of(self, acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
-        """Return the replacement to call with the same arguments; None if `function` itself should be called."""
+    def call(self, run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the replacement of a function, if there is one and its condition holds."""
         for target, owner in targets_of(function):
             lookaside = self._lookasides.get(target)
             if lookaside is None:
                 continue
-            if lookaside is self._passed:
-                self._passed = None
-                return None
-            if is_within(acquisition.machine.frame, lookaside):
-                return None
-            return functools.partial(self._call, acquisition, lookaside, function, owner)
-        return None
+            if is_within(run.machine.frame, lookaside):
+                return NOT_TAKEN
+            return self._call(run, lookaside, (*owner, *args), kwargs)
+        return NOT_TAKEN
 
-    def _call(
-        self,
-        acquisition: TracedRun,
-        lookaside: Lookaside,
-        function: Any,
-        owner: tuple[Any, ...],
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        """Call the replacement, or the original function if the lookaside's condition does not hold."""
-        machine, self.were_called = acquisition.machine, True
+    def _call(self, run: TracedRun, lookaside: Lookaside, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        machine, self.were_called = run.machine, True
         if lookaside.when is not None:
-            acquisition.outside.root("lookaside", "condition", lookaside.when)
-            if not machine.call(bool, machine.call(lookaside.when, *owner, *args, **kwargs)):
-                self._passed = lookaside
-                return machine.call(function, *args, **kwargs)
-        acquisition.outside.root("lookaside", "replacement", lookaside.replacement)
-        return machine.call(lookaside.replacement, *owner, *args, **kwargs)
+            run.outside.root("lookaside", "condition", lookaside.when)
+            if not machine.call(bool, machine.call(lookaside.when, *args, **kwargs)):
+                return NOT_TAKEN
+        run.outside.root("lookaside", "replacement", lookaside.replacement)
+        return machine.call(lookaside.replacement, *args, **kwargs)
 
     def __bool__(self) -> bool:
         return bool(self._lookasides)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from types import FunctionType
 from typing import Any
 
-from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.library import applied_functions, captured_parts, transformed_calls
 
-Lookaside = Callable[[TracedRun, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
+Lookaside = Callable[..., Any]  # (run, *args, **kwargs) -> the result of the call, or NOT_TAKEN
 
 LOOKASIDES: dict[Callable[..., Any], Lookaside] = {}
-# By module and name: lookasides of functions in modules that take long to import, and that their callers import.
+# By module and name: lookasides of functions in modules that take long to import, and that their callers import. They
+# are called as the lookasides of `lookaside_of_each` are.
 LATE_LOOKASIDES: dict[tuple[str, str], Lookaside] = {}
 
 NATIVE_MODULES = (
@@ -74,9 +74,19 @@ LOOKING_AT_CODE = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_i
 def lookaside(*functions: Callable[..., Any]) -> Callable[[Lookaside], Lookaside]:
     """Register the decorated function as the lookaside of these functions."""
 
-    def register(answer: Lookaside) -> Lookaside:
-        LOOKASIDES.update(dict.fromkeys(functions, answer))
-        return answer
+    def register(called: Lookaside) -> Lookaside:
+        LOOKASIDES.update(dict.fromkeys(functions, called))
+        return called
+
+    return register
+
+
+def lookaside_of_each(*functions: Callable[..., Any]) -> Callable[[Lookaside], Lookaside]:
+    """Register the decorated function as the lookaside of each function, which is its first argument."""
+
+    def register(called: Lookaside) -> Lookaside:
+        LOOKASIDES.update({function: partial(called, function) for function in functions})
+        return called
 
     return register
 
@@ -85,20 +95,20 @@ def late_lookaside(path: str) -> Callable[[Lookaside], Lookaside]:
     """Register the decorated function as the lookaside of `module:name`, without importing the module."""
     module, _, name = path.partition(":")
 
-    def register(answer: Lookaside) -> Lookaside:
-        LATE_LOOKASIDES[module, name] = answer
-        return answer
+    def register(called: Lookaside) -> Lookaside:
+        LATE_LOOKASIDES[module, name] = called
+        return called
 
     return register
 
 
 def late_lookaside_of(function: FunctionType) -> Lookaside | None:
     """Return the lookaside of a function in a module that was imported late, or None."""
-    answer = LATE_LOOKASIDES.get((function.__module__, function.__name__))
-    if answer is None:
+    called = LATE_LOOKASIDES.get((function.__module__, function.__name__))
+    if called is None:
         return None
     named = getattr(sys.modules.get(function.__module__), function.__name__, None)
-    return answer if named is function else None
+    return partial(called, function) if named is function else None
 
 
 # Functions whose results are guarded by calling them again: the attributes of transformers' configs.

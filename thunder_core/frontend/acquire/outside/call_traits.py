@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
@@ -13,9 +12,9 @@ SHALLOW = frozenset({len, isinstance, iter, next, list, tuple, dict, enumerate, 
 KEEPING = ("append", "extend", "setdefault")
 
 
-def without_self(replacement: Callable[..., Any], method: types.MethodType) -> Callable[..., Any]:
-    """Return a replacement that is called with a bound method's arguments, without the bound object."""
-    return lambda *args, **kwargs: replacement(method.__self__, *args, **kwargs)
+def owner_of(function: Any) -> tuple[Any, ...]:
+    """Return the object that a method is bound to, as a tuple, which is empty for a function."""
+    return (function.__self__,) if type(function) is types.MethodType else ()
 
 
 def is_of_classes(function: Any) -> bool:

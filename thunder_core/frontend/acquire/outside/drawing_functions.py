@@ -18,14 +18,6 @@ WRITING = frozenset({"STORE_ATTR", "STORE_GLOBAL", "DELETE_ATTR", "DELETE_GLOBAL
 PYTORCH = "torch"
 
 
-class NeedsDrawingFunction(BaseException):
-    """A function read the values of arrays that it drew: the program is recorded again, with the call as one draw."""
-
-    def __init__(self, code: types.CodeType) -> None:
-        super().__init__(code.co_qualname)
-        self.code = code
-
-
 def outermost_drawing(frame: Any) -> types.CodeType | None:
     """Return the code of the outermost running function that may be called as a whole, or None."""
     code = None

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from thunder_core.frontend.acquire.outside.drawing_functions import NeedsDrawingFunction, outermost_drawing
+from thunder_core.frontend.acquire.outside.drawing_functions import outermost_drawing
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
 from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import is_of
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
+from thunder_core.tracing.ir.retrace import NeedsDrawingFunction, Retrace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.draws import Fresh, fresh_value, restore_of
 
@@ -102,7 +103,7 @@ class ProgramDraws:
         self._root = Path(None, "draws", "draws", None)
         self._kept: set[int] = set()
         self.functions = functions
-        self.needed: NeedsDrawingFunction | None = None
+        self.needed: Retrace | None = None
         self.paths: list[Path] = []
         self.arrays: dict[int, Any] = {}  # random arrays and NumPy scalars, and those computed from them
 
@@ -235,7 +236,7 @@ class ProgramDraws:
         """
         code = outermost_drawing(self._acquisition.machine.frame)
         if code is not None and code not in self.functions:
-            self.needed = NeedsDrawingFunction(code)
+            self.needed = Retrace(NeedsDrawingFunction(code))
             raise self.needed
 
     def knows_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

@@ -29,6 +29,12 @@ class GuardedPaths:
         """Return the path to an outside object; None for other objects."""
         return self.paths.get(id(value))
 
+    def release(self) -> None:
+        """Release the paths and the objects at them, which refer to each other."""
+        for path in (*self._roots.values(), *self.paths.values()):
+            path.forget_children()
+        vars(self).clear()
+
     def root(self, step: str, key: str, value: Any) -> Path:
         """Return a root: an argument of the prologue, a class, or the globals of a module."""
         path = self._roots.get(id(value))

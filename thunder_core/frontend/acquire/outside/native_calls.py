@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +15,10 @@ from thunder_core.frontend.acquire.outside.containers import (
     receiver,
     taken_as,
 )
-from thunder_core.frontend.acquire.outside.effects import Announced
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.reductions import ITERATORS
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.states import has_state
 
 # Methods of containers that read nested containers, and methods of containers that only read a key.
@@ -37,13 +36,11 @@ class NativeCalls:
         self._writes = writes
         self._note_edge = note_edge
 
-    def before(
-        self, machine: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[..., Any] | None:
-        """Note the effects of a C function on its arguments. Return a function to call in its place, or None."""
+    def before(self, machine: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""
         if function is id:
             self._outside.identified(*args)
-            return None
+            return NOT_TAKEN
         if function is type and len(args) == 1:
             self._outside.class_of(args[0])
         owner, name, rest, level = receiver(function, args)
@@ -51,7 +48,7 @@ class NativeCalls:
             self._outside.lookup(owner, rest[0])
         elif owner is not None and self._outside.path_of(owner) is not None:
             if name in MUTATORS and any(is_used_up(name, arg) for arg in rest):
-                return functools.partial(self._take, machine, function)
+                return self._take(machine, function, args, kwargs)
             if name in COMPARING:
                 self._outside.expand_whole(owner)
             elif name not in MUTATORS:
@@ -64,7 +61,7 @@ class NativeCalls:
             if not (is_of_classes(function) and has_state(arg) and arg is rest[0]):
                 expand(arg)
             self._check_iterator(function, arg)
-        return None
+        return NOT_TAKEN
 
     def _check_iterator(self, function: Any, arg: Any) -> None:
         """Report that C code receives an iterator from outside, whose items may be missing in later calls."""
@@ -74,37 +71,10 @@ class NativeCalls:
                 f"an iterator from outside is used: the items of {path} in this call become constants", loud=True
             )
 
-    def _take(self, machine: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def _take(self, machine: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of a container with the items of an iterator, which can be iterated only once."""
         lasting = [machine.call(taken_as(arg), arg) if is_used_up(function.__name__, arg) else arg for arg in args]
         return machine.call(function, *lasting, **kwargs)
-
-    def attempted(self, machine: Any, function: Any, native: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        """Return the callable for a C function, or `native` in its place.
-
-        If the call raises, its change is no effect.
-        """
-        announced = self._outside.effects.announced
-        return native if announced is None else functools.partial(self._attempt, machine, announced, function, native)
-
-    def _attempt(
-        self,
-        machine: Any,
-        announced: Announced,
-        function: Any,
-        native: Callable[..., Any] | None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        """Call a C function that changes a container, or its replacement.
-
-        If the call raises, its change is no effect.
-        """
-        try:
-            return machine.invoke_quietly(function, args, kwargs) if native is None else native(*args, **kwargs)
-        except BaseException:
-            self._writes.unwritten(announced)
-            raise
 
     def mutate(
         self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None

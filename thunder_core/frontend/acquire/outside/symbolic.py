@@ -12,14 +12,11 @@ import torch
 from thunder_core.backend.runtime.observed_values import Number, ObservedValues
 from thunder_core.foundation.options.symbolic_arguments import Bounds, EachItem, SymbolicArgument
 from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.tracing.ir.retrace import MeetsSymbol, Retrace
 
 ARGUMENTS = ("args", "kwargs")
 CONSTANT_OWNERS = (torch.nn.Module, torch.Tensor, type, types.ModuleType, types.FunctionType)
 MODULE_TENSORS = ("_parameters", "_buffers")
-
-
-class IsSymbolic(BaseException):
-    """A recording for constant numbers and sizes met a symbolic number or size."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Symbolic:
     be symbolic. `avoid_one_hints` and `real_hints_for` are as in `capture.sizes.SymbolicSizes`. An `oblivious`
     recording is correct for sizes of one without checking for them (`capture.all_sizes`). A recording that
     `decides_ones` checks for each size whether it is one. A `probing` recording is for constants, and ends with
-    `IsSymbolic` if anything is symbolic. If `counts` is set, all sizes and integers that are values of tensors are
+    `Retrace` if anything is symbolic. If `counts` is set, all sizes and integers that are values of tensors are
     symbolic.
     """
 
@@ -93,7 +90,7 @@ class Symbolic:
             return False
         (self.met_sizes if path.step in ("size", "stride") else self.met_numbers)[text] = path.value
         if self.probing:
-            raise IsSymbolic
+            raise Retrace(MeetsSymbol())
         return True
 
     def includes_count(self, text: str, value: int) -> bool:
@@ -102,7 +99,7 @@ class Symbolic:
             return False
         self.met_sizes[text] = value
         if self.probing:
-            raise IsSymbolic
+            raise Retrace(MeetsSymbol())
         return self.sizes
 
     def name_of(self, path: Path) -> SymbolicArgument | None:

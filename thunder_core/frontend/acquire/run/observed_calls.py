@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -10,18 +9,18 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator
 
-from thunder_core.backend.runtime.module import compiled_of
 from thunder_core.frontend.acquire.code_origins import CodeOrigins, has_line
 from thunder_core.frontend.acquire.lookasides import LOOKASIDES, is_native_code, late_lookaside_of, runs_alone
-from thunder_core.frontend.acquire.lookasides.compiled import compiled_function, owner_of
+from thunder_core.frontend.acquire.lookasides.compiled import compiled_function
 from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import method_of_node
 from thunder_core.frontend.acquire.lookasides.functions.function import call_from_c
 from thunder_core.frontend.acquire.lookasides.functions.generators import is_method_of_generator, method_of_generator
 from thunder_core.frontend.acquire.lookasides.functions.tensors import maker_of_tensors
 from thunder_core.frontend.acquire.lookasides.operators.collectives import collective_call
 from thunder_core.frontend.acquire.lookasides.operators.foreign import foreign
-from thunder_core.frontend.acquire.lookasides.operators.higher_order import called_operator
+from thunder_core.frontend.acquire.lookasides.operators.higher_order import call_operator
 from thunder_core.frontend.acquire.lookasides.replaced import Replacements
+from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import (
     computed_call,
 )
@@ -30,20 +29,25 @@ from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, sett
 from thunder_core.frontend.acquire.lookasides.state.output import method_of_stream, method_that_logs_once
 from thunder_core.frontend.acquire.lookasides.state.process_questions import process_question
 from thunder_core.frontend.acquire.lookasides.state.world import world_call
-from thunder_core.frontend.acquire.numbers import on_values
 from thunder_core.frontend.acquire.outside.call_traits import (
     is_fixed,
-    without_self,
+    owner_of,
 )
 from thunder_core.frontend.acquire.outside.sharp import LOUD, edge_of, is_users_code
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
 from thunder_core.frontend.acquire.texts import method_of_text
 from thunder_core.frontend.acquire.traced_run import InEager
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.torch_versions import applied_in_c
 from thunder_core.tracing.library.objects import is_native
 
-REPLACEMENT_FINDERS = (maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node)
+# Lookasides of functions that no table lists. Each is called as `(run, function, args, kwargs)`.
+CALLS_OF_THE_WORLD = (drawing_call, collective_call, world_call, computed_call)
+CALLS_OF_OBJECTS = (
+    *(maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node),
+    method_of_context_variable,
+)
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
 # the code of all functions with `torch._disable_dynamo`
@@ -60,13 +64,15 @@ class ObservedCalls(ObservedReads):
     code_origins: CodeOrigins
     own_interrupt: KeyboardInterrupt | None
 
-    def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """Return a function to call natively in place of this one, or None to leave the call unchanged.
+    def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call that is not interpreted, and return its result; otherwise return `NOT_TAKEN`.
 
         Lookasides come first. Torch operations are recorded when they run. Containers that C code receives are guarded.
         """
-        if self.replacements and (replacement := self.replacements.of(self, function)) is not None:
-            return replacement
+        if self.replacements:
+            value = self.replacements.call(self, function, args, kwargs)
+            if value is not NOT_TAKEN:
+                return value
         kind = type(function)
         if issubclass(kind, type):
             self.classes.met(function)
@@ -76,70 +82,89 @@ class ObservedCalls(ObservedReads):
         except TypeError:  # an unhashable callable
             lookaside = None
         if lookaside is not None:
-            if plain is not function:
-                args = (function.__self__, *args)
-            replacement = lookaside(self, plain, args, kwargs)
-            if replacement is not None:
-                return without_self(replacement, function) if plain is not function else replacement
-        drawing = (
-            drawing_call(self, function)
-            or collective_call(self, function)
-            or world_call(self, function)
-            or (self.draws.arrays and computed_call(self, function, args, kwargs))
-        )
-        if drawing:
-            return drawing
+            owned = args if plain is function else (function.__self__, *args)
+            value = lookaside(self, *owned, **kwargs)
+            if value is not NOT_TAKEN:
+                return value
+        for call in CALLS_OF_THE_WORLD:
+            value = call(self, function, args, kwargs)
+            if value is not NOT_TAKEN:
+                return value
         if type(plain) is types.FunctionType:
             return self._python_function(function, plain, args, kwargs)
+        return self._object(function, args, kwargs)
+
+    def _object(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an object that is not a Python function."""
         if isinstance(function, HigherOrderOperator):
-            return called_operator(self, function)
+            return call_operator(self, function, args, kwargs)
         if is_method_of_generator(function):
-            method = method_of_generator(self, function)
-            return None if method is None else on_values(method)
-        for find in REPLACEMENT_FINDERS:
-            if (replacement := find(self, function)) is not None:
-                return replacement
-        if (replacement := self.context_variables.method(self, function)) is not None:
-            return replacement
+            return method_of_generator(self, function, args, kwargs)
+        for call in CALLS_OF_OBJECTS:
+            value = call(self, function, args, kwargs)
+            if value is not NOT_TAKEN:
+                return value
         if (applied := applied_in_c(function)) is not None:
             return call_from_c(self, function, applied, args, kwargs)
-        if kind is not type or is_native(function):
-            self.outside.effects.announced = None
-            if getattr(function, "__name__", "") in LOOKUPS and settle_method(self, function, args, kwargs):
-                return None
-            native = self.before_native(function, args, kwargs) or self.numbers.before_native(function, args, kwargs)
-            return self.native_calls.attempted(self.machine, function, native)
-        return None
+        return self._native(function, args, kwargs) if type(function) is not type or is_native(function) else NOT_TAKEN
+
+    def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the effects of C code."""
+        self.outside.effects.announced = None
+        if getattr(function, "__name__", "") in LOOKUPS and settle_method(self, function, args, kwargs):
+            return NOT_TAKEN
+        value = self.before_native(function, args, kwargs)
+        return self._attempt(function, args, kwargs) if value is NOT_TAKEN else value
+
+    def _attempt(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call C code whose effects are noted. If the code raises, its change of a container is no effect."""
+        announced = self.outside.effects.announced
+        if announced is None:
+            return self.numbers.call_native(function, args, kwargs)
+        try:
+            value = self.numbers.call_native(function, args, kwargs)
+            return self.machine.invoke_quietly(function, args, kwargs) if value is NOT_TAKEN else value
+        except BaseException:
+            self.writes.unwritten(announced)
+            raise
 
     def _python_function(
         self, function: Any, plain: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[..., Any] | None:
-        inner: Any = compiled_of(plain) if "_thunder" in plain.__dict__ else None
-        if inner is not None:
-            return compiled_function(self, function, plain, inner)
+    ) -> Any:
+        if "_thunder" in plain.__dict__ and (value := compiled_function(self, function, args, kwargs)) is not NOT_TAKEN:
+            return value
         if (lookaside := late_lookaside_of(plain)) is not None:
-            return lookaside(self, plain, args, kwargs)
-        replacement = foreign(self, function, plain)
-        if replacement is not None:
-            return replacement
+            return lookaside(self, *args, **kwargs)
+        value = foreign(self, function, args, kwargs)
+        if value is not NOT_TAKEN:
+            return value
         if plain.__code__ is DYNAMO_DISABLED_CODE:
-            return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]
+            return self.machine.call(plain.__wrapped__, *owner_of(function), *args, **kwargs)  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
         if edge or plain in self.operations or is_native_code(plain):
-            if (query := process_question(self, function, plain)) is not None:
-                return query
-            for arg in (*args, *kwargs.values()):
-                self.outside.expand_whole(arg)
-            native: Callable[..., Any] = function
-            if plain not in self.operations:
-                native = self.numbers.before_native(function, args, kwargs) or function
-            return functools.partial(native) if runs_alone(plain.__module__, plain.__name__) else native
+            return self._native_python_function(function, plain, args, kwargs)
         if self.in_eager is not None and has_line(plain.__code__, self.in_eager.lines) and self._is_called(function):
-            return functools.partial(self.in_eager, self, function)
-        owned = (function.__self__, *args) if plain is not function else args
-        self.classes.called(plain, owned)
+            return self.in_eager(self, function, *args, **kwargs)
+        self.classes.called(plain, (*owner_of(function), *args))
         self.outside.defaults(plain)
-        return None
+        return NOT_TAKEN
+
+    def _native_python_function(
+        self, function: Any, plain: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call a Python function that is not interpreted, with everything that its arguments contain guarded."""
+        value = process_question(self, function, args, kwargs)
+        if value is not NOT_TAKEN:
+            return value
+        for arg in (*args, *kwargs.values()):
+            self.outside.expand_whole(arg)
+        if plain not in self.operations:
+            value = self.numbers.call_native(function, args, kwargs)
+            if value is not NOT_TAKEN:
+                return value
+        if runs_alone(plain.__module__, plain.__name__):
+            return function(*args, **kwargs)
+        return self.machine.call_uninterpreted(function, args, kwargs)
 
     def _is_called(self, function: Any) -> bool:
         """Whether the program calls a function, which is neither the program nor what the program consists of."""
@@ -190,8 +215,8 @@ class ObservedCalls(ObservedReads):
             self.note_edge(edge, loud=edge.startswith(LOUD) and self.outside.surprises is None)
         return edge is not None
 
-    def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """Note the effects of a C function on its arguments. Return a function to call in its place, or None."""
+    def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""
         self._check_edge(function)
         self.native_reads.before(function, args, kwargs)
         return self.native_calls.before(self.machine, function, args, kwargs)

@@ -38,6 +38,7 @@ from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_q
 from thunder_core.frontend.acquire.outside.observed_writes import ObservedWrites
 from thunder_core.frontend.acquire.texts import Texts, plain
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.torch_facts.storages import shown_device
 
 READ_STATE = "read the state before the first draw, or outside the compiled program"
@@ -160,14 +161,14 @@ class ObservedReads(ObservedWrites, TracedRun):
         if self.texts.any_symbolic:
             self.texts.met_refusal(error)
 
-    def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Callable[[], Any] | None:
-        """Return the replacement of an operator on random arrays or contexts, or None."""
-        if self.draws.arrays and (computed := computed_operation(self, function, operands)) is not None:
-            return computed
+    def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """Apply an operator on random arrays or contexts. Guard what other operators read."""
+        if self.draws.arrays and (value := computed_operation(self, function, operands)) is not NOT_TAKEN:
+            return value
         if function is operator.getitem and type(operands[0]) is contextvars.Context:
             return self.context_variables.item(*operands)
         self._before_operation(function, operands)
-        return None
+        return NOT_TAKEN
 
     def _before_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Guard the reads of a native operator, and note an in-place operator as a write to its first operand."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -12,15 +12,10 @@ import torch
 from thunder_core.foundation.errors import DataDependent, SourceLine
 from thunder_core.foundation.options.compile_options import SharpEdges
 from thunder_core.frontend.acquire.detours import Detours
-from thunder_core.frontend.acquire.outside.drawing_functions import NeedsDrawingFunction
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
-from thunder_core.frontend.acquire.texts import NeedsTexts
 from thunder_core.frontend.acquire.traced_run import InEager, Nested
-from thunder_core.tracing.capture.symbolic_probe import HiddenNumbers
 from thunder_core.tracing.extension.lookaside import Lookaside
-
-# The errors that request another run of the program with other options.
-REQUESTS = (HiddenNumbers, NeedsTexts, NeedsDrawingFunction, DataDependent)
+from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsDrawingFunction, NeedsTexts, Retrace
 
 
 @dataclass(frozen=True)
@@ -63,21 +58,19 @@ class RunOptions:
         return self.sharp_edges != "allow"
 
     def after(self, error: BaseException) -> RunOptions | None:
-        """Return the options of the next run after an error that requests one; None if the caller must raise the error.
-
-        For `DataDependent`, a detour around the value is tried first. If no detour is left, values are evaluated.
-        """
-        following = self._requested_by(error)
+        """Return the options of the next run after an error that requests one; None if the caller gets the error."""
+        following = self
+        if isinstance(error, DataDependent):
+            following = self._after_missing_value()
+        elif isinstance(error, Retrace) and (change := CHANGES.get(type(error.reason))) is not None:
+            following = replace(self, **change(self, error.reason))
         return None if following == self else following  # with equal options, the same error would be raised again
 
-    def _requested_by(self, error: BaseException) -> RunOptions:
-        """Return the options that an error requests, or the same options if there are none."""
-        if isinstance(error, HiddenNumbers):
-            return replace(self, is_differentiating=True)
-        if isinstance(error, NeedsTexts):
-            return replace(self, reads_texts_at_once=True)
-        if isinstance(error, NeedsDrawingFunction):
-            return replace(self, drawing_functions=self.drawing_functions | {error.code})
+    def _after_missing_value(self) -> RunOptions:
+        """Return the options of the next run after a run that needs the value of a tensor.
+
+        A detour around the value is tried first. If no detour is left, values are evaluated.
+        """
         further = self.detours.further()
         if further is not None:
             return replace(self, detours=further)
@@ -97,3 +90,11 @@ class RunOptions:
 
 
 DEFAULTS = RunOptions()
+
+
+# The options that change for a reason to trace again.
+CHANGES: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
+    HidesNumbers: lambda options, reason: {"is_differentiating": True},
+    NeedsTexts: lambda options, reason: {"reads_texts_at_once": True},
+    NeedsDrawingFunction: lambda options, reason: {"drawing_functions": options.drawing_functions | {reason.code}},
+}

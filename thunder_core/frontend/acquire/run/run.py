@@ -55,7 +55,7 @@ class Run(ObservedCalls, RecordedProgram):
     """One run of a program under the interpreter, with its reads, writes and recorded operations.
 
     The subject is a module or function. Each part stores the run when it is built, but uses it only after all parts are
-    built.
+    built. A run that cannot be built is released.
     """
 
     quiet = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
@@ -71,12 +71,16 @@ class Run(ObservedCalls, RecordedProgram):
         self.device = options.device
         self.watches = options.watches
         self.output: Any = None
-        self._note_initial_state(subject)
-        self._observe(options.symbolic)
-        self.inputs = RunInputs(self.outside, subject, args, kwargs, options.device)
-        self._record(options)
-        self._add_lookasides(options)
-        self.inputs.expand()
+        try:
+            self._note_initial_state(subject)
+            self._observe(options.symbolic)
+            self.inputs = RunInputs(self.outside, subject, args, kwargs, options.device)
+            self._record(options)
+            self._add_lookasides(options)
+            self.inputs.expand()
+        except BaseException:
+            self.release()
+            raise
 
     def _note_initial_state(self, subject: Callable[..., Any]) -> None:
         """Initialize the state of the run."""
@@ -251,15 +255,13 @@ class Run(ObservedCalls, RecordedProgram):
 
         Without this call, the tensors would live until the garbage collector runs, which may be long after the call.
         """
-        if hasattr(self, "machine"):
+        parts = vars(self)  # only some of them in a run that could not be built
+        if "machine" in parts:
             self.machine.is_over = True
-        self.functions.release()
-        for path in (*self.inputs.roots, *self.outside.paths.values()):
-            path.forget_children()
-        if self.recorder.sizes is not None:
-            self.recorder.sizes.leave_program()
-        for part in (self.recorder.tensors, self.recorder, self.outside, self):
-            vars(part).clear()
+        for name in ("functions", "outside", "recorder"):
+            if name in parts:
+                parts[name].release()
+        parts.clear()
 
     def has_freed_graph(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor of the program has an autograd graph that a backward pass of the program has freed."""

@@ -22,6 +22,7 @@ from thunder_core.foundation.errors import SourceLine
 from thunder_core.foundation.options.symbolic_arguments import Bounds
 from thunder_core.tracing.capture.symbolic.numbers import Numbers, SymbolicFloat, SymbolicInteger, SymbolicNumber
 from thunder_core.tracing.capture.symbolic.shape_env import NamedSource, Origin, TraceShapeEnv, number_of
+from thunder_core.tracing.ir.retrace import DecidesForOtherCalls, Retrace
 from thunder_core.tracing.ir.sizes import GENERIC_HINT, hint_of, symbolic_dense_strides, symbols_of
 from thunder_core.tracing.ir.tree import replace_leaves
 
@@ -81,14 +82,6 @@ DIVISIONS = (operator.floordiv, operator.mod)
 def is_quotient(size: Any) -> bool:
     """Whether a size is a quotient: PyTorch simplifies `n // 2 // m`, which is only right if `m` is positive."""
     return isinstance(size, torch.SymInt) and isinstance(size.node.expr, FloorDiv)
-
-
-class DecidesAgainstCall(BaseException):
-    """The error for a decision by the hint of a size that does not hold for the size of the call, in `violated`."""
-
-    def __init__(self, violated: frozenset[str]) -> None:
-        super().__init__(f"{', '.join(sorted(violated))}: the program decides otherwise in this call")
-        self.violated = violated
 
 
 class SymbolicSizes:
@@ -262,13 +255,13 @@ class SymbolicSizes:
         return frozenset(str(self.sources[symbol]) for condition in conditions for symbol in condition.free_symbols)
 
     def _require_for_call(self, condition: sympy.Basic) -> None:
-        """Raise `DecidesAgainstCall` for a condition on one size that does not hold for the call.
+        """Request another trace for a condition on one size that does not hold for the call.
 
         Otherwise the recording would be completed, and perhaps compiled, in vain.
         """
         symbols = condition.free_symbols
         if len(symbols) == 1 and symbols <= self.values.keys() and self._value_of(condition) == sympy.false:
-            raise DecidesAgainstCall(frozenset(str(self.sources[symbol]) for symbol in symbols))
+            raise Retrace(DecidesForOtherCalls(frozenset(str(self.sources[symbol]) for symbol in symbols)))
 
     def _value_of(self, expression: sympy.Basic) -> sympy.Basic | None:
         """Return the value of an expression in the call; None if it has no value, as after a division by zero."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from types import BuiltinMethodType
 from typing import Any
 
@@ -11,62 +10,54 @@ import torch
 from torch.autograd.graph import Node, _MultiHandle, register_multi_grad_hook
 from torch.utils.hooks import RemovableHandle
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.torch_facts.wrappers import wrappers_in
 from thunder_core.tracing.capture.transform_levels import wrapped_in
 
 METHODS_OF_NODES = frozenset({"register_hook", "register_prehook"})
 
 
-@lookaside(torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook)
-def register_hook(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+@lookaside_of_each(torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook)
+def register_hook(method: Callable[..., Any], run: TracedRun, /, tensor: torch.Tensor, hook: Callable[..., Any]) -> Any:
     """Register a hook of a tensor."""
-    if wrapped_in(args[0]) or wrappers_in(args[0]):
-        acquisition.recorder.gradients.hooks += [*args[1:2], *kwargs.values()]
-        return None
-    return lambda tensor, hook: acquisition.backward_hooks.on_tensor(function.__name__, tensor, hook)
+    if wrapped_in(tensor) or wrappers_in(tensor):
+        run.recorder.gradients.hooks.append(hook)
+        return NOT_TAKEN
+    return run.backward_hooks.on_tensor(method.__name__, tensor, hook)
 
 
 @lookaside(register_multi_grad_hook)
-def register_hook_of_several(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def register_hook_of_several(run: TracedRun, /, tensors: Any, fn: Callable[..., Any], *, mode: Any = "all") -> Any:
     """Register a hook that is called with the gradients of several tensors."""
-    if wrapped_in((args, kwargs)):
-        return None
-    return lambda tensors, fn, *, mode="all": acquisition.backward_hooks.on_several(tensors, fn, mode)
+    return NOT_TAKEN if wrapped_in((tensors, fn)) else run.backward_hooks.on_several(tensors, fn, mode)
 
 
 @lookaside(RemovableHandle.remove, _MultiHandle.remove)
-def remove_hook(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def remove_hook(run: TracedRun, /, handle: Any) -> NotTaken | None:
     """Remove a hook that the program has registered."""
-    return acquisition.backward_hooks.remove if acquisition.backward_hooks.knows(args[0]) else None
+    if not run.backward_hooks.knows(handle):
+        return NOT_TAKEN
+    run.backward_hooks.remove(handle)
+    return None
 
 
 @lookaside(torch._C._autograd._push_saved_tensors_default_hooks)
-def set_saved_tensors_hooks(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def set_saved_tensors_hooks(run: TracedRun, /, pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
     """Make autograd pack saved tensors, as a line of the trace."""
-    return acquisition.saved_tensors_hooks.set
+    run.saved_tensors_hooks.set(pack, unpack)
 
 
 @lookaside(torch._C._autograd._pop_saved_tensors_default_hooks)
-def unset_saved_tensors_hooks(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def unset_saved_tensors_hooks(run: TracedRun, /) -> None:
     """Stop the packing of saved tensors, as a line of the trace."""
-    return acquisition.saved_tensors_hooks.unset
+    run.saved_tensors_hooks.unset()
 
 
-def method_of_node(acquisition: TracedRun, method: Any) -> Callable[..., Any] | None:
-    """Return the replacement of a node's method that registers a hook, or None."""
+def method_of_node(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Register a hook of a node of autograd's graph."""
     is_of_node = type(method) is BuiltinMethodType and isinstance(method.__self__, Node)
     if not is_of_node or method.__name__ not in METHODS_OF_NODES:
-        return None
-    return partial(acquisition.backward_hooks.on_node, method.__name__, method.__self__)
+        return NOT_TAKEN
+    return run.backward_hooks.on_node(method.__name__, method.__self__, *args, **kwargs)

@@ -17,6 +17,7 @@ from thunder_core.frontend.acquire.lookasides.functions.selective_checkpoint imp
 )
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 
 CHECKS = ("default", "none")  # how to check that recomputation is deterministic, as a trace always is
 
@@ -27,53 +28,53 @@ UNSAID = (
 
 
 @lookaside(checkpoint)
-def call_checkpointed(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def call_checkpointed(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Note which bound symbols belong to the call. PyTorch's own code runs for calls that PyTorch refuses."""
+    return NOT_TAKEN if is_refused(kwargs) else _call(run, *args, **kwargs)
 
-    def run(
-        function: Callable[..., Any],
-        *args: Any,
-        use_reentrant: bool | None = None,
-        preserve_rng_state: bool = True,
-        context_fn: Callable[[], Any] = noop_context_fn,
-        determinism_check: str = "default",
-        debug: bool = False,
-        early_stop: bool = True,
-        **kwargs: Any,
-    ) -> Any:
-        if use_reentrant is None:
-            warnings.warn(UNSAID, stacklevel=2)
-        contexts = None
-        if context_fn is not noop_context_fn:
-            contexts, _ = acquisition.machine.call(context_fn)
-        cut = use_reentrant is not False and not any(_requires_grad(arg) for arg in args)
-        with torch.no_grad() if cut else nullcontext():
-            return _checkpointed(acquisition, contexts, function, args, kwargs)
 
-    return None if is_refused(kwargs) else run
+def _call(
+    run: TracedRun,
+    /,
+    function: Callable[..., Any],
+    *args: Any,
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+    context_fn: Callable[[], Any] = noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    **kwargs: Any,
+) -> Any:
+    if use_reentrant is None:
+        warnings.warn(UNSAID, stacklevel=2)
+    contexts = None
+    if context_fn is not noop_context_fn:
+        contexts, _ = run.machine.call(context_fn)
+    cut = use_reentrant is not False and not any(_requires_grad(arg) for arg in args)
+    with torch.no_grad() if cut else nullcontext():
+        return _checkpointed(run, contexts, function, args, kwargs)
 
 
 def _checkpointed(
-    acquisition: TracedRun, context: object, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    run: TracedRun, context: object, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call a function and mark its results for recomputation, except the results that a selective context saves."""
-    recorder = acquisition.recorder
+    recorder = run.recorder
     policy = policy_of(context)
     start = len(recorder.bound_symbols)
     try:
         if context is None or policy is not None:
-            return acquisition.machine.call(function, *args, **kwargs)
-        return call_within(acquisition, context, function, args, kwargs)
+            return run.machine.call(function, *args, **kwargs)
+        return call_within(run, context, function, args, kwargs)
     finally:
         places = range(start, len(recorder.bound_symbols))
         bsyms = recorder.bound_symbols[places.start : places.stop]
-        acquisition.checkpointed_ranges.append(places)
+        run.checkpointed_ranges.append(places)
         for proxy in (proxy for bsym in bsyms for proxy in bsym.defines):
-            acquisition.kept_operations.pop(proxy.name, None)
+            run.kept_operations.pop(proxy.name, None)
         if policy is not None and torch.is_grad_enabled():
-            acquisition.kept_operations |= saved_operations(acquisition, policy, bsyms)
+            run.kept_operations |= saved_operations(run, policy, bsyms)
 
 
 KNOWN = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")

@@ -6,77 +6,64 @@ import asyncio
 import contextvars
 import inspect
 import sys
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from thunder_core.foundation.errors import OperationFailed, SourceLine
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 
 ASKING = ("get_running_loop", "get_event_loop", "_get_event_loop")
 
 
 @lookaside(asyncio.run)
-def run_coroutine(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def run_coroutine(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Run `asyncio.run` of a coroutine in a new context. asyncio refuses other arguments."""
     if not args or not inspect.iscoroutine(args[0]) or asyncio._get_running_loop() is not None:
-        return function
-    context = contextvars.copy_context()
-    return lambda main, **options: context.run(drive_all, acquisition, main)
+        return run.machine.call_uninterpreted(asyncio.run, args, kwargs)
+    return contextvars.copy_context().run(drive_all, run, args[0])
 
 
-def drive_all(acquisition: TracedRun, main: Any) -> Any:
+def drive_all(run: TracedRun, main: Any) -> Any:
     """Run a coroutine to its end, and then close the asynchronous generators that it left open, as event loops do."""
     begun: list[Any] = []
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(firstiter=begun.append, finalizer=lambda generator: None)
-    acquisition.asyncio_run_depth += 1
+    run.asyncio_run_depth += 1
     try:
         try:
-            return drive(acquisition, main)
+            return drive(run, main)
         finally:
             for generator in begun:
-                drive(acquisition, generator.aclose())
+                drive(run, generator.aclose())
     finally:
-        acquisition.asyncio_run_depth -= 1
+        run.asyncio_run_depth -= 1
         sys.set_asyncgen_hooks(*hooks)
 
 
-def drive(acquisition: TracedRun, coroutine: Any) -> Any:
+def drive(run: TracedRun, coroutine: Any) -> Any:
     """Run a coroutine to its end. If it yields to other tasks, resume it at once, because there are no other tasks."""
     while True:
         try:
-            awaited = acquisition.machine.natively(coroutine.send, (None,), {})
+            awaited = run.machine.natively(coroutine.send, (None,), {})
         except StopIteration as stop:
             return stop.value
         if awaited is not None:
             coroutine.close()
-            raise refusal(acquisition, f"a coroutine waits for a {type(awaited).__name__}")
+            raise refusal(run, f"a coroutine waits for a {type(awaited).__name__}")
 
 
 @lookaside(*(getattr(asyncio.events, name) for name in ASKING if hasattr(asyncio.events, name)), asyncio.current_task)
-def ask_for_loop(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def ask_for_loop(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken:
     """Refuse to return an event loop, because there is none while a program is traced."""
-    return partial(refuse, acquisition) if acquisition.asyncio_run_depth else None
+    return make_loop(run) if run.asyncio_run_depth else NOT_TAKEN
 
 
 @lookaside(asyncio.new_event_loop)
-def make_loop(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def make_loop(run: TracedRun, /) -> NoReturn:
     """Refuse to make an event loop."""
-    return partial(refuse, acquisition)
-
-
-def refuse(acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
-    """Raise the error for code that needs an event loop."""
-    raise refusal(acquisition, "the program needs an event loop, to wait or to run tasks")
+    raise refusal(run, "the program needs an event loop, to wait or to run tasks")
 
 
 def users_line(frame: Any) -> SourceLine | None:
@@ -86,12 +73,12 @@ def users_line(frame: Any) -> SourceLine | None:
     return None if frame is None else SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
 
 
-def refusal(acquisition: TracedRun, action: str) -> OperationFailed:
+def refusal(run: TracedRun, action: str) -> OperationFailed:
     """Return the error, and store it in case the program swallows the error."""
-    acquisition.recorder.failure = OperationFailed(
+    run.recorder.failure = OperationFailed(
         f"{action}, which is not possible in a trace",
         fix="await coroutines that only compute, or compile the function that they call instead of its event loop",
-        where=users_line(acquisition.machine.frame),
+        where=users_line(run.machine.frame),
     )
-    error: OperationFailed = acquisition.recorder.failure
+    error: OperationFailed = run.recorder.failure
     return error

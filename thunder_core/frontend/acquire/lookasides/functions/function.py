@@ -19,6 +19,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from thunder_core.frontend.acquire.applied_functions import own_methods
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.capture.torch_facts.torch_versions import APPLY, IS_APPLIED_IN_C, with_defaults
@@ -29,52 +30,50 @@ FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of th
 
 
 @lookaside(APPLY)
-def apply(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def apply(run: TracedRun, kind: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Record the function as one operation if autograd follows it, and otherwise record the operations of its forward.
 
     The forward of a function that is one operation runs natively, with the program.
     """
-    kind, levels = args[0], acquisition.recorder.levels
-    if levels.depth or wrapped_in(args[1:]):
-        return lambda kind, *args, **kwargs: levels.call(within_levels(acquisition, kind).apply, args, kwargs)
-    if kind is BackwardHookFunction and _is_followed(acquisition.recorder, args[1:]):
-        return lambda kind, *tensors: _as_one_operation(acquisition, pass_gradients, tensors)
-    is_foreign = acquisition.runs_through_functions or issubclass(kind, FOREIGN)
-    if is_foreign or not tensors_in(args[1:]) or not _is_followed(acquisition.recorder, args[1:]):
-        return None
-    return lambda kind, *args, **kwargs: acquisition.functions.apply(kind, args, kwargs)
+    levels = run.recorder.levels
+    if levels.depth or wrapped_in(args):
+        return levels.call(within_levels(run, kind).apply, args, kwargs)
+    if kind is BackwardHookFunction and _is_followed(run.recorder, args):
+        return _as_one_operation(run, pass_gradients, args)
+    is_foreign = run.runs_through_functions or issubclass(kind, FOREIGN)
+    if is_foreign or not tensors_in(args) or not _is_followed(run.recorder, args):
+        return NOT_TAKEN
+    return run.functions.apply(kind, args, kwargs)
 
 
 def call_from_c(
-    acquisition: TracedRun, function: Callable[..., Any], kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
-    """Return the function to call when C code applies a `torch.autograd.Function`.
+    run: TracedRun, function: Callable[..., Any], kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Apply a `torch.autograd.Function` that C code applies.
 
     If that C code is reached from Python code, the lookaside has already been called for the Python code.
     """
-    replacement = apply(acquisition, function, (kind, *args), kwargs) if IS_APPLIED_IN_C else None
-    return partial(_apply_to_fakes, acquisition, function) if replacement is None else partial(replacement, kind)
+    value = apply(run, kind, *args, **kwargs) if IS_APPLIED_IN_C else NOT_TAKEN
+    return _apply_to_fakes(run, function, args, kwargs) if value is NOT_TAKEN else value
 
 
-def _apply_to_fakes(acquisition: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
+def _apply_to_fakes(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Apply a function to fakes, so that its node in autograd's graph leads to the nodes of the fakes."""
-    acquisition.before_native(function, args, kwargs)
-    tensors = acquisition.recorder.tensors
+    run.before_native(function, args, kwargs)
+    tensors = run.recorder.tensors
     positional, by_name = with_defaults(function.__self__, args, kwargs)
     fakes = tuple(tensors.fake(value) if isinstance(value, torch.Tensor) else value for value in positional)
     named = {name: tensors.fake(value) if isinstance(value, torch.Tensor) else value for name, value in by_name.items()}
-    with acquisition.functions.unfollowed((*fakes, *named.values())):
-        return tensors.to_real(acquisition.machine.natively(function, fakes, named))
+    with run.functions.unfollowed((*fakes, *named.values())):
+        return tensors.to_real(run.machine.natively(function, fakes, named))
 
 
-def _as_one_operation(acquisition: TracedRun, function: Callable[..., Any], args: Any) -> Any:
+def _as_one_operation(run: TracedRun, function: Callable[..., Any], args: Any) -> Any:
     with without_functions():
-        return acquisition.recorder.function(function, args, {})
+        return run.recorder.function(function, args, {})
 
 
-def within_levels(acquisition: TracedRun, kind: Any) -> Any:
+def within_levels(run: TracedRun, kind: Any) -> Any:
     """Return a class that function transforms can decompose; the operations below the transforms are recorded.
 
     The methods of the class are interpreted. If autograd follows the operations below the transforms, they are one
@@ -86,16 +85,16 @@ def within_levels(acquisition: TracedRun, kind: Any) -> Any:
 
         @classmethod
         def apply(cls, *args: Any, **kwargs: Any) -> Any:
-            if torch._C._are_functorch_transforms_active() or not _is_followed(acquisition.recorder, args):
+            if torch._C._are_functorch_transforms_active() or not _is_followed(run.recorder, args):
                 return super().apply(*args, **kwargs)
-            return acquisition.functions.apply(kind, args, kwargs)
+            return run.functions.apply(kind, args, kwargs)
 
     if kind.generate_vmap_rule and not has_overridden_vmap_rule(kind):
-        Lowered.vmap = staticmethod(partial(_vmap_of_element, acquisition, kind))
+        Lowered.vmap = staticmethod(partial(_vmap_of_element, run, kind))
     else:
         Lowered.generate_vmap_rule = kind.generate_vmap_rule
     for name in own_methods(kind):
-        setattr(Lowered, name, staticmethod(partial(_interpreted, acquisition, getattr(kind, name))))
+        setattr(Lowered, name, staticmethod(partial(_interpreted, run, getattr(kind, name))))
     return _called_like(Lowered, kind)
 
 
@@ -107,15 +106,15 @@ def _is_followed(recorder: Any, args: Any) -> bool:
     return follows or recorder.derivatives_in_progress > 0
 
 
-def _interpreted(acquisition: TracedRun, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _interpreted(run: TracedRun, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with torch._C._EnableTorchFunction():
-        return acquisition.machine.call(method, *args, **kwargs)
+        return run.machine.call(method, *args, **kwargs)
 
 
-def _vmap_of_element(acquisition: TracedRun, kind: Any, info: VmapInfo, in_dims: Any, *operands: Any) -> Any:
+def _vmap_of_element(run: TracedRun, kind: Any, info: VmapInfo, in_dims: Any, *operands: Any) -> Any:
     """Apply the batching rule that PyTorch generates from the methods of a function for one element."""
     batched = _called_like(vmapify_autograd_function(kind, in_dims, info.batch_size, info.randomness), kind)
-    return unpack_outputs(within_levels(acquisition, batched).apply(*operands))
+    return unpack_outputs(within_levels(run, batched).apply(*operands))
 
 
 def _called_like(kind: Any, original: Any) -> Any:

@@ -21,9 +21,10 @@ from torch._functorch.eager_transforms import (
 from torch._functorch.vmap import vmap_increment_nesting
 from torch.autograd import forward_ad
 
-from thunder_core.frontend.acquire.lookasides.table import late_lookaside, lookaside
+from thunder_core.frontend.acquire.lookasides.table import late_lookaside, lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
-from thunder_core.tracing.capture.transform_levels import NativeContext, TransformLevels
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
+from thunder_core.tracing.capture.transform_levels import NativeContext
 
 functorch: Any = torch._C._functorch
 # Modules whose globals are not guarded: PyTorch's own code, which uses some of them to count its active levels.
@@ -61,53 +62,32 @@ WRAPPING = (
 )
 
 
-@lookaside(*LEAVES)
-def enter_level(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+@lookaside_of_each(*LEAVES)
+def enter_level(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> int:
     """Enter a level, inside which tensors are wrapped."""
-    differentiates = function in DERIVATIVES
-    leave = LEAVES[function]
-    return lambda *args: acquisition.recorder.levels.enter(function, args, leave, differentiates=differentiates)
+    return run.recorder.levels.enter(function, args, LEAVES[function], differentiates=function in DERIVATIVES)
 
 
 @lookaside(*LEAVES.values())
-def leave_level(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def leave_level(run: TracedRun, /) -> Any:
     """Leave a level."""
-    return partial(TransformLevels.leave, acquisition.recorder.levels)
+    return run.recorder.levels.leave()
 
 
-@lookaside(*CONTEXTS)
-def enter_level_for_a_while(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+@lookaside_of_each(*CONTEXTS)
+def enter_level_for_a_while(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> NativeContext:
     """Enter a level for the duration of one of PyTorch's context managers."""
-    levels, enter = acquisition.recorder.levels, CONTEXTS[function]
-
-    def run(*args: Any) -> NativeContext:
-        differentiates = enter in DERIVATIVES
-        entered = partial(levels.enter, enter, args, LEAVES[enter], differentiates=differentiates)
-        return NativeContext(entered, levels.leave)
-
-    return run
+    return NativeContext(partial(enter_level, CONTEXTS[function], run, *args), run.recorder.levels.leave)
 
 
 @late_lookaside("torch._dynamo.compiled_autograd:_disable")
-@lookaside(torch.autograd.graph.disable_saved_tensors_hooks, enable_inplace_requires_grad)
-def run_context_natively(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+@lookaside_of_each(torch.autograd.graph.disable_saved_tensors_hooks, enable_inplace_requires_grad)
+def run_context_natively(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> NativeContext | NotTaken:
     """Natively run the contexts with which PyTorch's transforms disable features that they do not support."""
     if function is torch.autograd.graph.disable_saved_tensors_hooks and not is_message_of_transforms(args):
-        return None
-
-    def run(*args: Any) -> NativeContext:
-        context = function(*args)
-        return NativeContext(context.__enter__, partial(context.__exit__, None, None, None))
-
-    return run
+        return NOT_TAKEN
+    context = function(*args)
+    return NativeContext(context.__enter__, partial(context.__exit__, None, None, None))
 
 
 def is_message_of_transforms(args: tuple[Any, ...]) -> bool:
@@ -115,17 +95,13 @@ def is_message_of_transforms(args: tuple[Any, ...]) -> bool:
     return bool(args) and isinstance(args[0], str) and args[0].startswith("torch.func")
 
 
-@lookaside(*WRAPPING)
-def wrap(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+@lookaside_of_each(*WRAPPING)
+def wrap(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Wrap or unwrap the fake of a tensor from outside the level."""
-    return lambda *args, **kwargs: acquisition.recorder.levels.call(function, args, kwargs)
+    return run.recorder.levels.call(function, args, kwargs)
 
 
-@lookaside(predispatch.lazy_load_decompositions, forward_ad.exit_dual_level)
-def run_natively(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+@lookaside_of_each(predispatch.lazy_load_decompositions, forward_ad.exit_dual_level)
+def run_natively(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Natively run functions that keep PyTorch's own state of derivatives, which is not state of the program."""
-    return partial(function)  # a `partial` is not interpreted
+    return function(*args, **kwargs)

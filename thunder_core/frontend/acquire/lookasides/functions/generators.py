@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -12,10 +13,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
+from thunder_core.tracing.capture.symbolic.numbers import concrete
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
-Method = Callable[..., Any]
+# Methods whose results are not known while tracing.
+REFUSED = ("clone_state", "graphsafe_get_state", "graphsafe_set_state", "set_offset", "get_offset")
 
 
 def symbol(name: str) -> Symbol:
@@ -24,25 +28,19 @@ def symbol(name: str) -> Symbol:
 
 
 @lookaside(torch.Generator)
-def make_generator(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def make_generator(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Generator:
     """Record that the program creates a generator, which each call then creates."""
-
-    def run(*args: Any, **kwargs: Any) -> torch.Generator:
-        new_generator: torch.Generator = function(*args, **kwargs)
-        proxy = acquisition.recorder.tensors.made_object(new_generator)
-        acquisition.recorder.emit(BoundSymbol(symbol(""), args, kwargs, proxy, ordered=True))
-        acquisition.seeds[id(new_generator)] = new_generator.initial_seed()
-        return new_generator
-
-    return run
+    new_generator = torch.Generator(*args, **kwargs)
+    proxy = run.recorder.tensors.made_object(new_generator)
+    run.recorder.emit(BoundSymbol(symbol(""), args, kwargs, proxy, ordered=True))
+    run.seeds[id(new_generator)] = new_generator.initial_seed()
+    return new_generator
 
 
-def method_of_generator(acquisition: TracedRun, function: Any) -> Method | None:
-    """Return the replacement of a bound method of a generator; None for a method whose result never changes."""
-    replacement = METHODS.get(function.__name__)
-    return None if replacement is None else replacement(acquisition, function.__self__)
+def method_of_generator(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record a bound method of a generator. A method whose result never changes is not taken."""
+    method = METHODS.get(function.__name__)
+    return NOT_TAKEN if method is None else method(run, function.__self__, *concrete(args), **concrete(kwargs))
 
 
 def is_method_of_generator(function: Any) -> bool:
@@ -50,84 +48,62 @@ def is_method_of_generator(function: Any) -> bool:
     return type(function) is types.BuiltinMethodType and isinstance(function.__self__, torch.Generator)
 
 
-def _emit(
-    acquisition: TracedRun, name: str, generator: torch.Generator, *args: Any, output: Proxy | None = None
-) -> None:
-    proxy = acquisition.recorder.tensors.object(generator)
-    acquisition.recorder.emit(BoundSymbol(symbol(f".{name}"), (proxy, *args), {}, output, ordered=True))
+def _emit(run: TracedRun, name: str, generator: torch.Generator, *args: Any, output: Proxy | None = None) -> None:
+    proxy = run.recorder.tensors.object(generator)
+    run.recorder.emit(BoundSymbol(symbol(f".{name}"), (proxy, *args), {}, output, ordered=True))
 
 
-def _manual_seed(acquisition: TracedRun, generator: torch.Generator) -> Method:
-    def run(seed: int) -> torch.Generator:
-        _emit(acquisition, "manual_seed", generator, seed)
-        acquisition.seeds[id(generator)] = seed
-        return generator
-
-    return run
+def _manual_seed(run: TracedRun, generator: torch.Generator, /, seed: int) -> torch.Generator:
+    _emit(run, "manual_seed", generator, seed)
+    run.seeds[id(generator)] = seed
+    return generator
 
 
-def _set_state(acquisition: TracedRun, generator: torch.Generator) -> Method:
-    def run(state: torch.Tensor) -> torch.Generator:
-        _emit(acquisition, "set_state", generator, acquisition.recorder.proxy_of(state))
-        acquisition.seeds[id(generator)] = None
-        return generator
-
-    return run
+def _set_state(run: TracedRun, generator: torch.Generator, /, state: torch.Tensor) -> torch.Generator:
+    _emit(run, "set_state", generator, run.recorder.proxy_of(state))
+    run.seeds[id(generator)] = None
+    return generator
 
 
-def _get_state(acquisition: TracedRun, generator: torch.Generator) -> Method:
-    def run() -> torch.Tensor:
-        with torch._C.DisableTorchFunction(), _disable_current_modes():
-            size = generator.get_state().numel()
-        proxy = TensorProxy(acquisition.recorder.tensors.next_name(), (size,), (1,), torch.uint8, torch.device("cpu"))
-        _emit(acquisition, "get_state", generator, output=proxy)
-        with torch._C.DisableTorchFunction():
-            state: torch.Tensor = acquisition.recorder.tensors.made_tensor(proxy)
-        return state
-
-    return run
+def _get_state(run: TracedRun, generator: torch.Generator, /) -> torch.Tensor:
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        size = generator.get_state().numel()
+    proxy = TensorProxy(run.recorder.tensors.next_name(), (size,), (1,), torch.uint8, torch.device("cpu"))
+    _emit(run, "get_state", generator, output=proxy)
+    with torch._C.DisableTorchFunction():
+        state: torch.Tensor = run.recorder.tensors.made_tensor(proxy)
+    return state
 
 
-def _initial_seed(acquisition: TracedRun, generator: torch.Generator) -> Method:
-    def run() -> int:
-        if id(generator) not in acquisition.seeds:
-            acquisition.outside.asked(generator, "initial_seed()", generator.initial_seed())
-            return generator.initial_seed()
-        seed = acquisition.seeds[id(generator)]
-        return _refused(acquisition, "initial_seed") if seed is None else int(seed)
-
-    return run
+def _initial_seed(run: TracedRun, generator: torch.Generator, /) -> int:
+    if id(generator) not in run.seeds:
+        run.outside.asked(generator, "initial_seed()", generator.initial_seed())
+        return generator.initial_seed()
+    seed = run.seeds[id(generator)]
+    return _refuse("initial_seed", run) if seed is None else int(seed)
 
 
-def _seed(acquisition: TracedRun, generator: torch.Generator) -> Method:
-    def run() -> Any:
-        number = acquisition.recorder.numbers.new(int)
-        _emit(acquisition, "seed", generator, output=number.proxy)
-        acquisition.seeds[id(generator)] = None
-        return number
-
-    return run
+def _seed(run: TracedRun, generator: torch.Generator, /) -> Any:
+    number = run.recorder.numbers.new(int)
+    _emit(run, "seed", generator, output=number.proxy)
+    run.seeds[id(generator)] = None
+    return number
 
 
-def _refusing(name: str) -> Callable[[Any, torch.Generator], Method]:
-    return lambda acquisition, generator: lambda *args: _refused(acquisition, name)
-
-
-def _refused(acquisition: TracedRun, name: str) -> Any:
-    acquisition.recorder.failure = DataDependent(
+def _refuse(name: str, run: TracedRun, *args: Any) -> NoReturn:
+    run.recorder.failure = DataDependent(
         f"`torch.Generator.{name}` returns a number that is not known while tracing",
         fix="use `manual_seed` with a fixed number, or call it outside the compiled program",
-        where=acquisition.place().source,
+        where=run.place().source,
     )
-    raise acquisition.recorder.failure
+    raise run.recorder.failure
 
 
-METHODS: dict[str, Callable[[Any, torch.Generator], Method]] = {
+METHODS: dict[str, Callable[..., Any]] = {
     "manual_seed": _manual_seed,
     "seed": _seed,
     "set_state": _set_state,
     "get_state": _get_state,
     "initial_seed": _initial_seed,
-    **{name: _refusing(name) for name in ("clone_state", "graphsafe_get_state", "graphsafe_set_state")},
-    **{name: _refusing(name) for name in ("set_offset", "get_offset")},
+    **{name: partial(_refuse, name) for name in REFUSED},
 }

@@ -21,19 +21,13 @@ PROPERTIES = ("shape", "device", "dtype")  # of tangents, which must match the p
 
 
 @lookaside(linearize)
-def call_linearized(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def call_linearized(run: TracedRun, /, func: Callable[..., Any], *primals: Any) -> Any:
     """Return the value of a function and its derivative at the primals."""
-    call = acquisition.machine.call
-
-    def run(linearized: Callable[..., Any], *primals: Any) -> Any:
-        output, transposed = call(vjp, linearized, *primals)
-        zeros = tree_map(torch.zeros_like, output)
-        _, derivative = call(vjp, transposed, zeros)
-        return output, partial(_apply, call, derivative, primals)
-
-    return run
+    call = run.machine.call
+    output, transposed = call(vjp, func, *primals)
+    zeros = tree_map(torch.zeros_like, output)
+    _, derivative = call(vjp, transposed, zeros)
+    return output, partial(_apply, call, derivative, primals)
 
 
 def _apply(call: Callable[..., Any], derivative: Callable[..., Any], primals: Sequence[Any], *tangents: Any) -> Any:

@@ -14,6 +14,7 @@ from thunder_core.frontend.acquire.outside.guards import Truth
 from thunder_core.frontend.acquire.outside.object_guards import NoHooks, NoOtherHooks
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.capturing_hooks import HOOKS, is_capturing
 
 GLOBAL_HOOKS = (
@@ -25,33 +26,24 @@ GLOBAL_HOOKS = (
 
 
 @lookaside(Module.__call__, Module._wrapped_call_impl)
-def call_module(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def call_module(run: TracedRun, module: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Note which module is running, and interpret only `forward` if the module has no hooks."""
-    module = args[0]
-
-    def run(module: Module, *args: Any, **kwargs: Any) -> Any:
-        path = acquisition.outside.path_of(module)
-        acquisition.modules.append(acquisition.module_names.get(id(module)) or str(path or type(module).__name__))
-        try:
-            return call(module, *args, **kwargs)
-        finally:
-            acquisition.modules.pop()
-
-    def call(module: Module, *args: Any, **kwargs: Any) -> Any:
+    if not isinstance(module, Module) or module._compiled_call_impl is not None:
+        return NOT_TAKEN
+    run.modules.append(run.module_names.get(id(module)) or str(run.outside.path_of(module) or type(module).__name__))
+    try:
         if has_hooks(module):
-            result = acquisition.machine.call(Module._call_impl, module, *args, **kwargs)
+            result = run.machine.call(Module._call_impl, module, *args, **kwargs)
             if any(map(is_capturing, module._forward_hooks.values())):
                 return result
         else:
-            note_absence_of_hooks(acquisition, module)
-            forward = acquisition.machine.load_attr(module, "forward")
-            result = acquisition.machine.call(forward, *args, **kwargs)
-        call_capturing_hooks(acquisition, module, args, result)
+            note_absence_of_hooks(run, module)
+            forward = run.machine.load_attr(module, "forward")
+            result = run.machine.call(forward, *args, **kwargs)
+        call_capturing_hooks(run, module, args, result)
         return result
-
-    return run if isinstance(module, Module) and module._compiled_call_impl is None else None
+    finally:
+        run.modules.pop()
 
 
 def has_hooks(module: Module) -> bool:
@@ -60,12 +52,12 @@ def has_hooks(module: Module) -> bool:
     return not all(map(is_capturing, module_hooks)) or any(getattr(nn_module, name) for name in GLOBAL_HOOKS)
 
 
-def note_absence_of_hooks(acquisition: TracedRun, module: Module) -> None:
+def note_absence_of_hooks(run: TracedRun, module: Module) -> None:
     """Guard the absence of hooks, both of the module and global."""
-    outside = acquisition.outside
+    outside = run.outside
     path = outside.path_of(module)
     if path is not None:
-        captures = id(module) in acquisition.capturing_hooks or module._forward_hooks
+        captures = id(module) in run.capturing_hooks or module._forward_hooks
         outside.guard((NoOtherHooks if captures else NoHooks)(path))
         root = outside.globals_root(vars(nn_module))
         for name in GLOBAL_HOOKS:
@@ -73,35 +65,29 @@ def note_absence_of_hooks(acquisition: TracedRun, module: Module) -> None:
 
 
 @lookaside(Module.__getattr__)
-def get_attribute(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def get_attribute(run: TracedRun, /, *args: Any) -> Any:
     """Read parameters, buffers and submodules from their tables. The caller reports the read."""
-    return function
+    return run.machine.call_uninterpreted(Module.__getattr__, args, {})
 
 
 @lookaside(Module.__setattr__)
-def set_attribute(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def set_attribute(run: TracedRun, /, *args: Any) -> Any:
     """Log a write to a module's attribute as one effect, for all tables that it changes."""
-    if len(args) != 3 or acquisition.outside.path_of(args[0]) is None:
-        return None
+    if len(args) != 3 or run.outside.path_of(args[0]) is None:
+        return NOT_TAKEN
     owner, name, value = args
-    acquisition.writes.set_attribute(owner, name, value, level_of_module(owner, function))
-    return function
+    run.writes.set_attribute(owner, name, value, level_of_module(owner, Module.__setattr__))
+    return run.machine.call_uninterpreted(Module.__setattr__, args, {})
 
 
 @lookaside(Module.__delattr__)
-def delete_attribute(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def delete_attribute(run: TracedRun, /, *args: Any) -> Any:
     """Log the deletion of a module's attribute as one effect."""
-    if len(args) != 2 or acquisition.outside.path_of(args[0]) is None:
-        return None
+    if len(args) != 2 or run.outside.path_of(args[0]) is None:
+        return NOT_TAKEN
     owner, name = args
-    acquisition.writes.delete_attribute(owner, name, level_of_module(owner, function))
-    return function
+    run.writes.delete_attribute(owner, name, level_of_module(owner, Module.__delattr__))
+    return run.machine.call_uninterpreted(Module.__delattr__, args, {})
 
 
 def level_of_module(module: Module, function: Callable[..., Any]) -> type | None:

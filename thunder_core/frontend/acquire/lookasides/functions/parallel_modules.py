@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from thunder_core.foundation.errors import OperationFailed
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 DDP = "compile the module and wrap it: `DistributedDataParallel(thunder_core.jit(module))`"
 FSDP = "compile the `forward` of each module inside: `module.forward = thunder_core.jit(module.forward)`"
@@ -16,17 +17,17 @@ FIXES = {  # by the modules and names of their methods
 }
 
 
-def refuse_module(fix: str, acquisition: Any, function: Any) -> NoReturn:
+def refuse_module(fix: str, run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
     """Raise the error for a module whose reducer or shards the tracer cannot see, and store the error."""
     name = function.__qualname__.partition(".")[0]
-    acquisition.recorder.failure = OperationFailed(
+    run.recorder.failure = OperationFailed(
         f"the program contains a {name}, which communicates through hooks that the tracer cannot see",
         fix=fix,
-        where=acquisition.place().source,
+        where=run.place().source,
     )
-    raise acquisition.recorder.failure
+    raise run.recorder.failure
 
 
-PARALLEL_MODULES: dict[tuple[str, str], Callable[[Any, Any], NoReturn]] = {
+PARALLEL_MODULES: dict[tuple[str, str], Callable[..., NoReturn]] = {
     name: partial(refuse_module, fix) for name, fix in FIXES.items()
 }

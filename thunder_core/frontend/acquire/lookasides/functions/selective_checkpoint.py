@@ -32,10 +32,10 @@ def policy_of(context: object) -> Policy | None:
     return context.policy_fn if type(context) is SavingMode else None
 
 
-def call_within(acquisition: TracedRun, context: object, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def call_within(run: TracedRun, context: object, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call a function within a context manager, whose methods are interpreted like the function."""
-    machine = acquisition.machine
-    acquisition.note_edge(UNENTERED)
+    machine = run.machine
+    run.note_edge(UNENTERED)
     stack = machine.call(ExitStack)
     machine.call(stack.enter_context, context)
     try:
@@ -48,30 +48,28 @@ def call_within(acquisition: TracedRun, context: object, function: Callable[...,
     return result
 
 
-def saved_operations(acquisition: TracedRun, policy: Policy, bsyms: Iterable[BoundSymbol]) -> dict[str, frozenset[str]]:
+def saved_operations(run: TracedRun, policy: Policy, bsyms: Iterable[BoundSymbol]) -> dict[str, frozenset[str]]:
     """Map the names that bound symbols define to the names of the ATen operations whose results a policy saves."""
     saved: dict[str, frozenset[str]] = {}
-    end = len(acquisition.recorder.bound_symbols)
+    end = len(run.recorder.bound_symbols)
     for bsym in bsyms:
-        names = frozenset(
-            operation.symbol.name for operation in bsym.operations if _is_saved(acquisition, policy, operation)
-        )
+        names = frozenset(operation.symbol.name for operation in bsym.operations if _is_saved(run, policy, operation))
         saved |= dict.fromkeys((proxy.name for proxy in bsym.defines), names) if names else {}
     # remove the policy's own operations, which compute nothing for the program
-    acquisition.recorder.replace_from(end, ())
+    run.recorder.replace_from(end, ())
     return saved
 
 
-def _is_saved(acquisition: TracedRun, policy: Policy, operation: BoundSymbol) -> bool:
+def _is_saved(run: TracedRun, policy: Policy, operation: BoundSymbol) -> bool:
     target = operation.symbol.target
     if not isinstance(target, torch._ops.OpOverload) or target in SAC_IGNORED_OPS:
         return False
 
     def fake(leaf: Any) -> Any:
-        return fake_like(leaf, acquisition.recorder.tensors.mode) if isinstance(leaf, TensorProxy) else leaf
+        return fake_like(leaf, run.recorder.tensors.mode) if isinstance(leaf, TensorProxy) else leaf
 
     with without_functions():
         args, kwargs, output = replace_leaves((operation.args, dict(operation.kwargs), operation.output), fake)
     options = {"is_recompute": False, **({"op_output": output} if TELLS_OUTPUT else {})}
-    answer = acquisition.machine.call(policy, SelectiveCheckpointContext(**options), target, *args, **kwargs)
+    answer = run.machine.call(policy, SelectiveCheckpointContext(**options), target, *args, **kwargs)
     return answer if isinstance(answer, bool) else answer in SAVING

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from types import BuiltinMethodType, FunctionType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.reductions import is_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.calls import initialize
 from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.subclasses import ALIAS, DEFAULT
 
 NEW = torch.Tensor.__new__
@@ -23,93 +23,64 @@ AS_SUBCLASS = torch.Tensor.as_subclass
 
 @lookaside(torch.Tensor._make_subclass)
 def make_subclass(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+    run: TracedRun, /, kind: type, data: torch.Tensor, require_grad: bool = False, **options: Any
+) -> torch.Tensor:
     """Make a tensor of a class that shares memory with `data`, and is a leaf of autograd. `nn.Parameter` does this."""
-
-    def run(kind: type, data: torch.Tensor, require_grad: bool = False, **options: Any) -> torch.Tensor:
-        detached = record(acquisition, torch.Tensor.detach, data)
-        if require_grad:
-            detached = record(acquisition, torch.Tensor.requires_grad_, detached)
-        return cast(acquisition, detached, kind)
-
-    return run
+    detached = record(run, torch.Tensor.detach, data)
+    if require_grad:
+        detached = record(run, torch.Tensor.requires_grad_, detached)
+    return cast(run, detached, kind)
 
 
 @lookaside(AS_SUBCLASS)
-def as_subclass(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
-    """Return a tensor as an instance of another class."""
-    return partial(alias_as, acquisition)
-
-
-def alias_as(acquisition: TracedRun, tensor: torch.Tensor, kind: type) -> torch.Tensor:
-    """Return an alias of a tensor, which autograd follows, as an instance of a class."""
-    return cast(acquisition, record(acquisition, ALIAS, tensor), kind)
+def as_subclass(run: TracedRun, /, tensor: torch.Tensor, cls: type) -> torch.Tensor:
+    """Return an alias of a tensor, which autograd follows, as an instance of another class."""
+    return cast(run, record(run, ALIAS, tensor), cls)
 
 
 @lookaside(NEW)
-def make_tensor(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def make_tensor(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | NotTaken:
     """Make a plain tensor for `torch.Tensor.__new__` of a subclass, and return it as an instance of the subclass."""
     if not args or not is_subclass(args[0]):
-        return None
-
-    def run(kind: type, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return cast(acquisition, acquisition.machine.natively(torch.Tensor, args, kwargs), kind)
-
-    return run
+        return NOT_TAKEN
+    return cast(run, run.machine.natively(torch.Tensor, args[1:], kwargs), args[0])
 
 
 @lookaside(DEFAULT)
 def default_function(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+    run: TracedRun, /, kind: type, operation: Any, kinds: Any, args: Any = (), kwargs: Any = None
+) -> Any:
     """Run the operation for `super().__torch_function__` of a subclass, and return instances of the subclass."""
-
-    def run(kind: type, operation: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not all(issubclass(kind, other) for other in kinds):
-            return NotImplemented
-        with torch._C.DisableTorchFunction():
-            return acquisition.recorder.subclasses.default(operation, args, kwargs or {}, kind)
-
-    return run
+    if not all(issubclass(kind, other) for other in kinds):
+        return NotImplemented
+    with torch._C.DisableTorchFunction():
+        return run.recorder.subclasses.default(operation, args, kwargs or {}, kind)
 
 
 @lookaside(torch.from_numpy)
-def from_numpy(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def from_numpy(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | NotTaken:
     """Return a tensor on the memory of an array: an input for an array from outside, otherwise a constant."""
-    return partial(tensor_of_array, acquisition) if len(args) == 1 and not kwargs else None
+    return tensor_of_array(run, args[0]) if len(args) == 1 and not kwargs else NOT_TAKEN
 
 
-@lookaside(torch.as_tensor, torch.asarray)
-def as_tensor(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+@lookaside_of_each(torch.as_tensor, torch.asarray)
+def as_tensor(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | NotTaken:
     """Return a tensor that `torch.as_tensor` makes of an outside array as an input, with the given dtype and device."""
-    if not args or acquisition.outside.path_of(args[0]) is None or not is_numeric_array(args[0]):
-        return None
-    return lambda array, *rest, **kwargs: function(tensor_of_array(acquisition, array), *rest, **kwargs)
+    if not args or run.outside.path_of(args[0]) is None or not is_numeric_array(args[0]):
+        return NOT_TAKEN
+    made: torch.Tensor = function(tensor_of_array(run, args[0]), *args[1:], **kwargs)
+    return made
 
 
 @lookaside(torch.tensor)
-def tensor(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def tensor(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | NotTaken:
     """Copy an array from outside, or a random array, by copying the tensor that is an input."""
-    is_outside_array = args and acquisition.outside.path_of(args[0]) is not None and is_numeric_array(args[0])
+    is_outside_array = args and run.outside.path_of(args[0]) is not None and is_numeric_array(args[0])
     if not is_outside_array or len(args) > 1 or kwargs.keys() - {"dtype", "device", "requires_grad"}:
-        return None
-
-    def run(array: Any, requires_grad: bool = False, **options: Any) -> torch.Tensor:
-        copied = torch.as_tensor(tensor_of_array(acquisition, array), **options).clone()
-        return copied.requires_grad_() if requires_grad else copied
-
-    return run
+        return NOT_TAKEN
+    requires_grad = kwargs.pop("requires_grad", False)
+    copied = torch.as_tensor(tensor_of_array(run, args[0]), **kwargs).clone()
+    return copied.requires_grad_() if requires_grad else copied
 
 
 def is_numeric_array(value: Any) -> bool:
@@ -117,32 +88,32 @@ def is_numeric_array(value: Any) -> bool:
     return is_of(type(value), "numpy.ndarray") and value.dtype.kind in "biufc" and value.dtype.isnative
 
 
-def tensor_of_array(acquisition: TracedRun, array: Any) -> torch.Tensor:
+def tensor_of_array(run: TracedRun, array: Any) -> torch.Tensor:
     """Return `torch.from_numpy` of an array: an input with the array's path, or a constant that each call copies."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         real = torch.from_numpy(array)
-    path = acquisition.outside.path_of(array)
+    path = run.outside.path_of(array)
     if path is None:
-        return record(acquisition, torch.clone, real)
-    acquisition.outside.read(path.tensor(real), real)
+        return record(run, torch.clone, real)
+    run.outside.read(path.tensor(real), real)
     return real
 
 
-def maker_of_tensors(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
-    """Return the replacement for calling a subclass with torch.Tensor's `__new__`, or for a bound `as_subclass`."""
+def maker_of_tensors(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a subclass with torch.Tensor's `__new__`, or a bound `as_subclass`."""
     if is_constructed_natively(function):
-        return partial(construct, acquisition, function)
+        return construct(run, function, args, kwargs)
     if type(function) is BuiltinMethodType and function.__name__ == AS_SUBCLASS.__name__:
         owner: Any = function.__self__
-        return partial(alias_as, acquisition, owner)
-    return None
+        return as_subclass(run, owner, *args, **kwargs)
+    return NOT_TAKEN
 
 
-def construct(acquisition: TracedRun, kind: type, *args: Any, **kwargs: Any) -> torch.Tensor:
+def construct(run: TracedRun, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
     """Call a subclass: make a new tensor, and run the class's own `__init__` if it has one."""
-    tensor: torch.Tensor = acquisition.machine.invoke(NEW, (kind, *args), kwargs)
+    tensor: torch.Tensor = run.machine.invoke(NEW, (kind, *args), kwargs)
     if type(type_lookup(kind, "__init__")) is FunctionType:
-        initialize(acquisition.machine, tensor, args, kwargs)
+        initialize(run.machine, tensor, args, kwargs)
     return tensor
 
 
@@ -156,15 +127,15 @@ def is_subclass(kind: type) -> bool:
     return issubclass(kind, torch.Tensor) and kind is not torch.Tensor
 
 
-def cast(acquisition: TracedRun, tensor: torch.Tensor, kind: type) -> torch.Tensor:
+def cast(run: TracedRun, tensor: torch.Tensor, kind: type) -> torch.Tensor:
     """Return the tensor as an instance of a class."""
     with torch._C.DisableTorchFunction():
-        converted: torch.Tensor = acquisition.recorder.subclasses.cast(tensor, kind)
+        converted: torch.Tensor = run.recorder.subclasses.cast(tensor, kind)
     return converted
 
 
-def record(acquisition: TracedRun, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
+def record(run: TracedRun, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
     """Run a function of a tensor as a bound symbol of the trace, regardless of the tensor's class."""
     with torch._C.DisableTorchFunction():
-        recorded: torch.Tensor = acquisition.recorder.function(function, (tensor,), {})
+        recorded: torch.Tensor = run.recorder.function(function, (tensor,), {})
     return recorded

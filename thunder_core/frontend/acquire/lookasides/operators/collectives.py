@@ -20,11 +20,12 @@ from torch.utils._pytree import tree_leaves
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.group_methods import METHODS, WITHOUT_WORK, Group, parameters_of
-from thunder_core.frontend.acquire.lookasides.state.world import asked
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookasides.state.world import ask
+from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, name_of, only_asks
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.acquire.works import WAIT_FIRST, TracedWork
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.library.collectives import registered_group
 
@@ -51,52 +52,52 @@ ASKED_FUNCTIONS = (C10D.get_debug_level,) if dist.is_available() else ()
 REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(dist, name)}
 
 
-def collective_call(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
-    """Return the replacement of a method of a process group, a backend or a work; None for other functions."""
+def collective_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record or refuse a method of a process group, a backend or a work."""
     owner = getattr(function, "__self__", None)
     if type(owner) in NEVER_COMMUNICATE:
-        return None
+        return NOT_TAKEN
     if not isinstance(owner, CLASSES) or isinstance(owner, TracedWork):
-        return None
+        return NOT_TAKEN
     name = getattr(function, "__name__", "")
     if name in METHODS and isinstance(owner, C10D.ProcessGroup):
-        return partial(record, acquisition, owner, name)
+        return record(run, owner, name, args, kwargs)
     if name in GETTERS or only_asks(type(owner), name) or answer_of(type(owner)) is not NativeAnswer.ASKED:
-        return None
-    return partial(refuse, acquisition, f"`{name}` of a {name_of(type(owner))}")
+        return NOT_TAKEN
+    return refuse(run, f"`{name}` of a {name_of(type(owner))}")
 
 
-def record(acquisition: TracedRun, process_group: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+def record(run: TracedRun, process_group: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a method of a process group. The work that the program receives records its `wait`."""
     called = f"torch.distributed.ProcessGroup.{name}"
-    if acquisition.recorder.levels.depth:
-        refuse(acquisition, f"`{called}` within a transform of torch.func")
-    group, function = guarded_group(acquisition, process_group), METHODS[name]
+    if run.recorder.levels.depth:
+        refuse(run, f"`{called}` within a transform of torch.func")
+    group, function = guarded_group(run, process_group), METHODS[name]
     kwargs = parameters_of(function, kwargs)
     for options in (*args, *kwargs.values()):
-        guard_options(acquisition, options)
+        guard_options(run, options)
     try:
         inspect.signature(function).bind(group, *args, **kwargs)
         finish = function(group, *args, **kwargs)
     except (TypeError, ValueError) as error:
-        refuse(acquisition, f"`{called}` with {error}")
-    work = TracedWork(called, acquisition.place().source, finish, partial(refuse_question, acquisition))
-    acquisition.works.append(work)
+        refuse(run, f"`{called}` with {error}")
+    work = TracedWork(called, run.place().source, finish, partial(refuse_question, run))
+    run.works.append(work)
     if name not in WITHOUT_WORK:
         return work
     work.wait()
     return None
 
 
-def guarded_group(acquisition: TracedRun, group: Any) -> Group:
+def guarded_group(run: TracedRun, group: Any) -> Group:
     """Return a process group of the program. The prologue compares its name, rank and size."""
     name = name_of_group(group)
     if registered_group(name) is not group:
-        refuse(acquisition, f"a process group ({name!r}) that is not registered in torch.distributed by this name")
-    path = acquisition.outside.path_of(group)
+        refuse(run, f"a process group ({name!r}) that is not registered in torch.distributed by this name")
+    path = run.outside.path_of(group)
     if path is not None:
-        acquisition.outside.read(path.attribute("group_name", name), name)
-    acquisition.settings.asked[f"group_facts({name!r})"] = (group.rank(), group.size())
+        run.outside.read(path.attribute("group_name", name), name)
+    run.settings.asked[f"group_facts({name!r})"] = (group.rank(), group.size())
     return Group(name, group.size(), type(group) is not C10D.ProcessGroup)
 
 
@@ -108,64 +109,54 @@ def name_of_group(group: Any) -> str:
         return ""
 
 
-def guard_options(acquisition: TracedRun, options: Any) -> None:
+def guard_options(run: TracedRun, options: Any) -> None:
     """Guard the attributes of a collective's options from outside, which C code reads."""
-    if acquisition.outside.path_of(options) is not None and type(options).__name__.endswith("Options"):
+    if run.outside.path_of(options) is not None and type(options).__name__.endswith("Options"):
         for name in OPTIONS:
             if hasattr(options, name):
-                acquisition.machine.load_attr(options, name)
+                run.machine.load_attr(options, name)
 
 
-def refuse(acquisition: TracedRun, operation: str, *_args: Any, **_kwargs: Any) -> NoReturn:
+def refuse(run: TracedRun, operation: str) -> NoReturn:
     """Raise the error for an operation that cannot be traced, and store it in case the program swallows the error."""
-    refuse_question(acquisition, f"uses {operation}, which is not traced", "call it outside the compiled program")
+    refuse_question(run, f"uses {operation}, which is not traced", "call it outside the compiled program")
 
 
-def refuse_question(acquisition: TracedRun, action: str, fix: str) -> NoReturn:
+def refuse_question(run: TracedRun, action: str, fix: str) -> NoReturn:
     """Raise the error for a question that a work cannot answer while a program is traced, and store it."""
-    where = acquisition.place().source
-    acquisition.recorder.failure = OperationFailed(f"the program {action}", fix=fix, where=where)
-    raise acquisition.recorder.failure
+    where = run.place().source
+    run.recorder.failure = OperationFailed(f"the program {action}", fix=fix, where=where)
+    raise run.recorder.failure
 
 
-def finish_works(acquisition: TracedRun, output: Any) -> None:
+def finish_works(run: TracedRun, output: Any) -> None:
     """Record that the program waits, at its end, for all unfinished works. Refuse to return a work."""
-    for work in acquisition.works:
+    for work in run.works:
         work.wait()
     returned = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, TracedWork)), None)
     if returned is not None:
-        acquisition.recorder.failure = OperationFailed(
+        run.recorder.failure = OperationFailed(
             f"the program returns the work of `{returned.name}`", fix=WAIT_FIRST, where=returned.where
         )
 
 
 @lookaside(has_torch_function)
-def is_overridden(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def is_overridden(run: TracedRun, /, *args: Any) -> bool | NotTaken:
     """Ignore the tracer's own mode for functions of `torch.distributed`, so that they are interpreted."""
-    frame = acquisition.machine.frame
+    frame = run.machine.frame
     if frame is None or not str(frame.globals.get("__name__")).startswith("torch.distributed."):
-        return None
-
-    def ask(*args: Any) -> bool:
-        with without_our_functions():
-            return function(*args)  # type: ignore[no-any-return]
-
-    return ask
+        return NOT_TAKEN
+    with without_our_functions():
+        return has_torch_function(*args)
 
 
-@lookaside(*ASKED_FUNCTIONS)
-def ask_again(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+@lookaside_of_each(*ASKED_FUNCTIONS)
+def ask_again(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Call a C function that returns a setting of the process again at each call."""
-    return asked(acquisition, function)
+    return ask(run, function, args, kwargs)
 
 
-@lookaside(*REFUSED_FUNCTIONS)
-def refuse_function(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+@lookaside_of_each(*REFUSED_FUNCTIONS)
+def refuse_function(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> NoReturn:
     """Refuse a function that makes groups, sends Python objects, or changes the process."""
-    return partial(refuse, acquisition, f"`torch.distributed.{REFUSED_FUNCTIONS[function]}`")
+    refuse(run, f"`torch.distributed.{REFUSED_FUNCTIONS[function]}`")

@@ -33,29 +33,29 @@ SAME_NUMBERS = "let both branches return tensors, or the same numbers"
 
 @higher_order("cond")
 def branch(
-    acquisition: TracedRun,
+    run: TracedRun,
     predicate: Any,
     true_branch: Callable[..., Any],
     false_branch: Callable[..., Any],
     operands: Any,
 ) -> Any:
     """Record both branches, and a call that selects a branch by the predicate's value at each call."""
-    call = acquisition.machine.call
+    call = run.machine.call
     if not isinstance(predicate, torch.Tensor):
         return call(true_branch if predicate else false_branch, *operands)
-    subtraces = Subtraces(acquisition, "torch.cond")
+    subtraces = Subtraces(run, "torch.cond")
     batches = subtraces.batches
     operand_tensors = [batches.unwrapped(leaf) for leaf in tree_flatten(operands)[0] if isinstance(leaf, torch.Tensor)]
     outputs: list[tuple[list[Any], Any]] = []
 
-    def run(function: Callable[..., Any]) -> list[torch.Tensor]:
+    def results_of(function: Callable[..., Any]) -> list[torch.Tensor]:
         leaves, structure = tree_flatten(call(function, *operands))
         leaves = [batches.physical(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         outputs.append((leaves, structure))
         return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
     branches = {
-        name: subtraces.record(function, partial(run, function), operand_tensors)
+        name: subtraces.record(function, partial(results_of, function), operand_tensors)
         for name, function in (("true_branch", true_branch), ("false_branch", false_branch))
     }
     (leaves, structure), (other_leaves, other_structure) = outputs
@@ -143,21 +143,21 @@ def require_alike(results: Sequence[Any], others: Sequence[Any], name: str, name
 
 @higher_order("scan")
 def scanned(
-    acquisition: TracedRun,
+    run: TracedRun,
     combine: Callable[..., Any],
     initial: Sequence[Any],
     slices: Sequence[Any],
     additional_inputs: Sequence[Any],
 ) -> Any:
     """Record the function that combines, and a loop over the slices of tensors."""
-    flat = Flattened(acquisition, combine)
+    flat = Flattened(run, combine)
 
     def checked(*args: Any) -> list[Any]:
         leaves = flat(*args)
         require_carry(flat.results, len(initial))
         return leaves
 
-    results = over_slices(Subtraces(acquisition, "scan"), scan, combine, checked, initial, slices, additional_inputs)
+    results = over_slices(Subtraces(run, "scan"), scan, combine, checked, initial, slices, additional_inputs)
     return tree_unflatten(list(results), flat.structure)
 
 
@@ -170,14 +170,14 @@ def require_carry(results: Any, count: int) -> None:
 
 
 @higher_order("map_impl")
-def mapped(acquisition: TracedRun, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
+def mapped(run: TracedRun, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
     """Record the mapped function, and a loop over the slices of tensors. None results are not stacked."""
-    flat = Flattened(acquisition, body)
+    flat = Flattened(run, body)
 
     def tensors(*args: Any) -> list[Any]:
         return [leaf for leaf in flat(*args) if leaf is not None]
 
-    results = iter(over_slices(Subtraces(acquisition, "map"), map_slices, body, tensors, (), slices, additional))
+    results = iter(over_slices(Subtraces(run, "map"), map_slices, body, tensors, (), slices, additional))
     leaves = [None if leaf is None else next(results) for leaf in tree_flatten(flat.results)[0]]
     return tree_unflatten(leaves, flat.structure)
 
@@ -188,8 +188,8 @@ class Flattened:
     `results` and `structure` are the results of the last call and their tree structure.
     """
 
-    def __init__(self, acquisition: TracedRun, function: Callable[..., Any]) -> None:
-        self._call = partial(acquisition.machine.call, function)
+    def __init__(self, run: TracedRun, function: Callable[..., Any]) -> None:
+        self._call = partial(run.machine.call, function)
         self.results: Any = None
         self.structure: Any = None
 

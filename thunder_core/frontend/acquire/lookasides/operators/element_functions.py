@@ -37,19 +37,19 @@ class OperatorArguments(NamedTuple):
     options: Mapping[str, Any]
 
 
-def attention_of(acquisition: TracedRun, call: OperatorArguments, start: int) -> FlexAttention | None:
+def attention_of(run: TracedRun, call: OperatorArguments, start: int) -> FlexAttention | None:
     """Return the call as one operation; None if a function does not compute one element with ATen operations.
 
     The bound symbols of the call are those from `start` on. The functions are interpreted a second time, so they must
     have no effects.
     """
-    identities = frozenset(map(identity_of, acquisition.recorder.bound_symbols[start:]))
+    identities = frozenset(map(identity_of, run.recorder.bound_symbols[start:]))
     dtype, device = call.query.dtype, call.query.device
-    score = element_function(acquisition, call.score, [dtype, *[INDEX] * 4], device)
-    mask = element_function(acquisition, call.block_mask[MASK], [INDEX] * 4, device)
+    score = element_function(run, call.score, [dtype, *[INDEX] * 4], device)
+    mask = element_function(run, call.block_mask[MASK], [INDEX] * 4, device)
     if score is None or mask is None:
         return None
-    proxy_of = acquisition.recorder.proxy_of
+    proxy_of = run.recorder.proxy_of
     query, key, value = (proxy_of(tensor) for tensor in (call.query, call.key, call.value))
     parts = [*call.block_mask[:MASK]]
     parts[QUERY_BLOCKS] = [None] * len(parts[QUERY_BLOCKS])
@@ -62,10 +62,10 @@ def attention_of(acquisition: TracedRun, call: OperatorArguments, start: int) ->
 
 
 def element_function(
-    acquisition: TracedRun, function: Callable[..., Any], dtypes: Sequence[torch.dtype], device: torch.device
+    run: TracedRun, function: Callable[..., Any], dtypes: Sequence[torch.dtype], device: torch.device
 ) -> ElementFunction | None:
     """Trace a function of zero-dimensional tensors without keeping its bound symbols; None if that is impossible."""
-    recorder = acquisition.recorder
+    recorder = run.recorder
     start, failure = len(recorder.bound_symbols), recorder.failure
     proxies = [TensorProxy(recorder.tensors.next_name(), (), (), dtype, device) for dtype in dtypes]
     with torch._C.DisableTorchFunction():
@@ -73,7 +73,7 @@ def element_function(
     try:
         indexing: Any = plugins.imported(INDEXING)
         with indexing():
-            output = acquisition.machine.call(function, *elements)
+            output = run.machine.call(function, *elements)
         bsyms = recorder.bound_symbols[start:]
         proxy = recorder.proxy_of(output) if isinstance(output, torch.Tensor) else None
     except (

@@ -7,7 +7,6 @@ operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -20,35 +19,36 @@ from thunder_core.frontend.acquire.lookasides.operators.element_functions import
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 
 ADVICE = "flex_attention_performance"  # the warning that recommends torch.compile
 
 
 @higher_order("flex_attention")
 def attend(
-    acquisition: TracedRun, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
+    run: TracedRun, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
 ) -> Any:
     """Interpret PyTorch's definition with autocast off, on tensors converted to autocast's dtype if autocast was on."""
     device = query.device.type
     if not torch.is_autocast_enabled(device):
-        return _attended(acquisition, query, key, value, *args, **kwargs)
+        return _attended(run, query, key, value, *args, **kwargs)
     dtype = torch.get_autocast_dtype(device)
     with torch.autocast(device, enabled=False):
         cast = (_cast(tensor, dtype) for tensor in (query, key, value))
-        return _attended(acquisition, *cast, *args, **kwargs)
+        return _attended(run, *cast, *args, **kwargs)
 
 
-def _attended(acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
+def _attended(run: TracedRun, *args: Any, **kwargs: Any) -> Any:
     """Interpret PyTorch's definition, and note the attention that it computes, for executors with a kernel for it."""
-    effects = acquisition.outside.effects.effects
-    before, start = len(effects), len(acquisition.recorder.bound_symbols)
-    results = acquisition.machine.call(sdpa_dense, *args, **kwargs)
+    effects = run.outside.effects.effects
+    before, start = len(effects), len(run.recorder.bound_symbols)
+    results = run.machine.call(sdpa_dense, *args, **kwargs)
     call = OperatorArguments(*args[: len(OperatorArguments._fields)])
     is_plain = len(effects) == before and not kwargs and not any(args[len(OperatorArguments._fields) :])
-    if is_plain and not acquisition.recorder.levels.depth and not results[0].requires_grad:
-        attention = attention_of(acquisition, call, start)
+    if is_plain and not run.recorder.levels.depth and not results[0].requires_grad:
+        attention = attention_of(run, call, start)
         if attention is not None:
-            acquisition.attentions[acquisition.recorder.proxy_of(results[0]).name] = attention
+            run.attentions[run.recorder.proxy_of(results[0]).name] = attention
     return results
 
 
@@ -58,17 +58,12 @@ def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 @lookaside(flex_attention._warn_once)
-def warn_once(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def warn_once(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
     """Skip the advice to compile, because the program is being compiled."""
-    advice = kwargs.get("warning_id", args[0] if args else None)
-    return (lambda *_, **__: None) if advice == ADVICE else None
+    return None if kwargs.get("warning_id", args[0] if args else None) == ADVICE else NOT_TAKEN
 
 
 @lookaside(setup_compilation_env)
-def compile_nothing(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def compile_nothing(run: TracedRun, /) -> nullcontext[str]:
     """Leave Dynamo unchanged. Eager PyTorch sets Dynamo up to compile the operator with the backend `eager`."""
-    return lambda: nullcontext("eager")
+    return nullcontext("eager")

@@ -17,12 +17,15 @@ from torch.autograd import forward_ad
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.lookasides.functions.parallel_modules import PARALLEL_MODULES
-from thunder_core.frontend.acquire.lookasides.operators.transformers_attention import uncompiled_attention
-from thunder_core.frontend.acquire.lookasides.operators.triton_kernels import launch_of
+from thunder_core.frontend.acquire.lookasides.operators.transformers_attention import COMPILING, uncompiled_attention
+from thunder_core.frontend.acquire.lookasides.operators.triton_kernels import launch_kernel
 from thunder_core.frontend.acquire.lookasides.state.output_capturing import INSTALLER, install_hooks
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
+from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.failures import hides
+from thunder_core.tracing.capture.torch_facts.triton_launches import RUNS
 
 # the original function, as an attribute of results of torch.compile and torch.compiler.disable
 ORIGINAL = "_torchdynamo_orig_callable"
@@ -53,47 +56,43 @@ TRACERS = {
 }
 
 
-@lookaside(*NESTING)
-def enter_transform(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+@lookaside_of_each(*NESTING)
+def enter_transform(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Refuse a transform before it begins. `torch.func.jvp` may enter a dual level within its own level."""
-    if function is forward_ad.enter_dual_level and acquisition.recorder.levels.depth:
-        return function
-    return refuse(acquisition, *NESTING[function])
+    if function is forward_ad.enter_dual_level and run.recorder.levels.depth:
+        return run.machine.call_uninterpreted(function, args, kwargs)
+    return refuse(run, *NESTING[function])
 
 
-def foreign(acquisition: TracedRun, function: Any, plain: Any) -> Callable[..., Any] | None:
-    """Return the replacement of a Python function that is known by its name; None for other functions."""
+def foreign(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call or refuse a Python function that is known by its name."""
+    plain = getattr(function, "__func__", function)
     original = plain.__dict__.get(ORIGINAL)
     # not a wrapper of the function
     if original is not None and str(plain.__globals__.get("__name__")).startswith(DYNAMO):
-        acquisition.outside.attribute(plain, ORIGINAL, original)
-        owner = () if plain is function else (function.__self__,)
-        return lambda *args, **kwargs: acquisition.machine.call(original, *owner, *args, **kwargs)
-    if (replaced := launch_of(acquisition, function, plain) or uncompiled_attention(acquisition, plain)) is not None:
-        return replaced
-    if not _is_known(plain.__module__, plain.__qualname__):
-        return None
+        run.outside.attribute(plain, ORIGINAL, original)
+        return run.machine.call(original, *owner_of(function), *args, **kwargs)
     name = (plain.__module__, plain.__qualname__)
+    if not _is_known(*name):
+        return NOT_TAKEN
     stand_in = STAND_INS.get(name)
-    return refuse(acquisition, TRACERS[name]) if stand_in is None else stand_in(acquisition, function)
+    return refuse(run, TRACERS[name]) if stand_in is None else stand_in(run, function, args, kwargs)
 
 
-def refuse_operator(acquisition: TracedRun, operator: HigherOrderOperator) -> NoReturn:
+def refuse_operator(run: TracedRun, operator: HigherOrderOperator) -> NoReturn:
     """Raise the error for an operator that takes functions, and store it in case the program swallows the error."""
-    acquisition.recorder.failure = hides(operator, acquisition.place().source)
-    raise acquisition.recorder.failure
+    run.recorder.failure = hides(operator, run.place().source)
+    raise run.recorder.failure
 
 
-def refuse(acquisition: TracedRun, name: str, alternative: str = "") -> NoReturn:
+def refuse(run: TracedRun, name: str, alternative: str = "") -> NoReturn:
     """Raise the error for code that runs functions unseen by the tracer, and store the error."""
-    acquisition.recorder.failure = OperationFailed(
+    run.recorder.failure = OperationFailed(
         f"the program calls {name}, which runs a function that the tracer cannot see",
         fix=f"call it outside the compiled program, or compile its result{alternative}",
-        where=acquisition.place().source,
+        where=run.place().source,
     )
-    raise acquisition.recorder.failure
+    raise run.recorder.failure
 
 
 @cache
@@ -101,19 +100,16 @@ def _is_known(module: str | None, name: str) -> bool:
     return (module, name) in TRACERS or (module, name) in STAND_INS
 
 
-def _run_module(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
+def _run_module(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the original module in place of a module that torch.compile made."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        module, *rest = args if type(function).__name__ == "function" else (function.__self__, *args)
-        original = acquisition.machine.load_attr(module, "_orig_mod")
-        return acquisition.machine.call(original, *rest, **kwargs)
-
-    return run
+    module, *rest = (*owner_of(function), *args)
+    return run.machine.call(run.machine.load_attr(module, "_orig_mod"), *rest, **kwargs)
 
 
-STAND_INS: dict[tuple[str, str], Callable[[Any, Any], Callable[..., Any]]] = {
+STAND_INS: dict[tuple[str, str], Callable[[Any, Any, Any, Any], Any]] = {
     OPTIMIZED_MODULE: _run_module,
     INSTALLER: install_hooks,
+    COMPILING: uncompiled_attention,
+    **dict.fromkeys(RUNS, launch_kernel),
     **PARALLEL_MODULES,
 }

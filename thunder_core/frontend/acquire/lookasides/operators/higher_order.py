@@ -8,7 +8,6 @@ called, and its handler records it. An operator without a handler is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from torch._higher_order_ops import utils
@@ -18,7 +17,7 @@ from thunder_core.frontend.acquire.lookasides.operators.foreign import refuse_op
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
-Handler = Callable[..., Any]  # (acquisition, *args, **kwargs) -> the operator's result
+Handler = Callable[..., Any]  # (run, *args, **kwargs) -> the operator's result
 
 HANDLERS: dict[str, Handler] = {}
 
@@ -33,10 +32,10 @@ def higher_order(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def called_operator(acquisition: TracedRun, operator: HigherOrderOperator) -> Callable[..., Any]:
-    """Return the handler of a higher-order operator. Refuse an operator without a handler."""
+def call_operator(run: TracedRun, operator: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the handler of a higher-order operator. Refuse an operator without a handler."""
     handler = HANDLERS.get(operator._name)
-    return refuse_operator(acquisition, operator) if handler is None else partial(handler, acquisition)
+    return refuse_operator(run, operator) if handler is None else handler(run, *args, **kwargs)
 
 
 # PyTorch calls operators with the first function since 2.12, and with the second in 2.11.
@@ -45,28 +44,22 @@ MAYBE_COMPILE_AND_RUN: Any = getattr(utils, "_maybe_compile_and_run_fn", None)
 
 
 def call_uncompiled(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+    run: TracedRun,
+    /,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+) -> Any:
     """Interpret the function that calls an operator. Eager PyTorch would compile the function."""
-
-    def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Any:
-        return acquisition.machine.call(function, *args, **(kwargs or {}))
-
-    return run
+    return run.machine.call(function, *args, **(kwargs or {}))
 
 
-def run_uncompiled(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def run_uncompiled(run: TracedRun, /, function: Callable[..., Any], *args: Any) -> Any:
     """Interpret the function that calls an operator and takes separate arguments.
 
     Eager PyTorch would compile the function.
     """
-
-    def run(function: Callable[..., Any], *args: Any) -> Any:
-        return acquisition.machine.call(function, *args)
-
-    return run
+    return run.machine.call(function, *args)
 
 
 if COMPILE_AND_CALL is not None:

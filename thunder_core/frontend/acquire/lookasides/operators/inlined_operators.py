@@ -22,50 +22,50 @@ KERNELS = ("out_dtype", "auto_functionalized", "auto_functionalized_v2", "print"
 
 
 @higher_order("local_map_hop")
-def call_function(acquisition: TracedRun, function: Callable[..., Any], *operands: Any, **kwargs: Any) -> Any:
+def call_function(run: TracedRun, function: Callable[..., Any], *operands: Any, **kwargs: Any) -> Any:
     """Interpret the function."""
-    return acquisition.machine.call(function, *operands, **kwargs)
+    return run.machine.call(function, *operands, **kwargs)
 
 
 @higher_order("invoke_quant", "invoke_quant_packed")
-def call_quantized(acquisition: TracedRun, function: Callable[..., Any], *operands: Any, **scheme: object) -> Any:
+def call_quantized(run: TracedRun, function: Callable[..., Any], *operands: Any, **scheme: object) -> Any:
     """Interpret the function. The scheme is for compilers that know it."""
-    return acquisition.machine.call(function, *operands)
+    return run.machine.call(function, *operands)
 
 
 @higher_order("invoke_subgraph")
-def call_subgraph(acquisition: TracedRun, subgraph: Callable[..., Any], identifier: object, *operands: Any) -> Any:
+def call_subgraph(run: TracedRun, subgraph: Callable[..., Any], identifier: object, *operands: Any) -> Any:
     """Interpret the function. A boxed function takes its operands in one list."""
     boxed = getattr(subgraph, "_boxed_call", False)
-    return acquisition.machine.call(subgraph, *([list(operands)] if boxed else operands))
+    return run.machine.call(subgraph, *([list(operands)] if boxed else operands))
 
 
 @higher_order("hints_wrapper")
 def call_with_hints(
-    acquisition: TracedRun,
+    run: TracedRun,
     body: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     hints: object,
 ) -> Any:
     """Interpret the function. The hints are for compilers that know them."""
-    return acquisition.machine.call(body, *args, **kwargs)
+    return run.machine.call(body, *args, **kwargs)
 
 
 @higher_order("strict_mode")
-def call_strictly(acquisition: TracedRun, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+def call_strictly(run: TracedRun, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
     """Interpret the function."""
-    return acquisition.machine.call(function, *operands)
+    return run.machine.call(function, *operands)
 
 
-def interpret_call(name: str, acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
+def interpret_call(name: str, run: TracedRun, *args: Any, **kwargs: Any) -> Any:
     """Interpret the `__call__` of an operator."""
-    return acquisition.machine.call(type(operators[name]).__call__, operators[name], *args, **kwargs)
+    return run.machine.call(type(operators[name]).__call__, operators[name], *args, **kwargs)
 
 
-def interpret_kernel(name: str, acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
+def interpret_kernel(name: str, run: TracedRun, *args: Any, **kwargs: Any) -> Any:
     """Interpret the kernel that an operator runs in eager PyTorch, below autograd."""
-    return acquisition.machine.call(operators[name].py_kernels[DispatchKey.CompositeExplicitAutograd], *args, **kwargs)
+    return run.machine.call(operators[name].py_kernels[DispatchKey.CompositeExplicitAutograd], *args, **kwargs)
 
 
 for names, interpret in ((CALLS, interpret_call), (KERNELS, interpret_kernel)):

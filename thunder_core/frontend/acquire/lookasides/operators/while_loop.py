@@ -21,15 +21,15 @@ from thunder_core.tracing.library.control_flow import while_loop
 
 @higher_order("while_loop")
 def loop(
-    acquisition: TracedRun,
+    run: TracedRun,
     condition: Callable[..., Any],
     body: Callable[..., Any],
     carried: tuple[Any, ...],
     additional: tuple[Any, ...] = (),
 ) -> Any:
     """Record the condition and the body, and a loop that runs while the condition holds for the carried tensors."""
-    subtraces = Subtraces(acquisition, "torch.while_loop")
-    flat = Flattened(acquisition, body)
+    subtraces = Subtraces(run, "torch.while_loop")
+    flat = Flattened(run, body)
     if not all(isinstance(value, torch.Tensor) for value in carried):
         return loop_in_python(subtraces, condition, body, flat, carried, additional)
     recorder, batches = subtraces.recorder, subtraces.batches
@@ -45,7 +45,7 @@ def loop(
         if not batches.dimensions:
             return results
         # Elements for which the condition no longer holds keep their values.
-        predicate = batches.physical_predicate(acquisition.machine.call(condition, *inputs, *additional))
+        predicate = batches.physical_predicate(run.machine.call(condition, *inputs, *additional))
         return [batches.where(predicate, *pair) for pair in zip(results, placeholders, strict=True)]
 
     condition_recording = record_condition(subtraces, condition, placeholders, additional)

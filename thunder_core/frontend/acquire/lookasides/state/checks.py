@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +10,7 @@ from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.reductions import Dressed
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.catching import is_caught
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.texts import TextPart, parts_of_text
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -27,56 +26,49 @@ ERRORS_OF_MESSAGES = (ArithmeticError, AttributeError, LookupError, TypeError, V
 
 
 @lookaside(torch._check_tensor_all_with)
-def check_all(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def check_all(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
     """Record `torch._check_tensor_all_with`, which other checks of tensors call, without the value of the condition."""
     arguments = dict(zip(("error_type", "cond", "message"), args, strict=False)) | kwargs
     kind, condition, message = (arguments.get(name) for name in ("error_type", "cond", "message"))
-    if not is_checked_later(acquisition, kind, condition) or not (message is None or callable(message)):
-        return None
-    later = functools.partial(check_later, acquisition, kind, condition, message)
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return later()
-        except ERRORS_OF_MESSAGES:  # eager PyTorch computes the message only if the check fails
-            return acquisition.machine.invoke_quietly(function, args, kwargs)
-
-    return run
+    if not is_checked_later(run, kind, condition) or not (message is None or callable(message)):
+        return NOT_TAKEN
+    try:
+        check_later(run, kind, condition, message)
+    except ERRORS_OF_MESSAGES:  # eager PyTorch computes the message only if the check fails
+        return NOT_TAKEN
+    return None
 
 
 @lookaside(torch._assert)
-def assert_that(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def assert_that(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
     """Record `torch._assert(condition, message)` of a tensor without the tensor's value."""
     arguments = dict(zip(("condition", "message"), args, strict=False)) | kwargs
     condition, message = arguments.get("condition"), arguments.get("message")
     is_scalar = isinstance(condition, torch.Tensor) and condition.numel() == 1
-    if not is_scalar or not is_checked_later(acquisition, AssertionError, condition) or parts_of_text(message) is None:
-        return None
-    return functools.partial(check_later, acquisition, AssertionError, condition, lambda: message)
+    if not is_scalar or not is_checked_later(run, AssertionError, condition) or parts_of_text(message) is None:
+        return NOT_TAKEN
+    check_later(run, AssertionError, condition, lambda: message)
+    return None
 
 
-def is_checked_later(acquisition: TracedRun, kind: Any, condition: Any) -> bool:
+def is_checked_later(run: TracedRun, kind: Any, condition: Any) -> bool:
     """Whether a check can be recorded as a bound symbol: its condition is a plain tensor, outside of transforms.
 
     The error must be an exception of Python or of an installed class. If the program may catch the error, the value of
     the condition is read instead, because a bound symbol that raises ends the program.
     """
     is_error = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, Warning)
-    is_plain = acquisition.class_of(condition) is torch.Tensor and condition.dtype is torch.bool
-    return is_error and is_plain and not acquisition.recorder.levels.depth and not is_caught(acquisition.machine.frame)
+    is_plain = run.class_of(condition) is torch.Tensor and condition.dtype is torch.bool
+    return is_error and is_plain and not run.recorder.levels.depth and not is_caught(run.machine.frame)
 
 
-def check_later(acquisition: TracedRun, kind: Any, condition: Any, message: Any, *_: Any, **__: Any) -> None:
+def check_later(run: TracedRun, kind: Any, condition: Any, message: Any) -> None:
     """Record a check that the condition holds at each call; the error's message is computed at each call too."""
-    number_of_effects = len(acquisition.outside.effects.effects)
-    text = UNTOLD if message is None else acquisition.machine.call(str, acquisition.machine.call(message))
-    if len(acquisition.outside.effects.effects) != number_of_effects:
-        acquisition.refuse("computing the message of a check has a side effect", fix="pass the message as a string")
-    recorder, place = acquisition.recorder, acquisition.place()
+    number_of_effects = len(run.outside.effects.effects)
+    text = UNTOLD if message is None else run.machine.call(str, run.machine.call(message))
+    if len(run.outside.effects.effects) != number_of_effects:
+        run.refuse("computing the message of a check has a side effect", fix="pass the message as a string")
+    recorder, place = run.recorder, run.place()
     with torch._C.DisableTorchFunction():
         args = (
             recorder.proxy_of(condition),

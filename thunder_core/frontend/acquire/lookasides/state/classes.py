@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 
@@ -19,29 +20,23 @@ CLASSES: dict[type, type] = {FakeTensor: torch.Tensor, SymbolicText: str}
 
 
 @lookaside(isinstance)
-def is_instance(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def is_instance(run: TracedRun, /, *args: Any) -> bool | NotTaken:
     """Answer `isinstance` as in eager PyTorch: symbolic numbers are also Python numbers, and tensors are not fakes."""
-    if len(args) != 2 or kwargs:
-        return None
+    if len(args) != 2:
+        return NOT_TAKEN
     value, classes = args
     if isinstance(value, SymbolicNumber):
-        return lambda number, classes: isinstance(number, classes) or isinstance(number.kind(), classes)
+        return isinstance(value, classes) or isinstance(value.kind(), classes)
     if type(value) is FakeTensor and any(alternative is FakeTensor for alternative in _alternatives(classes)):
-        return lambda tensor, classes: any(isinstance(tensor, alternative) for alternative in _eager(classes))
-    return None
+        return any(isinstance(value, alternative) for alternative in _eager(classes))
+    return NOT_TAKEN
 
 
 @lookaside(type)
-def class_of(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def class_of(run: TracedRun, /, *args: Any, **kwargs: Any) -> type | NotTaken:
     """Return the class of the number or tensor that a replacement represents."""
-    if len(args) != 1:
-        return None
-    shown = shown_class(args[0])
-    return None if shown is None else lambda value: shown
+    shown = shown_class(args[0]) if len(args) == 1 and not kwargs else None
+    return NOT_TAKEN if shown is None else shown
 
 
 def shown_class(value: Any) -> type | None:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from types import FunctionType
 from typing import Any, cast
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 
 
 @lookaside(collections._count_elements)  # type: ignore[attr-defined]
-def count_elements(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def count_elements(run: TracedRun, /, *args: Any) -> Any:
     """Interpret counting into a mapping from outside, because each write to the mapping is an effect."""
-    counts_outside = bool(args) and acquisition.outside.path_of(args[0]) is not None
-    return (
-        (lambda *args: acquisition.machine.call_function(cast(FunctionType, count), args, {}))
-        if counts_outside
-        else None
-    )
+    if not args or run.outside.path_of(args[0]) is None:
+        return NOT_TAKEN
+    return run.machine.call_function(cast(FunctionType, count), args, {})
 
 
 def count(mapping: MutableMapping[Any, int], iterable: Iterable[Any]) -> None:

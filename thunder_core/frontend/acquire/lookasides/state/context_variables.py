@@ -17,6 +17,7 @@ from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.context_variables import set_variable
 
 METHODS = frozenset({"get", "set", "reset"})
@@ -52,8 +53,8 @@ class ContextVariables:
     returns.
     """
 
-    def __init__(self, acquisition: TracedRun) -> None:
-        self._acquisition = acquisition
+    def __init__(self, run: TracedRun) -> None:
+        self._run = run
         self._callers = ContextState()
         self._of_coroutines = ContextState()
         self._copies: dict[int, ContextState] = {}
@@ -64,42 +65,42 @@ class ContextVariables:
         """The context in which the program currently runs."""
         if self._entered:
             return self._entered[-1]
-        return self._of_coroutines if self._acquisition.asyncio_run_depth else self._callers
+        return self._of_coroutines if self._run.asyncio_run_depth else self._callers
 
     # ---- variables ------------------------------------------------------------------------------------------
 
-    def method(self, _acquisition: TracedRun, method: Any) -> Callable[..., Any] | None:
-        """Return the replacement of `set`, `reset`, `get` after a `set`, and methods of contexts, or None."""
+    def call_method(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call `set`, `reset`, `get` after a `set`, and methods of contexts."""
         if type(method) is not types.BuiltinMethodType:
-            return None
+            return NOT_TAKEN
         if type(method.__self__) is contextvars.Context:
-            return self._method_of_context(method)
+            return self._call_method_of_context(method, args, kwargs)
         variable = method.__self__
         if type(variable) is not contextvars.ContextVar or method.__name__ not in METHODS:
-            return None
-        if self._acquisition.outside.path_of(variable) is None:
-            return None
+            return NOT_TAKEN
+        if self._run.outside.path_of(variable) is None:
+            return NOT_TAKEN
         if method.__name__ == "get":
-            return functools.partial(method) if self.has_set(method) else None
-        return functools.partial(self._set if method.__name__ == "set" else self._reset, variable)
+            return method(*args, **kwargs) if self.has_set(method) else NOT_TAKEN
+        return (self._set if method.__name__ == "set" else self._reset)(variable, *args, **kwargs)
 
     def _set(self, variable: contextvars.ContextVar[Any], value: Any) -> contextvars.Token[Any]:
         state, token = self._state, variable.set(value)
         state.tokens.setdefault(id(variable), []).append(token)
         if state is self._callers:
-            self._acquisition.outside.effects.undo_by(functools.partial(self._put_back, variable, token))
-            self._acquisition.outside.effects.calls(set_variable, (variable, value))
+            self._run.outside.effects.undo_by(functools.partial(self._put_back, variable, token))
+            self._run.outside.effects.calls(set_variable, (variable, value))
         return token
 
     def _reset(self, variable: contextvars.ContextVar[Any], token: contextvars.Token[Any]) -> None:
         state = self._state
         tokens = state.tokens.get(id(variable), [])
         if not any(token is known for known in tokens):
-            self._acquisition.refuse("the program resets a context variable to a value from before the program", RESET)
+            self._run.refuse("the program resets a context variable to a value from before the program", RESET)
         index = next(index for index, known in enumerate(tokens) if known is token)
         variable.reset(token)
         if state is self._callers:
-            self._acquisition.outside.effects.withdraw(set_variable, variable, len(tokens) - index)
+            self._run.outside.effects.withdraw(set_variable, variable, len(tokens) - index)
         del tokens[index:]
 
     def has_set(self, method: Any) -> bool:
@@ -121,23 +122,19 @@ class ContextVariables:
         self._copies[id(context)] = ContextState(context, self._state.variables_set())
         return context
 
-    def _method_of_context(self, method: Any) -> Callable[..., Any] | None:
-        state, name = self._copies.get(id(method.__self__)), method.__name__
-        if state is None:
-            return None
-        if name == "run":
-            return functools.partial(self._run, state)
-        if name == "copy":
-            return functools.partial(self._copied_from, state)
-        if name != "get":
-            self._acquisition.note_edge("all variables of a context are read: contextvars.copy_context()", loud=True)
-            return None
-        return functools.partial(self._get, state)
+    def _call_method_of_context(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        state = self._copies.get(id(method.__self__))
+        call = METHODS_OF_CONTEXTS.get(method.__name__)
+        if state is not None and call is not None:
+            return call(self, state, *args, **kwargs)
+        if state is not None:
+            self._run.note_edge("all variables of a context are read: contextvars.copy_context()", loud=True)
+        return NOT_TAKEN
 
-    def _run(self, state: ContextState, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _run_in(self, state: ContextState, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         assert state.context is not None
         with self._within(state):
-            return state.context.run(self._acquisition.machine.call, function, *args, **kwargs)
+            return state.context.run(self._run.machine.call, function, *args, **kwargs)
 
     def _copied_from(self, state: ContextState) -> contextvars.Context:
         assert state.context is not None
@@ -145,14 +142,12 @@ class ContextVariables:
             return state.context.run(self.copied)
 
     def _get(self, state: ContextState, variable: Any, *default: Any) -> Any:
-        return self._run(state, variable.get, *default) if default else self._run(state, variable.get, None)
+        return self._run_in(state, variable.get, *(default or (None,)))
 
-    def item(self, context: contextvars.Context, variable: Any) -> Callable[[], Any] | None:
-        """Return a function that reads a variable in a context that the program has copied; None for other contexts."""
+    def item(self, context: contextvars.Context, variable: Any) -> Any:
+        """Read a variable in a context that the program has copied."""
         state = self._copies.get(id(context))
-        if state is None or variable not in context:
-            return None
-        return functools.partial(self._run, state, variable.get)
+        return NOT_TAKEN if state is None or variable not in context else self._run_in(state, variable.get)
 
     @contextmanager
     def _within(self, state: ContextState) -> Iterator[None]:
@@ -163,10 +158,21 @@ class ContextVariables:
             self._entered.pop()
 
 
+METHODS_OF_CONTEXTS: dict[str, Callable[..., Any]] = {
+    "run": ContextVariables._run_in,
+    "copy": ContextVariables._copied_from,
+    "get": ContextVariables._get,
+}
+
+
+def method_of_context_variable(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a method of a context variable, or of a context that the program has copied."""
+    variables: ContextVariables = run.context_variables
+    return variables.call_method(method, args, kwargs)
+
+
 @lookaside(contextvars.copy_context)
-def copy_context(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def copy_context(run: TracedRun, /) -> contextvars.Context:
     """Copy the current context. The copy belongs to the program."""
-    variables: ContextVariables = acquisition.context_variables
-    return variables.copied
+    variables: ContextVariables = run.context_variables
+    return variables.copied()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,44 +16,40 @@ from thunder_core.frontend.acquire.written.rebuilding import attributes_of_tenso
 from thunder_core.tracing.capture.fakes.fake import SPARSE
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 
+DEEPCOPY: Any = torch.Tensor.__deepcopy__
 
-@lookaside(torch.Tensor.__deepcopy__)
-def copy_deeply(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+
+@lookaside(DEEPCOPY)
+def copy_deeply(run: TracedRun, /, tensor: torch.Tensor, memo: dict[Any, Any]) -> Any:
     """Copy a leaf with its memory, gradient and attributes. Copies share memory like their originals."""
-
-    def run(tensor: torch.Tensor, memo: dict[Any, Any]) -> Any:
-        if id(tensor) in memo:
-            return memo[id(tensor)]
-        if not tensor.is_leaf:
-            return function(tensor, memo)  # raises eager's error
-        require_copyable(shown_class(tensor) or type(tensor), function)
-        copied_tensor = dressed(acquisition, copied(acquisition, tensor, memo), tensor)
-        if tensor.grad is not None:
-            copied_tensor.grad = run(tensor.grad, memo)
-        for name, value in attributes_of_tensor(tensor).items():
-            setattr(copied_tensor, name, acquisition.machine.call(copy.deepcopy, value, memo))
-        memo[id(tensor)] = copied_tensor
-        return copied_tensor
-
-    return run
+    if id(tensor) in memo:
+        return memo[id(tensor)]
+    if not tensor.is_leaf:
+        return DEEPCOPY(tensor, memo)  # raises eager's error
+    require_copyable(shown_class(tensor) or type(tensor))
+    copied_tensor = dressed(run, copied(run, tensor, memo), tensor)
+    if tensor.grad is not None:
+        copied_tensor.grad = copy_deeply(run, tensor.grad, memo)
+    for name, value in attributes_of_tensor(tensor).items():
+        setattr(copied_tensor, name, run.machine.call(copy.deepcopy, value, memo))
+    memo[id(tensor)] = copied_tensor
+    return copied_tensor
 
 
-def require_copyable(kind: type, function: Callable[..., Any]) -> None:
+def require_copyable(kind: type) -> None:
     """Raise eager's error for a subclass that PyTorch does not know how to copy."""
     if kind is not torch.Tensor:
         with torch._C.DisableTorchFunction(), _disable_current_modes():
-            function(torch.empty(0).as_subclass(kind), {})
+            DEEPCOPY(torch.empty(0).as_subclass(kind), {})
 
 
-def copied(acquisition: TracedRun, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+def copied(run: TracedRun, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
     """Copy the values of a tensor to new memory. As in PyTorch, `memo` has one copy for each storage."""
     plain = tensor.detach()
     if plain.layout in SPARSE or plain.device.type == "meta":
         return plain.clone()
     with torch._C.DisableTorchFunction():
-        fake = acquisition.recorder.tensors.fake(tensor)
+        fake = run.recorder.tensors.fake(tensor)
         key, bytes_of_all = memory_of(fake), fake.untyped_storage().nbytes()
     copies = memo.setdefault("torch", {})
     if key not in copies:
@@ -64,22 +59,20 @@ def copied(acquisition: TracedRun, tensor: torch.Tensor, memo: dict[Any, Any]) -
     return copied_storage.as_strided(plain.size(), plain.stride(), plain.storage_offset())
 
 
-def dressed(acquisition: TracedRun, copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+def dressed(run: TracedRun, copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Give a copy the class and the `requires_grad` of the original tensor."""
     copy = copy.requires_grad_() if tensor.requires_grad else copy
-    return cast(acquisition, copy, shown_class(tensor) or type(tensor))
+    return cast(run, copy, shown_class(tensor) or type(tensor))
 
 
 @lookaside(torch.Tensor.__reduce_ex__)
-def copy_shallowly(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def copy_shallowly(run: TracedRun, /, tensor: torch.Tensor, protocol: Any) -> tuple[Any, ...]:
     """Return the function and arguments with which `copy.copy` makes a leaf that shares memory and attributes."""
 
     def rebuild(tensor: torch.Tensor) -> torch.Tensor:
-        rebuilt = dressed(acquisition, tensor.detach(), tensor)
+        rebuilt = dressed(run, tensor.detach(), tensor)
         for name, value in attributes_of_tensor(tensor).items():
             setattr(rebuilt, name, value)
         return rebuilt
 
-    return lambda tensor, protocol: (rebuild, (tensor,))
+    return rebuild, (tensor,)

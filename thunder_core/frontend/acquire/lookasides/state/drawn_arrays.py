@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.reductions import is_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.tree import leaves
 
@@ -58,112 +58,91 @@ CONVERSIONS = (float, int)
 TENSORS = (torch.Tensor, FakeTensor)
 
 
-def computed_call(acquisition: TracedRun, function: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
-    """Return the replacement of a call on random arrays or NumPy scalars; None if C code reads them, or none exist."""
-    if not acquisition.draws.arrays:
-        return None
+def computed_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute a call on random arrays or NumPy scalars. It is not taken if C code reads them, or none exist."""
+    if not run.draws.arrays:
+        return NOT_TAKEN
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
-    if is_drawn(acquisition, owner):
+    if is_drawn(run, owner):
         if name in WRITING_METHODS and not kwargs:
-            return written(acquisition, owner, name)
-        return method(acquisition, owner, name) if name in METHODS and "out" not in kwargs else None
-    if type(function) in UNBOUND or not any(is_drawn(acquisition, leaf) for leaf in leaves((args, kwargs))):
-        return None
+            return written(run, owner, name, args)
+        return method(run, owner, name, args, kwargs) if name in METHODS and "out" not in kwargs else NOT_TAKEN
+    if type(function) in UNBOUND or not any(is_drawn(run, leaf) for leaf in leaves((args, kwargs))):
+        return NOT_TAKEN
     if function in CONVERSIONS or is_of_torch(function):
-        scalars = [leaf for leaf in leaves((args, kwargs)) if is_scalar(acquisition, leaf)]
-        return with_numbers(acquisition, function) if scalars and "array" not in name else None
-    return applied(acquisition, function) if is_pure(function) and "out" not in kwargs else None
+        has_scalars = any(is_scalar(run, leaf) for leaf in leaves((args, kwargs)))
+        return with_numbers(run, function, args, kwargs) if has_scalars and "array" not in name else NOT_TAKEN
+    return applied(run, function, args, kwargs) if is_pure(function) and "out" not in kwargs else NOT_TAKEN
 
 
-def computed_operation(acquisition: TracedRun, function: Any, operands: tuple[Any, ...]) -> Callable[[], Any] | None:
-    """Return the replacement of an operator on random arrays or NumPy scalars."""
-    if function in WRITING_OPERATORS and is_drawn(acquisition, operands[0]) and is_arithmetic(operands[1]):
-        write = written(acquisition, operands[0], WRITING_OPERATORS[function])
-        is_array = is_of(type(operands[0]), "numpy.ndarray")
-        apply = applied(acquisition, function)
-        return (lambda: write(operands[1])) if is_array else (lambda: apply(*operands))
-    if function not in OPERATORS or not any(is_drawn(acquisition, leaf) for leaf in leaves(operands)):
-        return None
+def computed_operation(run: TracedRun, function: Any, operands: tuple[Any, ...]) -> Any:
+    """Compute an operator on random arrays or NumPy scalars."""
+    if function in WRITING_OPERATORS and is_drawn(run, operands[0]) and is_arithmetic(operands[1]):
+        if is_of(type(operands[0]), "numpy.ndarray"):
+            return written(run, operands[0], WRITING_OPERATORS[function], operands[1:])
+        return applied(run, function, operands, {})
+    if function not in OPERATORS or not any(is_drawn(run, leaf) for leaf in leaves(operands)):
+        return NOT_TAKEN
     if any(isinstance(operand, TENSORS) for operand in operands):
-        if not any(is_scalar(acquisition, operand) for operand in operands):
-            return None
-        call = with_numbers(acquisition, function)
-        return lambda: call(*operands)
-    if not all(is_arithmetic(operand) for operand in operands):
-        return None
-    apply = applied(acquisition, function)
-    return lambda: apply(*operands)
+        has_scalars = any(is_scalar(run, operand) for operand in operands)
+        return with_numbers(run, function, operands, {}) if has_scalars else NOT_TAKEN
+    return applied(run, function, operands, {}) if all(map(is_arithmetic, operands)) else NOT_TAKEN
 
 
-def method(acquisition: TracedRun, owner: Any, name: str) -> Callable[..., Any]:
-    """Return a method of a random array, which the prologue calls."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return acquisition.draws.method(owner, name, args, kwargs)
-        except NotReplayedError:
-            acquisition.outside.examine(owner)
-            return acquisition.machine.natively(getattr(owner, name), args, kwargs)
-
-    return run
+def method(run: TracedRun, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a method of a random array, which the prologue calls too."""
+    try:
+        return run.draws.method(owner, name, args, kwargs)
+    except NotReplayedError:
+        run.outside.examine(owner)
+        return run.machine.natively(getattr(owner, name), args, kwargs)
 
 
-def written(acquisition: TracedRun, array: Any, name: str) -> Callable[..., Any]:
-    """Return a method that writes to a random array; the prologue calls it on a copy, if that is equivalent."""
-
-    def run(*args: Any) -> Any:
-        try:
-            return acquisition.draws.written(array, name, args)
-        except NotReplayedError:
-            acquisition.outside.examine(array)
-            return acquisition.machine.natively(getattr(array, name), args, {})
-
-    return run
+def written(run: TracedRun, array: Any, name: str, args: tuple[Any, ...]) -> Any:
+    """Call a method that writes to a random array; the prologue calls it on a copy, if that is equivalent."""
+    try:
+        return run.draws.written(array, name, args)
+    except NotReplayedError:
+        run.outside.examine(array)
+        return run.machine.natively(getattr(array, name), args, {})
 
 
-def stored(acquisition: TracedRun, array: Any, key: Any, value: Any) -> Any:
+def stored(run: TracedRun, array: Any, key: Any, value: Any) -> Any:
     """Store a value in a random array, and return it in Python's own numbers.
 
     The prologue stores the value in a copy.
     """
-    acquisition.draws.written(array, "__setitem__", (key, value), by_caller=True)
-    return acquisition.numbers.values(value)
+    run.draws.written(array, "__setitem__", (key, value), by_caller=True)
+    return run.numbers.values(value)
 
 
-def applied(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """Return a function of random arrays, which the prologue calls."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return acquisition.draws.apply(function, args, kwargs)
-        except NotReplayedError:
-            acquisition.outside.expand_whole((args, kwargs))
-            return acquisition.machine.natively(function, args, kwargs)
-
-    return run
+def applied(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function of random arrays, which the prologue calls too."""
+    try:
+        return run.draws.apply(function, args, kwargs)
+    except NotReplayedError:
+        run.outside.expand_whole((args, kwargs))
+        return run.machine.natively(function, args, kwargs)
 
 
-def with_numbers(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """Return a function of tensors, or a conversion, that is called with symbolic numbers for random NumPy scalars."""
+def with_numbers(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function of tensors, or a conversion, with symbolic numbers for random NumPy scalars."""
 
     def number(leaf: Any) -> Any:
-        return acquisition.draws.method(leaf, "item", (), {}) if is_scalar(acquisition, leaf) else leaf
+        return run.draws.method(leaf, "item", (), {}) if is_scalar(run, leaf) else leaf
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        numbers = {key: number(value) for key, value in kwargs.items()}
-        return acquisition.machine.call(function, *map(number, args), **numbers)
-
-    return run
+    numbers = {key: number(value) for key, value in kwargs.items()}
+    return run.machine.call(function, *map(number, args), **numbers)
 
 
-def is_drawn(acquisition: TracedRun, value: Any) -> bool:
+def is_drawn(run: TracedRun, value: Any) -> bool:
     """Whether a value is a random array or NumPy scalar, or computed from random ones."""
-    return acquisition.draws.arrays.get(id(value)) is value and value is not None
+    return run.draws.arrays.get(id(value)) is value and value is not None
 
 
-def is_scalar(acquisition: TracedRun, value: Any) -> bool:
+def is_scalar(run: TracedRun, value: Any) -> bool:
     """Whether a value is a random number: a NumPy scalar, or an array without dimensions."""
-    return is_drawn(acquisition, value) and value.ndim == 0 and value.dtype.kind in "iuf"
+    return is_drawn(run, value) and value.ndim == 0 and value.dtype.kind in "iuf"
 
 
 def is_arithmetic(operand: Any) -> bool:

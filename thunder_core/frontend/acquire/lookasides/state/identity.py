@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
@@ -12,17 +11,14 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 
 
 @lookaside(id)
-def identify(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def identify(run: TracedRun, /, *args: Any) -> Any:
     """Guard the identity of the object, if the object comes from outside.
 
     Python's `copy` only uses `id` to tell objects apart, so its calls add no guard here.
     """
-    frame = acquisition.machine.frame
-    if frame is not None and frame.globals is vars(copy):
-        return function
-    path = acquisition.outside.path_of(args[0]) if len(args) == 1 else None
+    frame = run.machine.frame
+    is_of_copy = frame is not None and frame.globals is vars(copy)
+    path = run.outside.path_of(args[0]) if len(args) == 1 and not is_of_copy else None
     if path is not None and path.parent is not None:
-        acquisition.outside.guard(Identical(path, args[0]))
-    return function
+        run.outside.guard(Identical(path, args[0]))
+    return run.machine.call_uninterpreted(id, args, {})

@@ -12,10 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping
 from thunder_core.frontend.acquire.outside.containers import receiver
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart
 
@@ -29,7 +30,7 @@ CONVERSIONS = (str, repr, format)
 INTEGER = re.compile(r"0|-?[1-9]\d*")
 
 
-def settle_lookup(acquisition: TracedRun, container: Any, key: Any) -> bool:
+def settle_lookup(run: TracedRun, container: Any, key: Any) -> bool:
     """Decide whether a symbolic number, or a text of a number, is a key of a container, and guard each comparison.
 
     If it is not a key, the container is then queried with the value in this call, which needs no guard. The result is
@@ -39,10 +40,10 @@ def settle_lookup(acquisition: TracedRun, container: Any, key: Any) -> bool:
         return False
     keys = known_keys(container, key)
     match = None if keys is None else equal_numbers(keys, key)
-    if match is None or match[0].source is None or acquisition.outside.surprises is not None:
+    if match is None or match[0].source is None or run.outside.surprises is not None:
         return False
     number, candidates = match
-    acquisition.outside.expand_keys(container)
+    run.outside.expand_keys(container)
     if any(number.numbers.decide(operator.eq, (number, candidate)) for candidate in candidates):
         return False  # the value is that of the key at each call
     if isinstance(key, SymbolicText):
@@ -52,10 +53,10 @@ def settle_lookup(acquisition: TracedRun, container: Any, key: Any) -> bool:
     return True
 
 
-def settle_method(acquisition: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def settle_method(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a call of a container's method is a lookup of a symbolic number that has been settled."""
     owner, _, rest, _ = receiver(function, args)
-    return owner is not None and bool(rest) and not kwargs and settle_lookup(acquisition, owner, rest[0])
+    return owner is not None and bool(rest) and not kwargs and settle_lookup(run, owner, rest[0])
 
 
 def known_keys(container: Any, key: Any) -> list[Any] | None:
@@ -103,26 +104,21 @@ def value_in_call(text: SymbolicText, number: SymbolicNumber) -> str:
     return f"{before}{number.source.value}{behind}"
 
 
-@lookaside(bisect.bisect_left, bisect.bisect_right)
-def search(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+@lookaside_of_each(bisect.bisect_left, bisect.bisect_right)
+def search(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> int | NotTaken:
     """Find the position of a symbolic number in a sorted list by comparisons, whose outcomes are guarded."""
     if len(args) != 2 or kwargs or type(args[0]) not in (list, tuple):
-        return None
-    if not any(isinstance(item, SymbolicNumber) for item in (args[1], *args[0])):
-        return None
-    acquisition.outside.expand(args[0])
+        return NOT_TAKEN
+    items, value = args
+    if not any(isinstance(item, SymbolicNumber) for item in (value, *items)):
+        return NOT_TAKEN
+    run.outside.expand(items)
     is_before = operator.lt if function is bisect.bisect_left else operator.le
-
-    def run(items: Any, value: Any) -> int:
-        low, high = 0, len(items)
-        while low < high:
-            middle = (low + high) // 2
-            if is_before(items[middle], value):
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    return run
+    low, high = 0, len(items)
+    while low < high:
+        middle = (low + high) // 2
+        if is_before(items[middle], value):
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -11,76 +11,63 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import PREDICATES, RESULT_CLASSES, SymbolicInteger, SymbolicNumber
 
 CONVERSIONS = (float, int)
 LENGTHS = (torch.Tensor, torch.nn.Parameter, FakeTensor)  # classes without their own Python code for `len`
 
 
-@lookaside(*CONVERSIONS)
-def convert(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+@lookaside_of_each(*CONVERSIONS)
+def convert(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Record `float(tensor)` or `int(tensor)` as a number that the trace need not know."""
     if len(args) == 1 and isinstance(args[0], torch.Tensor) and args[0].numel() == 1 and not args[0].is_complex():
-        return lambda tensor: _converted(acquisition, function, tensor.item())
-    return compute(acquisition, function, args, kwargs)
+        return _converted(run, function, args[0].item())
+    return compute(function, run, *args, **kwargs)
 
 
-def _converted(acquisition: TracedRun, function: Callable[..., Any], number: Any) -> Any:
+def _converted(run: TracedRun, function: Callable[..., Any], number: Any) -> Any:
     if isinstance(number, SymbolicNumber) and number.kind is not function:
-        return acquisition.recorder.numbers.compute(function, (number,))
+        return run.recorder.numbers.compute(function, (number,))
     return number if isinstance(number, SymbolicNumber) else function(number)
 
 
-@lookaside(*(function for function in RESULT_CLASSES if function not in CONVERSIONS))
-def compute(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+@lookaside_of_each(*(function for function in RESULT_CLASSES if function not in CONVERSIONS))
+def compute(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Record a function of symbolic numbers as a bound symbol."""
-    if kwargs or len(args) != 1 or not isinstance(args[0], SymbolicNumber):
-        return None
-    return lambda number: _converted(acquisition, function, number)
+    is_of_number = not kwargs and len(args) == 1 and isinstance(args[0], SymbolicNumber)
+    return _converted(run, function, args[0]) if is_of_number else NOT_TAKEN
 
 
-@lookaside(*PREDICATES)
-def decide(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+@lookaside_of_each(*PREDICATES)
+def decide(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> bool | NotTaken:
     """Answer a question about a number from outside. Each call checks the answer."""
     if kwargs or not any(isinstance(arg, SymbolicNumber) for arg in args):
-        return None
-    return lambda *numbers: acquisition.recorder.numbers.decide(function, numbers)
+        return NOT_TAKEN
+    return run.recorder.numbers.decide(function, args)
 
 
 @lookaside(operator.index)
-def index(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def index(run: TracedRun, /, *args: Any) -> SymbolicInteger | NotTaken:
     """Return a symbolic integer unchanged, because it is already an integer to the program."""
-    plain = len(args) == 1 and not kwargs and isinstance(args[0], SymbolicInteger)
-    return (lambda number: number) if plain else None
+    return args[0] if len(args) == 1 and isinstance(args[0], SymbolicInteger) else NOT_TAKEN
 
 
 @lookaside(math.prod)
-def product(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def product(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Return the product of symbolic numbers as a symbolic number."""
-    if not args or type(args[0]) not in (tuple, list, torch.Size) or kwargs.keys() - {"start"}:
-        return None
+    if len(args) != 1 or type(args[0]) not in (tuple, list, torch.Size) or kwargs.keys() - {"start"}:
+        return NOT_TAKEN
     if not any(isinstance(number, SymbolicNumber) for number in args[0]):
-        return None
-    return lambda numbers, *, start=1: functools.reduce(operator.mul, numbers, start)
+        return NOT_TAKEN
+    return functools.reduce(operator.mul, args[0], kwargs.get("start", 1))
 
 
 @lookaside(len)
-def length(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def length(run: TracedRun, /, *args: Any) -> Any:
     """Return the length of a tensor as its first size."""
-    if acquisition.recorder.sizes is None or len(args) != 1 or kwargs or type(args[0]) not in LENGTHS:
-        return None
-    return (lambda tensor: acquisition.recorder.function(torch.Tensor.size, (tensor, 0), {})) if args[0].dim() else None
+    if run.recorder.sizes is None or len(args) != 1 or type(args[0]) not in LENGTHS or not args[0].dim():
+        return NOT_TAKEN
+    return run.recorder.function(torch.Tensor.size, (args[0], 0), {})

@@ -20,14 +20,10 @@ INSTALLER = (LIBRARY, "maybe_install_capturing_hooks")
 Hooks = dict[int, list[Callable[..., Any]]]
 
 
-def install_hooks(acquisition: TracedRun, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the acquisition call the hooks after the modules on which the library would install them."""
-
-    def run(model: Module) -> None:
-        for module, hooks in hooks_of(model).items():
-            acquisition.capturing_hooks.setdefault(module, hooks)
-
-    return run
+def install_hooks(run: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Make the run call the hooks after the modules on which the library would install them."""
+    for module, hooks in hooks_of(*args, **kwargs).items():
+        run.capturing_hooks.setdefault(module, hooks)
 
 
 def hooks_of(model: Module) -> Hooks:
@@ -64,7 +60,7 @@ def present_hooks(model: Module, before: dict[int, set[int]] | None = None) -> H
     }
 
 
-def call_capturing_hooks(acquisition: TracedRun, module: Module, args: tuple[Any, ...], output: Any) -> None:
+def call_capturing_hooks(run: TracedRun, module: Module, args: tuple[Any, ...], output: Any) -> None:
     """Call the hooks of a module after its forward, as PyTorch would."""
-    for hook in acquisition.capturing_hooks.get(id(module), ()):
-        acquisition.machine.call(hook, module, args, output)
+    for hook in run.capturing_hooks.get(id(module), ()):
+        run.machine.call(hook, module, args, output)

@@ -12,8 +12,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.frontend.acquire.lookasides.state.world import asked
+from thunder_core.frontend.acquire.lookasides.state.world import ask
+from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 
 
 def _getters(kind: type, *names: str) -> list[Callable[..., Any]]:
@@ -45,14 +47,14 @@ CHANGING: frozenset[Callable[..., Any]] = frozenset(
 NUMPY_SETTERS = frozenset({"seterr", "seterrcall", "setbufsize", "set_printoptions"})
 
 
-def process_question(acquisition: TracedRun, function: Any, plain: Any) -> Callable[..., Any] | None:
-    """Return the replacement of a Python function that queries the process; None for other functions."""
+def process_question(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a Python function that queries the process."""
+    plain = getattr(function, "__func__", function)
     package = str(plain.__module__).partition(".")[0]
-    acquisition.native_reads.python_function(package)
+    run.native_reads.python_function(package)
     if plain in CHANGING or (package == "numpy" and plain.__name__ in NUMPY_SETTERS):
-        acquisition.note_edge(f"the outside world: {package}.{plain.__qualname__}", loud=True)
-        return None
-    if plain not in ASKED or acquisition.outside.surprises is not None:
-        return None
-    again = asked(acquisition, plain)
-    return again if plain is function else lambda *args, **kwargs: again(function.__self__, *args, **kwargs)
+        run.note_edge(f"the outside world: {package}.{plain.__qualname__}", loud=True)
+        return NOT_TAKEN
+    if plain not in ASKED or run.outside.surprises is not None:
+        return NOT_TAKEN
+    return ask(run, plain, (*owner_of(function), *args), kwargs)

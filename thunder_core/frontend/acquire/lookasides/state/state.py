@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import concrete, to_proxies
 from thunder_core.tracing.capture.torch_facts.settings import GETTERS, SETTERS
@@ -18,125 +17,77 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 
-@lookaside(*AUTOCAST)
-def set_autocast(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+@lookaside_of_each(*AUTOCAST)
+def set_autocast(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Record a change of autocast's state as a bound symbol, because the following operations depend on it."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = concrete((args, kwargs))
-        result = function(*args, **kwargs)
-        acquisition.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
-        acquisition.settings.has_changed_autocast = True
-        return result
-
-    return run
+    args, kwargs = concrete((args, kwargs))
+    result = function(*args, **kwargs)
+    run.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
+    run.settings.has_changed_autocast = True
+    return result
 
 
-@lookaside(torch.get_autocast_dtype, torch.is_autocast_cache_enabled)
-def ask_autocast(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+@lookaside_of_each(torch.get_autocast_dtype, torch.is_autocast_cache_enabled)
+def ask_autocast(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> Any:
     """Guard a setting of autocast that the program reads, unless the program itself has changed autocast."""
-
-    def run(*args: Any) -> Any:
-        return (
-            function(*args) if acquisition.settings.has_changed_autocast else acquisition.settings.ask(function, *args)
-        )
-
-    return run
+    return function(*args) if run.settings.has_changed_autocast else run.settings.ask(function, *args)
 
 
-@lookaside(*SETTERS)
-def change_setting(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+@lookaside_of_each(*SETTERS)
+def change_setting(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> None:
     """Record a change of a process setting as a bound symbol. Changes made while tracing are undone."""
     setting = SETTERS[function]
-
-    def run(*args: Any, **kwargs: Any) -> None:
-        args, kwargs = concrete((args, kwargs))
-        if setting.answers is None:
-            acquisition.outside.effects.set_process(setting.keep())
-            function(*args, **kwargs)
-        acquisition.settings.change(setting, args, kwargs)
-        acquisition.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
-
-    return run
+    args, kwargs = concrete((args, kwargs))
+    if setting.answers is None:
+        run.outside.effects.set_process(setting.keep())
+        function(*args, **kwargs)
+    run.settings.change(setting, args, kwargs)
+    run.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
 
 
-@lookaside(*GETTERS)
-def ask_setting(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+@lookaside_of_each(*GETTERS)
+def ask_setting(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> Any:
     """Guard a setting that the program reads, unless the program itself has changed the setting."""
-    return functools.partial(acquisition.settings.ask, function)
+    return run.settings.ask(function, *args)
 
 
 @lookaside(torch.inference_mode.__enter__)
-def enter_inference_mode(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def enter_inference_mode(run: TracedRun, /, context: torch.inference_mode) -> None:
     """Record the start of inference mode, with a context that belongs to the trace."""
-
-    def run(context: torch.inference_mode) -> None:
-        function(context)
-        recorder = acquisition.recorder
-        name = Proxy(recorder.tensors.next_name())
-        acquisition.contexts[id(context)] = (context, name)
-        recorder.emit(BoundSymbol(symbol_of(torch.inference_mode), (context.mode,), {}, name, ordered=True))
-        recorder.emit(BoundSymbol(symbol_of(function), (name,), {}, None, ordered=True))
-
-    return run
+    torch.inference_mode.__enter__(context)
+    recorder = run.recorder
+    name = Proxy(recorder.tensors.next_name())
+    run.contexts[id(context)] = (context, name)
+    recorder.emit(BoundSymbol(symbol_of(torch.inference_mode), (context.mode,), {}, name, ordered=True))
+    recorder.emit(BoundSymbol(symbol_of(torch.inference_mode.__enter__), (name,), {}, None, ordered=True))
 
 
 @lookaside(torch.inference_mode.__exit__)
-def exit_inference_mode(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def exit_inference_mode(run: TracedRun, /, context: torch.inference_mode, *raised: Any) -> None:
     """Record the end of inference mode."""
-
-    def run(context: torch.inference_mode, *raised: Any) -> None:
-        function(context, *raised)
-        _, name = acquisition.contexts.pop(id(context))
-        bsym = BoundSymbol(symbol_of(function), (name, None, None, None), {}, None, ordered=True)
-        acquisition.recorder.emit(bsym)
-
-    return run
+    torch.inference_mode.__exit__(context, *raised)
+    _, name = run.contexts.pop(id(context))
+    exit_symbol = symbol_of(torch.inference_mode.__exit__)
+    run.recorder.emit(BoundSymbol(exit_symbol, (name, None, None, None), {}, None, ordered=True))
 
 
 @lookaside(torch.seed)
-def seed(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def seed(run: TracedRun, /) -> Any:
     """Record seeding with a number that is unknown while tracing."""
-
-    def run() -> Any:
-        number = acquisition.recorder.numbers.new(int)
-        acquisition.recorder.emit(BoundSymbol(symbol_of(function), (), {}, number.proxy, ordered=True))
-        return number
-
-    return run
+    number = run.recorder.numbers.new(int)
+    run.recorder.emit(BoundSymbol(symbol_of(torch.seed), (), {}, number.proxy, ordered=True))
+    return number
 
 
 @lookaside(torch.manual_seed)
-def manual_seed(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def manual_seed(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Generator:
     """Record seeding as a bound symbol. Tracing leaves the generators unchanged."""
-
-    def run(*args: Any, **kwargs: Any) -> torch.Generator:
-        args, kwargs = to_proxies((args, kwargs))
-        acquisition.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
-        return torch.default_generator
-
-    return run
+    args, kwargs = to_proxies((args, kwargs))
+    run.recorder.emit(BoundSymbol(symbol_of(torch.manual_seed), args, kwargs, None, ordered=True))
+    return torch.default_generator
 
 
-@lookaside(torch.cuda.device_count, torch.cuda.is_available, torch.xpu.device_count, torch.xpu.is_available)
-def ask_for_devices(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+@lookaside_of_each(torch.cuda.device_count, torch.cuda.is_available, torch.xpu.device_count, torch.xpu.is_available)
+def ask_for_devices(function: Callable[..., Any], run: TracedRun, /) -> Any:
     """Return the devices of the process, which do not change. PyTorch's cache of their number is not guarded."""
-    return functools.partial(function)
+    return function()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,15 +12,9 @@ from thunder_core.tracing.capture.torch_facts.modes import without_recording
 
 
 @lookaside(torch.UntypedStorage.from_buffer)
-def from_buffer(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def from_buffer(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Make a storage from bytes, which are guarded. In the fake mode, the storage would have no device."""
     for buffer in (*args, *kwargs.values()):
-        acquisition.outside.expand_whole(buffer)
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with without_recording():
-            return function(*args, **kwargs)
-
-    return run
+        run.outside.expand_whole(buffer)
+    with without_recording():
+        return torch.UntypedStorage.from_buffer(*args, **kwargs)

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from types import BuiltinMethodType
 from typing import Any
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.native_functions import NativeReason, answer_of_function
 from thunder_core.frontend.acquire.outside.sharp import DATES
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import concrete
 from thunder_core.tracing.library.collection import is_collection_enabled
 from thunder_core.tracing.library.draws import file_state
@@ -27,20 +28,35 @@ CLOCKS_OF_SPANS = frozenset(
 )
 
 
-def world_call(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
-    """Return the replacement of a function that depends on more than its arguments; None for other functions."""
+def world_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function that depends on more than its arguments."""
     if type(function) is not BuiltinMethodType:
         of_cython = type(function).__name__ == CYTHON_FUNCTION and answer_of_function(function) is NativeReason.UNKNOWN
-        return unknown(acquisition, function) if of_cython else None
+        return call_unknown(run, function, args, kwargs) if of_cython else NOT_TAKEN
     if (type(function.__self__), function.__name__) in ASKED_METHODS:
-        return asked(acquisition, function)
+        return ask(run, function, args, kwargs)
     answer = NativeReason.FRESH if is_date_of_now(function) else answer_of_function(function)
     stand_in = STAND_INS.get(answer)
-    # a functional program may read only its arguments
-    if stand_in is not None and acquisition.outside.surprises is not None:
-        acquisition.note_edge(f"the outside world: {getattr(function, '__qualname__', function)}")
-        return None
-    return None if stand_in is None else stand_in(acquisition, function)
+    if stand_in is None:
+        return NOT_TAKEN
+    if run.outside.surprises is not None:  # a functional program may read only its arguments
+        run.note_edge(f"the outside world: {getattr(function, '__qualname__', function)}")
+        return NOT_TAKEN
+    return stand_in(run, function, args, kwargs)
+
+
+def ask(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function that reads the outside world, and that the prologue calls again."""
+    named = (run.machine.call(os.fspath, arg) if isinstance(arg, os.PathLike) else arg for arg in args)
+    return again(run, function, run.draws.asked, tuple(named), kwargs)
+
+
+def call_fresh(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function with a new result at each call, such as a clock, which the prologue calls again."""
+    name = getattr(function, "__name__", "")
+    if name in CLOCKS_OF_SPANS and not run.draws.is_first(name):
+        run.note_edge(f"the time: {name} is read when the call begins, so time spans differ from eager")
+    return again(run, function, run.draws.fresh, args, kwargs)
 
 
 def is_date_of_now(function: Any) -> bool:
@@ -49,26 +65,7 @@ def is_date_of_now(function: Any) -> bool:
     return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES)
 
 
-def asked(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """Return a function that reads the outside world, and that the prologue calls again."""
-
-    def named(value: Any) -> Any:
-        return acquisition.machine.call(os.fspath, value) if isinstance(value, os.PathLike) else value
-
-    return lambda *args, **kwargs: again(
-        acquisition, function, acquisition.draws.asked, tuple(map(named, args)), kwargs
-    )
-
-
-def fresh(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """Return a function with a new result at each call, such as a clock, which the prologue calls again."""
-    name = getattr(function, "__name__", "")
-    if name in CLOCKS_OF_SPANS and not acquisition.draws.is_first(name):
-        acquisition.note_edge(f"the time: {name} is read when the call begins, so time spans differ from eager")
-    return lambda *args, **kwargs: again(acquisition, function, acquisition.draws.fresh, args, kwargs)
-
-
-def again(acquisition: TracedRun, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def again(run: TracedRun, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Return the result of a function that the prologue calls again.
 
     If the prologue cannot, report a loud sharp edge.
@@ -76,123 +73,85 @@ def again(acquisition: TracedRun, function: Any, call: Callable[..., Any], args:
     try:
         return call(function, args, kwargs)
     except NotReplayedError:
-        return with_loud_edge(acquisition, function)(*args, **kwargs)
+        return call_with_loud_edge(run, function, args, kwargs)
 
 
-def with_loud_edge(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """Return a function that changes the outside world or cannot be called again, and report a loud sharp edge."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        module = getattr(function.__self__, "__name__", "")
-        acquisition.note_edge(f"the outside world: {module}.{function.__name__}", loud=True)
-        return acquisition.machine.natively(function, args, kwargs)
-
-    return run
+def call_with_loud_edge(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function that changes the outside world or cannot be called again, and report a loud sharp edge."""
+    module = getattr(function.__self__, "__name__", "")
+    run.note_edge(f"the outside world: {module}.{function.__name__}", loud=True)
+    return run.machine.natively(function, args, kwargs)
 
 
-def asked_or_set(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """Return a function that only reads a setting, unless it is called with a new value."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        values = (*(args[1:] if function.__name__ in KEYED_SETTINGS else args), *kwargs.values())
-        is_set = any(value is not None for value in values)
-        return (with_loud_edge if is_set else asked)(acquisition, function)(*args, **kwargs)
-
-    return run
+def ask_or_set(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function that only reads a setting, unless it is called with a new value."""
+    values = (*(args[1:] if function.__name__ in KEYED_SETTINGS else args), *kwargs.values())
+    is_set = any(value is not None for value in values)
+    return (call_with_loud_edge if is_set else ask)(run, function, args, kwargs)
 
 
-def deep(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """Return a C function that reads its arguments, which are guarded with everything that they contain."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        acquisition.outside.expand_deeply((args, kwargs))
-        return acquisition.machine.natively(function, args, kwargs)
-
-    return run
+def call_reading_deeply(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a C function that reads its arguments, which are guarded with everything that they contain."""
+    run.outside.expand_deeply((args, kwargs))
+    return run.machine.natively(function, args, kwargs)
 
 
-def unknown(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
-    """Return a C function of another package. Its arguments are guarded with all contents, and the call is reported."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        name = f"{function.__module__}.{function.__name__}"
-        acquisition.note_edge(f"C code whose reads are not known: {name}", loud=True)
-        return deep(acquisition, function)(*args, **kwargs)
-
-    return run
+def call_unknown(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a C function of another package. Its arguments are guarded with all contents, and the call is reported."""
+    run.note_edge(f"C code whose reads are not known: {function.__module__}.{function.__name__}", loud=True)
+    return call_reading_deeply(run, function, args, kwargs)
 
 
 CYTHON_FUNCTION = "cython_function_or_method"  # each module that Cython compiled may have a class of this name
 ASKED_METHODS = frozenset({(functools._lru_cache_wrapper, "cache_info"), (type, "__subclasses__")})
 KEYED_SETTINGS = frozenset({"setlocale"})  # functions whose first argument names the setting
-STAND_INS: dict[NativeReason, Callable[[Any, Any], Callable[..., Any]]] = {
-    NativeReason.ASKED: asked,
-    NativeReason.FRESH: fresh,
-    NativeReason.WORLD: with_loud_edge,
-    NativeReason.ASKED_OR_SET: asked_or_set,
-    NativeReason.DEEP: deep,
-    NativeReason.UNKNOWN: unknown,
+STAND_INS: dict[NativeReason, Callable[[Any, Any, Any, Any], Any]] = {
+    NativeReason.ASKED: ask,
+    NativeReason.FRESH: call_fresh,
+    NativeReason.WORLD: call_with_loud_edge,
+    NativeReason.ASKED_OR_SET: ask_or_set,
+    NativeReason.DEEP: call_reading_deeply,
+    NativeReason.UNKNOWN: call_unknown,
 }
 
 
 @lookaside(gc.isenabled)
-def ask_for_collection(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def ask_for_collection(run: TracedRun, /) -> bool:
     """Guard whether garbage collection is enabled. Tracing pauses the collection."""
-
-    def run() -> bool:
-        acquisition.settings.asked["gc.isenabled()"] = is_collection_enabled()
-        return is_collection_enabled()
-
-    return run
+    run.settings.asked["gc.isenabled()"] = is_collection_enabled()
+    return is_collection_enabled()
 
 
 @lookaside(sys.getrecursionlimit)
-def ask_for_recursion_limit(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+def ask_for_recursion_limit(run: TracedRun, /) -> int:
     """Guard the recursion limit. Tracing needs a higher limit."""
-
-    def run() -> int:
-        limit: int = acquisition.machine.limit
-        if sys.setrecursionlimit not in acquisition.settings.changed_functions:
-            acquisition.settings.asked["sys.getrecursionlimit()"] = limit
-        return limit
-
-    return run
+    limit: int = run.machine.limit
+    if sys.setrecursionlimit not in run.settings.changed_functions:
+        run.settings.asked["sys.getrecursionlimit()"] = limit
+    return limit
 
 
 @lookaside(sys.setrecursionlimit)
-def set_recursion_limit(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def set_recursion_limit(run: TracedRun, /, *args: Any) -> NotTaken:
     """Set the recursion limit at each call, after the computation. While tracing, the interpreter keeps the limit."""
-    acquisition.settings.changed_functions.add(function)
-    acquisition.outside.effects.undo_by(functools.partial(function, acquisition.machine.limit))
-    acquisition.outside.effects.calls(function, args)
+    run.settings.changed_functions.add(sys.setrecursionlimit)
+    run.outside.effects.undo_by(functools.partial(sys.setrecursionlimit, run.machine.limit))
+    run.outside.effects.calls(sys.setrecursionlimit, args)
+    return NOT_TAKEN
 
 
-@lookaside(time.sleep, os.putenv, os.unsetenv)
-def do_later(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
+@lookaside_of_each(time.sleep, os.putenv, os.unsetenv)
+def do_later(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> None:
     """Call a function that returns nothing at each call, after the computation, and not while tracing."""
-    return lambda *args: acquisition.outside.effects.calls(function, args)
+    run.outside.effects.calls(function, args)
 
 
 @lookaside(io.open)
-def open_file(
-    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
+def open_file(run: TracedRun, /, file: Any, mode: Any = "r", *rest: Any, **options: Any) -> Any:
     """Guard the size and modification time of a file that is read. A file that is written to is a loud sharp edge."""
-
-    def run(file: Any, mode: Any = "r", *rest: Any, **options: Any) -> Any:
-        writes = bool(WRITING & set(concrete(mode)))
-        acquisition.note_edge("input and output: open", loud=writes or isinstance(file, int))
-        if not writes and not isinstance(file, int):
-            named = acquisition.machine.call(os.fspath, file)
-            acquisition.draws.asked(file_state, (named,), {})
-        return acquisition.machine.natively(function, (file, mode, *rest), options)
-
-    return run
+    writes = bool(WRITING & set(concrete(mode)))
+    run.note_edge("input and output: open", loud=writes or isinstance(file, int))
+    if not writes and not isinstance(file, int):
+        named = run.machine.call(os.fspath, file)
+        run.draws.asked(file_state, (named,), {})
+    return run.machine.natively(io.open, (file, mode, *rest), options)

@@ -1,0 +1,71 @@
+"""A run that cannot be built keeps no object of the user alive, without the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+
+from thunder_core.frontend.acquire.outside.symbolic import Symbolic
+from thunder_core.frontend.acquire.run import run as module
+from thunder_core.frontend.acquire.run.options import RunOptions
+from thunder_core.tracing.ir.retrace import Retrace
+
+PARTS = (
+    *("WholeReads", "OutsideWrites", "NativeCalls", "Classes", "Settings", "NativeReads", "CodeOrigins", "RunInputs"),
+    *("OutsideNumbers", "OutsideGradients", "Recorder", "CountSources", "Texts", "ProgramDraws", "ContextVariables"),
+    *("AppliedFunctions", "BackwardHooks", "SavedTensorsHooks", "Replacements"),
+)
+PROBE = RunOptions(symbolic=Symbolic(arguments=True, probing=True))
+
+
+@pytest.fixture(autouse=True)
+def without_collector() -> Iterator[None]:
+    module.Run(torch.sin, (), {}, RunOptions()).release()  # PyTorch makes cycles of its own when it is first used
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def outlives_its_run(*others: Any, options: RunOptions, expected: type[BaseException]) -> bool:
+    """Whether a tensor stays alive after the run that gets the tensor could not be built."""
+    x = torch.randn(2)
+    reference = weakref.ref(x)
+    was_built = False
+    with suppress(expected):
+        module.Run(lambda *args: args[0] * 2, (x, *others), {}, options)
+        was_built = True
+    assert not was_built
+    del x
+    return reference() is not None
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_run_releases_its_arguments_if_a_part_cannot_be_built(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: Any, **kwargs: Any) -> None:
+        raise ValueError(part)
+
+    monkeypatch.setattr(module, part, fails)
+    assert not outlives_its_run(options=RunOptions(), expected=ValueError)
+
+
+@pytest.mark.parametrize("number", [3, (1, 3), (1, (2, 3))], ids=["number", "tuple", "nested tuple"])
+def test_probe_that_meets_a_symbolic_argument_releases_its_arguments(number: Any) -> None:
+    assert not outlives_its_run(number, options=PROBE, expected=Retrace)
+
+
+def test_run_releases_its_arguments_if_they_cannot_be_examined() -> None:
+    class Unreadable(dict[str, Any]):
+        def values(self) -> Any:
+            raise LookupError("no values")
+
+    options = RunOptions(device=torch.device("meta"))
+    assert not outlives_its_run(Unreadable(a=1), options=options, expected=LookupError)

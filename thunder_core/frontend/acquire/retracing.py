@@ -1,0 +1,30 @@
+"""The loop that traces a program until an attempt succeeds. A policy chooses the options after each failed attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from thunder_core.tracing.ir.retrace import Retrace
+
+Options = TypeVar("Options")
+Result = TypeVar("Result")
+
+
+def retraced(
+    attempt: Callable[[Options], Result],
+    options: Options,
+    after: Callable[[Options, BaseException], Options | None],
+) -> Result:
+    """Return the result of the first attempt that succeeds.
+
+    `after` returns the options that follow an attempt which raised an error; None if the caller gets the error.
+    """
+    while True:
+        try:
+            return attempt(options)
+        except (Exception, Retrace) as error:
+            following = after(options, error)
+            if following is None:
+                raise
+        options = following

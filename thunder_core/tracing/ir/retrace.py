@@ -1,0 +1,80 @@
+"""The request to trace a program again with other options, and the reasons for such a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import CodeType
+
+
+@dataclass(frozen=True)
+class MeetsSymbol:
+    """A probe for constants has met a symbolic number or size.
+
+    The probe ends there, unless the program swallows the request. Then the probe `is_complete`.
+    """
+
+    is_complete: bool = False
+
+
+@dataclass(frozen=True)
+class DecidesForOtherCalls:
+    """A decision based on sizes does not hold for the call. `violated` are the names of sizes in such decisions."""
+
+    violated: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ReadsStrides:
+    """The program reads strides of computed tensors, which differ for sizes of one."""
+
+
+@dataclass(frozen=True)
+class LosesKernels:
+    """An executor refuses bound symbols only because sizes are symbolic. `refusal` is its name and its reason."""
+
+    refusal: str
+
+
+@dataclass(frozen=True)
+class NeedsNumbers:
+    """C code would receive numbers that are not Python's, so it needs their values."""
+
+
+@dataclass(frozen=True)
+class HidesNumbers:
+    """The program differentiates operations that hide numbers, so it must be recorded with their values."""
+
+
+@dataclass(frozen=True)
+class NeedsTexts:
+    """The program changes how tensors are printed, so its texts must be read when they are made."""
+
+
+@dataclass(frozen=True)
+class NeedsDrawingFunction:
+    """A function read the values of arrays that it drew, so the call of the function with this `code` is one draw."""
+
+    code: CodeType
+
+
+RetraceReason = (
+    MeetsSymbol
+    | DecidesForOtherCalls
+    | ReadsStrides
+    | LosesKernels
+    | NeedsNumbers
+    | HidesNumbers
+    | NeedsTexts
+    | NeedsDrawingFunction
+)
+
+
+class Retrace(BaseException):
+    """A request to trace the program again with other options, for a `reason`.
+
+    The class is no `Exception`, so that the program that is being traced does not catch it.
+    """
+
+    def __init__(self, reason: RetraceReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
