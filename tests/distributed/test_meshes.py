@@ -33,6 +33,10 @@ CASES: dict[str, tuple[Any, ...]] = {
 }
 
 
+def test_messages_do_not_shift_the_programs_that_ranks_compare(four_ranks: Ranks) -> None:
+    four_ranks.run("tests.distributed.agreement", "messages_do_not_shift_programs")
+
+
 @pytest.mark.parametrize("other", ["ddp", "tensor-parallel"])
 def test_command_optimizes_with_fsdp_on_a_mesh(four_ranks: Ranks, other: str) -> None:
     four_ranks.run("tests.distributed.commands", "optimizes_on_a_mesh", other)

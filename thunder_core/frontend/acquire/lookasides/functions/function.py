@@ -22,6 +22,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.capture.torch_facts.torch_versions import APPLY, IS_APPLIED_IN_C, with_defaults
+from thunder_core.tracing.capture.torch_facts.wrappers import wrappers_in
 from thunder_core.tracing.capture.transform_levels import wrapped_in
 from thunder_core.tracing.library.backward_hooks import pass_gradients
 
@@ -61,6 +62,8 @@ def call_from_c(
 def _apply_to_fakes(acquisition: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
     """Apply a function to fakes, so that its node in autograd's graph leads to the nodes of the fakes."""
     acquisition.before_native(function, args, kwargs)
+    if wrappers_in((args, kwargs)):  # no gradients are followed, so this runs the operations of the forward
+        return acquisition.recorder.function(function, args, kwargs)
     tensors = acquisition.recorder.tensors
     positional, by_name = with_defaults(function.__self__, args, kwargs)
     fakes = tuple(tensors.fake(value) if isinstance(value, torch.Tensor) else value for value in positional)
