@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -21,10 +21,10 @@ from thunder_core.backend.runtime import agreement
 from thunder_core.foundation.errors import CollectivesDiffer
 
 
-def assert_differs(program: Callable[..., Any], *texts: str, line: str) -> None:
+def assert_differs(program: Callable[..., Any], *texts: str, line: str, compiled: Any = None) -> None:
     """Assert that a program is stopped on this rank, at a line, and names what both ranks do."""
     try:
-        thunder.jit(program)(numbers(0, 4))
+        (compiled or thunder.jit(program))(numbers(0, 4))
     except CollectivesDiffer as error:
         assert all(text in str(error) for text in texts), error
         assert error.where is not None
@@ -117,32 +117,101 @@ def rank_that_traces_again() -> None:
     assert (thunder.cache_misses(compiled) > 1) is (dist.get_rank() == 1)
 
 
+def sent_in(group):
+    return lambda x: funcol.broadcast(x.sum(), 0, group)
+
+
+def reduced_in(group):
+    return lambda x: funcol.all_reduce(x.sum(), "sum", group)
+
+
 def known_program_against_another() -> None:
-    """One rank traces a program again while the other traces another one, which is no longer waited for in silence."""
-    before, agreement.SECONDS = agreement.SECONDS, 1.0
-    group = dist.new_group([0, 1], timeout=timedelta(seconds=5))
+    """One rank traces a program again while the other traces another program."""
+    group = dist.new_group([0, 1])
+    compiled = thunder.jit(reduced_in(group))
+    assert_equal(compiled(numbers(0, 3)), reduced_in(group)(numbers(0, 3)))
+    texts = "`broadcast 0 ", "`all_reduce sum "
+    if dist.get_rank():
+        assert_differs(sent_in(group), *texts, line="funcol.broadcast")
+    else:
+        assert_differs(reduced_in(group), *texts, line="funcol.all_reduce", compiled=compiled)
 
-    def reduced(x):
-        return funcol.all_reduce(x.sum(), "sum", group)
 
-    def sent(x):
-        return funcol.broadcast(x.sum(), 0, group)
+def cached_program_against_another(traces_known: bool) -> None:
+    """One rank traces another program, or a known program, while the other rank waits in a program that it has."""
+    start = time.monotonic()
+    name = difference_from_cached_program(traces_known)
+    if dist.get_rank():  # the other rank waits until the connection ends, as at the end of a process
+        dist.destroy_process_group(torch._C._distributed_c10d._resolve_process_group(name))
+        gc.collect()
+    dist.barrier()
+    assert time.monotonic() - start < 15
 
-    compiled = thunder.jit(reduced)
+
+def difference_from_cached_program(traces_known: bool) -> str:
+    """The name of a group in which one rank runs a program that it has, and the other a program that it traces."""
+    group = dist.new_group([0, 1])
+    reduced, sent = thunder.jit(reduced_in(group)), thunder.jit(sent_in(group))
+    for compiled, function in ((reduced, reduced_in), (sent, sent_in)):
+        assert_equal(compiled(numbers(0, 3)), function(group)(numbers(0, 3)))
+    start = time.monotonic()
     try:
-        assert_equal(compiled(numbers(0, 3)), reduced(numbers(0, 3)))
         if dist.get_rank():
-            assert_differs(sent, "`broadcast 0 ", "`all_reduce sum ", line="funcol.broadcast")
+            (sent if traces_known else thunder.jit(sent_in(group)))(numbers(0, 4))
         else:
-            try:
-                compiled(numbers(0, 4))
-            except (CollectivesDiffer, RuntimeError) as error:
-                assert isinstance(error, CollectivesDiffer) or "imed out" in str(error) or "losed" in str(error), error
-            else:
-                raise AssertionError("no error")
-            dist.barrier()
-    finally:
-        agreement.SECONDS = before
+            reduced(numbers(0, 3))
+    except CollectivesDiffer as error:
+        assert all(text in str(error) for text in ("`broadcast 0 ", "`all_reduce sum ", "collective 1")), error
+    else:
+        raise AssertionError("no error")
+    assert time.monotonic() - start < 10
+    return str(group.group_name)
+
+
+def program_in_eager_on_one_rank() -> None:
+    """Nobody waits for a rank that calls the collectives of a program in eager PyTorch."""
+    group = dist.new_group([0, 1])
+    reduced, sent = reduced_in(group), sent_in(group)
+    compiled = thunder.jit(reduced), thunder.jit(sent)
+    for one, function in zip(compiled, (reduced, sent), strict=True):
+        assert_equal(one(numbers(0, 3)), function(numbers(0, 3)))
+    start = time.monotonic()
+    for size in (4, 5):
+        mixed = (reduced, compiled[1]) if dist.get_rank() else (compiled[0], sent)
+        for one, function in zip(mixed, (reduced, sent), strict=True):
+            assert_equal(one(numbers(0, size)), function(numbers(0, size)))
+    assert time.monotonic() - start < 8
+
+
+def messages_do_not_shift_programs() -> None:
+    """Two of four ranks exchange messages, in eager PyTorch and in a program, before all compare programs."""
+
+    def exchanged(x):
+        if dist.get_rank() == 0:
+            dist.send(x, 1)
+        elif dist.get_rank() == 1:
+            dist.recv(x, 0)
+        return x * 2
+
+    def program(x):
+        return funcol.all_reduce(x, "sum", dist.group.WORLD)
+
+    compiled, first = thunder.jit(program), thunder.jit(exchanged)
+    start = time.monotonic()
+    for size in (2, 3):
+        exchanged(numbers(0, size))
+        first(numbers(0, size))
+        assert_equal(compiled(numbers(0, size)), program(numbers(0, size)))
+    x = numbers(0, 4 + dist.get_rank() // 3)
+    total = thunder.jit(lambda x: funcol.all_reduce(x.sum(), "sum", dist.group.WORLD))
+    for part in (numbers(0, 4), x, x[1:]):
+        total(part)  # the last rank traces again, for its own sizes
+    assert time.monotonic() - start < 9
+    assert_differs(
+        lambda x: funcol.all_reduce(x, "max" if dist.get_rank() == 2 else "sum", dist.group.WORLD),
+        *("`all_reduce max ", "`all_reduce sum "),
+        line="funcol",
+    )
 
 
 def other_size_among_several() -> None:

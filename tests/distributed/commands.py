@@ -101,6 +101,37 @@ def optimizes(recipe: str, contender: str) -> None:
     assert kinds == KINDS_OF_GRADIENTS[recipe]
 
 
+AXES = {
+    "ddp": ("FSDP2", ("--mesh", "replicate=2", "--mesh", "shard=2"), "each with inputs of its own", 4),
+    "tensor-parallel": (
+        "FSDP2 + parallelize_module",
+        ("--mesh", "dp=2", "--mesh", "tp=2"),
+        "with 2 inputs, each for 2 ranks",
+        2,
+    ),
+}
+
+
+def optimizes_on_a_mesh(other: str) -> None:
+    """Four ranks optimize with `fsdp` and another recipe, and each loads the artifact."""
+    contender, axes, inputs, parts = AXES[other]
+    folder, out, err = optimized("fsdp", "--recipe", other, *axes, "--json")
+    if dist.get_rank() == 0:
+        report = json.loads(out)["report"]
+        assert report["validation"]["passed"]
+        assert sum(one["name"].endswith(".grad") for one in report["validation"]["outputs"]) == 21
+        assert [one["name"] for one in report["benchmark"]["candidates"]] == [contender, "thunder"]
+        assert inputs in " ".join(err.split())
+    manifest = open_artifact(folder).manifest
+    assert len(manifest.programs) == 1
+    names = {facts.name for facts in (manifest.group, *manifest.more_groups)}
+    assert names == {axis.partition("=")[0] for axis in axes if "=" in axis}
+    loaded = thunder.load(folder, strict=True)
+    tokens = torch.arange(8)[None] + dist.get_rank() * parts // 4
+    loaded(input_ids=tokens, attention_mask=torch.ones_like(tokens), labels=tokens.clone()).loss.backward()
+    assert all(isinstance(parameter.grad, DTensor) for parameter in loaded.parameters())
+
+
 def plans_on_the_first_rank() -> None:
     status, out, err = run("optimize", "--recipe", "fsdp", "--train", "--dry-run")
     assert status == 0
@@ -112,8 +143,14 @@ REFUSED = {
     ("--recipe", "hf-llama3", "--train"): "the recipe hf-llama3 is for one process",
     ("--recipe", "fsdp"): "--train is missing",
     ("--recipe", "hf-llama3", "--recipe", "tensor-parallel"): "--train is missing",
-    ("--recipe", "fsdp", "--recipe", "ddp", "--train"): "needs a mesh of two axes",
-    ("--recipe", "fsdp", "--recipe", "tensor-parallel", "--train"): "pass the groups of a mesh",
+    ("--recipe", "fsdp", "--recipe", "ddp", "--train"): "the mesh has 0 axes, but the recipe ddp + fsdp needs one",
+    ("--recipe", "fsdp", "--recipe", "tensor-parallel", "--train"): "--mesh shard=2 --mesh tp=2",
+    ("--recipe", "fsdp", "--mesh", "a=2", "--mesh", "b=2", "--train"): "the mesh has 2 axes, but the recipe fsdp needs",
+    ("--recipe", "fsdp", "--mesh", "a=3", "--train"): "the mesh a=3 has 3 ranks, but 2 processes run this command",
+    ("--recipe", "fsdp", "--mesh", "a=1", "--train"): "--mesh a=1 has fewer than 2 ranks",
+    ("--recipe", "fsdp", "--mesh", "a-b=2", "--train"): "which is not an identifier",
+    ("--recipe", "fsdp", "--mesh", "a=x", "--train"): "--mesh a=x is not a number of ranks",
+    ("--recipe", "hf-llama3", "--mesh", "a=2", "--train"): "--mesh is given, but no recipe is for several ranks",
     ("--recipe", "ddp", "--train", "--dynamic", "batch=1:4"): "--dynamic exclude each other",
     ("--recipe", "ddp", "--train", "--include-weights"): "--include-weights exclude each other",
 }

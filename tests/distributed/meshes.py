@@ -8,6 +8,7 @@ import copy
 import functools
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +28,8 @@ from tests.distributed.models import Layers, tokens
 from tests.distributed.saved import shared_folder
 from tests.distributed.sharded_training import collectives, steps_of, whole
 from tests.distributed.training import DTYPES, EAGER, OPTIMIZERS, assert_close, loss_of
-from thunder_core.foundation.errors import CannotReplay, RecipeMismatch
+from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, RecipeMismatch
+from thunder_core.workflow.artifact.format.read import open_artifact
 
 
 @functools.cache
@@ -75,10 +77,13 @@ def hybrid_reduces_shards_over_replicas() -> None:
     loss_of(compiled, 0).backward()
     _, backward = collectives(compiled)
     kinds = [(one.kind, one.group) for one in backward]
-    shard, replicate = (two_axes().get_group(name).group_name for name in ("shard", "replicate"))
+    shard, replicate = "shard", "replicate"
     reductions = ["reduce_scatter_tensor_coalesced", "all_reduce_coalesced"]
     assert [kinds.count((kind, group)) for kind, group in zip(reductions, (shard, replicate), strict=True)] == [3, 3]
     scattered, reduced = (sum(one.bytes for one in backward if one.kind == kind) for kind in reductions)
+    sizes = [[one.facts for one in backward if one.kind == kind] for kind in reductions]
+    halves = [[f"{int(fact.split()[0]) // 2} bytes" for fact in facts if "bytes" in fact] for facts in sizes[0]]
+    assert [[fact for fact in facts if "bytes" in fact] for facts in sizes[1]] == halves
     whole_rows = 12 * 6 + 2 * (6 + 6 + 8 * 6 + 8 + 6 * 7)
     assert (reduced, scattered) == (8 * whole_rows // 2, 8 * whole_rows)
 
@@ -89,11 +94,98 @@ def hybrid_state_is_that_of_pytorch() -> None:
     assert_equal(*([*map(whole, model.parameters())] for model in (compiled, expected)))
 
 
-def hybrid_cannot_be_saved() -> None:
-    compiled = hybrid()
+def groups_without_a_mesh_cannot_be_saved() -> None:
+    """The groups of the other ranks have other names, and no axis tells which groups belong together."""
+    pairs = [dist.new_group(ranks) for ranks in ([0, 2], [1, 3])]
+    own = pairs[dist.get_rank() % 2]
+    compiled = thunder.compile(Layers(), "fsdp", without=EAGER, process_group=own.group_name)
     loss_of(compiled, 0).backward()
     with tempfile.TemporaryDirectory() as folder, pytest.raises(CannotReplay, match="a process group of 2 of 4 ranks"):
         thunder.save(compiled, f"{folder}/artifact")
+
+
+def artifact_of(compiled: Any, loss: Any) -> Path:
+    """An artifact that the third rank writes, of a model that all ranks have called."""
+    loss(compiled, 0).backward()
+    folder = shared_folder()
+    if dist.get_rank() == 2:
+        thunder.save(compiled, folder)
+    dist.barrier()
+    return folder
+
+
+def artifact_of_mesh_loads_on_every_rank(kind: str) -> None:
+    model, new, loss = {
+        "hybrid": (hybrid, lambda: Layers(seed=dist.get_rank()), loss_of),
+        "both": (both_recipes, lambda: tensor_parallel.Layers(torch.float64), data_loss),
+    }[kind]
+    folder = artifact_of(model(), loss)
+    manifest = open_artifact(folder).manifest
+    names = {"hybrid": {"replicate", "shard"}, "both": {"dp", "tp"}}[kind]
+    assert {facts.name for facts in (manifest.group, *manifest.more_groups)} == names
+    loaded = thunder.load(folder, new(), strict=True)
+    assert_equal(steps_of(loaded, loss=loss), steps_of(model(), loss=loss))
+
+
+def with_groups(folder: Path, **facts: Any) -> Path:
+    """The artifact as if its first axis had other facts; the manifest keeps its own digest valid."""
+    dist.barrier()
+    manifest = open_artifact(folder).manifest
+    manifest = manifest.model_copy(update={"group": manifest.group.model_copy(update=facts)}).sealed()
+    dist.barrier()
+    if dist.get_rank() == 0:
+        (folder / "manifest.json").write_bytes(manifest.to_bytes())
+    dist.barrier()
+    return folder
+
+
+OTHER_MESHES = {
+    "for the mesh dp=2,tp=2 of 8 ranks, but there are 4 here": {"world": 8},
+    "for the mesh dp=2,tp=4, but the axis 'tp' here has 2 ranks": {"size": 4},
+    "for the mesh tp=2,dp=2, but the axis 'tp' here has 2 ranks": {"stride": 4},
+    "for the mesh dp=2,other=2, but no mesh here has the axis 'other'": {"axis": "other"},
+    "the process group 'dp', but this name is already": {"name": "dp"},
+}
+
+
+def artifact_of_another_mesh_is_refused() -> None:
+    folder = artifact_of(both_recipes(), data_loss)
+    facts = open_artifact(folder).manifest.group.model_dump()
+    for words, changes in OTHER_MESHES.items():
+        with pytest.raises(ArtifactForeign, match=words) as error:
+            thunder.load(with_groups(folder, **{**facts, **changes}), tensor_parallel.Layers(torch.float64))
+        assert ("init_device_mesh" in error.value.fix) == ("but the axis" in words or "no mesh" in words)
+
+
+def axes_are_named_as_process_groups() -> None:
+    """The name of an axis is enough, and another mesh with this axis and other ranks needs the name of a group."""
+    two_axes()
+    names = {"fsdp.process_group": "shard", "ddp.process_group": "replicate"}
+    compiled = thunder.compile(Layers(), ["ddp", "fsdp"], without=EAGER, **names)
+    loss_of(compiled, 0).backward()
+    assert {one.group for one in collectives(compiled)[1]} == {"shard", "replicate"}
+    init_device_mesh("cpu", (2, 2), mesh_dim_names=("ambiguous", "inner"))
+    init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "ambiguous"))
+    with pytest.raises(RecipeMismatch, match="several meshes of this process have an axis 'ambiguous'"):
+        thunder.compile(Layers(), "fsdp", without=EAGER, process_group="ambiguous")
+
+
+def another_mesh_with_the_same_names_is_another_group() -> None:
+    """Programs of both meshes name the group of their own mesh."""
+    shapes = (
+        init_device_mesh("cpu", (2, 2), mesh_dim_names=("first", "axis")),
+        init_device_mesh("cpu", (2, 2), mesh_dim_names=("axis", "second")),
+    )
+    models = [
+        thunder.compile(Layers(seed=3), "fsdp", without=EAGER, process_group=mesh.get_group("axis").group_name)
+        for mesh in shapes
+    ]
+    for model, mesh in zip(models, shapes, strict=True):
+        expected = Layers(seed=3)
+        for layer in expected.layers:
+            fully_shard(layer, mesh=mesh["axis"])
+        assert_equal(steps_of(model, steps=2), steps_of(fully_shard(expected, mesh=mesh["axis"]), steps=2))
+    assert [{one.group for one in collectives(model)[0]} for model in models] == [{"axis"}, {"axis_2"}]
 
 
 def four_shards_equal_pytorch() -> None:
@@ -176,7 +268,7 @@ def both_give_one_program_in_either_order() -> None:
         texts.append([str(trace) for trace in traces])
     assert texts[0] == texts[1]
     forward, backward = collectives(model)
-    dp, tp = (parallel_axes().get_group(name).group_name for name in ("dp", "tp"))
+    dp, tp = "dp", "tp"
     kinds = {(one.kind, one.group) for one in (*forward, *backward)}
     gathers, scatters = "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"
     assert kinds == {("all_reduce", tp), (gathers, dp), (scatters, dp)}

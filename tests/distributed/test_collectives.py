@@ -38,12 +38,18 @@ def test_groups_are_guarded(ranks: Ranks, name: str) -> None:
 
 AGREEMENT = """other_collective other_size other_reduction_and_dtype one_collective_less collective_in_backward
     late_rank rank_that_traces_again several_programs
-    known_program_against_another other_size_among_several"""
+    known_program_against_another program_in_eager_on_one_rank
+    other_size_among_several"""
 
 
 @pytest.mark.parametrize("name", AGREEMENT.split())
 def test_ranks_compare_their_programs(ranks: Ranks, name: str) -> None:
     ranks.run("tests.distributed.agreement", name)
+
+
+@pytest.mark.parametrize("traces_known", [False, True])
+def test_rank_that_runs_a_cached_program_is_compared(ranks: Ranks, traces_known: bool) -> None:
+    ranks.run("tests.distributed.agreement", "cached_program_against_another", traces_known)
 
 
 WHOLE_PROGRAMS = """data_parallel_around_compiled_module compiled_data_parallel_is_refused inference_mode

@@ -15,7 +15,12 @@ CASES: dict[str, tuple[Any, ...]] = {
     "hybrid clips and accumulates gradients": ("hybrid_clips_and_accumulates",),
     "hybrid reduces shards over replicas": ("hybrid_reduces_shards_over_replicas",),
     "hybrid has the state of PyTorch": ("hybrid_state_is_that_of_pytorch",),
-    "hybrid cannot be saved": ("hybrid_cannot_be_saved",),
+    "groups without a mesh cannot be saved": ("groups_without_a_mesh_cannot_be_saved",),
+    "artifact of shards and replicas loads on every rank": ("artifact_of_mesh_loads_on_every_rank", "hybrid"),
+    "artifact of shards and tensor parallelism loads on every rank": ("artifact_of_mesh_loads_on_every_rank", "both"),
+    "artifact of another mesh is refused": ("artifact_of_another_mesh_is_refused",),
+    "axes are named as process groups": ("axes_are_named_as_process_groups",),
+    "another mesh with the same names is another group": ("another_mesh_with_the_same_names_is_another_group",),
     "fsdp on four ranks equals PyTorch": ("four_shards_equal_pytorch",),
     "hybrid accumulates gradients without communication": ("hybrid_accumulates_without_communication",),
     "hybrid refuses groups that are no mesh": ("hybrid_refusals",),
@@ -26,6 +31,15 @@ CASES: dict[str, tuple[Any, ...]] = {
     "fsdp and tensor-parallel have the state of PyTorch": ("both_have_the_state_of_pytorch",),
     "fsdp and tensor-parallel with a model of transformers": ("both_with_a_transformer",),
 }
+
+
+def test_messages_do_not_shift_the_programs_that_ranks_compare(four_ranks: Ranks) -> None:
+    four_ranks.run("tests.distributed.agreement", "messages_do_not_shift_programs")
+
+
+@pytest.mark.parametrize("other", ["ddp", "tensor-parallel"])
+def test_command_optimizes_with_fsdp_on_a_mesh(four_ranks: Ranks, other: str) -> None:
+    four_ranks.run("tests.distributed.commands", "optimizes_on_a_mesh", other)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -162,13 +162,13 @@ class Scheduling:
             start, results = reduce(self.emitter, bucket.bsyms)
             self.before[bucket.last] += start
             later = buckets[number + most].last if most and number + most < len(buckets) else None
-            names = {result_of(bsym).name for bsym in bucket.bsyms}
+            names = [result_of(bsym).name for bsym in bucket.bsyms]  # a set has another order on each rank
             averages = [self.over_replicas[name] for name in names if name in self.over_replicas]
-            names |= {result_of(bsym).name for bsym in averages}
-            place = max(bucket.last, self._place_of_wait(names, later))
+            names += [result_of(bsym).name for bsym in averages]
+            place = max(bucket.last, self._place_of_wait(set(names), later))
             self.waits[place] += results
             if averages:
-                self._average_shards(place, averages, self._place_of_wait(names, None))
+                self._average_shards(place, averages, self._place_of_wait(set(names), None))
 
     def _average_shards(self, place: int, averages: Sequence[BoundSymbol], end: int) -> None:
         """Start the average of reduced shards over replicas at a place, and wait for it late."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,18 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from thunder_core.backend.parallel.mesh_axes import axis_of, groups_of_axis, program_name
 from thunder_core.foundation.errors import OutsideProcessGroup, RecipeMismatch
 from thunder_core.tracing.library.collectives import registered_group
 
-FROM_MESH = "mesh_"  # the prefix of the description of a process group that PyTorch creates for an axis of a mesh
-
 
 def required_group(name: str, recipe: str) -> Any:
-    """Return the process group with a name, or the default group; raise `OutsideProcessGroup` if there is none."""
+    """Return the process group with a name or of the axis of a mesh, or the default group for an empty name.
+
+    Raises `OutsideProcessGroup` if there is none.
+    """
     ready = dist.is_available() and dist.is_initialized()
-    group = (registered_group(name) if name else dist.group.WORLD) if ready else None
+    group = (named_group(name) if name else dist.group.WORLD) if ready else None
     if group is None:
         lacking = f"has no process group {name!r}" if ready else "has no process group"
         raise OutsideProcessGroup(
@@ -29,6 +32,33 @@ def required_group(name: str, recipe: str) -> Any:
             f"`torchrun --nproc-per-node 2 -m thunder_cli.main optimize --recipe {recipe} --train`",
         )
     return group
+
+
+def with_program_names(transforms: Iterable[Any]) -> tuple[Any, ...]:
+    """Return transforms that name their process groups as programs do, with names that are the same on all ranks."""
+    return tuple(
+        replace(transform, process_group=program_name(required_group(transform.process_group, transform.name)))
+        if transform.is_parallel and transform.process_group
+        else transform
+        for transform in transforms
+    )
+
+
+def named_group(name: str) -> Any:
+    """Return the process group with a name, or of the axis with this name of a mesh, or None.
+
+    Raises `RecipeMismatch` if meshes have different axes with this name.
+    """
+    group = registered_group(name)
+    if group is not None:
+        return group
+    groups = groups_of_axis(name)
+    if len({tuple(dist.get_process_group_ranks(group)) for group in groups}) > 1:
+        raise RecipeMismatch(
+            f"several meshes of this process have an axis {name!r}, with different ranks",
+            fix=f"name the process group: mesh.get_group({name!r}).group_name",
+        )
+    return groups[0] if groups else None
 
 
 def mesh_of(axes: Sequence[tuple[str, Any]], device: torch.device) -> DeviceMesh:
@@ -66,5 +96,4 @@ def require_axes(ranks: Any, groups: Sequence[Any]) -> None:
 
 def axis_name(group: Any, name: str) -> str:
     """Return the name of a group's axis in the mesh that the group comes from, or the given name."""
-    description = str(group.group_desc)
-    return description.removeprefix(FROM_MESH) if description.startswith(FROM_MESH) else name
+    return axis_of(group) or name

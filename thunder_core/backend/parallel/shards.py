@@ -38,6 +38,7 @@ from thunder_core.backend.parallel.local_parts import (
     placement_of_part,
     subclass_like,
 )
+from thunder_core.backend.parallel.mesh_axes import program_name
 from thunder_core.backend.parallel.operators import (
     OPERATORS,
     average_over,
@@ -150,7 +151,7 @@ class Sharding:
 
         def reduce(gradient: torch.Tensor) -> None:
             parameter = parameter_of()
-            shard = reduced_shard(gradient, self.group.group_name)
+            shard = reduced_shard(gradient, program_name(self.group))
             shard = shard if parameter is None else shard.to(parameter.dtype)
             if self.replicate_group_name is not None:
                 shard = average_over(shard, self.replicate_group_name)
@@ -172,7 +173,7 @@ class Sharding:
 
     def _gathered(self, name: str, rows: int, copied_to: str | None) -> property:
         """Return the property that gathers a parameter of a module; `copied_to` names the group of its readers."""
-        group_name, reshard = self.group.group_name, self.reshard_after_forward
+        group_name, reshard = program_name(self.group), self.reshard_after_forward
 
         def gather(self: Any) -> torch.Tensor:
             if not is_recording():  # outside of tracing, return the parameter itself, which can be written to

@@ -25,6 +25,7 @@ from thunder_core.backend.parallel.local_parts import (
     own_parameters,
     subclass_like,
 )
+from thunder_core.backend.parallel.mesh_axes import program_name
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.backend.parallel.replicas import broadcast_values
 from thunder_core.backend.parallel.shards import require_shardable
@@ -102,7 +103,7 @@ class TensorParallelism:
         for path, module, style in list(modules_of(model, plan)):
             if style == REDUCED:
                 reduced = {name: self._reduced(name) for name in own_parameters(module)}
-                module.__dict__[COPIED_TO] = self.group.group_name
+                module.__dict__[COPIED_TO] = program_name(self.group)
                 module.__class__ = subclass_like(type(module), reduced)
                 continue
             self._require_linear(path, module, style)
@@ -113,9 +114,9 @@ class TensorParallelism:
             module.__dict__[LEAVES] = {name: leaf for name, (_, leaf) in shards.items()}
             module.__dict__[PLACEMENTS_OF_PARTS] = {name: placements[name] for name in shards}
             members = {name: local_parameter(name) for name in shards}
-            forward = FORWARDS[style](type(module), self.group.group_name)
+            forward = FORWARDS[style](type(module), program_name(self.group))
             module.__class__ = subclass_like(type(module), {**REFUSALS, **members, "forward": forward})
-        model.__dict__[DIVIDED_OVER] = self.group.group_name
+        model.__dict__[DIVIDED_OVER] = program_name(self.group)
         return model
 
     def _require_linear(self, path: str, module: torch.nn.Module, style: str) -> None:
@@ -142,7 +143,7 @@ class TensorParallelism:
 
     def _reduced(self, name: str) -> property:
         """Return the property of a full parameter whose gradients are summed over the ranks."""
-        group_name = self.group.group_name
+        group_name = program_name(self.group)
 
         def read(self: Any) -> torch.Tensor:
             parameter: torch.Tensor = self._parameters[name]

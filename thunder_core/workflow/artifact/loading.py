@@ -20,7 +20,7 @@ from thunder_core.foundation.tested_versions import require_tested_torch
 from thunder_core.workflow.artifact.format.code import fingerprint_of, verify_code
 from thunder_core.workflow.artifact.format.compatibility import require_compatible
 from thunder_core.workflow.artifact.format.manifest import CONFIG, GENERATION, WEIGHTS, CompilerFacts, EmptyModelFacts
-from thunder_core.workflow.artifact.format.ranks import is_parallel, require_group
+from thunder_core.workflow.artifact.format.ranks import is_parallel, require_groups
 from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
 from thunder_core.workflow.artifact.format.signature import require_authentic
 from thunder_core.workflow.artifact.format.stored import stored_programs
@@ -111,7 +111,7 @@ def load_opened(
 ) -> Any:
     """Complete `load` for an artifact whose files and signatures have been verified."""
     require_compatible(artifact.manifest)
-    require_group(artifact.manifest)
+    require_groups(artifact.manifest)
     wanted = weights or (model is not None and is_empty(model))
     if model is None:
         model = rebuilt_model(artifact, trust_remote_code=consent.trust_remote_code)

@@ -187,7 +187,7 @@ class ArtifactContent:
     weights: KeptWeights
     rebuildable: Any
     cubins: tuple[CubinFacts, ...]
-    group: GroupFacts | None
+    groups: tuple[GroupFacts, ...]
 
 
 def gather_content(
@@ -199,7 +199,7 @@ def gather_content(
     loaded alone.
     """
     subject: Any = specializations.subject
-    group = group_facts(specializations.compiler.settings.transforms, include_weights=include_weights)
+    groups = group_facts(specializations.compiler.settings.transforms, include_weights=include_weights)
     weights = kept_weights(subject) if include_weights else NOTHING
     programs = programs_of(specializations)
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
@@ -219,7 +219,7 @@ def gather_content(
         weights=weights.on(GPU) if target else weights,
         rebuildable=rebuildable,
         cubins=cubins,
-        group=group,
+        groups=groups,
     )
 
 
@@ -242,7 +242,8 @@ def content_facts(content: ArtifactContent) -> dict[str, Any]:
         "shell": EmptyModelFacts(**empty_model_facts(content.rebuildable)) if content.rebuildable else None,
         "machine": machine() if any(name.endswith(".so") for name in content.files) else "",
         "cubins": content.cubins,
-        "group": content.group,
+        "group": content.groups[0] if content.groups else None,
+        "more_groups": content.groups[1:],
     }
 
 

@@ -92,7 +92,7 @@ def opened_workflow(plan: Plan, clock: StageClock) -> tuple[Plan, Workflow, Quan
 
 
 def _carry_out(plan: Plan, clock: StageClock, search: SearchReport | None) -> Outcome:
-    if plan.launch is not None and plan.prepared.parallel is not None:
+    if plan.launch is not None and plan.prepared.parallel:
         return _carry_out_on_ranks(plan, plan.launch, clock)
     plan, workflow, quality = opened_workflow(plan, clock)
     return _finish(plan, workflow, clock, quality, search)

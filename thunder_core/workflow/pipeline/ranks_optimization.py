@@ -75,7 +75,7 @@ class RanksOptimization(CallOptimization):
         rank, request = rank_of(self.session), self.plan.request
         rank.ask("take", dict(self.session.inputs(size)))
         report = measure(
-            {name: partial(rank.ask, "step", name) for name in (rank.baseline[0], OURS)},
+            {name: partial(rank.ask, "step", name) for name in (rank.baseline.name, OURS)},
             runs=request.runs,
             warmup=request.warmup,
             device=self.session.device,

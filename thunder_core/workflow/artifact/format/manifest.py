@@ -258,15 +258,19 @@ class GenerationFacts(StoredFacts):
 
 
 class GroupFacts(StoredFacts):
-    """The process group that programs communicate in: its name and number of ranks, and the recipe that uses it.
+    """A process group that programs communicate in: its name and number of ranks, and the recipe that uses it.
 
-    `asked` is the recipe's option `process_group`, which is empty for the default group.
+    `asked` is the recipe's option `process_group`, which is empty for the default group. For an axis of a mesh, `axis`
+    is the name of the axis, `stride` the distance between neighbouring ranks, and `world` the number of all ranks.
     """
 
     recipe: str
     asked: str
     name: str
     size: int
+    axis: str = ""
+    stride: int = 0
+    world: int = 0
 
 
 class CubinFacts(StoredFacts):
@@ -287,7 +291,7 @@ class Manifest(SealedManifest):
     buffers by name, if they are included, and `shell` has the facts of the empty model that they are loaded into.
     `machine` is the system that compiled regions run on. `cubins` are kernels for a GPU of the architecture `target`
     (`sm_90`), if the artifact was made for one. `group` is the process group that the programs
-    communicate in, or None.
+    communicate in, or None; `more_groups` are the groups along the other axes of a mesh.
     """
 
     leaves_out_defaults: ClassVar[bool] = True
@@ -319,6 +323,7 @@ class Manifest(SealedManifest):
     target: str = ""
     cubins: tuple[CubinFacts, ...] = ()
     group: GroupFacts | None = None
+    more_groups: tuple[GroupFacts, ...] = ()
     files: dict[str, FileFacts] = {}
     digest: str = ""
 

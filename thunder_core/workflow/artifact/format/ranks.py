@@ -1,8 +1,8 @@
-"""The process group of an artifact whose programs communicate: its facts, and the check of the group when loading."""
+"""The process groups of an artifact whose programs communicate: their facts, and the check of groups when loading."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -10,46 +10,68 @@ import torch.distributed as dist
 
 from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.local_parts import LEAVES
+from thunder_core.backend.parallel.mesh_axes import (
+    AxisLayout,
+    axis_of,
+    groups_of_axis,
+    layout_of,
+    program_name,
+    register,
+)
 from thunder_core.backend.parallel.replicas import SYNCHRONIZES
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay
 from thunder_core.passes.recipe import Transform
+from thunder_core.tracing.library.collectives import registered_group
 from thunder_core.workflow.artifact.format.manifest import GroupFacts, Manifest
 
 
-def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> GroupFacts | None:
-    """Return the process group of parallel training, or None for programs of one process.
+def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> tuple[GroupFacts, ...]:
+    """Return the process groups of parallel training, one for each parallel transform.
 
     Raises `CannotReplay` if weights should be included, because a rank may have only a part of them, and for a group
-    without all ranks, because the other ranks communicate in other groups.
+    without all ranks that is no axis of a mesh, because the other ranks communicate in other groups.
     """
     parallel: list[Any] = [transform for transform in transforms if transform.is_parallel]
-    if not parallel:
-        return None
-    first = parallel[0]
-    if include_weights:
+    if parallel and include_weights:
         raise CannotReplay(
-            f"an artifact of the recipe {first.name} cannot include weights, which belong to the ranks",
+            f"an artifact of the recipe {parallel[0].name} cannot include weights, which belong to the ranks",
             fix="leave out --include-weights, and save the state dict with `torch.distributed.checkpoint`",
         )
-    groups = [required_group(transform.process_group, transform.name) for transform in parallel]
-    group = next((group for group in groups if group.size() != dist.get_world_size()), groups[0])
-    if group.size() != dist.get_world_size():
+    return tuple(facts_of_group(transform.name, transform.process_group) for transform in parallel)
+
+
+def facts_of_group(recipe: str, asked: str) -> GroupFacts:
+    """Return the facts about the process group that a recipe asks for; raise `CannotReplay` as `group_facts`."""
+    group = required_group(asked, recipe)
+    facts = GroupFacts(recipe=recipe, asked=asked, name=program_name(group), size=group.size())
+    if group.size() == dist.get_world_size():
+        return facts
+    layout = layout_of(group)
+    if layout is None or asked != facts.name:
         raise CannotReplay(
             f"a program that communicates in a process group of {group.size()} of {dist.get_world_size()} ranks cannot "
             "be saved, because the groups of other ranks have other names",
-            fix="save the state dict with `torch.distributed.checkpoint`, and compile the model on each rank",
+            fix="make the groups with `init_device_mesh` and names of its axes, and pass these names to "
+            f"thunder_core.compile: {{'{recipe.replace('_', '-')}.process_group': 'NAME'}}",
         )
-    return GroupFacts(recipe=first.name, asked=first.process_group, name=group.group_name, size=group.size())
+    return facts.model_copy(update={"axis": axis_of(group), "stride": layout.stride, "world": layout.world})
 
 
-def require_group(manifest: Manifest) -> None:
-    """Raise `ArtifactForeign` if the process group of an artifact's programs differs from the group of this process.
+def require_groups(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` if process groups of an artifact's programs differ from the groups of this process.
 
     Raises `OutsideProcessGroup` if this process has no group.
     """
-    facts = manifest.group
-    if facts is None:
-        return
+    groups = () if manifest.group is None else (manifest.group, *manifest.more_groups)
+    for facts in groups:
+        if facts.axis:
+            require_axis(facts, groups)
+        else:
+            require_group(facts)
+
+
+def require_group(facts: GroupFacts) -> None:
+    """Raise `ArtifactForeign` if the process group of all ranks differs from that of an artifact."""
     group = required_group(facts.asked, facts.recipe)
     if group.size() != facts.size:
         raise ArtifactForeign(
@@ -57,12 +79,69 @@ def require_group(manifest: Manifest) -> None:
             f"has {group.size()}",
             fix=f"start {facts.size} processes (`torchrun --nproc-per-node {facts.size}`), or make the artifact again",
         )
-    if group.group_name != facts.name:
+    if program_name(group) != facts.name:
         raise ArtifactForeign(
             f"the programs of the artifact communicate in the process group {facts.name!r}, but the group here is "
-            f"{group.group_name!r}",
+            f"{program_name(group)!r}",
             fix="make process groups in the same order as when the artifact was made, or make the artifact again",
         )
+
+
+def require_axis(facts: GroupFacts, mesh: Sequence[GroupFacts]) -> None:
+    """Raise `ArtifactForeign` if this process has no mesh with the axis of an artifact.
+
+    The group along the axis gets the name that the artifact's programs use.
+    """
+    required_group("", facts.recipe)
+    world = dist.get_world_size()
+    if world != facts.world:
+        raise ArtifactForeign(
+            f"the artifact was made for the mesh {in_words(mesh)} of {facts.world} ranks, but there are {world} here",
+            fix=f"start {facts.world} processes (`torchrun --nproc-per-node {facts.world}`), or make the artifact "
+            "again",
+        )
+    groups = groups_of_axis(facts.axis)
+    layout = AxisLayout(facts.size, facts.stride, facts.world)
+    group = next((group for group in groups if layout_of(group) == layout), None)
+    if group is None:
+        here = ", ".join(f"{group.size()} ranks {dist.get_process_group_ranks(group)}" for group in groups)
+        raise ArtifactForeign(
+            f"the artifact was made for the mesh {in_words(mesh)}, but "
+            + (f"the axis {facts.axis!r} here has {here}" if here else f"no mesh here has the axis {facts.axis!r}"),
+            fix=f"call {initialization_of(mesh)} before you load the artifact, or make the artifact again",
+        )
+    if not register(group, facts.name) and not has_same_ranks(group, registered_group(facts.name)):
+        raise ArtifactForeign(
+            f"the programs of the artifact communicate in the process group {facts.name!r}, but this name is already "
+            "the name of a group with other ranks",
+            fix="load the artifact before you make other meshes with the same names, or make the artifact again",
+        )
+
+
+def has_same_ranks(group: Any, other: Any) -> bool:
+    """Whether two process groups have the same ranks and the same backend, so that each can serve for the other."""
+    ranks, backends = (
+        {f(group), f(other)} for f in (lambda one: tuple(dist.get_process_group_ranks(one)), dist.get_backend)
+    )
+    return len(ranks) == len(backends) == 1
+
+
+def outermost_first(mesh: Sequence[GroupFacts]) -> list[GroupFacts]:
+    """Return the axes of a mesh in order."""
+    return sorted(mesh, key=lambda facts: -facts.stride)
+
+
+def in_words(mesh: Sequence[GroupFacts]) -> str:
+    """Return the axes of a mesh with their sizes."""
+    return ",".join(f"{facts.axis}={facts.size}" for facts in outermost_first(mesh))
+
+
+def initialization_of(mesh: Sequence[GroupFacts]) -> str:
+    """Return the call that makes a mesh."""
+    axes = outermost_first(mesh)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    shape, names = tuple(facts.size for facts in axes), tuple(facts.axis for facts in axes)
+    return f'init_device_mesh("{device}", {shape}, mesh_dim_names={names})'
 
 
 def is_parallel(model: torch.nn.Module) -> bool:

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
-import torch.distributed as dist
 from blake3 import blake3
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree
 
-from thunder_core.backend.parallel.tensor_parallel import COLWISE, ROWWISE, modules_of
 from thunder_core.compilation.compiler import specializations_of
-from thunder_core.passes.transforms.ddp import AverageGradients
-from thunder_core.passes.transforms.fsdp import ShardParameters
-from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
-from thunder_core.tracing.extension.transform import Transform
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.workflow.models.inputs.inputs import Inputs
+from thunder_core.workflow.pipeline.ranks.baselines import Baseline
 from thunder_core.workflow.pipeline.ranks.link import Link
 from thunder_core.workflow.pipeline.ranks.one_process import rows_of, seed_rank
 from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.validation.gradients import loss_of
-from thunder_core.workflow.validation.precision import copy_sharing_parameters
 
 
 @dataclass(frozen=True)
@@ -49,14 +38,14 @@ class RankResult:
 class Rank:
     """A rank with its compiled model.
 
-    The batch of all ranks has a number of `parts`: one for each rank, or a single part that all ranks have. `baseline`
-    is the name of PyTorch's parallel wrapper, and a function that wraps the model. `rows` are the inputs of the
-    measured steps, and `last` is the result of the last step.
+    The batch of all ranks has a number of `parts`. Neighbouring ranks of tensor parallelism have the same part.
+    `baseline` is PyTorch's equivalent of the recipe. `rows` are the inputs of the measured steps, and `last` is the
+    result of the last step.
     """
 
     link: Link
     compiled: torch.nn.Module
-    baseline: tuple[str, Callable[[], torch.nn.Module]]
+    baseline: Baseline
     parts: int
     models: dict[str, torch.nn.Module] = field(init=False)
     rows: dict[str, Any] = field(init=False, default_factory=dict)
@@ -68,7 +57,12 @@ class Rank:
     @property
     def part(self) -> int:
         """The number of the part of the batch that this rank has."""
-        return self.link.launch.rank % self.parts
+        return self.link.launch.rank // self.ranks_of_part
+
+    @property
+    def ranks_of_part(self) -> int:
+        """The number of ranks that have the same part of the batch."""
+        return self.link.launch.size // self.parts
 
     def observe(self, inputs: Inputs, seed: int, buffers: list[torch.Tensor]) -> RankResult:
         """Run a step on the rows of this rank, with the given buffers and the seed of this rank."""
@@ -95,14 +89,13 @@ class Rank:
     def leaves(self, *asked: Any) -> list[list[Any]]:
         """Run a step and gather the leaves of the results of all parts on the first rank."""
         self.last = self.observe(*asked)
-        return self.link.gather(self.last.leaves)[: self.parts]
+        return self.link.gather(self.last.leaves)[:: self.ranks_of_part]
 
     def take(self, inputs: Inputs) -> None:
         """Store the rows of this rank for measured steps, and create the baseline model."""
         self.rows = rows_of(inputs, self.part, self.parts)
-        name, wrap = self.baseline
-        if name not in self.models:
-            self.models[name] = wrap()
+        if self.baseline.name not in self.models:
+            self.models[self.baseline.name] = self.baseline.wrap()
 
     def step(self, name: str) -> None:
         """Run a training step of the named model."""
@@ -152,53 +145,3 @@ def digest_of_programs(compiled: torch.nn.Module) -> str:
                 digest.update(print_trace(stage.trace).text.encode())
         digest.update("\n".join(map(str, program.guards)).encode())
     return digest.hexdigest()
-
-
-def baseline_of(transform: Transform, model: torch.nn.Module, device: torch.device) -> tuple[str, Any]:
-    """Return the name of PyTorch's equivalent of a transform, and the function that wraps the model."""
-    wrap = WRAPPERS[type(transform)]
-    return wrap[0], partial(wrap[1], transform, model, device)
-
-
-def replicated(transform: AverageGradients, model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """Wrap a copy of the model in `DistributedDataParallel`, with the options of the transform."""
-    return DistributedDataParallel(
-        copy_sharing_parameters(model),
-        device_ids=[device] if device.type == "cuda" else None,
-        bucket_cap_mb=transform.bucket_cap_mb,
-        broadcast_buffers=transform.broadcast_buffers,
-    )
-
-
-def sharded(transform: ShardParameters, model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """Apply `fully_shard` to each layer of a copy of the model, with the options of the transform."""
-    mesh = dist.device_mesh.init_device_mesh(device.type, (dist.get_world_size(),))
-    copied = copy_sharing_parameters(model)
-    options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": transform.reshard_after_forward}
-    for path, module in list(copied.named_modules()):
-        numbers = [part.isdigit() for part in path.split(".")]
-        if numbers[-1] and not any(numbers[:-1]):
-            fully_shard(module, **options)
-    wrapped: Any = fully_shard(copied, **options)
-    return wrapped  # type: ignore[no-any-return]
-
-
-def divided(transform: ParallelizeLinears, model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """Apply `parallelize_module` to a copy of the model, with the colwise and rowwise layers of the plan."""
-    mesh = dist.device_mesh.init_device_mesh(device.type, (dist.get_world_size(),))
-    copied = copy_sharing_parameters(model)
-    styles = {
-        path: PYTORCH_STYLES.get(style)
-        for path, _, style in modules_of(copied, transform.plan_for(copied, mesh.size()))
-    }
-    plan = {path: style() for path, style in styles.items() if style is not None}
-    parallelized: torch.nn.Module = parallelize_module(copied, mesh, plan)
-    return parallelized
-
-
-PYTORCH_STYLES: Mapping[str, Callable[[], ParallelStyle]] = {COLWISE: ColwiseParallel, ROWWISE: RowwiseParallel}
-WRAPPERS: Mapping[type, tuple[str, Callable[..., torch.nn.Module]]] = {
-    AverageGradients: ("DDP", replicated),
-    ShardParameters: ("FSDP2", sharded),
-    ParallelizeLinears: ("parallelize_module", divided),
-}

@@ -15,9 +15,11 @@ from thunder_core.tracing.extension.leaving_out import require_modules
 from thunder_core.tracing.extension.transform import prepared_model
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.mode import put_into_mode
+from thunder_core.workflow.pipeline.ranks.baselines import Baseline
 from thunder_core.workflow.pipeline.ranks.link import Link
+from thunder_core.workflow.pipeline.ranks.mesh import mesh_of_ranks
 from thunder_core.workflow.pipeline.ranks.one_process import in_one_process, joined
-from thunder_core.workflow.pipeline.ranks.rank import Rank, baseline_of
+from thunder_core.workflow.pipeline.ranks.rank import Rank
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.prepare import Prepared
@@ -80,9 +82,8 @@ def open_rank(prepared: Prepared, purpose: Purpose, link: Link, begin: Callable[
     begin(CHECK_RECIPE)
     prepared.recipe.validate_all(loaded.model)
     require_modules(prepared.recipe.composition.without, loaded.model)
-    parallel = prepared.parallel
-    assert parallel is not None
-    others = tuple(transform for transform in prepared.in_order if transform is not parallel)
+    prepared, mesh = mesh_of_ranks(prepared, loaded.model.device)
+    others = tuple(transform for transform in prepared.in_order if not transform.is_parallel)
     if prepared_model(loaded.model, others) is not loaded.model:
         raise CannotReplay(
             f"the recipe {prepared.recipe.name} also prepares the weights, which an artifact of several ranks cannot "
@@ -90,10 +91,11 @@ def open_rank(prepared: Prepared, purpose: Purpose, link: Link, begin: Callable[
             fix="leave out the recipe that quantizes, or use both recipes in a script: thunder_core.compile",
         )
     put_into_mode(loaded.model, train=True)
-    model = prepared_model(copy_sharing_parameters(loaded.model), (parallel,))
+    parallel = (transform for transform in prepared.in_order if transform.is_parallel)
+    model = prepared_model(copy_sharing_parameters(loaded.model), parallel)
     compiled = apply(prepared, model)
     parts = prepared.parts_of_batch(link.launch.size)
-    rank = Rank(link, compiled, baseline_of(parallel, loaded.model, loaded.model.device), parts)
+    rank = Rank(link, compiled, Baseline(mesh, loaded.model), parts)
     twin: Any = in_one_process(loaded.model, parts)
     return RanksSession(
         replace(loaded, model=twin),

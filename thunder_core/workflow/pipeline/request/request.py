@@ -16,6 +16,7 @@ from thunder_core.foundation.options.target import parse_target
 from thunder_core.workflow.models.inputs.data_file import require_data_file, require_metric
 from thunder_core.workflow.models.request.names import is_generation
 from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline.request.mesh import axes_in, require_axes
 from thunder_core.workflow.pipeline.request.part_names import (
     require_executor_name,
     require_recipe_name,
@@ -83,6 +84,7 @@ class Request:
     - `cache`: None is a call without a cache. `height` and `width`: None is the size in the model's config.
     - `dynamic`: the ranges of sizes that the artifact must support, by the recipe's names of dimensions. The model is
       traced at `batch`, `seq` and so on, or at a size within the range, and validated and measured at its ends, too.
+    - `mesh`: the axes of the mesh of ranks, for a sum of recipes for several ranks; the outermost axis is first.
     - `train`: optimize a step of training: train mode, with labels, forward, loss and backward.
 
     With the task `generate`, `generate` of the transformers library is optimized, for at most `batch` prompts (None is
@@ -207,6 +209,16 @@ class Request:
         help="Dimension that varies between A and B at run time, such as seq=1:8192 or batch=1:16. May be repeated.",
         parse=ranges_in,
         check=require_ranges,
+    )
+    mesh: Mapping[str, int] = option(
+        factory=dict,
+        kind=dict,
+        metavar="NAME=N",
+        repeats=True,
+        help="Axis of the mesh of ranks, with its number of ranks, for recipes that are combined for several ranks. "
+        "The outermost axis comes first: for `ddp`, then `fsdp`, then `tensor-parallel`.",
+        parse=axes_in,
+        check=require_axes,
     )
     runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", least=2, most=MOST_ROUNDS)
     warmup: int = option(5, int, metavar="N", help="Number of warm-up rounds (not timed)", least=0, most=MOST_ROUNDS)

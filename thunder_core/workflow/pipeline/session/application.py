@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 import torch
 
+from thunder_core.backend.parallel.groups import with_program_names
 from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS, compile_in_order, specializations_of
 from thunder_core.compilation.dynamo.entry import acquired_by_dynamo, for_graphs
 from thunder_core.foundation.errors import BadSymbolicArgument, DegradedWarning
@@ -66,7 +67,7 @@ def compile(  # noqa: A001 - the usual name
         warnings.warn(f"the recipe {chosen.name} skips {text} ({fix})", DegradedWarning, stacklevel=2)
     arguments = chosen.symbolic_arguments(() if symbolic is None and chosen.acquires_by != "jit" else symbolic)
     require_dimensions(model, chosen, symbolic or ())
-    transforms = usable_transforms(chosen, device=device, more=CLEANUP_TRANSFORMS)
+    transforms = with_program_names(usable_transforms(chosen, device=device, more=CLEANUP_TRANSFORMS))
     limit = {} if max_programs is None else {"max_programs": max_programs}
     return _compiled(prepared_model(model, transforms), chosen, transforms, named, arguments, limit)
 

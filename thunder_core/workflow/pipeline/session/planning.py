@@ -173,12 +173,23 @@ class Plan:
 
     @property
     def _ranks(self) -> str:
-        if self.launch is None or self.prepared.parallel is None:
+        if self.launch is None or not self.prepared.parallel:
             return ""
         backend = "gloo" if self.prepared.loading.device.type == "cpu" else "NCCL"
         processes = f"{self.launch.size} process{'' if self.launch.size == 1 else 'es'}"
-        own = "each with inputs of its own" if self.prepared.parts_of_batch(2) > 1 else "all with the same inputs"
-        return f"{processes} with {backend}, {own}; compared with the same step in one process"
+        axes = ", ".join(f"{name}={size}" for name, size in self.prepared.mesh.items())
+        mesh = f" in a mesh ({axes})" if axes else ""
+        return f"{processes} with {backend}{mesh}, {self._inputs_of_ranks}; compared with the same step in one process"
+
+    @property
+    def _inputs_of_ranks(self) -> str:
+        ranks = 1 if self.launch is None else self.launch.size
+        parts = self.prepared.parts_of_batch(ranks)
+        if parts == 1:
+            return "all with the same inputs"
+        return (
+            "each with inputs of its own" if parts == ranks else f"with {parts} inputs, each for {ranks // parts} ranks"
+        )
 
     @property
     def _ranges(self) -> str:

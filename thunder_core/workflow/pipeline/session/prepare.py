@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -37,7 +38,7 @@ class Prepared:
 
     `in_order` are the transforms in the order of application, with the transforms that clean up each program.
     `degraded` are the parts of the recipe that this machine, or the target, lacks. `choice` are the reasons if the
-    recipe was selected automatically.
+    recipe was selected automatically. `mesh` has the axes of the mesh of ranks, if several transforms are parallel.
     """
 
     recipe: Recipe
@@ -47,6 +48,7 @@ class Prepared:
     executors: tuple[NamedExecutor, ...]
     degraded: tuple[Degraded, ...]
     choice: tuple[str, ...] = ()
+    mesh: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
@@ -60,13 +62,16 @@ class Prepared:
         return next((one for one in self.in_order if isinstance(one, Quantize)), None)
 
     @property
-    def parallel(self) -> Transform | None:
-        """The transform that trains on several ranks; None for a recipe of one process."""
-        return next((transform for transform in self.in_order if transform.is_parallel), None)
+    def parallel(self) -> tuple[Transform, ...]:
+        """The transforms for several ranks, in the order of the axes of a mesh; empty for a recipe of one process."""
+        transforms = [transform for transform in self.in_order if transform.is_parallel]
+        return tuple(sorted(transforms, key=lambda transform: isinstance(transform, ParallelizeLinears)))
 
     def parts_of_batch(self, ranks: int) -> int:
         """Return the number of parts of the batch of all ranks: 1 if all ranks have the same inputs."""
-        return 1 if isinstance(self.parallel, ParallelizeLinears) else ranks
+        sizes = (*self.mesh.values(),) if len(self.parallel) > 1 else (ranks,)
+        pairs = zip(self.parallel, sizes, strict=True)
+        return math.prod(size for transform, size in pairs if not isinstance(transform, ParallelizeLinears))
 
     @property
     def model_name(self) -> str:
@@ -114,7 +119,7 @@ def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
         require_weights(loading, model, config_is_enough=config_is_enough)
     if request.train:
         require_labels(loading.task)
-    return Prepared(recipe, model, loading, in_order, named, degraded, choice)
+    return Prepared(recipe, model, loading, in_order, named, degraded, choice, dict(request.mesh))
 
 
 def refuse_slow_parts(recipe: Recipe, target: str, device: torch.device) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 from thunder_core.foundation.errors import BadOption, OutsideProcessGroup
 from thunder_core.workflow.pipeline.request.launch import Launch
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 
+# Usual names of axes, for examples.
+AXES = {"ddp": "replicate", "fsdp": "shard", "tensor-parallel": "tp"}
 # How to run a model without training, for recipes with which this is useful.
 INFERENCE = {
     "tensor-parallel": "; for inference, start a script with torchrun that calls thunder_core.compile and then "
@@ -15,32 +19,60 @@ INFERENCE = {
 }
 
 
+ADD = "add a recipe for several ranks (--recipe fsdp, ddp or tensor-parallel)"
+
+
+def names_of(prepared: Prepared) -> list[str]:
+    """Return the names of the recipes for several ranks, in the order of the axes of a mesh."""
+    return [transform.name.replace("_", "-") for transform in prepared.parallel]
+
+
+def require_axis_for_each(prepared: Prepared) -> None:
+    """Raise `BadOption` if a sum of recipes for several ranks has no mesh with an axis for each recipe."""
+    names, axes = names_of(prepared), len(prepared.mesh)
+    if axes != (len(names) if len(names) > 1 or axes else 0):
+        counted = f"{axes} {'axis' if axes == 1 else 'axes'}"
+        raise BadOption(
+            f"the mesh has {counted}, but the recipe {prepared.recipe.name} needs one for each of {', '.join(names)}",
+            fix="name an axis for each, in this order: "
+            + " ".join(f"--mesh {AXES[name]}=2" for name in names)
+            + (" (or leave out --mesh)" if len(names) == 1 else ""),
+        )
+
+
+def require_fitting_mesh(prepared: Prepared, launch: Launch) -> None:
+    """Raise `BadOption` if the mesh has more or fewer ranks than there are processes."""
+    ranks = math.prod(prepared.mesh.values())
+    if prepared.mesh and ranks != launch.size:
+        axes = " x ".join(f"{name}={size}" for name, size in prepared.mesh.items())
+        raise BadOption(
+            f"the mesh {axes} has {ranks} ranks, but {launch.size} processes run this command",
+            fix=f"start {ranks} processes (`torchrun --nproc-per-node {ranks}`), or change --mesh",
+        )
+
+
 def require_fitting_ranks(request: Request, prepared: Prepared, launch: Launch | None) -> None:
     """Raise `BadOption` for options that several ranks cannot serve, and for several ranks with a recipe for one.
 
     Raises `OutsideProcessGroup` for a recipe for several ranks in a process that was not started by `torchrun`.
     """
-    if prepared.parallel is None:
+    if not prepared.parallel:
+        if request.mesh:
+            raise BadOption("--mesh is given, but no recipe is for several ranks", fix=f"leave out --mesh, or {ADD}")
         if launch is not None and launch.size > 1:
             raise BadOption(
                 f"{launch.size} processes run this command, but the recipe {prepared.recipe.name} is for one process",
-                fix="add a recipe for several ranks (--recipe fsdp, ddp or tensor-parallel), or run the command "
-                "without torchrun",
+                fix=f"{ADD}, or run the command without torchrun",
             )
         return
-    name = prepared.parallel.name.replace("_", "-")
-    if sum(transform.is_parallel for transform in prepared.in_order) > 1:
-        raise BadOption(
-            f"the recipe {prepared.recipe.name} needs a mesh of two axes, and an artifact cannot name the groups of "
-            "all ranks of such a mesh",
-            fix="start a script with torchrun, and pass the groups of a mesh to thunder_core.compile, as in "
-            "docs/distributed.md; or use one of the two recipes here",
-        )
+    name = names_of(prepared)[-1]
+    require_axis_for_each(prepared)
     if launch is None:
         raise OutsideProcessGroup(
             f"the recipe {name} trains on several processes, but this command runs in one",
             fix=f"torchrun --nproc-per-node 2 -m thunder_cli.main optimize --recipe {name} --train",
         )
+    require_fitting_mesh(prepared, launch)
     if not request.train:
         raise BadOption(
             f"the recipe {name} is for training, and --train is missing",

@@ -23,6 +23,7 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.capture.torch_facts.torch_versions import APPLY, IS_APPLIED_IN_C, with_defaults
+from thunder_core.tracing.capture.torch_facts.wrappers import wrappers_in
 from thunder_core.tracing.capture.transform_levels import wrapped_in
 from thunder_core.tracing.library.backward_hooks import pass_gradients
 
@@ -60,6 +61,8 @@ def call_from_c(
 def _apply_to_fakes(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Apply a function to fakes, so that its node in autograd's graph leads to the nodes of the fakes."""
     run.before_native(function, args, kwargs)
+    if wrappers_in((args, kwargs)):  # no gradients are followed, so this runs the operations of the forward
+        return run.recorder.function(function, args, kwargs)
     tensors = run.recorder.tensors
     positional, by_name = with_defaults(function.__self__, args, kwargs)
     fakes = tuple(tensors.fake(value) if isinstance(value, torch.Tensor) else value for value in positional)

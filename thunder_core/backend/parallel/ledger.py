@@ -1,0 +1,158 @@
+"""The ledger of a process group: the programs that its ranks run, by the position in the group's collectives."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import InitVar, dataclass, field
+from threading import Lock
+from typing import Any, NamedTuple
+
+import torch.distributed as dist
+
+from thunder_core.backend.parallel.positions import position_of
+
+PREFIX = "thunder_collectives"
+MOST_RUNS = 100  # runs that a ledger keeps for questions of other ranks
+
+
+class RunPlace(NamedTuple):
+    """The place of a run: the number of the group's collectives before it, and the number of runs at this position.
+
+    A run that fails before its first collective leaves the position unchanged.
+    """
+
+    position: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.position}/{self.attempt}"
+
+
+class PlacedRun(NamedTuple):
+    """A run of a program: its place, and a line for each of the program's collectives in the group."""
+
+    place: RunPlace
+    lines: tuple[str, ...]
+
+
+@dataclass
+class Ledger:
+    """The runs of programs in a group: of this rank, and of the other ranks as far as they are published.
+
+    A rank publishes the first run of each program, and other runs only if another rank asks for them. A group may be
+    created again with the name and the store of an earlier group. Each rank therefore counts its ledgers in the store,
+    and reads what other ranks published in the ledger with the same number.
+    """
+
+    name: str
+    rank: int
+    size: int
+    group_store: InitVar[Any]
+    store: Any = field(init=False)
+    position: int = -1  # the place of the last run
+    attempt: int = 0
+    unpublished: deque[tuple[int, int, tuple[str, ...]]] = field(default_factory=lambda: deque(maxlen=MOST_RUNS))
+    published: int = 0
+    numbers: dict[tuple[str, ...], int] = field(default_factory=dict)  # of published lines
+    answered: bytes = b""
+    lock: Lock = field(default_factory=Lock)
+    # The lines of the runs that were read, by rank and place; the number of these runs; and all lines by number.
+    others: defaultdict[int, dict[RunPlace, tuple[str, ...]]] = field(default_factory=lambda: defaultdict(dict))
+    counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    known: defaultdict[int, list[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self, group_store: Any) -> None:
+        c10d: Any = dist.distributed_c10d
+        prefix = c10d.PrefixStore(PREFIX, group_store)
+        self.store = c10d.PrefixStore(str(prefix.add(f"{self.rank}/ledgers", 1)), prefix)
+
+    @property
+    def last(self) -> RunPlace:
+        """The place of the last run of this rank."""
+        return RunPlace(self.position, self.attempt)
+
+    def note(self, position: int, lines: tuple[str, ...]) -> None:
+        """Note a run of this rank, which begins now."""
+        self.attempt = self.attempt + 1 if position == self.position else 0
+        self.position = position
+        self.unpublished.append((position, self.attempt, lines))
+
+    def publish(self, position: int, attempt: int, lines: tuple[str, ...]) -> None:
+        """Write a run of this rank to the store; lines that were written before are written as their number."""
+        text = str(RunPlace(position, attempt))
+        if lines in self.numbers:
+            text += f" {self.numbers[lines]}"
+        else:
+            self.numbers[lines] = len(self.numbers)
+            text = "\n".join((text, *lines))
+        self.store.set(f"{self.rank}/{self.published}", text)
+        self.published += 1
+
+    def begin(self, position: int, lines: tuple[str, ...]) -> PlacedRun:
+        """Note the first run of a program, write the run to the store, and return it."""
+        self.note(position, lines)
+        with self.lock:
+            if self.unpublished:  # otherwise, the thread has published the run
+                self.publish(*self.unpublished.pop())
+        return PlacedRun(self.last, lines)
+
+    def answer(self, group: Any) -> None:
+        """Publish all runs and the position of this rank, if another rank has asked for them."""
+        key = f"{self.rank}/asked"
+        if not self.store.check([key]) or (question := self.store.get(key)) == self.answered:
+            return
+        self.answered = question
+        position = position_of(group)  # before the runs are read, so that no run before the position is missing
+        with self.lock:
+            while self.unpublished:
+                self.publish(*self.unpublished.popleft())
+        self.store.set(f"{self.rank}/at", str(position))
+
+    def ask(self, rank: int) -> None:
+        """Ask another rank for its runs."""
+        self.store.set(f"{rank}/asked", str(self.store.add("questions", 1)))
+
+    def read(self, rank: int) -> None:
+        """Read the runs that another rank has published so far."""
+        while self.store.check([key := f"{rank}/{self.counts[rank]}"]):
+            head, *lines = self.store.get(key).decode().split("\n")
+            place, _, number = head.partition(" ")
+            if not number:
+                self.known[rank].append(tuple(lines))
+            self.others[rank][place_in(place)] = self.known[rank][int(number or -1)]
+            self.counts[rank] += 1
+
+    def position_of(self, rank: int) -> int:
+        """Return the position that another rank has published last."""
+        key = f"{rank}/at"
+        return int(self.store.get(key)) if self.store.check([key]) else -1
+
+    def difference(self, rank: int, run: PlacedRun) -> tuple[str, ...] | None:
+        """Return the different lines of another rank at the place of a run, or None if that rank agrees.
+
+        That rank also agrees if it has passed the position with collectives of other code than compiled programs.
+        Raises `LookupError` if that rank has not published enough for a decision.
+        """
+        position = self.position_of(rank)  # before the runs, which are published before the position
+        self.read(rank)
+        runs = {place: lines for place, lines in self.others[rank].items() if place.position == run.place.position}
+        if run.lines in runs.values() or (not runs and position > run.place.position):
+            return None
+        if not runs or max(runs).attempt < run.place.attempt:
+            raise LookupError
+        return runs[max(runs)]
+
+    def report(self, run: PlacedRun, message: str) -> None:
+        """Write the error of a run for the other ranks."""
+        self.store.set(f"differs/{run.place}", message)
+
+    def reported(self, place: RunPlace) -> str:
+        """Return the error that another rank has written for a run, or an empty string."""
+        key = f"differs/{place}"
+        return str(self.store.get(key).decode()) if self.store.check([key]) else ""
+
+
+def place_in(text: str) -> RunPlace:
+    """Return the place that a text describes."""
+    position, _, attempt = text.partition("/")
+    return RunPlace(int(position), int(attempt))

@@ -1,0 +1,89 @@
+"""Names of the axes of a mesh, which are the same on all ranks, for the process groups that programs communicate in.
+
+PyTorch gives the groups of an axis different names on different ranks. A program that names such a group would serve
+one rank only. Therefore, this module registers the group of this rank a second time, by the name of the axis.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+
+from thunder_core.tracing.library.collectives import registered_group
+
+FROM_MESH = "mesh_"  # the prefix of the description of a process group that PyTorch creates for an axis of a mesh
+_program_names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+
+class AxisLayout(NamedTuple):
+    """The layout of an axis: its number of ranks, the distance between neighbouring ranks, and the ranks of the mesh.
+
+    In a mesh of consecutive ranks, these numbers determine the groups of all ranks along the axis.
+    """
+
+    size: int
+    stride: int
+    world: int
+
+
+def axis_of(group: Any) -> str:
+    """Return the name of a process group's axis in the mesh that the group comes from, or an empty string."""
+    description = str(group.group_desc)
+    return description.removeprefix(FROM_MESH) if description.startswith(FROM_MESH) else ""
+
+
+def layout_of(group: Any) -> AxisLayout | None:
+    """Return the layout of the axis of a process group, or None for a group that is no axis of a mesh."""
+    ranks = dist.get_process_group_ranks(group)
+    stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    start = ranks[0] % (stride * len(ranks)) if stride > 0 else -1
+    is_regular = 0 <= start < stride and ranks == [*range(ranks[0], ranks[-1] + 1, max(stride, 1))]
+    return AxisLayout(len(ranks), stride, dist.get_world_size()) if axis_of(group) and is_regular else None
+
+
+def is_alive(group: Any) -> bool:
+    """Whether a process group of this process has not been destroyed."""
+    return group in dist.distributed_c10d._world.pg_names
+
+
+def groups_of_axis(name: str) -> list[Any]:
+    """Return the process groups of this rank along the axes with a name, of all meshes."""
+    groups: list[Any] = list(dist.distributed_c10d._world.pg_names)
+    return [group for group in groups if isinstance(group, dist.ProcessGroup) and axis_of(group) == name]
+
+
+def program_name(group: Any) -> str:
+    """Return the name of a process group in programs: the name of its axis in a mesh, or else its own name.
+
+    If another group has the name of the axis, a number is appended.
+    """
+    if group in _program_names and registered_group(_program_names[group]) is group:
+        return _program_names[group]
+    if layout_of(group) is None:
+        return str(group.group_name)
+    return next(name for name in numbered(axis_of(group)) if register(group, name))
+
+
+def numbered(axis: str) -> Iterator[str]:
+    """Yield names for an axis: identifiers, because PyTorch's own names of groups are numbers."""
+    stem = axis if axis.isidentifier() else f"axis_{axis}"
+    yield stem
+    yield from (f"{stem}_{number}" for number in itertools.count(2))
+
+
+def register(group: Any, name: str) -> bool:
+    """Register a process group by a name; return False if another group has this name."""
+    other = registered_group(name)
+    if other is not group:
+        if other is not None and is_alive(other):
+            return False
+        c10d: Any = torch._C._distributed_c10d
+        c10d._unregister_process_group(name)
+        c10d._register_process_group(name, group)
+    _program_names[group] = name
+    return True

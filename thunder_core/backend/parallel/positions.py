@@ -1,0 +1,55 @@
+"""The position of this rank in the sequence of a process group's collectives.
+
+PyTorch counts the collectives of a group, but gloo also counts messages from one rank to another, which the other ranks
+do not see. The methods that send messages are therefore replaced by methods that also count by how much they advance
+PyTorch's count, and this number is subtracted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch.distributed as dist
+
+MESSAGES = ("send", "recv", "recv_anysource", "monitored_barrier")  # methods whose counts differ between ranks
+_counts: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()  # by group
+MESSAGE = "message"
+
+
+def sequence_number(group: Any) -> int:
+    """Return PyTorch's count of the collectives of a group; 0 for a group that does not count."""
+    try:
+        return int(group._get_sequence_number_for_group())
+    except (RuntimeError, NotImplementedError, TypeError):
+        return 0
+
+
+def position_of(group: Any) -> int:
+    """Return the number of collectives of a group that this rank has called; 0 for a group that does not count."""
+    number = sequence_number(group)
+    return number - _counts[group][MESSAGE] if _counts and group in _counts else number
+
+
+def counting(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of process groups that also counts by how much it advances PyTorch's count."""
+
+    @wraps(method)
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = sequence_number(self)
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            with suppress(TypeError):  # a group without weak references
+                _counts.setdefault(self, Counter())[MESSAGE] += sequence_number(self) - before
+
+    return counted
+
+
+if dist.is_available():
+    for name in MESSAGES:
+        setattr(dist.ProcessGroup, name, counting(getattr(dist.ProcessGroup, name)))

@@ -1,0 +1,43 @@
+"""A thread that answers the questions of other ranks about the programs that this rank runs.
+
+The main thread cannot answer while it waits in a collective for the rank that asks.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread
+
+PAUSE = 0.25  # seconds between two queries of the store
+PATIENCE = 2.0  # seconds that the end of the process waits for a query
+
+
+class Responder:
+    """A daemon thread that calls a function again and again, until the process ends."""
+
+    def __init__(self, answer: Callable[[], None]) -> None:
+        """Call `answer` in the thread."""
+        self.answer = answer
+        self.ended = Event()
+        self.thread: Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread, unless the thread runs in this process (a forked child has no threads)."""
+        if self.thread is None or not self.thread.is_alive():
+            self.ended = Event()
+            self.thread = Thread(target=self._run, name="thunder collectives", daemon=True)
+            self.thread.start()
+            atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """End the thread before the interpreter ends."""
+        self.ended.set()
+        if self.thread is not None:
+            self.thread.join(PATIENCE)
+
+    def _run(self) -> None:
+        while not self.ended.wait(PAUSE):
+            with suppress(RuntimeError):  # the store of a group has gone, or a group was created in the meantime
+                self.answer()

@@ -1,0 +1,42 @@
+"""The mesh of the ranks of a command, with an axis for each parallel transform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from thunder_core.passes.recipe import Transform
+from thunder_core.workflow.pipeline.session.prepare import Prepared
+
+ONLY = "ranks"  # the name of the axis of a mesh of one axis
+
+
+@dataclass(frozen=True)
+class RanksMesh:
+    """A mesh of all ranks. The transforms are parallel, and each has the axis at its place."""
+
+    mesh: DeviceMesh
+    transforms: tuple[Transform, ...]
+    device: torch.device
+
+    def along(self, *kinds: type) -> DeviceMesh:
+        """Return the part of the mesh along the axes of transforms of some kinds."""
+        names: Any = self.mesh.mesh_dim_names
+        axes = tuple(name for name, one in zip(names, self.transforms, strict=True) if isinstance(one, kinds))
+        return self.mesh[axes]
+
+
+def mesh_of_ranks(prepared: Prepared, device: torch.device) -> tuple[Prepared, RanksMesh]:
+    """Make the mesh of all ranks, and return it with the preparation whose transforms name its axes."""
+    shapes = prepared.mesh if len(prepared.parallel) > 1 else {ONLY: dist.get_world_size()}
+    mesh = init_device_mesh(device.type, tuple(shapes.values()), mesh_dim_names=tuple(shapes))
+    if len(prepared.parallel) > 1:
+        pairs: Any = zip(prepared.parallel, shapes, strict=True)
+        named = {transform: replace(transform, process_group=axis) for transform, axis in pairs}
+        in_order = tuple(named.get(transform, transform) for transform in prepared.in_order)
+        prepared = replace(prepared, in_order=in_order)
+    return prepared, RanksMesh(mesh, prepared.parallel, device)
