@@ -57,6 +57,18 @@ def test_decoding_a_token_is_one_graph(hopper: Artifact) -> None:
             assert [line.executor for line in lines] == ["cudagraphs"]
 
 
+def test_prompts_are_attended_to_causally_by_groups_and_without_a_mask(hopper: Artifact) -> None:
+    """The other programs read one token, whose keys and values are not repeated either."""
+    calls = [
+        [line for line in hopper.text(stage.file).splitlines() if "sdpa.attention(" in line]
+        for program in hopper.manifest.programs
+        for stage in [stage for stage in program.stages if stage.trace == "computation"][-1:]
+    ]
+    prompts = [lines for lines in calls if any("is_causal=True" in line for line in lines)]
+    assert len(prompts) == 1
+    assert all("attn_mask=None" in line and "enable_gqa=True" in line for line in prompts[0])
+
+
 def test_artifact_for_an_absent_gpu_is_not_loaded_here(hopper: Artifact) -> None:
     with pytest.raises(ArtifactForeign, match="cuda"):
         load(hopper.folder)

@@ -100,7 +100,13 @@ def as_tensor(
 def tensor(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Copy an array from outside, or a random array, by copying the tensor that is an input."""
+    """Copy an array from outside, or a random array, by copying the tensor that is an input.
+
+    A tensor of an empty list is a tensor of zeros without elements, which is an operation that regions accept.
+    """
+    is_of_nothing = bool(args) and type(args[0]) in (list, tuple) and not args[0]
+    if is_of_nothing and len(args) == 1 and acquisition.outside.path_of(args[0]) is None:
+        return lambda numbers, **options: torch.zeros(0, **options)
     is_outside_array = args and acquisition.outside.path_of(args[0]) is not None and is_numeric_array(args[0])
     if not is_outside_array or len(args) > 1 or kwargs.keys() - {"dtype", "device", "requires_grad"}:
         return None
