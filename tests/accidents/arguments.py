@@ -142,6 +142,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("recipes new mine --out {llama}/config.json", "TH0207", "cannot be written"),
     ("recipes new mine --out {llama}/config.json/inner", "TH0207", "cannot be written"),
     (f"recipes new {'x' * 300}", "TH0207", "cannot be written"),
+    ("optimize {llama} --task generate --target sm_90 --include-weights", "TH0201", "exclude each other"),
     ("optimize {llama} --target ''", "TH0201", "--target is ''"),
     ("optimize {llama} --target sm_90 --device cpu", "TH0201", "exclude each other"),
     ("optimize {llama} --target sm_90 --device cuda", "TH0201", "exclude each other"),

@@ -120,12 +120,15 @@ def test_another_contender(thunder, model, monkeypatch):
     assert [candidate["name"] for candidate in done.json["reports"][0]["candidates"]] == ["twice", "eager", "thunder"]
 
 
-def test_inductor_is_torch_compile(monkeypatch):
+def test_inductor_is_torch_compile_in_each_mode(monkeypatch):
     asked = []
     monkeypatch.setattr(torch, "compile", lambda model, **options: asked.append(options) or model)
     module = torch.nn.Linear(2, 2)
     assert bench.CONTENDERS["inductor"](module) is module
-    assert asked == [{"dynamic": False}]
+    for mode in ("reduce-overhead", "max-autotune"):
+        assert bench.CONTENDERS[f"inductor-{mode}"](module) is module
+    assert [one["mode"] for one in asked] == [None, "reduce-overhead", "max-autotune"]
+    assert {one["dynamic"] for one in asked} == {False}
     assert bench.CONTENDERS.keys() == bench_request.AGAINST.keys()
 
 

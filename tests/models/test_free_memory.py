@@ -50,3 +50,30 @@ def test_what_pytorch_says_of_memory_that_is_not_there_is_known(shape: tuple[int
 )
 def test_other_errors(error: Exception, known: bool) -> None:
     assert is_out_of_memory(error) is known
+
+
+SEGMENTS = [
+    {"device": 0, "total_size": 100, "allocated_size": 60, "segment_pool_id": (0, 0)},
+    {"device": 0, "total_size": 50, "allocated_size": 0, "segment_pool_id": (0, 1)},  # of a CUDA graph
+    {"device": 1, "total_size": 9, "allocated_size": 2, "segment_pool_id": (0, 0)},
+    {"device": 0, "total_size": 8, "allocated_size": 8, "segment_pool_id": (0, 0)},
+]
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 5000))
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: SEGMENTS)
+
+
+@pytest.mark.parametrize(("device", "free"), [("cuda", 1040), ("cuda:0", 1040), ("cuda:1", 1007), ("cuda:2", 1000)])
+@pytest.mark.usefixtures("gpu")
+def test_cached_blocks_outside_of_graphs_are_free(device: str, free: int) -> None:
+    assert free_memory(torch.device(device)) == free
+
+
+def test_a_build_without_cuda_has_unknown_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: False)
+    assert free_memory(torch.device("cuda")) is None

@@ -300,6 +300,20 @@ def test_a_program_for_another_machine_is_kept_and_does_not_run() -> None:
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (0, 1)
 
 
+def test_a_prompt_without_a_mask_is_one_graph_with_causal_attention() -> None:
+    """The empty tensors of the dynamic cache are operations of the graph, and no mask is computed."""
+    loaded = sample("llama", "bfloat16")
+    compiled = thunder.jit(loaded.model, executors=["sdpa", "cudagraphs", "torch"])
+    inputs = {"input_ids": inputs_for(loaded, batch=1, seq=16)["input_ids"]}
+    with torch.no_grad():
+        program, _ = trace_for(compiled, torch.device("cuda"), (), inputs, target="sm_90")
+    computation = program.last("computation")
+    assert [bsym.executor for bsym in computation.bound_symbols if bsym.executor] == ["cudagraphs"]
+    calls = [line for line in program.source("computation").text.splitlines() if "sdpa.attention(" in line]
+    assert len(calls) == loaded.config.num_hidden_layers
+    assert all("attn_mask=None" in call and "is_causal=True" in call for call in calls)
+
+
 # ---- on the GPU ---------------------------------------------------------------------------------------------------
 
 

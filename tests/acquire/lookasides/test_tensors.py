@@ -223,3 +223,53 @@ def test_operation_on_a_parameter_without_shape_raises_as_in_eager() -> None:
 
     with pytest.raises(ValueError, match="uninitialized parameter"):
         thunder.jit(program)(torch.ones(2))
+
+
+EMPTY: dict[str, Callable[[Tensor], Any]] = {
+    "of a list": lambda x: torch.tensor([]),
+    "of a tuple": lambda x: torch.tensor(()),
+    "with a dtype": lambda x: torch.tensor([], dtype=torch.int16),
+    "with a device and a gradient": lambda x: torch.tensor([], device=x.device, requires_grad=True),
+    "as a list again": lambda x: (torch.tensor([]).tolist(), x.new_tensor([])),
+    "joined with a tensor": lambda x: torch.cat([torch.tensor([], dtype=x.dtype), x], dim=-1),
+    "joined and promoted": lambda x: torch.cat([torch.tensor([], dtype=torch.float64), x], dim=-1),
+    "of nested lists": lambda x: torch.tensor([[]]),
+    "written to": lambda x: torch.tensor([]).resize_(2).fill_(3.0),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_tensor_of_no_numbers_is_an_operation_and_equals_eager(name: str) -> None:
+    x = torch.arange(4.0).reshape(2, 2).t()
+    found, wanted = thunder.jit(EMPTY[name], executors=["torch"])(x), EMPTY[name](x)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    if isinstance(wanted, Tensor):
+        assert (found.dtype, found.stride(), found.requires_grad) == (
+            wanted.dtype,
+            wanted.stride(),
+            wanted.requires_grad,
+        )
+
+
+def test_an_empty_list_from_outside_is_guarded_by_its_length() -> None:
+    def program(x: Tensor, numbers: list[int]) -> tuple[Tensor, Tensor]:
+        return torch.tensor(numbers), x + 1
+
+    compiled = thunder.jit(program)
+    for numbers in ([], [1], [], [2, 3]):
+        found, _ = compiled(torch.ones(2), numbers)
+        assert torch.equal(found, torch.tensor(numbers))
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple"])
+def test_empty_tensor_has_the_default_dtype_of_each_call(kind: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        return torch.cat([torch.tensor([] if kind == "list" else ()), x])
+
+    compiled = thunder.jit(program)
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            assert compiled(torch.ones(2, dtype=torch.float32)).dtype is dtype
+        finally:
+            torch.set_default_dtype(torch.float32)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -14,7 +14,7 @@ from thunder_core.backend.claiming.claim import claim
 from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.claiming.free import free_after_last_use
 from thunder_core.backend.claiming.withholding import withholding
-from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.backend.runtime.compiled import ProgramCompiler, Specializations
 from thunder_core.backend.runtime.module import compiled_function, compiled_module
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program, Stage
@@ -80,8 +80,9 @@ class Compiler:
     """A compiler with transforms in their order, executors in the user's order, other options, and lookasides.
 
     If `device` is set, programs are compiled for this device, even if the model and the arguments are on another device
-    and the machine does not have this device. `dump` is the folder for the stages of each program; pickles omit it,
-    because it does not affect programs.
+    and the machine does not have this device. If `moves_from` is set, too, only tensors on that device are assumed to
+    be on the program's device, and others stay where they are. `dump` is the folder for the stages of each program;
+    pickles omit it, because it does not affect programs.
     """
 
     transforms: tuple[Transform, ...]
@@ -90,6 +91,7 @@ class Compiler:
     device: torch.device | None = None
     lookasides: tuple[Lookaside, ...] = ()
     dump: Dump | None = field(default=None, compare=False)
+    moves_from: torch.device | None = None
 
     @property
     def settings(self) -> Compiler:
@@ -227,6 +229,7 @@ class Compiler:
         calls_in_eager = may_evaluate and bool(observed.eager_lines)
         return RunOptions(
             device=self.device,
+            moves_from=self.moves_from,
             may_evaluate=may_evaluate,
             evaluates=may_evaluate and not symbolic.sizes,
             symbolic=symbolic,
@@ -383,7 +386,19 @@ def name_for_pickle(executor: Executor) -> str:
     return executor.name
 
 
-def bind_compiler(compiler: Compiler | CompilerLackingExecutor, subject: Callable[..., Any]) -> Any:
+class BindableCompiler(ProgramCompiler, Protocol):
+    """A compiler of calls with the options and the transforms of `jit`."""
+
+    @property
+    def options(self) -> CompileOptions:
+        """The options of the compiler."""
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The transforms in their order."""
+
+
+def bind_compiler(compiler: BindableCompiler, subject: Callable[..., Any]) -> Any:
     """Return the subject, compiled lazily by a compiler; copies of a compiled module are compiled in the same way."""
     call = Specializations(subject, compiler, compiler.options)
     if not isinstance(subject, torch.nn.Module):

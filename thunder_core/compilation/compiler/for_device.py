@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import torch
+from torch._C import _len_torch_function_stack
+from torch.overrides import _pop_mode, _push_mode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.backend.cache.built_for import built_for
 from thunder_core.backend.claiming.device_code import DeviceCode, targeting
 from thunder_core.backend.runtime.compiled import COMPILING
+from thunder_core.backend.runtime.generate import executable
+from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.retraces import subject_name
-from thunder_core.compilation.compiler.compiler import Compiler
+from thunder_core.compilation.compiler.compiler import Compiler, bind_compiler
 from thunder_core.compilation.compiler.last_call import specializations_of
 from thunder_core.foundation.errors import WrongInputs
+from thunder_core.frontend.acquire.run.inputs import items_held
+from thunder_core.passes.recipe import Transform
+from thunder_core.tracing.ir.printer import Source
+
+WITHOUT_DATA = torch.device("meta")
 
 
 def trace_for(
@@ -37,3 +51,162 @@ def trace_for(
         claimed = program.last("computation")
         kernels = [code for executor in compiler.executors for code in executor.device_code(claimed, target)]
     return program, tuple(kernels)
+
+
+@dataclass(frozen=True)
+class CompilerForDevice:
+    """A compiler of the calls that a host program makes, for a device that this machine may not have.
+
+    Tensors on the meta device stand for tensors on the `device`. The programs are compiled and kept, but each call is
+    made in eager PyTorch. The machine code of the programs' kernels for the architecture `target` is added to
+    `kernels`.
+    """
+
+    compiler: Compiler
+    device: torch.device
+    target: str = ""
+    kernels: list[DeviceCode] = field(default_factory=list, compare=False)
+
+    @property
+    def settings(self) -> Compiler:
+        """The settings of the compiler, without the device."""
+        return self.compiler
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The transforms in their order."""
+        return self.compiler.transforms
+
+    @property
+    def options(self) -> Any:
+        """The options of the compiler."""
+        return self.compiler.options
+
+    @property
+    def differs_from_eager(self) -> bool:
+        """Whether eager PyTorch computes something else than the programs."""
+        return self.compiler.differs_from_eager
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        observed: ObservedValues | None = None,
+    ) -> Program:
+        """Return the program of a call, which makes calls in eager PyTorch."""
+        compiler = replace(self.compiler, device=self.device, moves_from=WITHOUT_DATA)
+        with without_modes(), targeting(self.target), devices_read_as(self.device, (args, kwargs)):
+            program = compiler(subject, args, kwargs, observed)
+        claimed = program.last("computation")
+        kept = {code.image for code in self.kernels}
+        codes = (code for executor in compiler.executors for code in executor.device_code(claimed, self.target))
+        self.kernels.extend(code for code in codes if code.image not in kept)
+        stated = {one.name: getattr(program, one.name) for one in fields(Program) if one.init}
+        return EagerProgram(**stated, device=self.device)
+
+
+@dataclass(frozen=True, eq=False)
+class EagerProgram(Program):
+    """A program for a device that this machine may not have, whose calls run in eager PyTorch on the meta device.
+
+    Its prologue checks all guards, and accepts tensors on the meta device in the place of tensors on the `device`.
+    """
+
+    device: torch.device = WITHOUT_DATA
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        source = self.source("prologue")
+        constants = {name: standing_for(value, self.device) for name, value in source.constants.items()}
+        accepts = executable(Source(source.text, constants), "prologue")
+        object.__setattr__(self, "prepare", partial(self._prepare, accepts))
+
+    def _prepare(
+        self, accepts: Callable[..., Any], subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        """Check the guards, and return the call itself; raise what the prologue raises."""
+        with without_modes(), devices_read_as(self.device, (args, kwargs)):
+            accepts(subject, args, kwargs)
+        return (), (subject, args, kwargs)
+
+    def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:  # noqa: ARG002
+        """Make the call in eager PyTorch."""
+        subject, args, kwargs = outside
+        return subject(*args, **kwargs)
+
+
+@dataclass(frozen=True, eq=False)
+class StandingFor:
+    """A device in the guards of a program: equal to the device, and to the meta device, which stands for it."""
+
+    device: torch.device
+
+    def __eq__(self, other: object) -> bool:
+        return other in (self.device, WITHOUT_DATA)
+
+    def __hash__(self) -> int:
+        return hash(self.device)
+
+
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """While the block runs, the modes of the caller do not see the operations and functions of PyTorch."""
+    modes = [_pop_mode() for _ in range(_len_torch_function_stack())]  # type: ignore[no-untyped-call]
+    try:
+        with _disable_current_modes():
+            yield
+    finally:
+        for mode in reversed(modes):
+            _push_mode(mode)  # type: ignore[no-untyped-call]
+
+
+def standing_for(constant: object, device: torch.device) -> object:
+    """Return a constant of a prologue, or what stands for it where the constant is the absent device."""
+    if not isinstance(constant, torch.device) or constant.type != device.type:
+        return constant
+    return StandingFor(constant)
+
+
+@contextmanager
+def devices_read_as(device: torch.device, arguments: Any) -> Iterator[None]:
+    """While the block runs, objects in the arguments, such as caches, store the device instead of the meta device."""
+    indexed = device if device.index is not None else torch.device(device.type, 0)
+    found = [
+        (state, name)
+        for state in states_held(arguments, set())
+        for name, value in state.items()
+        if isinstance(value, torch.device) and value == WITHOUT_DATA
+    ]
+    for state, name in found:
+        state[name] = indexed
+    try:
+        yield
+    finally:
+        for state, name in found:
+            state[name] = WITHOUT_DATA
+
+
+def states_held(value: Any, visited: set[int]) -> Iterator[dict[str, Any]]:
+    """Yield the attributes of the objects in arguments, without modules and tensors."""
+    is_other = isinstance(value, torch.Tensor | torch.nn.Module | type | ModuleType)
+    if is_other or id(value) in visited:
+        return
+    visited.add(id(value))
+    state = getattr(value, "__dict__", None)
+    if type(state) is dict:
+        yield state
+    for inner in (*items_held(value), *(state or {}).values()):
+        yield from states_held(inner, visited)
+
+
+def compiled_for(compiled: Any, device: torch.device, target: str, kernels: list[DeviceCode]) -> torch.nn.Module:
+    """Return a compiled module whose calls are compiled for a device and made in eager PyTorch, on the meta device.
+
+    The machine code of the kernels for the architecture `target` is added to `kernels`.
+    """
+    cache = specializations_of(compiled)
+    if not isinstance(cache.compiler, Compiler):
+        raise WrongInputs("this module was loaded from an artifact", fix="pass the result of jit or compile")
+    bound: torch.nn.Module = bind_compiler(CompilerForDevice(cache.compiler, device, target, kernels), cache.subject)
+    return bound

@@ -21,6 +21,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.retraces import subject_name
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.compilation.compiler.compiler import Compiler
+from thunder_core.compilation.compiler.for_device import EagerProgram
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.foundation.package import __version__
 from thunder_core.foundation.storage.absolute import absolute
@@ -71,6 +72,8 @@ from thunder_core.workflow.models.loading.empty_model import (
     is_rebuildable,
 )
 from thunder_core.workflow.report import Report, describe_environment, write_report
+
+TRACED_HERE = (Program, EagerProgram)  # classes of programs that are not from an artifact
 
 
 def write_artifact(
@@ -269,7 +272,7 @@ def programs_of(specializations: Specializations) -> list[Program]:
         raise WrongInputs(
             "nothing has been traced yet, so there is nothing to save", fix="call the compiled function once, then save"
         )
-    if any(type(program) is not Program for program in programs):
+    if any(type(program) not in TRACED_HERE for program in programs):
         raise WrongInputs(
             "this module was loaded from an artifact, which contains its programs already",
             fix="copy the artifact's folder, or compile the model again and save the result",

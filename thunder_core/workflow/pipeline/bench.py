@@ -20,7 +20,13 @@ from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, mea
 from thunder_core.workflow.benchmark.report import size_in_words
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.failures import stage_failures
-from thunder_core.workflow.pipeline.request.bench_request import OURS, PREPARED, BenchRequest, check_bench_request
+from thunder_core.workflow.pipeline.request.bench_request import (
+    INDUCTOR_MODES,
+    OURS,
+    PREPARED,
+    BenchRequest,
+    check_bench_request,
+)
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.request.ranges import size_within
 from thunder_core.workflow.pipeline.request.request import Request
@@ -35,16 +41,18 @@ Call = Callable[[], object]
 Opener = Callable[[], Session]
 
 
-def _inductor(model: torch.nn.Module) -> Callable[..., Any]:
+def inductor(model: torch.nn.Module, mode: str | None = None) -> Callable[..., Any]:
+    """Return a model compiled by `torch.compile` for constant sizes; None is its default mode."""
     torch.compiler.reset()
-    compiled: Callable[..., Any] = torch.compile(model, dynamic=False)
+    compiled: Callable[..., Any] = torch.compile(model, dynamic=False, mode=mode)
     return compiled
 
 
 CONTENDERS: dict[str, Callable[[torch.nn.Module], Callable[..., Any]]] = {
     "eager": lambda model: model,
     PREPARED: lambda model: model,
-    "inductor": _inductor,
+    "inductor": inductor,
+    **{f"inductor-{mode}": partial(inductor, mode=mode) for mode in INDUCTOR_MODES},
 }
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import torch
+
 from thunder_core.backend.claiming.device_code import DeviceCode
 from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler.for_device import compiled_for
 from thunder_core.foundation.errors import CannotGenerate
 from thunder_core.foundation.options.generation_lengths import GenerationLengths, Prompts
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
@@ -25,6 +28,7 @@ from thunder_core.workflow.pipeline.generation.generation_calls import EagerGene
 from thunder_core.workflow.pipeline.generation.generation_coverage import GenerationCoverage
 from thunder_core.workflow.pipeline.generation.generation_findings import generation_report
 from thunder_core.workflow.pipeline.generation.generation_speed import Contender, measure_generation
+from thunder_core.workflow.pipeline.generation.values_without_device import token_within_text, values_on_meta
 from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.build_report import Results
@@ -46,13 +50,16 @@ ROUNDS, WARMUP = 6, 1  # at most: each round has one sample for each new token
 
 @dataclass(eq=False)
 class GenerationOptimization:
-    """The optimization of generation, step by step: the programs are traced by running `generate` itself."""
+    """The optimization of generation, step by step: the programs are traced by running `generate` itself.
+
+    For a target, which this machine may lack, the model has no data, and `generate` runs on the meta device.
+    """
 
     plan: Plan
     session: Session
     clock: StageClock
     lengths: GenerationLengths
-    kernels: tuple[DeviceCode, ...] = ()
+    found_kernels: list[DeviceCode] = field(default_factory=list)
     arguments: tuple[SymbolicArgument, ...] | None = None
     probed: str = ""
 
@@ -60,11 +67,19 @@ class GenerationOptimization:
         require_generation(self.session.loaded)
         require_kept_methods(self.plan, self.session)
 
+    @property
+    def kernels(self) -> tuple[DeviceCode, ...]:
+        """The kernels of the programs for a missing GPU."""
+        return tuple(self.found_kernels)
+
     @contextmanager
     def ready(self) -> Iterator[None]:
         """Put the model into its mode, after checking that there is enough memory."""
-        with self.session.ready(), shortfalls_expected(), quiet_transformers():
-            self.session.require_memory_for(self.plan.largest)
+        target = self.plan.request.target
+        unknown = token_within_text(getattr(self.session.model, "generation_config", None))
+        values = values_on_meta(unknown) if target else nullcontext()
+        with self.session.ready(), shortfalls_expected(), quiet_transformers(), values:
+            self.session.require_memory_for(self.plan.largest, runs=not target)
             yield
 
     def acquire(self) -> Program:
@@ -82,7 +97,14 @@ class GenerationOptimization:
 
     def _compiled_by(self, prepared: Prepared) -> Session:
         """Return the session with a newly compiled model."""
-        return replace(self.session, compile=partial(apply, prepared, symbolic=self.arguments))
+        return replace(self.session, compile=partial(self._compile, prepared))
+
+    def _compile(self, prepared: Prepared, model: torch.nn.Module) -> torch.nn.Module:
+        """Compile a model by a recipe, for this machine or for the target of the request."""
+        compiled, target = apply(prepared, model, symbolic=self.arguments), self.plan.request.target
+        if not target:
+            return compiled
+        return compiled_for(compiled, torch.device(self.plan.device), target, self.found_kernels)
 
     def compare_executors(self) -> ComparisonFacts | None:
         """Compare executors with eager PyTorch during generation, if an executor of the recipe does this.
@@ -149,7 +171,8 @@ class GenerationOptimization:
 
     def artifact_facts(self) -> Mapping[str, Any]:
         """Return the facts about generation that the artifact stores."""
-        return {"generation": GenerationFacts(lengths=self.lengths, seed=self.session.seed)}
+        facts = GenerationFacts(lengths=self.lengths, seed=self.session.seed)
+        return {"generation": facts, "target": self.plan.request.target, "kernels": self.kernels}
 
 
 def require_kept_methods(plan: Plan, session: Session) -> None:

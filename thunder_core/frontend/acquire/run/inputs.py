@@ -26,7 +26,8 @@ TUPLES = (tuple, torch.Size)
 class RunInputs:
     """The inputs of a run: the subject (a module or function), `args` and `kwargs`, and the names of what is read.
 
-    If `device` is set, the subject's parameters and buffers and the arguments' tensors are assumed to be on it.
+    If `device` is set, the subject's parameters and buffers and the arguments' tensors are assumed to be on it; if
+    `moves_from` is set, too, only those on that device.
     """
 
     def __init__(
@@ -36,13 +37,13 @@ class RunInputs:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         device: torch.device | None,
+        moves_from: torch.device | None = None,
     ) -> None:
         self.subject, self.args, self.kwargs = subject, args, kwargs
         self._outside = outside
         self._device = device
-        self._moved = (
-            {} if device is None else {id(tensor): tensor for tensor in tensors_to_move(subject, (args, kwargs))}
-        )
+        to_move = () if device is None else tensors_to_move(subject, (args, kwargs))
+        self._moved = {id(tensor): tensor for tensor in to_move if moves_from in (None, tensor.device)}
         self.roots = [
             outside.root("root", "module" if isinstance(subject, torch.nn.Module) else "function", subject),
             outside.root("root", "args", args),

@@ -22,8 +22,9 @@ from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsDrawingFunction, 
 class RunOptions:
     """The options of a run.
 
-    If `device` is set, the program's model and arguments are assumed to be on it. If `evaluates` is set, the program
-    may read values of tensors, and each later call checks them. If `may_evaluate` is set, a later run may evaluate. A
+    If `device` is set, the program's model and arguments are assumed to be on it, or only those of their tensors that
+    are on the device `moves_from`. If `evaluates` is set, the program may read values of tensors, and each later call
+    checks them. If `may_evaluate` is set, a later run may evaluate. A
     `functional` program reads only its arguments; any other read is a sharp edge and is not guarded. Numbers and sizes
     that are `symbolic` are inputs of each call. `lookasides` are called in place of their functions. Errors of a
     program that `differs_from_eager` are raised as they are, because eager PyTorch would not raise them. The functions
@@ -36,6 +37,7 @@ class RunOptions:
     """
 
     device: torch.device | None = None
+    moves_from: torch.device | None = None
     may_evaluate: bool = False
     evaluates: bool = False
     symbolic: Symbolic = CONSTANT
@@ -82,6 +84,7 @@ class RunOptions:
         """Return the options of a trial run through a `torch.autograd.Function` that the program applies."""
         return RunOptions(
             device=self.device,
+            moves_from=self.moves_from,
             nested=self.nested,
             lookasides=self.lookasides,
             drawing_functions=self.drawing_functions,

@@ -74,7 +74,7 @@ class Run(ObservedCalls, RecordedProgram):
         try:
             self._note_initial_state(subject)
             self._observe(options.symbolic)
-            self.inputs = RunInputs(self.outside, subject, args, kwargs, options.device)
+            self.inputs = RunInputs(self.outside, subject, args, kwargs, options.device, options.moves_from)
             self._record(options)
             self._add_lookasides(options)
             self.inputs.expand()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.claiming.operator import Operator
 from thunder_core.compilation.compiler import Compiler, register_operators
+from thunder_core.compilation.compiler.for_device import CompilerForDevice
 from thunder_core.foundation.errors import ArtifactForeign, EnvironmentLacks, UnknownName, WrongInputs
 from thunder_core.passes.recipe import Lookaside, Transform
 from thunder_core.workflow.artifact.format.manifest import CompilerFacts
@@ -14,6 +15,7 @@ from thunder_core.workflow.artifact.trust.trust import Trust
 
 def compiler_facts(compiler: object) -> CompilerFacts:
     """Return a compiler as plain data; raise `WrongInputs` for an object of another class."""
+    compiler = compiler.compiler if isinstance(compiler, CompilerForDevice) else compiler
     if not isinstance(compiler, Compiler):
         raise WrongInputs(
             f"the compiler of this object, a {type(compiler).__name__}, cannot be saved",

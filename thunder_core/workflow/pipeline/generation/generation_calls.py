@@ -20,6 +20,7 @@ from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.generation import generated
 
 DIMENSIONS = ("batch", "seq", "cache")  # a size that two of them name belongs to the last
+ERRORS = (TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError)
 STEPS = 3  # the prompt, and a token after each of two lengths of a cache
 
 
@@ -100,13 +101,16 @@ def observed_sizes(
     Raises `CannotGenerate` if `generate` fails.
     """
     found = ObservedSizes(session, recipe)
+    is_described = session.device.type == "meta"
+    errors, place = ((*ERRORS, RuntimeError), " on the meta device") if is_described else (ERRORS, "")
     with observed_calls(session.model, found):
         for prompts in lengths.ends():
             try:
                 generated(eager, inputs_of(session, prompts, session.seed), min(STEPS, lengths.new_tokens))
-            except (TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError) as error:
+            except errors as error:
+                kind = type(session.model).__name__
                 raise CannotGenerate(
-                    f"`generate` of {type(session.model).__name__} fails in eager PyTorch with prompts of {prompts}: "
+                    f"`generate` of {kind} fails in eager PyTorch{place} with prompts of {prompts}: "
                     f"{message_line(error):.300}",
                     fix="use a model that generates from text with the installed transformers",
                 ) from error

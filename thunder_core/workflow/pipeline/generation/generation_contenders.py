@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 import torch
 from transformers import CompileConfig, PreTrainedModel
 
 from thunder_core.workflow.pipeline.generation.generation_speed import Contender
-from thunder_core.workflow.pipeline.request.bench_request import PREPARED
+from thunder_core.workflow.pipeline.request.bench_request import INDUCTOR_MODES, PREPARED
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 
@@ -36,13 +37,13 @@ def inductor(model: PreTrainedModel) -> Contender:
     return Contender(twin)
 
 
-def inductor_static(model: PreTrainedModel) -> Contender:
+def inductor_static(model: PreTrainedModel, mode: str | None = None) -> Contender:
     """Return the library's own method: a static cache, and `torch.compile` for the calls after the prompt.
 
     On a CPU, this must be requested by a field that the library documents (`CompileConfig`). Its default mode is for
     GPUs, with CUDA graphs, which a CPU does not have.
     """
-    config = CompileConfig(mode="reduce-overhead" if model.device.type == "cuda" else "default")
+    config = CompileConfig(mode=mode or ("reduce-overhead" if model.device.type == "cuda" else "default"))
     vars(config)["_compile_all_devices"] = True
     return Contender(twin_of(model), {"cache_implementation": "static", "compile_config": config})
 
@@ -51,5 +52,6 @@ CONTENDERS: Mapping[str, Callable[[PreTrainedModel], Contender]] = {
     "eager": eager,
     PREPARED: eager,
     "inductor": inductor,
+    **{f"inductor-{mode}": partial(inductor_static, mode=mode) for mode in INDUCTOR_MODES},
     "inductor-static": inductor_static,
 }

@@ -13,10 +13,12 @@ from thunder_core.workflow.pipeline.request.request import Request
 OURS = "thunder"
 # The contenders that Thunder may be compared with, and their descriptions; `bench.py` makes them.
 PREPARED = "prepared"
+INDUCTOR_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile
 AGAINST: dict[str, str] = {
     "eager": "eager PyTorch with the loaded model",
     PREPARED: "eager PyTorch with the model that the recipe prepares",
     "inductor": "torch.compile",
+    **{f"inductor-{mode}": f"torch.compile in the mode {mode}" for mode in INDUCTOR_MODES},
 }
 # The contenders in measurements of `generate`; `generation_contenders.py` makes them.
 GENERATION_AGAINST: dict[str, str] = {
@@ -56,8 +58,8 @@ class BenchRequest:
         None,
         metavar="NAMES",
         help="Contenders to compare with: eager (the loaded model), prepared (after the recipe's "
-        "quantization), inductor (torch.compile). With --task generate also inductor-static "
-        "(torch.compile with a static cache)",
+        "quantization), inductor (torch.compile), inductor-reduce-overhead and inductor-max-autotune (its modes). With "
+        "--task generate also inductor-static (torch.compile with a static cache)",
         default_text="eager, or none for two artifacts",
         completion="contenders",
         parse=names_in,

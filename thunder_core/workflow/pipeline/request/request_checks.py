@@ -125,7 +125,11 @@ def refuse_generation(request: Request) -> None:
         "--dynamic": (bool(request.dynamic), "all lengths and batches up to the largest are served", lengths_fix),
         "--input": (request.input is not None, "prompts are random", "leave out one of the two"),
         "--eval": (request.evaluate is not None, "samples are for single calls", "leave out one of the two"),
-        "--target": (bool(request.target), "tracing generation runs the model", "run the command on that GPU"),
+        "--include-weights": (
+            bool(request.target and request.include_weights),
+            "with --target, generation is traced on a model without data",
+            "leave out --include-weights, and load the artifact beside the model's checkpoint",
+        ),
         "--outputs": (request.model.outputs in PLAIN_OUTPUTS, "generate() reads the KV cache", "leave out --outputs"),
     }
     for option, (is_given, why, fix) in refused.items():

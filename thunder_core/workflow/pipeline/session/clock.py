@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from thunder_core.backend.fusion.watch import watching
+from thunder_core.backend.runtime.compiled import ProgramCompiler
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import Compiler, specializations_of
+from thunder_core.compilation.compiler.for_device import CompilerForDevice
 from thunder_core.foundation.errors import Bug
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.ir.trace import Trace
@@ -113,6 +115,20 @@ def announcing_stages(compiled: object, clock: StageClock, *, calls_first: bool 
     """While the block runs, report the steps of compilation to the clock, and its end if a call follows."""
     cache = specializations_of(compiled)
     compiler = cache.compiler
+    cache.compiler = announcing_compiler(compiler, clock, calls_first=calls_first)
+    try:
+        with watching(clock.advance):
+            yield
+    finally:
+        cache.compiler = compiler
+
+
+def announcing_compiler(compiler: ProgramCompiler, clock: StageClock, *, calls_first: bool) -> ProgramCompiler:
+    """Return a compiler that reports its steps to the clock, and its end if `calls_first` is set."""
+    if isinstance(compiler, CompilerForDevice):
+        announced = announcing_compiler(compiler.compiler, clock, calls_first=False)
+        assert isinstance(announced, Compiler)
+        return replace(compiler, compiler=announced)
     if not isinstance(compiler, Compiler):
         raise Bug("a compiled module has no compiler", fix="report this")
     total = len(compiler.transforms)
@@ -121,9 +137,4 @@ def announcing_stages(compiled: object, clock: StageClock, *, calls_first: bool 
         for number, transform in enumerate(compiler.transforms, start=1)
     )
     settings = {one.name: getattr(compiler, one.name) for one in fields(compiler)} | {"transforms": tuple(told)}
-    cache.compiler = AnnouncingCompiler(**settings, clock=clock if calls_first else None)
-    try:
-        with watching(clock.advance):
-            yield
-    finally:
-        cache.compiler = compiler
+    return AnnouncingCompiler(**settings, clock=clock if calls_first else None)

@@ -74,7 +74,13 @@ def as_tensor(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
 
 @lookaside(torch.tensor)
 def tensor(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | NotTaken:
-    """Copy an array from outside, or a random array, by copying the tensor that is an input."""
+    """Copy an array from outside, or a random array, by copying the tensor that is an input.
+
+    A tensor of an empty list is a tensor of zeros without elements, which is an operation that regions accept.
+    """
+    is_of_nothing = bool(args) and type(args[0]) in (list, tuple) and not args[0]
+    if is_of_nothing and len(args) == 1 and run.outside.path_of(args[0]) is None:
+        return torch.zeros(0, **kwargs)
     is_outside_array = args and run.outside.path_of(args[0]) is not None and is_numeric_array(args[0])
     if not is_outside_array or len(args) > 1 or kwargs.keys() - {"dtype", "device", "requires_grad"}:
         return NOT_TAKEN

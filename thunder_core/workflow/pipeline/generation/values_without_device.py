@@ -1,0 +1,142 @@
+"""The values of integers and booleans on the meta device, so that `generate` runs for a GPU that the machine lacks.
+
+`generate` of the transformers library reads values: whether all texts have ended, and the last tokens. A model on the
+meta device has no data. This mode computes integers and booleans also on the CPU. Where the value of a tensor is
+unknown, such as the next token, which depends on the weights, it is a token that ends no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils.weak import WeakIdKeyDictionary
+
+aten = torch.ops.aten
+META = torch.device("meta")
+CPU = torch.device("cpu")
+LARGEST = 1 << 22  # elements of a tensor whose values are computed
+# Operations whose result is a number, or whose sizes depend on values: only the values have a result.
+BY_VALUES = frozenset({aten._local_scalar_dense, aten.equal, aten.is_nonzero, aten.nonzero, aten.masked_select})
+
+
+@contextmanager
+def values_on_meta(unknown: int = 0) -> Iterator[None]:
+    """Within the block, integers and booleans on the meta device have values; `unknown` is the value of the others."""
+    with ValuesOnMeta(unknown), TensorsFromNumbers():
+        yield
+
+
+def token_within_text(config: Any) -> int:
+    """Return the first token that ends no text, by a config of generation; config is None if there is none."""
+    end = getattr(config, "eos_token_id", None)
+    ends = {end} if isinstance(end, int) else {*(end or ())}
+    return next(token for token in range(len(ends) + 1) if token not in ends)
+
+
+class TensorsFromNumbers(TorchFunctionMode):
+    """A mode in which `torch.tensor(..., device="meta")` copies a tensor from the CPU, so that the values are known."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Call a function of PyTorch."""
+        kwargs = kwargs or {}
+        if func is torch.tensor and torch.device(kwargs.get("device") or CPU) == META:
+            return func(*args, **{**kwargs, "device": CPU}).to(META)
+        return func(*args, **kwargs)
+
+
+class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode that keeps the values of integers and booleans on the meta device in tensors on the CPU."""
+
+    def __init__(self, unknown: int = 0) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._unknown = unknown
+        self._values: Any = WeakIdKeyDictionary()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation on the meta device, and on the values of its integers and booleans."""
+        kwargs = kwargs or {}
+        if not any(map(is_on_meta, tree_flatten((args, kwargs))[0])):
+            return func(*args, **kwargs)
+        if func.overloadpacket in BY_VALUES:
+            return tree_map(self._onto_meta, self._of_values(func, args, kwargs))
+        if returns_to_cpu(func, args, kwargs):
+            return self._of_values(func, args, kwargs)
+        output = func(*args, **kwargs)
+        results = tree_flatten(output)[0]
+        if any(map(has_values, results)) and self._knows_any(args, kwargs):
+            try:
+                values = tree_flatten(self._of_values(func, args, kwargs))[0]
+            except (NotImplementedError, RuntimeError):  # the CPU lacks a kernel that the other device has
+                return output
+            for result, value in zip(results, values, strict=True):
+                self._keep(result, value)
+        return output
+
+    def _knows_any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the values of an argument are known, or no argument is a tensor on the meta device."""
+        leaves = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
+        known = [leaf for leaf in leaves if not is_on_meta(leaf) or leaf in self._values]
+        return bool(known) or not leaves
+
+    def _of_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result of an operation on values."""
+        leaves, structure = tree_flatten((args, kwargs))
+        args, kwargs = tree_unflatten([self._value_of(leaf) for leaf in leaves], structure)
+        return func(*args, **kwargs)
+
+    def _value_of(self, leaf: Any) -> Any:
+        """Return the values of a tensor on the meta device, also if they are unknown; other leaves as they are."""
+        if not is_on_meta(leaf):
+            return leaf
+        if not isinstance(leaf, torch.Tensor):
+            return CPU
+        if leaf not in self._values:
+            value = False if leaf.dtype is torch.bool else self._unknown
+            values = torch.full((), value, dtype=leaf.dtype).expand(leaf.shape)
+            self._values[leaf] = values.clone() if has_values(leaf) else values
+        return self._values[leaf]
+
+    def _onto_meta(self, values: Any) -> Any:
+        """Return a tensor on the meta device with these values; other results as they are."""
+        if not isinstance(values, torch.Tensor):
+            return values
+        result = torch.empty_like(values, device=META)
+        self._keep(result, values)
+        return result
+
+    def _keep(self, result: Any, values: Any) -> None:
+        if has_values(result):
+            self._values[result] = values
+
+
+def is_on_meta(leaf: object) -> bool:
+    """Whether an argument is a tensor on the meta device, or names that device."""
+    return (leaf.device if isinstance(leaf, torch.Tensor) else leaf) == META
+
+
+def has_values(result: object) -> bool:
+    """Whether the values of a tensor on the meta device are computed: few integers or booleans."""
+    if not isinstance(result, torch.Tensor) or result.device != META:
+        return False
+    return not (result.is_floating_point() or result.is_complex()) and result.numel() <= LARGEST
+
+
+def returns_to_cpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operation copies a tensor from the meta device to the CPU."""
+    if func.overloadpacket is aten._to_copy:
+        return kwargs.get("device") == CPU
+    return func.overloadpacket is aten.copy_ and args[0].device == CPU
