@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import torch
 
 from thunder_core.frontend.acquire.outside.guards import Identical
-from thunder_core.passes.autodiff.connected import CONSTANT, ITSELF, VIEW, Opaque, ForwardResults, connected
+from thunder_core.passes.autodiff.connected import CONSTANT, ITSELF, VIEW, ForwardResults, Opaque, connected
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
