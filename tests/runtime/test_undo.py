@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -23,3 +24,69 @@ def test_an_expanded_tensor_that_was_transposed_in_place_is_restored() -> None:
         for actual, wanted in zip(found, expected, strict=True):
             assert actual.stride() == wanted.stride()
             torch.testing.assert_close(actual, wanted, rtol=0, atol=0)
+
+
+class Momentum(torch.nn.Module):
+    """A layer and a slow copy of it, whose data the program replaces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fast, self.slow = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+        with torch.no_grad():
+            self.fast.weight.add_(1)
+            self.slow.weight.sub_(1)
+        self.register_buffer("seen", torch.zeros(1))
+        self.register_buffer("place", torch.zeros(1, dtype=torch.long))
+
+
+class ValueOfOthers(Momentum):
+    """Reads a value that does not depend on the replaced data."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for fast, slow in zip(self.fast.parameters(), self.slow.parameters(), strict=True):
+            slow.data = slow.data * 0.9 + fast.data * 0.1
+        start = int(self.place)
+        self.place[0] = (start + 1) % 3
+        return self.fast(x) + self.slow(x).detach() * start
+
+
+class ValueOfReplacedData(Momentum):
+    """Branches on the replaced data, before and after another replacement."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.slow.weight.data = self.slow.weight.data * 0.5 + x
+        result = self.slow(x) if self.slow.weight.sum() > 0 else self.slow(x) - 1
+        if result.max() > 1:
+            self.slow.weight.data = self.slow.weight.data.clone()
+            self.slow.weight.data.mul_(0.5)
+        return result + self.slow.weight.mean().item()
+
+
+class DataOfAnotherShape(Momentum):
+    """Branches on data of a new shape."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.data = torch.cat([self.seen.data, x[0, :1].detach()])
+        return x * self.seen.sum() if self.seen.sum() > 0 else x - len(self.seen)
+
+
+class ExchangedData(Momentum):
+    """Exchanges the data of two parameters."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.fast.weight.data, self.slow.weight.data = self.slow.weight.data, self.fast.weight.data
+        return self.fast(x) * 2 if self.fast.weight.sum() > 0 else self.slow(x) * 3
+
+
+@pytest.mark.parametrize("kind", [ValueOfOthers, ValueOfReplacedData, DataOfAnotherShape, ExchangedData])
+def test_values_are_known_after_the_data_of_a_tensor_is_replaced(kind: type[Momentum]) -> None:
+    ours, theirs = kind(), kind()
+    compiled = thunder.jit(ours, executors=("torch",))
+    held = [(model.slow.weight.data, model.slow.weight.data_ptr()) for model in (ours, theirs)]
+    for step in range(6):
+        x = torch.randn(3, 3, generator=torch.Generator().manual_seed(step)) + (-1) ** step
+        torch.testing.assert_close(compiled(x), theirs(x))
+        torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+        torch.testing.assert_close(held[0][0], held[1][0])
+    assert thunder.cache_misses(compiled) >= 2

@@ -11,6 +11,7 @@ from thunder_core.backend.runtime.randomness import RandomState
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
+from thunder_core.tracing.capture.torch_facts.slices import written_by
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.objects import EXPECTATIONS
@@ -25,8 +26,7 @@ def written_before_last(computation: Trace) -> tuple[int, ...] | None:
     last = max((place for place, bsym in enumerate(bsyms) if expects(bsym)), default=None)
     if last is None:
         return None
-    written = names_written_to(computation.having(bsyms[: last + 1], made_by=computation.made_by))
-    return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
+    return _written_inputs(computation, last + 1)
 
 
 def written_before_caught(computation: Trace, lines: Collection[SourceLine]) -> tuple[int, ...] | None:
@@ -38,7 +38,14 @@ def written_before_caught(computation: Trace, lines: Collection[SourceLine]) -> 
     last = max((place for place, bsym in enumerate(bsyms) if not lines_of(bsym).isdisjoint(lines)), default=None)
     if last is None:
         return None
-    written = names_written_to(computation.having(bsyms[: last + 1], made_by=computation.made_by))
+    return _written_inputs(computation, last + 1)
+
+
+def _written_inputs(computation: Trace, count: int) -> tuple[int, ...]:
+    """Return the places of the inputs that the first bound symbols may write to, or whose data they replace."""
+    before = computation.bound_symbols[:count]
+    written = names_written_to(computation.having(before, made_by=computation.made_by))
+    written |= {name for bsym in before for name in written_by(bsym)}
     return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
 
 
@@ -66,10 +73,16 @@ class Undo:
         """Restore the state."""
         with torch.no_grad():
             for tensor, memory, contents in self._tensors:
-                if (tensor.shape, tensor.stride()) != (memory.shape, memory.stride()):
+                if not is_same_memory(tensor, memory):
                     tensor.data = memory
                 without_repetition(memory).copy_(contents)
         self._random.put_back()
+
+
+def is_same_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same memory, shape and strides."""
+    facts = [(value.data_ptr(), value.shape, value.stride()) for value in (tensor, other)]
+    return facts[0] == facts[1]
 
 
 def without_repetition(tensor: torch.Tensor) -> torch.Tensor:

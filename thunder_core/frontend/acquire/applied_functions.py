@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.given_objects import GivenObjects
 from thunder_core.frontend.acquire.handover import Handover
+from thunder_core.frontend.acquire.inlined_functions import InlinedFunction
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.interpreter import interpret
@@ -64,12 +65,14 @@ class AppliedFunctions:
     def apply(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Apply a function as one bound symbol, and make the program guard the reads of its methods.
 
-        Raises `CannotReplay` if the forward reads values that the program has written, or writes to objects from
-        outside the program, and if an argument contains computed tensors in a place where a trace has no names for
-        them.
+        A forward that writes, draws random numbers outside of PyTorch, or reads what the program has written, is a part
+        of the program instead. Raises `CannotReplay` if an argument contains computed tensors in a place where a trace
+        has no names for them.
         """
-        self._settle(kind, args, kwargs)
         self._read_methods(kind)
+        if not kwargs and self._conflicts(kind, args):
+            return InlinedFunction(self._acquisition, kind, args, lambda reason: self._refuse(kind, reason)).apply()
+        self._settle(kind, args, kwargs)
         effects = self._acquisition.outside.effects.effects
         key = (kind, len(effects), structure((args, kwargs)), *(self._facts(leaf) for leaf in leaves((args, kwargs))))
         if key not in self._met:
@@ -100,6 +103,13 @@ class AppliedFunctions:
         with without_functions():
             given_objects.settle_arguments((args, kwargs))
 
+    def _conflicts(self, kind: Function, args: tuple[Any, ...]) -> bool:
+        """Whether the forward has to be a part of the program; a forward without a probe may read what was written."""
+        forward, _ = self._probe(apply_of(kind), *self._stand_ins(args, {}))
+        if forward is None:
+            return bool(self._acquisition.outside.effects.effects)
+        return self._handover(kind, forward).conflicts()
+
     def _read_methods(self, kind: Function) -> None:
         """Make the program guard which methods the function has, because its backward is derived ahead of calls."""
         for name in own_methods(kind):
@@ -114,10 +124,7 @@ class AppliedFunctions:
 
     def _meet(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Hand over the reads of the methods. Return whether the probe of the forward succeeded."""
-        stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in((args, kwargs))}
-        stand_in_args, stand_in_kwargs = replace_leaves(
-            (tuple(args), kwargs), lambda leaf: stand_ins.get(id(leaf), example(leaf))
-        )
+        stand_in_args, stand_in_kwargs = self._stand_ins(args, kwargs)
         forward, output = self._probe(apply_of(kind), stand_in_args, stand_in_kwargs)
         if forward is None:
             return False
@@ -207,6 +214,11 @@ class AppliedFunctions:
                 self._probes[-1].outside.effects.undo()
                 acquisition.replacements.were_called |= self._probes[-1].replacements.were_called
         return probe, output
+
+    def _stand_ins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the arguments with tensors and numbers of their kind that do not belong to the program."""
+        stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in((args, kwargs))}
+        return replace_leaves((tuple(args), kwargs), lambda leaf: stand_ins.get(id(leaf), example(leaf)))
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor if the program has a path to it, or else a new tensor with its metadata."""

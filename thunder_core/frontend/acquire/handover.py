@@ -51,6 +51,12 @@ class Handover:
             if effect.owner is not None:
                 self._close(effect.owner)
 
+    def conflicts(self) -> bool:
+        """Whether the inner program writes, prints, draws outside of PyTorch, or reads what was written."""
+        return bool(self.inner.effects.effects) or any(
+            leads_from_draw(path) or self.is_changed(path) for path in self.met()
+        )
+
     def is_changed(self, path: Path) -> bool:
         """Whether the outer program, or another program that it calls, has already changed the value at a path."""
         owner, key = path.parent.value if path.parent is not None else None, path.key

@@ -246,8 +246,8 @@ def _accessor(owner: Any, name: str, of_property: str, special: str) -> Getter |
     unbound = type_lookup(type(owner), name)
     if unbound is ABSENT:
         return None
-    if type(unbound) is property:
-        function = getattr(unbound, of_property)
+    if isinstance(unbound, property) and type_lookup(type(unbound), special) is property.__dict__[special]:
+        function = property.__dict__[of_property].__get__(unbound)
         return None if function is None else (function, (owner,))
     method = python_method(type(unbound), special)
     return None if method is None else (method, (unbound, owner))

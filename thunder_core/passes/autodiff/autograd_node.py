@@ -161,7 +161,8 @@ class Compiled(torch.autograd.Function):
         kept = outputs[signature.count :]
         ctx.save_for_backward(*(savable(value) for value in kept if isinstance(value, torch.Tensor)))
         ctx.numbers = [value for value in kept if not isinstance(value, torch.Tensor)]
-        ctx.mark_non_differentiable(*(result for place, result in enumerate(results) if place not in signature.results))
+        others = (result for place, result in enumerate(results) if place not in signature.results)
+        ctx.mark_non_differentiable(*(result for result in others if isinstance(result, torch.Tensor)))  # or numbers
         ctx.bridge, ctx.inputs = bridge, [(value, version_of(value)) for value in inputs]
         return results
 

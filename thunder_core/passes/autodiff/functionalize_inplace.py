@@ -9,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from thunder_core.backend.runtime.randomness import RandomState
+from thunder_core.passes.autodiff.rules import is_live
 from thunder_core.passes.autodiff.tape import first_line
 from thunder_core.passes.autodiff.vjp import call_with_rule, is_differentiable_proxy
 from thunder_core.passes.transforms.functionalize import Functionalize
@@ -32,12 +33,15 @@ WITH_WRONG_DERIVATIVE = "torch.ops.aten.as_strided_scatter.default"
 def functionalize_followed_writes(trace: Trace) -> Trace | None:
     """Return the functionalized trace; None if it writes to no tracked tensor, or if eager PyTorch refuses a write.
 
+    None as well if a backward has to run after the program: it would run here, and write to the program's objects.
+
     PyTorch itself decides: the bound symbols run on tensors without data, forward and backward, and autograd compares
     the versions of saved tensors.
     """
     requires_grad_names = followed_by_autograd(trace)
     writes = any(name in requires_grad_names for bsym in trace.bound_symbols for name in bsym.mutates)
-    if not writes or autograd_error(trace):
+    live = any(is_live(bsym.symbol.target) for bsym in trace.bound_symbols)
+    if not writes or live or autograd_error(trace):
         return None
     functional = Functionalize()(trace)
     followed = followed_by_autograd(functional)

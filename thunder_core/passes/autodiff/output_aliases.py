@@ -10,7 +10,7 @@ from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.analysis.aliasing import aliased_inputs
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, grad_modes
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
-from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
@@ -25,7 +25,8 @@ def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
     """
     views = _ReturnedViews(trace)
     for proxy in trace.outputs:
-        views.reach(proxy.name)
+        if isinstance(proxy, TensorProxy):  # a number out of a tensor is no view
+            views.reach(proxy.name)
     if not views.bsyms:
         return trace, None
     tail = [bsym for bsym in views.operations if id(bsym) in views.bsyms]

@@ -119,6 +119,13 @@ def applied(kind: type[torch.autograd.Function], *, is_live: bool = False) -> Op
     return function
 
 
+def register_live(name: str, function: Operation) -> Operation:
+    """Name an operation whose backward has to run after the program, and return it."""
+    OWN_DERIVATIVES.add(_called_like(name, function))
+    _live.add(function)
+    return function
+
+
 def applied_class(operation: object) -> type[torch.autograd.Function] | None:
     """Return the `torch.autograd.Function` that an operation applies, or None for another operation."""
     return _applied_classes.get(operation) if isinstance(operation, FunctionType) else None

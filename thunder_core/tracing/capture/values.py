@@ -19,7 +19,7 @@ from thunder_core.tracing.capture.torch_facts.autocast import State, autocast_st
 from thunder_core.tracing.capture.torch_facts.compiled_call import call_of, is_repeatable
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import without_recording
-from thunder_core.tracing.capture.torch_facts.slices import Slices, is_state
+from thunder_core.tracing.capture.torch_facts.slices import REPLACES_DATA, Slices, is_state, written_by
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.capture.torch_facts.symbols import as_bound_symbol
 from thunder_core.tracing.ir.evaluate import evaluate
@@ -121,7 +121,7 @@ class TracedValues:
         """Return values by name, including those of the proxies; run the new bound symbols that they need."""
         new, decomposed = self._needed(proxies)
         if self._needs_reset(new, decomposed):
-            copies_inputs = self._copies_inputs or any(self._bsyms[place].mutates for place in new)
+            copies_inputs = self._copies_inputs or any(written_by(self._bsyms[place]) for place in new)
             self._reset()
             self._copies_inputs = copies_inputs
             new, decomposed = self._needed(proxies)
@@ -140,7 +140,7 @@ class TracedValues:
         writes to inputs that were not copied; or the results of subsymbols are needed, but the bound symbol ran as one
         call.
         """
-        writes_to_inputs = not self._copies_inputs and any(self._bsyms[place].mutates for place in new)
+        writes_to_inputs = not self._copies_inputs and any(written_by(self._bsyms[place]) for place in new)
         lacks_inner_results = bool((self._places_run - self._places_decomposed) & decomposed)
         return writes_to_inputs or lacks_inner_results or any(map(self._reads_changed_memory, new))
 
@@ -157,7 +157,7 @@ class TracedValues:
         for place in places:
             bsym = self._bsyms[place]
             self._places_run.add(place)
-            for memory in self._slices.memory_of(bsym.mutates):
+            for memory in self._slices.memory_of(written_by(bsym)):
                 self._last_writes[memory] = max(place, self._last_writes.get(memory, -1))
 
     def _run(self, bsyms: Mapping[int, Sequence[BoundSymbol]]) -> None:
@@ -263,6 +263,8 @@ def is_unknowable(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes a state that cannot be restored, or communicates with other processes."""
     if bsym.communicates:
         return True
+    if bsym.symbol.name in REPLACES_DATA:  # it runs on copies of inputs, and a program puts the data back
+        return False
     if call_of(bsym) is not None:
         return not is_repeatable(bsym)
     return bsym.symbol.name in RESEEDS or (bsym.ordered and is_state(bsym) and not switches_autocast(bsym))

@@ -1,11 +1,13 @@
-"""The backward of a `torch.autograd.Function` as a program that reads only its arguments."""
+"""The methods of a `torch.autograd.Function` as programs: a backward that reads only its arguments, and a forward."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-TRACED = ("gradients",)  # the functions of this module that the tracer traces into
+import torch
+
+TRACED = ("gradients", "inlined_forward")  # the functions of this module that the tracer traces into
 
 
 def gradients(
@@ -19,3 +21,50 @@ def gradients(
 ) -> Any:
     """Apply a function, and compute the gradients of inputs from the cotangents of its `followed` outputs."""
     return grad(followed(apply(*args, **kwargs)), inputs, cotangents, allow_unused=True)
+
+
+class ForwardContext:
+    """The `ctx` of a forward that is part of a program; its attributes have the names of PyTorch's own."""
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self.to_save: tuple[Any, ...] = ()
+        self.non_differentiable: tuple[Any, ...] = ()
+        self.dirty_tensors: tuple[Any, ...] = ()
+        self.materialize_grads = True
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep tensors for the backward."""
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Keep nothing: a program computes no derivative in forward mode by the function's own rule."""
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """Note the outputs that need no gradient."""
+        self.non_differentiable = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Note the inputs that the forward writes to."""
+        self.dirty_tensors = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Note whether the backward gets zeros, or None, for outputs without a gradient."""
+        self.materialize_grads = value
+
+    def attributes(self) -> dict[str, Any]:
+        """Return what the forward itself has set."""
+        return {name: value for name, value in vars(self).items() if name not in CONTEXT_NAMES}
+
+
+CONTEXT_NAMES = frozenset(vars(ForwardContext(())))
+
+
+def inlined_forward(kind: Any, has_setup: bool, context: ForwardContext, args: tuple[Any, ...]) -> Any:
+    """Run the forward of a function, as PyTorch runs it: autograd does not follow its operations."""
+    with torch.no_grad():
+        if not has_setup:
+            return kind.forward(context, *args)
+        output = kind.forward(*args)
+        kind.setup_context(context, args, output)
+        return output

@@ -31,6 +31,7 @@ OF_ONE_TENSOR = frozenset(
         *NAMES_OF_REGISTERING,
     }
 )
+REPLACES_DATA = frozenset({"torch.Tensor.data.__set__", "thunder_core.tracing.library.objects.with_data"})
 INFERENCE_MODE = frozenset(f"torch.autograd.grad_mode.inference_mode.__{name}__" for name in ("enter", "exit"))
 IRRELEVANT_TO_VALUES = OF_ONE_TENSOR | INFERENCE_MODE | {"torch._C._set_grad_enabled"}
 SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # they change the next random numbers
@@ -132,12 +133,19 @@ class Slices:
         """Return the resources that a bound symbol defines: its outputs, the memory that it writes, and states."""
         changed: list[Resource] = [("name", name) for name in {proxy.name for proxy in bsym.outputs}]
         states = ((RANDOM, is_drawing(bsym)), (STATE, bsym.ordered and is_state(bsym)))
-        unknown: list[Resource] = [("name", name) for name in bsym.mutates if self._memory(name) is None]
-        return changed + unknown + self._memories(bsym.mutates) + [state for state, changes in states if changes]
+        written = written_by(bsym)
+        unknown: list[Resource] = [("name", name) for name in written if self._memory(name) is None]
+        return changed + unknown + self._memories(written) + [state for state, changes in states if changes]
 
     def _memories(self, names: Iterable[str]) -> list[Resource]:
         """Return the known memory of tensors as resources."""
         return [("memory", memory) for memory in self.memory_of(names) - {None}]
+
+
+def written_by(bsym: BoundSymbol) -> tuple[str, ...]:
+    """Return the names of tensors that a bound symbol writes to, or whose data it replaces."""
+    replaced = bsym.args[:1] if bsym.symbol.name in REPLACES_DATA else ()
+    return (*bsym.mutates, *(proxy.name for proxy in replaced if isinstance(proxy, Proxy)))
 
 
 def is_drawing(bsym: BoundSymbol) -> bool:

@@ -13,7 +13,7 @@ from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.guards import Truth
 from thunder_core.frontend.acquire.outside.object_guards import NoHooks, NoOtherHooks
 from thunder_core.frontend.acquire.traced_run import TracedRun
-from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.frontend.interpreter.lookup import ABSENT, python_method, type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.capturing_hooks import HOOKS, is_capturing
 
@@ -23,6 +23,7 @@ GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
     "_global_forward_hooks",
 )
+SETTERS = ("__set__", "__delete__")  # special methods of descriptors
 
 
 @lookaside(Module.__call__, Module._wrapped_call_impl)
@@ -72,8 +73,8 @@ def get_attribute(run: TracedRun, /, *args: Any) -> Any:
 
 @lookaside(Module.__setattr__)
 def set_attribute(run: TracedRun, /, *args: Any) -> Any:
-    """Log a write to a module's attribute as one effect, for all tables that it changes."""
-    if len(args) != 3 or run.outside.path_of(args[0]) is None:
+    """Log a write to a module's attribute as one effect, for all tables that it changes; interpret a setter."""
+    if len(args) != 3 or run.outside.path_of(args[0]) is None or is_set_by_python(args[0], args[1]):
         return NOT_TAKEN
     owner, name, value = args
     run.writes.set_attribute(owner, name, value, level_of_module(owner, Module.__setattr__))
@@ -82,12 +83,18 @@ def set_attribute(run: TracedRun, /, *args: Any) -> Any:
 
 @lookaside(Module.__delattr__)
 def delete_attribute(run: TracedRun, /, *args: Any) -> Any:
-    """Log the deletion of a module's attribute as one effect."""
-    if len(args) != 2 or run.outside.path_of(args[0]) is None:
+    """Log the deletion of a module's attribute as one effect; interpret a deleter."""
+    if len(args) != 2 or run.outside.path_of(args[0]) is None or is_set_by_python(args[0], args[1]):
         return NOT_TAKEN
     owner, name = args
     run.writes.delete_attribute(owner, name, level_of_module(owner, Module.__delattr__))
     return run.machine.call_uninterpreted(Module.__delattr__, args, {})
+
+
+def is_set_by_python(module: Module, name: Any) -> bool:
+    """Whether the class of a module has a property or another descriptor in Python that sets or deletes this name."""
+    unbound = type_lookup(type(module), name) if isinstance(name, str) else ABSENT
+    return isinstance(unbound, property) or any(python_method(type(unbound), special) for special in SETTERS)
 
 
 def level_of_module(module: Module, function: Callable[..., Any]) -> type | None:

@@ -1,0 +1,267 @@
+"""A torch.autograd.Function whose forward writes is a part of the program, and keeps its own backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import ReformerConfig, ReformerModelWithLMHead
+
+import thunder_core as thunder
+from thunder_core.foundation.errors import CannotReplay
+
+Function = torch.autograd.Function
+
+
+class Collecting(Function):
+    """Collects a value in its forward, and a gradient in its backward; the gradient is not that of the value."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, values: list[Tensor], gradients: list[Tensor]) -> Tensor:
+        values.append(x.detach() + 1)
+        ctx.gradients = gradients
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        ctx.gradients.append(gradient * 2)
+        return gradient * 3, None, None
+
+
+class KeepingItsResult(Function):
+    """Returns a tensor that it keeps in a list, too, and saves for its backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, values: list[Tensor]) -> Tensor:
+        result = x.sigmoid()
+        values.append(result)
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (result,) = ctx.saved_tensors
+        return gradient * result * (1 - result) * 5, None
+
+
+class Largest(Function):
+    """Returns a value, a position without a gradient, no tensor, its input and a view."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, counts: dict[str, int]) -> tuple[Any, ...]:
+        counts["calls"] = counts.get("calls", 0) + 1
+        value, place = x.max(-1)
+        ctx.mark_non_differentiable(place)
+        ctx.parts = (place, [x.shape[-1]], {"scale": 2.0})
+        return value, place, None, x, (x * 2).unsqueeze(0)
+
+    @staticmethod
+    def backward(ctx: Any, value: Tensor, place: Tensor, nothing: None, x: Tensor, view: Tensor) -> Any:
+        found, [size], table = ctx.parts
+        spread = torch.nn.functional.one_hot(found, size) * value.unsqueeze(-1)
+        assert nothing is None
+        assert ctx.needs_input_grad == (True, False)
+        return spread * table["scale"] + x + view[0], None
+
+
+class WithoutZeros(Function):
+    """Gets None for a result without a gradient, and has a `setup_context`."""
+
+    @staticmethod
+    def forward(x: Tensor, factor: float, seen: set[float]) -> tuple[Tensor, Tensor]:
+        seen.add(factor)
+        return x * factor, x + factor
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.factor = inputs[1]
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, product: Tensor | None, total: Tensor | None) -> Any:
+        assert total is None
+        assert product is not None
+        return product * ctx.factor, None, None
+
+
+class Reversible(Function):
+    """Saves results alone; its backward computes the inputs again, and the gradients of the layers by autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layers: Any, hidden: list[Tensor]) -> Tensor:
+        first, second = x.chunk(2, -1)
+        for layer in layers:
+            hidden.append(first)
+            first = first + layer(second)
+            first, second = second, first
+        ctx.save_for_backward(first.detach(), second.detach())
+        ctx.layers = layers
+        return torch.cat([first, second], -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        first, second = ctx.saved_tensors
+        of_first, of_second = gradient.chunk(2, -1)
+        for layer in reversed(ctx.layers):
+            first, second = second, first
+            of_first, of_second = of_second, of_first
+            with torch.enable_grad():
+                given = second.detach().requires_grad_()
+                added = layer(given)
+                torch.autograd.backward(added, of_first)
+            first = first - added.detach()
+            of_second = of_second + given.grad
+        return torch.cat([of_first, of_second], -1), None, None
+
+
+class Owner:
+    """What programs write to."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.values: list[Tensor] = []
+        self.gradients: list[Tensor] = []
+        self.counts: dict[str, int] = {}
+        self.seen: set[float] = set()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(3))
+
+    def kept(self) -> Any:
+        grads = [parameter.grad.tolist() for parameter in self.layers.parameters() if parameter.grad is not None]
+        lists = [[value.tolist() for value in values] for values in (self.values, self.gradients)]
+        return lists, [value.requires_grad for value in self.values], dict(self.counts), sorted(self.seen), grads
+
+
+def collects(owner: Owner, x: Tensor) -> Tensor:
+    return Collecting.apply(Collecting.apply(x, owner.values, owner.gradients), owner.values, owner.gradients)
+
+
+def collects_in_its_own_list(owner: Owner, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    values: list[Tensor] = []
+    result = Collecting.apply(x, values, owner.gradients)
+    return result * values[0], values
+
+
+def keeps_its_result(owner: Owner, x: Tensor) -> Any:
+    result = KeepingItsResult.apply(x, owner.values)
+    return result + owner.values[-1] * 3
+
+
+def returns_its_list(owner: Owner, x: Tensor) -> Any:
+    values: list[Tensor] = []
+    KeepingItsResult.apply(x, values)
+    return values
+
+
+def finds_the_largest(owner: Owner, x: Tensor) -> Any:
+    value, place, nothing, same, view = Largest.apply(x, owner.counts)
+    return value + 1, place, nothing, same * 2, view, same is x
+
+
+def uses_one_result(owner: Owner, x: Tensor) -> Any:
+    return WithoutZeros.apply(x, 1.5, owner.seen)[0]
+
+
+def reverses(owner: Owner, x: Tensor) -> Any:
+    hidden: list[Tensor] = []
+    return Reversible.apply(x * 2, owner.layers, hidden), hidden
+
+
+PROGRAMS = (
+    collects,
+    collects_in_its_own_list,
+    keeps_its_result,
+    returns_its_list,
+    finds_the_largest,
+    uses_one_result,
+    reverses,
+)
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    if isinstance(value, tuple | list):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return [value] if isinstance(value, Tensor) else []
+
+
+def trained(program: Callable[..., Any], run: Callable[..., Any]) -> list[Any]:
+    """The results, the gradients and what the program wrote, after calls with batches of different sizes."""
+    owner, found = Owner(), []
+    for rows in (2, 3, 4):
+        x = (torch.arange(rows * 4.0).reshape(rows, 4) / 7).requires_grad_()
+        result = run(owner, x)
+        followed = [tensor for tensor in tensors_in(result) if tensor.requires_grad]
+        sum(tensor.square().sum() for tensor in followed).backward()  # type: ignore[union-attr]
+        words = [(tensor.tolist(), tensor.requires_grad) for tensor in tensors_in(result)]
+        assert x.grad is not None
+        found.append((words, x.grad.tolist(), owner.kept()))
+    return found
+
+
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_forward_that_writes_equals_eager(program: Callable[..., Any], cache: str) -> None:
+    found = trained(program, thunder.jit(program, cache=cache))
+    torch.testing.assert_close(found, trained(program, program))
+
+
+def test_one_program_serves_all_sizes_of_a_function_that_writes() -> None:
+    compiled = thunder.jit(collects_in_its_own_list, cache="symbolic values")
+    trained(collects_in_its_own_list, compiled)
+    assert thunder.cache_misses(compiled) == 1
+    assert "runs after the program" in thunder.last_backward_reason(compiled)
+
+
+def test_a_list_of_the_program_that_a_backward_would_write_to_is_refused() -> None:
+    def program(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        gradients: list[Tensor] = []
+        return Collecting.apply(x, [], gradients), gradients
+
+    with pytest.raises(CannotReplay, match=r"`Collecting`.* keeps a list that the program creates for its backward"):
+        thunder.jit(program)(torch.ones(2, requires_grad=True))
+
+
+def test_a_view_that_is_returned_and_kept_is_refused() -> None:
+    class Kept(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, values: list[Tensor]) -> Tensor:
+            values.append((x * 2).unsqueeze(0))
+            return values[0]
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+            return gradient[0], None
+
+    with pytest.raises(CannotReplay, match=r"`.*Kept`.* keeps a view that it returns, too"):
+        thunder.jit(lambda x, values: Kept.apply(x, values))(torch.ones(2, requires_grad=True), [])
+
+
+def reformer() -> Any:
+    """A small Reformer, whose hashes do not depend on the operating system's random numbers."""
+    sizes = {"hidden_size": 16, "attention_head_size": 8, "num_attention_heads": 2, "feed_forward_size": 16}
+    axes = {"axial_pos_shape": (4, 4), "axial_pos_embds_dim": (8, 8), "max_position_embeddings": 16}
+    chunks = {"local_attn_chunk_length": 4, "lsh_attn_chunk_length": 4, "num_buckets": 2, "hash_seed": 7}
+    rates = {"hidden_dropout_prob": 0.0, "lsh_attention_probs_dropout_prob": 0.0}
+    options = {"attn_layers": ["local", "lsh"], "vocab_size": 20, "is_decoder": True}
+    config = ReformerConfig(**sizes, **axes, **chunks, **rates, **options)
+    torch.manual_seed(0)
+    return ReformerModelWithLMHead(config).train()
+
+
+def test_reformer_trains_as_in_eager() -> None:
+    losses: list[list[float]] = []
+    for prepare in (lambda model: model, thunder.jit):
+        model = reformer()
+        run, optimizer = prepare(model), torch.optim.SGD(model.parameters(), 0.1)
+        losses.append([])
+        for step in range(3):
+            ids = torch.arange(32).reshape(2, 16).add(step) % 19 + 1
+            loss = run(ids, labels=ids).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses[-1].append(loss.item())
+    torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-4)
+    assert len(set(losses[0])) == 3

@@ -1,0 +1,125 @@
+"""A `torch.autograd.Function` whose forward is part of the program, because it writes, draws or reads what was written.
+
+The program runs the forward with autograd off, so that its reads, writes and draws are those of the program. One bound
+symbol then connects the results with the function's own backward, which autograd runs after the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import torch
+
+from thunder_core.frontend.acquire.outside.guards import Identical
+from thunder_core.passes.autodiff.connected import CONSTANT, ITSELF, VIEW, ForwardResults, Opaque, connected
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.torch_facts.modes import without_functions
+from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
+from thunder_core.tracing.library.applied_functions import ForwardContext, inlined_forward
+
+CONTAINERS = (tuple, list, dict)
+MAY_NOT_WRITE = "writes to its inputs and to other objects, reads what the program has written, or draws"
+
+
+class InlinedFunction:
+    """One application of a function whose forward is part of the program; `refuse(reason)` raises."""
+
+    def __init__(self, acquisition: Any, kind: Any, args: tuple[Any, ...], refuse: Callable[[str], NoReturn]) -> None:
+        self._acquisition = acquisition
+        self._kind = kind
+        self._args = args
+        self._refuse = refuse
+
+    def apply(self) -> Any:
+        """Run the forward in the program, and return its output, connected with the backward."""
+        has_setup = self._kind.setup_context is not torch.autograd.Function.setup_context
+        context = ForwardContext(tuple(map(self._requires_grad, self._args)))
+        output = self._acquisition.machine.call(inlined_forward, self._kind, has_setup, context, self._args)
+        if context.dirty_tensors:
+            self._refuse(MAY_NOT_WRITE)
+        outputs = self._connected(output if isinstance(output, tuple) else (output,), context)
+        return tuple(outputs) if isinstance(output, tuple) else outputs[0]
+
+    def _connected(self, outputs: tuple[Any, ...], context: ForwardContext) -> list[Any]:
+        """Return the outputs, with the tensors among them in autograd's graph."""
+        results = self._results(outputs, context)
+        tensors = tuple(outputs[place] for place in results.places)
+        self._require_unshared(results.of_kind(tensors, VIEW), context)
+        inputs = tuple(value if isinstance(value, torch.Tensor) else None for value in self._args)
+        attributes = {name: self._kept(value) for name, value in context.attributes().items()}
+        kept = (tuple(context.to_save), attributes, context.materialize_grads)
+        with without_functions():
+            made = self._acquisition.recorder.function(
+                connected(self._kind), (inputs, tensors, Opaque(results), *kept), {}
+            )
+        found = list(outputs)
+        for place, view in zip(results.places, made, strict=True):
+            if results.kind_of[place] == VIEW:
+                found[place] = view
+        return found
+
+    def _results(self, outputs: tuple[Any, ...], context: ForwardContext) -> ForwardResults:
+        """Find the tensors among the outputs, and how each is connected."""
+        tensors = {place: output for place, output in enumerate(outputs) if isinstance(output, torch.Tensor)}
+        if len(set(map(id, tensors.values()))) < len(tensors):
+            self._refuse("returns a tensor twice")
+        marked = set(map(id, context.non_differentiable))
+        return ForwardResults(len(outputs), {place: self._kind_of(tensor, marked) for place, tensor in tensors.items()})
+
+    def _kind_of(self, tensor: torch.Tensor, marked: set[int]) -> str:
+        """Say how a result is connected: an input and a view by a new view, which leaves the tensor as it is."""
+        is_given = any(tensor is value for value in self._args)
+        if not is_given and (self._requires_grad(tensor) or self._acquisition.outside.path_of(tensor) is not None):
+            self._refuse("returns a tensor from outside the function")
+        dtype = self._of(tensor, "dtype")
+        if id(tensor) in marked or not (dtype.is_floating_point or dtype.is_complex):
+            return CONSTANT
+        return VIEW if is_given or self._of(tensor, "_is_view") else ITSELF
+
+    def _requires_grad(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and bool(self._of(value, "requires_grad"))
+
+    def _of(self, tensor: torch.Tensor, name: str) -> Any:
+        """Return an attribute, or the result of a method, of the tensor's fake."""
+        fake = self._acquisition.recorder.tensors.fake(tensor)
+        with torch._C.DisableTorchFunction():
+            value = getattr(fake, name)
+            return value() if callable(value) else value
+
+    def _require_unshared(self, tensors: tuple[Any, ...], context: ForwardContext) -> None:
+        """Refuse a view that is returned and kept: the program gets another tensor, which autograd follows."""
+        apart = set(map(id, tensors)) - set(map(id, self._args))
+        written = [(effect.arguments, dict(effect.keywords)) for effect in self._acquisition.outside.effects.effects]
+        if apart and any(id(value) in apart for value in values_in((self._args, vars(context), written), set())):
+            self._refuse("keeps a view that it returns, too, in another object")
+
+    def _kept(self, value: Any) -> Any:
+        """Return the value of an attribute for the backward, which gets objects from outside as they are then."""
+        if isinstance(value, torch.Tensor | SymbolicNumber) or is_constant(value) or isinstance(value, BY_IDENTITY):
+            return value
+        path = self._acquisition.outside.path_of(value)
+        if path is not None:
+            self._acquisition.outside.guard(Identical(path, value))
+            return Opaque(value)
+        if type(value) is tuple:
+            return tuple(map(self._kept, value))
+        is_given = any(value is given for given in values_in(self._args, set()))
+        if type(value) is list and not is_given:
+            return list(map(self._kept, value))
+        if type(value) is not dict or is_given:
+            self._refuse(f"keeps a {type(value).__name__} that the program creates for its backward")
+        return {key: self._kept(item) for key, item in value.items()}
+
+
+def values_in(value: Any, seen: set[int]) -> Iterator[Any]:
+    """Yield the values in containers and in the attributes of objects, however deep."""
+    if id(value) in seen or is_constant(value) or isinstance(value, (*BY_IDENTITY, torch.nn.Module)):
+        return
+    seen.add(id(value))
+    yield value
+    if isinstance(value, torch.Tensor):
+        return
+    items = dict.values(value) if isinstance(value, dict) else value if isinstance(value, CONTAINERS) else ()
+    for item in (*items, *getattr(value, "__dict__", {}).values()):
+        yield from values_in(item, seen)

@@ -1,0 +1,100 @@
+"""Connect the results of a forward that is part of a program with the backward of its `torch.autograd.Function`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from thunder_core.passes.autodiff.rules import register_live
+from thunder_core.tracing.ir.tree import replace_leaves
+
+# How a result is connected: the tensor itself joins autograd's graph, or a view of it, or none needs a gradient.
+ITSELF, VIEW, CONSTANT = "itself", "view", "constant"
+
+
+@dataclass(frozen=True, eq=False)
+class Opaque:
+    """An object from outside the program, which the backward reads as it is when it runs."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardResults:
+    """The tensors among the `count` outputs of a forward: a kind for the place of each."""
+
+    count: int
+    kind_of: dict[int, str]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The places of the tensors among the outputs."""
+        return tuple(self.kind_of)
+
+    def of_kind(self, tensors: Sequence[Any], kind: str) -> tuple[Any, ...]:
+        """Return the tensors of one kind."""
+        pairs = zip(tensors, self.kind_of.values(), strict=True)
+        return tuple(tensor for tensor, its_kind in pairs if its_kind == kind)
+
+    def connected(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the tensors that are connected themselves, and views of the others."""
+        pairs = zip(tensors, self.kind_of.values(), strict=True)
+        return tuple(tensor if kind == ITSELF else tensor.view_as(tensor) for tensor, kind in pairs)
+
+    def of_outputs(self, gradients: tuple[Any, ...]) -> list[Any]:
+        """Return a gradient, or None, for each output."""
+        by_place = dict(zip(self.places, gradients, strict=True))
+        return [by_place.get(place) for place in range(self.count)]
+
+
+@cache
+def connected(kind: Any) -> Callable[..., Any]:
+    """Return an operation that makes results part of autograd's graph, with the function's own backward.
+
+    The operation takes the inputs of the function, the results of its forward, and what the forward kept in its `ctx`.
+    It returns the results: a result is the tensor itself, or a view of it.
+    """
+
+    class Connected(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            *tensors, (count, results, saved, attributes, materializes) = arguments
+            for name, value in attributes.items():
+                setattr(ctx, name, value)
+            ctx.connected = (count, results)
+            ctx.save_for_backward(*saved)
+            ctx.set_materialize_grads(materializes)
+            for tensor in (written := results.of_kind(tensors[count:], ITSELF)):
+                tensor.as_strided((0,), (1,)).zero_()  # no element, but a write: the tensor joins autograd's graph
+            ctx.mark_dirty(*written)
+            outputs = results.connected(tensors[count:])
+            ctx.mark_non_differentiable(*results.of_kind(outputs, CONSTANT))
+            return outputs
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            count, results = ctx.connected
+            ctx.needs_input_grad = ctx.needs_input_grad[:count]
+            has_own_vjp = kind.vjp is not torch.autograd.Function.vjp
+            found = (kind.vjp if has_own_vjp else kind.backward)(ctx, *results.of_outputs(gradients))
+            found = found if isinstance(found, tuple) else (found,)
+            return (*found[:count], *(None for _ in range(len(gradients) + 1)))
+
+    def connect(
+        inputs: tuple[Any, ...],
+        tensors: tuple[Any, ...],
+        results: Opaque,
+        saved: tuple[Any, ...],
+        attributes: dict[str, Any],
+        materializes: bool,
+    ) -> Any:
+        opened = replace_leaves(attributes, lambda leaf: leaf.value if isinstance(leaf, Opaque) else leaf)
+        kept = (len(inputs), results.value, saved, opened, materializes)
+        return Connected.apply(*inputs, *tensors, kept)  # type: ignore[no-untyped-call]
+
+    Connected.__name__ = Connected.__qualname__ = kind.__name__
+    return register_live(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}.connect", connect)
