@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from thunder_core.passes.recipe import Cuda, Transform
+from thunder_core.passes.transforms.increments import IncrementTogether
 from thunder_core.passes.transforms.static_cache import GenerateWithStaticCache
 from thunder_recipes.hf_llama3 import HFLlama3
 
@@ -23,5 +24,5 @@ class HFLlama3Hopper(HFLlama3):
     executors = ("sdpa", "triton", "joined", "nvfuser", "inductor", "cudagraphs", "torch")
 
     def setup_transforms(self) -> tuple[Transform, ...]:
-        """Return the transforms, including the static cache, whose constant sizes let one graph serve all tokens."""
-        return (*super().setup_transforms(), GenerateWithStaticCache())
+        """Return the transforms, including a static cache, whose constant sizes let one graph serve all tokens."""
+        return (*super().setup_transforms(), GenerateWithStaticCache(), IncrementTogether())

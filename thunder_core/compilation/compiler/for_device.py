@@ -10,8 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch._C import _len_torch_function_stack
-from torch.overrides import _pop_mode, _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.backend.cache.built_for import built_for
@@ -26,6 +24,7 @@ from thunder_core.compilation.compiler.last_call import specializations_of
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.frontend.acquire.run.inputs import items_held
 from thunder_core.passes.recipe import Transform
+from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.ir.printer import Source
 
 WITHOUT_DATA = torch.device("meta")
@@ -96,7 +95,12 @@ class CompilerForDevice:
     ) -> Program:
         """Return the program of a call, which makes calls in eager PyTorch."""
         compiler = replace(self.compiler, device=self.device, moves_from=WITHOUT_DATA)
-        with without_modes(), targeting(self.target), devices_read_as(self.device, (args, kwargs)):
+        with (
+            without_functions(),
+            _disable_current_modes(),
+            targeting(self.target),
+            devices_read_as(self.device, (args, kwargs)),
+        ):
             program = compiler(subject, args, kwargs, observed)
         claimed = program.last("computation")
         kept = {code.image for code in self.kernels}
@@ -126,7 +130,7 @@ class EagerProgram(Program):
         self, accepts: Callable[..., Any], subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any]:
         """Check the guards, and return the call itself; raise what the prologue raises."""
-        with without_modes(), devices_read_as(self.device, (args, kwargs)):
+        with without_functions(), _disable_current_modes(), devices_read_as(self.device, (args, kwargs)):
             accepts(subject, args, kwargs)
         return (), (subject, args, kwargs)
 
@@ -147,18 +151,6 @@ class StandingFor:
 
     def __hash__(self) -> int:
         return hash(self.device)
-
-
-@contextmanager
-def without_modes() -> Iterator[None]:
-    """While the block runs, the modes of the caller do not see the operations and functions of PyTorch."""
-    modes = [_pop_mode() for _ in range(_len_torch_function_stack())]  # type: ignore[no-untyped-call]
-    try:
-        with _disable_current_modes():
-            yield
-    finally:
-        for mode in reversed(modes):
-            _push_mode(mode)  # type: ignore[no-untyped-call]
 
 
 def standing_for(constant: object, device: torch.device) -> object:

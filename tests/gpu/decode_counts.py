@@ -1,0 +1,127 @@
+"""Counts of a Llama's programs for sm_90, without a GPU: programs, graphs, kernels a layer, copied bytes and memory.
+
+The model has the width and the vocabulary of Llama 3.2 1B, and no data. `generate` runs on the meta device, and the
+kernels are compiled for the GPU. Run as a program, this module prints the counts as JSON; it runs in a process of its
+own, because Triton's interpreter, which the tests enable, compiles nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import torch
+import transformers
+
+import thunder_core as thunder
+from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler import specializations_of
+from thunder_core.compilation.compiler.for_device import compiled_for
+from thunder_core.compilation.memory import program_memory
+from thunder_core.tracing.analysis.aliasing import computes_nothing
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.workflow.pipeline.generation.values_without_device import values_on_meta
+from thunder_recipes.hf_llama3_hopper import HFLlama3Hopper
+
+LAYERS, PROMPT, TOKENS = 16, 16, 64
+SIZES = {
+    "hidden_size": 2048,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 8192,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+}
+ONE_CALL = ("sdpa", "triton", "joined")  # executors whose bound symbol is one launch, or one call of a library
+
+
+def llama(layers: int) -> Any:
+    """Return a Llama in bfloat16 on the meta device."""
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(num_hidden_layers=layers, **SIZES))
+    return model.to(torch.bfloat16).eval()
+
+
+def generate(layers: int) -> list[Program]:
+    """Return the programs of the recipe's executors for a GPU that generate 64 tokens, the latest first."""
+    recipe = HFLlama3Hopper()
+    executors = [name for name in recipe.executors if name != "nvfuser"]
+    compiled = thunder.jit(llama(layers), executors=executors, transforms=recipe.setup_transforms())
+    absent = compiled_for(compiled, torch.device("cuda"), "sm_90", [])
+    with torch.no_grad(), values_on_meta():
+        ids = torch.arange(5, 5 + PROMPT).unsqueeze(0).to("meta")
+        lengths = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
+        text: Any = absent
+        tokens = text.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, **lengths)
+    assert tokens.shape == (1, PROMPT + TOKENS)
+    return list(specializations_of(absent).programs)
+
+
+def graphs_of(program: Program) -> list[BoundSymbol]:
+    """Return the graphs of a program."""
+    return [bsym for bsym in program.last("computation").bound_symbols if bsym.executor == "cudagraphs"]
+
+
+def launches(part: BoundSymbol) -> int:
+    """Return the kernels and calls of libraries of a bound symbol within a graph."""
+    if part.executor == "inductor":
+        target: Any = part.symbol.target
+        return sum(
+            line.strip().startswith("triton_") for line in target.machine_code.text.partition("def ")[2].splitlines()
+        )
+    if part.executor in ONE_CALL:
+        return 1
+    return sum(not computes_nothing(operation) for operation in part.at_level("aten"))
+
+
+def inputs_of(graph: BoundSymbol) -> Iterator[tuple[TensorProxy, bool]]:
+    """Yield the tensors that a graph reads, and whether each is copied before a replay."""
+    captured: Any = graph.symbol.target
+    in_place = {*captured.static, *captured.held}
+    tensors = [value for value in graph.args[captured.constants :] if isinstance(value, TensorProxy)]
+    yield from ((tensor, place not in in_place) for place, tensor in enumerate(tensors))
+
+
+def counts(layers: int) -> dict[str, Any]:
+    """Return the counts of the program that computes a token."""
+    programs = generate(layers)
+    decode = programs[0]
+    graphs = graphs_of(decode)
+    parts = [part for graph in graphs for part in graph.subsymbols]
+    read = [pair for graph in graphs for pair in inputs_of(graph)]
+    origins = decode.last("computation").origins
+    copied = {origins.get(tensor.name, tensor.name): size(tensor) for tensor, is_copied in read if is_copied}
+    memory = program_memory(decode)
+    return {
+        "programs": len(programs),
+        "graphs": len(graphs),
+        "outside of graphs": sum(
+            bool(bsym.executor) and bsym.executor != "cudagraphs" for bsym in decode.last("computation").bound_symbols
+        ),
+        "launches": by_executor(parts),
+        "copied": {str(name): number for name, number in copied.items()},
+        "parameters": sum(not is_copied for _, is_copied in read),
+        "own memory": memory.own,
+    }
+
+
+def by_executor(parts: list[BoundSymbol]) -> dict[str, int]:
+    """Return the launches of each executor."""
+    found: Counter[str] = Counter()
+    for part in parts:
+        found[part.executor or "torch"] += launches(part)
+    return dict(found)
+
+
+def size(tensor: TensorProxy) -> int:
+    """Return the bytes of a tensor with constant sizes."""
+    return int(prod(tensor.shape)) * tensor.dtype.itemsize
+
+
+if __name__ == "__main__":
+    print(json.dumps({str(layers): counts(layers) for layers in map(int, sys.argv[1:])}))

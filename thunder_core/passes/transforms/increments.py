@@ -1,0 +1,96 @@
+"""Integer counters that are incremented together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from thunder_core.passes.recipe import Transform
+from thunder_core.tracing.analysis.aliasing import AliasSets, alias_sets
+from thunder_core.tracing.analysis.data_errors import may_raise
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+
+
+@dataclass(frozen=True)
+class IncrementTogether(Transform):
+    """Add a number to several integer tensors in place in one operation, instead of one for each tensor.
+
+    A static cache counts its tokens in each layer, and each count is a kernel. An addition moves to a later one if
+    nothing in between reads or writes its tensor, changes a state, or may raise an error. On a GPU, an error that
+    depends on values ends the process, so that nobody sees the values of that time.
+    """
+
+    after: ClassVar[tuple[str, ...]] = ("cse", "dce")
+    devices: tuple[str, ...] = ("cuda",)
+
+    def __call__(self, trace: Trace) -> Trace:
+        """Return the trace with joined additions."""
+        if sum(self._is_increment(bsym) for bsym in trace.bound_symbols) < 2:
+            return trace
+        return trace.having(self._joined(trace), made_by="increment together")
+
+    def _joined(self, trace: Trace) -> Iterator[BoundSymbol]:
+        aliasing = alias_sets(trace.bound_symbols, trace.aliases)
+        waiting: list[BoundSymbol] = []
+        for bsym in trace.bound_symbols:
+            is_increment = self._is_increment(bsym)
+            waits = is_like(bsym, waiting) if is_increment else is_independent(bsym, waiting)
+            if not waits or touches(bsym, waiting, aliasing):
+                yield from together(waiting)
+                waiting = []
+            if is_increment:
+                waiting.append(bsym)
+            else:
+                yield bsym
+        yield from together(waiting)
+
+    def _is_increment(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol adds an integer to an integer tensor of these devices in place."""
+        if bsym.symbol.target is not torch.Tensor.add_ or bsym.kwargs or len(bsym.args) != 2:
+            return False
+        counter, number = bsym.args
+        if not isinstance(counter, TensorProxy) or type(number) is not int or counter.device.type not in self.devices:
+            return False
+        return not (counter.dtype.is_floating_point or counter.dtype.is_complex or counter.dtype is torch.bool)
+
+
+def is_like(bsym: BoundSymbol, increments: Sequence[BoundSymbol]) -> bool:
+    """Whether an increment adds the same number as others, to a tensor of the same dtype on the same device."""
+    counter, number = bsym.args
+    like = [(one.dtype, one.device, same) for one, same in (increment.args for increment in increments)]
+    return all((counter.dtype, counter.device, number) == facts for facts in like)
+
+
+def is_independent(bsym: BoundSymbol, increments: Sequence[BoundSymbol]) -> bool:
+    """Whether increments may run after a bound symbol, whose tensors are others."""
+    on_gpu = all(increment.args[0].device.type == "cuda" for increment in increments)
+    return not bsym.keeps_place and not bsym.functions and (on_gpu or not may_raise(bsym))
+
+
+def touches(bsym: BoundSymbol, increments: Sequence[BoundSymbol], aliasing: AliasSets) -> bool:
+    """Whether a bound symbol reads or writes memory that increments write to."""
+    written = {aliasing.representative(increment.args[0].name) for increment in increments}
+    return any(aliasing.representative(proxy.name) in written for proxy in (*bsym.inputs, *bsym.outputs))
+
+
+def together(increments: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
+    """Return one bound symbol for several increments; a single increment stays as it is."""
+    if len(increments) < 2:
+        return tuple(increments)
+    counters, number = [increment.args[0] for increment in increments], increments[0].args[1]
+    operation = BoundSymbol(symbol_of(torch.ops.aten._foreach_add_.Scalar), (counters, number), {}, None)
+    joined = replace(
+        increments[-1],
+        symbol=symbol_of(torch._foreach_add_),
+        args=(counters, number),
+        output=list(counters),
+        subsymbols=(operation,),
+        mutates=tuple(counter.name for counter in counters),
+    )
+    return (joined,)
