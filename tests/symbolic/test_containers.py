@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.frontend.acquire.outside import outside
+from thunder_core.frontend.acquire.outside import function_reads, outside
 
 FACTORS: list[Any] = [1.0, 2]
 
@@ -23,7 +23,8 @@ FACTORS: list[Any] = [1.0, 2]
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ignore threads of other tests, such as those of pools: they have no access to these containers."""
-    monkeypatch.setattr(outside, "is_only_thread", lambda: True)
+    for module in (outside, function_reads):
+        monkeypatch.setattr(module, "is_only_thread", lambda: True)
 
 
 @dataclasses.dataclass

@@ -431,3 +431,40 @@ def test_write_to_a_saved_tensor_is_detected() -> None:
     for function in (step, thunder.jit(step)):
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             function(small(), X)
+
+
+def grad_by_keyword(y: torch.Tensor) -> Any:
+    return torch.autograd.grad(outputs=(y**2).sum(), inputs=[y])
+
+
+def backward_by_keyword(y: torch.Tensor) -> Any:
+    torch.autograd.backward(tensors=[(y**3).sum()])
+    return y.grad
+
+
+def backward_with_cotangents(y: torch.Tensor) -> Any:
+    z = y**2
+    torch.autograd.backward([z], grad_tensors=[z.detach()])
+    return y.grad
+
+
+def backward_of_inputs(y: torch.Tensor) -> Any:
+    z = y**2
+    torch.autograd.backward(z, torch.ones_like(z), retain_graph=True, inputs=y)
+    torch.autograd.backward(tensors=z, grad_tensors=torch.ones_like(z), inputs=[y])
+    return y.grad
+
+
+SPELLINGS = (grad_by_keyword, backward_by_keyword, backward_with_cotangents, backward_of_inputs)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_backward_passes_take_their_arguments_by_keyword(spelling: Callable[[torch.Tensor], Any]) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return spelling(x.detach().requires_grad_())
+
+    compiled = thunder.jit(program)
+    x = torch.randn(3)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), program(x))
+    assert thunder.cache_misses(compiled) == 1

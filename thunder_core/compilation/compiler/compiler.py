@@ -32,11 +32,7 @@ from thunder_core.compilation.compiler.nested import CallsByLine
 from thunder_core.compilation.compiler.stage_log import StageLog
 from thunder_core.compilation.compiler.symbolic_warnings import out_of_range, warn_of_shortfalls
 from thunder_core.compilation.compiler.transformation import checked_trace
-from thunder_core.foundation.errors import (
-    CannotReplay,
-    EnvironmentLacks,
-    UnknownName,
-)
+from thunder_core.foundation.errors import CannotReplay, EnvironmentLacks, UnknownName
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.frontend.acquire.acquire import acquire, constrained

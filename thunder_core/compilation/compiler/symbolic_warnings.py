@@ -7,9 +7,7 @@ from typing import Any
 
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.retraces import warn_of
-from thunder_core.foundation.errors import (
-    SpecializationWarning,
-)
+from thunder_core.foundation.errors import SpecializationWarning
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.frontend.acquire.named import NamedValue
 

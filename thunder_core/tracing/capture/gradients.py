@@ -129,7 +129,7 @@ class Gradients:
         create_graph: bool = False,
         inputs: Any = None,
     ) -> None:
-        """Run `torch.autograd.backward`: accumulate the gradients of the leaves in their `.grad`."""
+        """Run `torch.Tensor.backward`: accumulate the gradients of the leaves in their `.grad`."""
         roots = _sequence(self._tensors.to_fake(tensors))
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
@@ -152,6 +152,19 @@ class Gradients:
                 if grad is not None:
                     self._accumulate(leaf, grad, create_graph, shared)
         return None
+
+    def backward_of_all(
+        self,
+        tensors: Any,
+        grad_tensors: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        grad_variables: Any = None,
+        inputs: Any = None,
+    ) -> None:
+        """Run `torch.autograd.backward`, whose `grad_variables` are an earlier name of `grad_tensors`."""
+        cotangents = grad_variables if grad_tensors is None else grad_tensors
+        self.backward(tensors, cotangents, retain_graph, create_graph, inputs)
 
     def grad(
         self,
@@ -280,6 +293,6 @@ AUTOGRAD: dict[Callable[..., Any], Callable[..., Any]] = {
     SET: Gradients.set,
     DELETE: Gradients.delete,
     torch.Tensor.backward: Gradients.backward,
-    torch.autograd.backward: Gradients.backward,
+    torch.autograd.backward: Gradients.backward_of_all,
     torch.autograd.grad: Gradients.grad,
 }

@@ -14,8 +14,9 @@ from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.counts import Counts
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.symbolic.expectations import foreseen
-from thunder_core.tracing.capture.symbolic.numbers import Numbers, SymbolicNumber, concrete, numbers_in
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete, numbers_in
 from thunder_core.tracing.capture.symbolic.probed_floats import FloatAsked, Named, may_be_symbol, restrict, stand_ins
+from thunder_core.tracing.capture.symbolic.recorded_numbers import Numbers
 from thunder_core.tracing.capture.symbolic.shape_env import number_of
 from thunder_core.tracing.capture.symbolic_probe import (
     COUNTS,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from thunder_core.tracing.capture.constants import constants_for, forget_constan
 from thunder_core.tracing.capture.counts import Counts
 from thunder_core.tracing.capture.data import DATA, Data
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
-from thunder_core.tracing.capture.failures import hides, located, needs_data, needs_value, unrunnable
+from thunder_core.tracing.capture.failures import hides, located, needs_data, needs_value
 from thunder_core.tracing.capture.fakes.device_guards import needs_device_guard
 from thunder_core.tracing.capture.fakes.kernel_types import KERNEL_TYPES
 from thunder_core.tracing.capture.fakes.memo import CachedCall
@@ -30,8 +29,9 @@ from thunder_core.tracing.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.tracing.capture.masks import Masks
 from thunder_core.tracing.capture.number_calls import NumberCalls
 from thunder_core.tracing.capture.operators import AtenOperations
-from thunder_core.tracing.capture.place import ForwardPlaces, Place
+from thunder_core.tracing.capture.place import ForwardPlaces
 from thunder_core.tracing.capture.questions import Questions
+from thunder_core.tracing.capture.recorded_lines import RecordedLines
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.shape_changes import ShapeChanges
 from thunder_core.tracing.capture.sizes_of_values import SizesOfValues
@@ -39,19 +39,19 @@ from thunder_core.tracing.capture.subclasses import Subclasses, torch_function_c
 from thunder_core.tracing.capture.symbolic.all_sizes import for_all_sizes
 from thunder_core.tracing.capture.symbolic.calls import OPAQUE
 from thunder_core.tracing.capture.symbolic.composites import COMPOSITES
-from thunder_core.tracing.capture.symbolic.expectations import counted, expected
-from thunder_core.tracing.capture.symbolic.numbers import Numbers, SymbolicNumber, numbers_in, scalar_kind
+from thunder_core.tracing.capture.symbolic.numbers import numbers_in, scalar_kind
+from thunder_core.tracing.capture.symbolic.recorded_numbers import Numbers
 from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
-from thunder_core.tracing.capture.symbolic_probe import BackwardOf
-from thunder_core.tracing.capture.tensors_as_numbers import (
+from thunder_core.tracing.capture.symbolic.tensors_as_numbers import (
     TakesIntegers,
     has_few_items,
     has_integers,
     items,
     with_numbers,
 )
-from thunder_core.tracing.capture.torch_facts.autocast import autocast_state, changes
+from thunder_core.tracing.capture.symbolic_probe import BackwardOf
+from thunder_core.tracing.capture.torch_facts.autocast import autocast_state
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import FunctionMode, OperatorMode
 from thunder_core.tracing.capture.torch_facts.settings import placed
@@ -59,19 +59,16 @@ from thunder_core.tracing.capture.torch_facts.storages import mark_device, stora
 from thunder_core.tracing.capture.torch_facts.symbols import (
     REPLACES_MEMORY,
     SET_DATA,
-    SET_GRAD,
     SPARSE_PARTS,
     VALUE_READERS,
     is_idle,
     is_of_process_group,
-    is_ordered,
-    symbol_of,
 )
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
-from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrapper, run_through, wrappers_in
+from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, run_through, wrappers_in
 from thunder_core.tracing.capture.transform_levels import TransformLevels, wrapped_in
 from thunder_core.tracing.capture.values import TracedValues
-from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.retrace import HidesNumbers, Retrace
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
@@ -84,7 +81,7 @@ ZEROS = torch.ops.aten._efficientzerotensor.default  # tangents of zeros, of a k
 TOLIST = torch.Tensor.tolist  # returns values, and refuses fakes itself
 
 
-class Recorder:
+class Recorder(RecordedLines):
     """A recorder that runs the torch functions of a program on fake tensors and records them as bound symbols.
 
     Real tensors are handles: the program may hold them, and each is replaced by its fake when an operation takes it.
@@ -174,33 +171,6 @@ class Recorder:
         """Return the proxy of a tensor of the program, real or fake."""
         return self.tensors.proxy(self.tensors.fake(tensor))
 
-    def emit(self, bsym: BoundSymbol) -> None:
-        """Append a bound symbol that changes a state, and clear the call cache, because equal calls may now differ."""
-        self._call_cache.clear()
-        self._autocast = autocast_state()
-        self._append_here(bsym)
-
-    def follow_autocast(self) -> None:
-        """Record the changes of autocast's state by code that ran natively since the last bound symbol."""
-        state = autocast_state()
-        if state != self._autocast:
-            for bsym in changes(self._autocast, state):
-                self.emit(bsym)
-
-    def _place(self) -> Place:
-        """Return the place of the program; in a backward pass, the place of the forward operation."""
-        return (self._forward.of_backward() if self.gradients.is_running else None) or self.program.place()
-
-    def _switch_grad(self, enabled: bool) -> None:
-        """Switch grad mode, and record it."""
-        if enabled != torch.is_grad_enabled():
-            with torch._C.DisableTorchFunction():
-                SET_GRAD(enabled)
-            self._note_grad_mode(enabled)
-
-    def _note_grad_mode(self, enabled: bool) -> None:
-        self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
-
     def release(self) -> None:
         """Release the objects of the recording, which refer to each other."""
         if self.sizes is not None:
@@ -222,33 +192,6 @@ class Recorder:
         if self._number_calls.has_hidden:
             self.met_hidden_numbers = True  # for a program that catches all exceptions
             raise Retrace(HidesNumbers())
-
-    def _append_here(self, bsym: BoundSymbol) -> None:
-        """Append a bound symbol with the program's present line and module as its source."""
-        place = self._place()
-        self.append(replace(bsym, source=place.source, module=place.module))
-
-    def append(self, bsym: BoundSymbol) -> None:
-        """Append a bound symbol that has its source; refuse a collective within a transform of torch.func."""
-        if self.levels.depth and bsym.communicates:
-            raise self._refuse(
-                f"`{bsym.symbol.name}` is called within a transform of torch.func, where eager does not wait for it",
-                "call the collective outside of `torch.vmap` and the derivatives of torch.func",
-            )
-        self.follow_autocast()
-        self.levels.follow_grad_mode()
-        if not self.gradients.is_running:
-            self._forward.note(Place(bsym.source, bsym.module))
-        self._binding.note(bsym)
-        self.caught_errors.note(bsym)
-        self.bound_symbols.append(bsym)
-
-    def replace_from(self, start: int, bsyms: Iterable[BoundSymbol]) -> None:
-        """Replace the recorded bound symbols from position `start` on by others."""
-        del self.bound_symbols[start:]
-        self.data_dependent.evaluation.forget()
-        for bsym in bsyms:
-            self.append(bsym)
 
     # ---- torch functions (TorchFunctionMode) ----------------------------------------------------------------
 
@@ -365,17 +308,6 @@ class Recorder:
         finally:
             self._reads_values.pop()
 
-    def _append_call(self, bsym: BoundSymbol, output: Any, call: RecordedCall) -> None:
-        """Append the bound symbol of a call, or the checks of its result if the result depends on values."""
-        if call.valued:
-            self.data_dependent.asking.append(bsym)
-            for check in expected(bsym, output, self.tensors.next_name):
-                self.append(check)
-        else:
-            (self.emit if is_ordered(bsym.symbol) else self.append)(bsym)
-            for check in counted(bsym) if call.counted else ():
-                self.append(check)
-
     def _run_on_wrappers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function on wrapper subclasses of Tensor, and record the functions that they call on inner tensors."""
         if function in DATA or function in VALUE_READERS:
@@ -390,33 +322,9 @@ class Recorder:
             self.failure = error
             raise
 
-    def _item(self, tensor: torch.Tensor, kind: type) -> SymbolicNumber:
-        """Return a tensor's value as a symbolic number, which is known when the trace runs."""
-        number = self.numbers.new(kind)
-        proxy = self.tensors.proxy(self.tensors.fake(tensor))
-        self._append_here(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
-        return number
-
     def _is_constant(self, arguments: Any) -> bool:
         """Whether the tensors among arguments are the same at each call."""
         return self.counts.are_constants([self.tensors.proxy(fake) for fake in tensors_in(arguments)])
-
-    def _measure(self, proxy: Proxy) -> Any:
-        return self.data_dependent.number(proxy)
-
-    def _faked_unless_wrapped(self, leaf: Any) -> Any:
-        return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
-
-    def faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments with fakes for real tensors; an unsupported tensor fails with the program's line."""
-        try:
-            return self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
-        except Wrapped:
-            raise
-        except OperationFailed as error:
-            error.where = self._place().source
-            self.failure = error
-            raise
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
         """Run a function on fakes, and record its effects in `call`; raise eager PyTorch's error, or Thunder's."""
@@ -456,16 +364,6 @@ class Recorder:
         if bsym is not None:
             self.append(bsym)
         return self.tensors.to_real(output)
-
-    def _refuse(self, what: str, fix: str) -> ThunderError:
-        """Return and store the error for something that is not traced, in case the program swallows the error."""
-        self.failure = OperationFailed(what, fix=fix, where=self._place().source)
-        return self.failure
-
-    def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
-        """Return and store the error for an operation that needs data, in case the program swallows the error."""
-        self.failure = unrunnable(function, self._place().source, error)
-        return self.failure
 
     def _run_on_process_group(self, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
         """Run an operator of a process group on fakes, within a call that repeats it whenever the trace runs."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.tracing.capture.tensors_as_numbers import INTEGERS
+from thunder_core.tracing.capture.symbolic.tensors_as_numbers import INTEGERS
 from thunder_core.tracing.ir.sizes import hint_of
 
 Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]

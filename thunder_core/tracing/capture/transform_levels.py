@@ -18,7 +18,8 @@ from torch._functorch.autograd_function import custom_function_call
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.tracing.analysis.own_derivatives import has_own_derivative
 from thunder_core.tracing.capture.fakes.tensors import Tensors
-from thunder_core.tracing.capture.symbolic.numbers import Numbers, concrete
+from thunder_core.tracing.capture.symbolic.numbers import concrete
+from thunder_core.tracing.capture.symbolic.recorded_numbers import Numbers
 from thunder_core.tracing.capture.torch_facts.symbols import SET_GRAD, symbol_of
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection
@@ -14,12 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.frontend.acquire.outside.attributes import locate
-from thunder_core.frontend.acquire.outside.containers import (
-    index_of,
-    is_known_by_identity,
-    is_known_item,
-    mapping_base,
-)
+from thunder_core.frontend.acquire.outside.containers import index_of, is_known_by_identity, is_known_item, mapping_base
 from thunder_core.frontend.acquire.outside.effects import EffectLog
 from thunder_core.frontend.acquire.outside.guarded_paths import GuardedPaths
 from thunder_core.frontend.acquire.outside.guards import (
@@ -31,7 +25,6 @@ from thunder_core.frontend.acquire.outside.guards import (
     OfType,
     SameAs,
     TensorMetadata,
-    Values,
     constant_guard,
 )
 from thunder_core.frontend.acquire.outside.namespaces import item_path, items_of
@@ -49,7 +42,7 @@ from thunder_core.frontend.acquire.outside.object_guards import (
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.reductions import viewed
 from thunder_core.frontend.acquire.outside.sharp import Surprises
-from thunder_core.frontend.acquire.outside.symbolic import Symbolic
+from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
 from thunder_core.frontend.interpreter.native import is_proxy, proxied
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
@@ -72,13 +65,7 @@ VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})
 MAPPINGS = (dict, types.MappingProxyType)
 EXCHANGING = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may replace numbers
-MONITORS = frozenset({"tqdm._monitor"})  # modules whose threads read no objects of the user
 NAMESPACES = frozenset({"root", "globals", "class"})  # steps to objects that contain the names of programs
-
-
-def is_only_thread() -> bool:
-    """Whether no other Python thread runs, which could see symbols in the user's objects during tracing."""
-    return sum(type(thread).__module__ not in MONITORS for thread in threading.enumerate()) == 1
 
 
 class Outside(GuardedPaths):
@@ -192,22 +179,6 @@ class Outside(GuardedPaths):
         if path is not None and not self.effects.has_written(owner, name):
             self.guard(Lacks(path, name))
 
-    def global_variable(self, namespace: dict[str, Any], name: str, value: Any) -> None:
-        """Note that the program read a global."""
-        self.require_open(namespace)
-        if (id(namespace), name) in self._seen or self.effects.has_stored(namespace, name):
-            return
-        self._seen.add((id(namespace), name))
-        self.read(item_path(self.globals_root(namespace), name, value), value)
-
-    def builtin(self, namespace: dict[str, Any], builtins: Any, name: str, value: Any) -> None:
-        """Note that the program read a builtin: guard the builtin, and that no global hides it."""
-        if (id(namespace), name) not in self._seen:
-            self._seen.add((id(namespace), name))
-            self.absent(self.globals_root(namespace), name)
-            if type(builtins) is dict and builtins.get(name, namespace) is value:
-                self.read(self.globals_root(builtins).item(name, value), value)
-
     def changing(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
         """Return the path to a number that the program reads, if the number is symbolic; otherwise None."""
         path = self.paths.get(id(owner))
@@ -222,13 +193,6 @@ class Outside(GuardedPaths):
             key %= len(owner)
         number_path = self._item_path(path, key, value) if is_item else locate(self, path, key, value)
         return number_path if number_path is not None and self.symbolic.includes(number_path) else None
-
-    def changing_global(self, namespace: dict[str, Any], name: str, value: Any) -> Path | None:
-        """Return the path to a global variable, if it is a symbolic number; otherwise None."""
-        if not self._may_change(value) or self.effects.has_stored(namespace, name):
-            return None
-        path = item_path(self.globals_root(namespace), name, value)
-        return path if self.symbolic.includes(path) else None
 
     def _may_change(self, value: Any) -> bool:
         return self.symbolic.may_be and type(value) in NUMBERS and self.surprises is None
@@ -428,21 +392,3 @@ class Outside(GuardedPaths):
         """
         key_path = None if is_constant(key) else self.path_of(key)
         return item_path(path, key, value) if key_path is None else path.keyed(key_path, value)
-
-    def defaults(self, function: types.FunctionType) -> None:
-        """Note that the program called an outside function, which reads its default arguments."""
-        path = self.paths.get(id(function))
-        if path is None or (id(function), "__defaults__") in self._seen:
-            return
-        self._seen.add((id(function), "__defaults__"))
-        for name in ("__defaults__", "__kwdefaults__"):
-            defaults = getattr(function, name)
-            alone = type(defaults) is tuple and is_only_thread()
-            if alone and (symbols := self._symbol_at(path.attribute(name, defaults))) is not None:
-                function.__defaults__ = symbols
-                self.effects.undo_by(functools.partial(setattr, function, name, defaults))
-            elif type(defaults) is tuple and all(map(is_constant, defaults)):
-                self.guard(Values(path.attribute(name, defaults), defaults))
-            elif defaults:
-                self.read(path.attribute(name, defaults), defaults)
-                self.expand(defaults)

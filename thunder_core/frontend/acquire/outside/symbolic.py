@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from thunder_core.tracing.ir.retrace import MeetsSymbol, Retrace
 ARGUMENTS = ("args", "kwargs")
 CONSTANT_OWNERS = (torch.nn.Module, torch.Tensor, type, types.ModuleType, types.FunctionType)
 MODULE_TENSORS = ("_parameters", "_buffers")
+MONITORS = frozenset({"tqdm._monitor"})  # modules whose threads read no objects of the user
 
 
 @dataclass(frozen=True)
@@ -178,3 +180,8 @@ def is_parameter(path: Path) -> bool:
 
 
 CONSTANT = Symbolic()  # nothing is symbolic
+
+
+def is_only_thread() -> bool:
+    """Whether no other Python thread runs, which could see symbols in the user's objects during tracing."""
+    return sum(type(thread).__module__ not in MONITORS for thread in threading.enumerate()) == 1

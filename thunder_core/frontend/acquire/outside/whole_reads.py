@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from thunder_core.frontend.acquire.outside.containers import container_base
+from thunder_core.frontend.acquire.outside.function_reads import FunctionReads
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, items_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
 from thunder_core.frontend.acquire.outside.object_guards import Keys
-from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.snapshots import namespace_of
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
@@ -22,7 +22,7 @@ MEMBERS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 KNOWN_BY_NAMES = (type, types.ModuleType, types.FunctionType)  # only the attributes that the program names are read
 
 
-class WholeReads(Outside):
+class WholeReads(FunctionReads):
     """The outside objects, including reads of several values at once by C functions."""
 
     def expand_whole(self, value: Any) -> None:

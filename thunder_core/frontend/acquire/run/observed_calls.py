@@ -21,18 +21,13 @@ from thunder_core.frontend.acquire.lookasides.operators.foreign import foreign
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import call_operator
 from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import (
-    computed_call,
-)
+from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed_call
 from thunder_core.frontend.acquire.lookasides.state.draws import drawing_call
 from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, settle_method
 from thunder_core.frontend.acquire.lookasides.state.output import method_of_stream, method_that_logs_once
 from thunder_core.frontend.acquire.lookasides.state.process_questions import process_question
 from thunder_core.frontend.acquire.lookasides.state.world import world_call
-from thunder_core.frontend.acquire.outside.call_traits import (
-    is_fixed,
-    owner_of,
-)
+from thunder_core.frontend.acquire.outside.call_traits import is_fixed, owner_of
 from thunder_core.frontend.acquire.outside.sharp import LOUD, edge_of, is_users_code
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
 from thunder_core.frontend.acquire.texts import method_of_text

@@ -17,11 +17,7 @@ import torch
 from thunder_core.frontend.acquire.lookasides.functions.function_transforms import FUNCTION_TRANSFORMS
 from thunder_core.frontend.acquire.lookasides.state.classes import CLASSES, shown_class
 from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import (
-    computed_operation,
-    is_drawn,
-    stored,
-)
+from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed_operation, is_drawn, stored
 from thunder_core.frontend.acquire.lookasides.state.draws import is_generator
 from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
 from thunder_core.frontend.acquire.numbers import for_native
@@ -35,7 +31,7 @@ from thunder_core.frontend.acquire.outside.call_traits import (
 from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_question_for_member
-from thunder_core.frontend.acquire.outside.observed_writes import ObservedWrites
+from thunder_core.frontend.acquire.run.observed_writes import ObservedWrites
 from thunder_core.frontend.acquire.texts import Texts, plain
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN

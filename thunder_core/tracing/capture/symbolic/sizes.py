@@ -20,7 +20,8 @@ from torch.utils._sympy.functions import FloorDiv
 
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.foundation.options.symbolic_arguments import Bounds
-from thunder_core.tracing.capture.symbolic.numbers import Numbers, SymbolicFloat, SymbolicInteger, SymbolicNumber
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicFloat, SymbolicInteger, SymbolicNumber
+from thunder_core.tracing.capture.symbolic.recorded_numbers import Numbers
 from thunder_core.tracing.capture.symbolic.shape_env import NamedSource, Origin, TraceShapeEnv, number_of
 from thunder_core.tracing.ir.retrace import DecidesForOtherCalls, Retrace
 from thunder_core.tracing.ir.sizes import GENERIC_HINT, hint_of, symbolic_dense_strides, symbols_of

@@ -25,7 +25,8 @@ def differentiate(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
         return AUTOGRAD[function](run.recorder.gradients, *args, **kwargs)
 
     try:
-        called = run.recorder.gradients.functions_called(args[0])
+        roots = args[0] if args else kwargs.get("outputs", kwargs.get("tensors"))
+        called = run.recorder.gradients.functions_called(roots)
         return run.machine.natively(engine, (called, *args), kwargs)
     except ThunderError as error:
         error.where = error.where or run.place().source

@@ -1,0 +1,59 @@
+"""Reads of the values that the functions of a program refer to: globals, builtins and default arguments."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+from thunder_core.frontend.acquire.outside.guards import Values
+from thunder_core.frontend.acquire.outside.namespaces import item_path
+from thunder_core.frontend.acquire.outside.outside import Outside
+from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.symbolic import is_only_thread
+from thunder_core.tracing.ir.constants import is_constant
+
+
+class FunctionReads(Outside):
+    """The outside objects, including the globals, builtins and defaults of functions."""
+
+    def global_variable(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        """Note that the program read a global."""
+        self.require_open(namespace)
+        if (id(namespace), name) in self._seen or self.effects.has_stored(namespace, name):
+            return
+        self._seen.add((id(namespace), name))
+        self.read(item_path(self.globals_root(namespace), name, value), value)
+
+    def builtin(self, namespace: dict[str, Any], builtins: Any, name: str, value: Any) -> None:
+        """Note that the program read a builtin: guard the builtin, and that no global hides it."""
+        if (id(namespace), name) not in self._seen:
+            self._seen.add((id(namespace), name))
+            self.absent(self.globals_root(namespace), name)
+            if type(builtins) is dict and builtins.get(name, namespace) is value:
+                self.read(self.globals_root(builtins).item(name, value), value)
+
+    def changing_global(self, namespace: dict[str, Any], name: str, value: Any) -> Path | None:
+        """Return the path to a global variable, if it is a symbolic number; otherwise None."""
+        if not self._may_change(value) or self.effects.has_stored(namespace, name):
+            return None
+        path = item_path(self.globals_root(namespace), name, value)
+        return path if self.symbolic.includes(path) else None
+
+    def defaults(self, function: types.FunctionType) -> None:
+        """Note that the program called an outside function, which reads its default arguments."""
+        path = self.paths.get(id(function))
+        if path is None or (id(function), "__defaults__") in self._seen:
+            return
+        self._seen.add((id(function), "__defaults__"))
+        for name in ("__defaults__", "__kwdefaults__"):
+            defaults = getattr(function, name)
+            alone = type(defaults) is tuple and is_only_thread()
+            if alone and (symbols := self._symbol_at(path.attribute(name, defaults))) is not None:
+                function.__defaults__ = symbols
+                self.effects.undo_by(functools.partial(setattr, function, name, defaults))
+            elif type(defaults) is tuple and all(map(is_constant, defaults)):
+                self.guard(Values(path.attribute(name, defaults), defaults))
+            elif defaults:
+                self.read(path.attribute(name, defaults), defaults)
+                self.expand(defaults)

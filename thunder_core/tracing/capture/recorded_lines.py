@@ -1,0 +1,147 @@
+"""The lines of a recording: bound symbols in their order, with places, grad mode and autocast, and its failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import OperationFailed, ThunderError
+from thunder_core.tracing.capture.binding import Binding
+from thunder_core.tracing.capture.call import RecordedCall
+from thunder_core.tracing.capture.call_cache import CallCache
+from thunder_core.tracing.capture.caught_errors import CaughtErrors
+from thunder_core.tracing.capture.data_dependent import DataDependentValues
+from thunder_core.tracing.capture.failures import unrunnable
+from thunder_core.tracing.capture.fakes.tensors import Tensors
+from thunder_core.tracing.capture.gradients import Gradients
+from thunder_core.tracing.capture.place import ForwardPlaces, Place
+from thunder_core.tracing.capture.recorded_program import RecordedProgram
+from thunder_core.tracing.capture.symbolic.expectations import counted, expected
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.symbolic.recorded_numbers import Numbers
+from thunder_core.tracing.capture.torch_facts.autocast import autocast_state, changes
+from thunder_core.tracing.capture.torch_facts.symbols import SET_GRAD, is_ordered, symbol_of
+from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrapper
+from thunder_core.tracing.capture.transform_levels import TransformLevels
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+
+class RecordedLines:
+    """The bound symbols of a recording so far, and the `failure` that ends the recording."""
+
+    program: RecordedProgram
+    tensors: Tensors
+    numbers: Numbers
+    bound_symbols: list[BoundSymbol]
+    failure: ThunderError | None
+    data_dependent: DataDependentValues
+    caught_errors: CaughtErrors
+    levels: TransformLevels
+    gradients: Gradients
+    _autocast: tuple[Any, ...]
+    _forward: ForwardPlaces
+    _binding: Binding
+    _call_cache: CallCache
+
+    def emit(self, bsym: BoundSymbol) -> None:
+        """Append a bound symbol that changes a state, and clear the call cache, because equal calls may now differ."""
+        self._call_cache.clear()
+        self._autocast = autocast_state()
+        self._append_here(bsym)
+
+    def follow_autocast(self) -> None:
+        """Record the changes of autocast's state by code that ran natively since the last bound symbol."""
+        state = autocast_state()
+        if state != self._autocast:
+            for bsym in changes(self._autocast, state):
+                self.emit(bsym)
+
+    def append(self, bsym: BoundSymbol) -> None:
+        """Append a bound symbol that has its source; refuse a collective within a transform of torch.func."""
+        if self.levels.depth and bsym.communicates:
+            raise self._refuse(
+                f"`{bsym.symbol.name}` is called within a transform of torch.func, where eager does not wait for it",
+                "call the collective outside of `torch.vmap` and the derivatives of torch.func",
+            )
+        self.follow_autocast()
+        self.levels.follow_grad_mode()
+        if not self.gradients.is_running:
+            self._forward.note(Place(bsym.source, bsym.module))
+        self._binding.note(bsym)
+        self.caught_errors.note(bsym)
+        self.bound_symbols.append(bsym)
+
+    def _append_here(self, bsym: BoundSymbol) -> None:
+        """Append a bound symbol with the program's present line and module as its source."""
+        place = self._place()
+        self.append(replace(bsym, source=place.source, module=place.module))
+
+    def _append_call(self, bsym: BoundSymbol, output: Any, call: RecordedCall) -> None:
+        """Append the bound symbol of a call, or the checks of its result if the result depends on values."""
+        if call.valued:
+            self.data_dependent.asking.append(bsym)
+            for check in expected(bsym, output, self.tensors.next_name):
+                self.append(check)
+        else:
+            (self.emit if is_ordered(bsym.symbol) else self.append)(bsym)
+            for check in counted(bsym) if call.counted else ():
+                self.append(check)
+
+    def replace_from(self, start: int, bsyms: Iterable[BoundSymbol]) -> None:
+        """Replace the recorded bound symbols from position `start` on by others."""
+        del self.bound_symbols[start:]
+        self.data_dependent.evaluation.forget()
+        for bsym in bsyms:
+            self.append(bsym)
+
+    def _place(self) -> Place:
+        """Return the place of the program; in a backward pass, the place of the forward operation."""
+        return (self._forward.of_backward() if self.gradients.is_running else None) or self.program.place()
+
+    def _switch_grad(self, enabled: bool) -> None:
+        """Switch grad mode, and record it."""
+        if enabled != torch.is_grad_enabled():
+            with torch._C.DisableTorchFunction():
+                SET_GRAD(enabled)
+            self._note_grad_mode(enabled)
+
+    def _note_grad_mode(self, enabled: bool) -> None:
+        self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
+
+    def _refuse(self, what: str, fix: str) -> ThunderError:
+        """Return and store the error for something that is not traced, in case the program swallows the error."""
+        self.failure = OperationFailed(what, fix=fix, where=self._place().source)
+        return self.failure
+
+    def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
+        """Return and store the error for an operation that needs data, in case the program swallows the error."""
+        self.failure = unrunnable(function, self._place().source, error)
+        return self.failure
+
+    def faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with fakes for real tensors; an unsupported tensor fails with the program's line."""
+        try:
+            return self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
+        except Wrapped:
+            raise
+        except OperationFailed as error:
+            error.where = self._place().source
+            self.failure = error
+            raise
+
+    def _faked_unless_wrapped(self, leaf: Any) -> Any:
+        return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
+
+    def _item(self, tensor: torch.Tensor, kind: type) -> SymbolicNumber:
+        """Return a tensor's value as a symbolic number, which is known when the trace runs."""
+        number = self.numbers.new(kind)
+        proxy = self.tensors.proxy(self.tensors.fake(tensor))
+        self._append_here(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
+        return number
+
+    def _measure(self, proxy: Proxy) -> Any:
+        return self.data_dependent.number(proxy)
