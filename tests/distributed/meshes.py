@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import tempfile
@@ -16,8 +17,10 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import parallelize_module
+from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
+from torch.nn.parallel import DistributedDataParallel
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import thunder_core as thunder
@@ -321,3 +324,77 @@ def both_with_a_transformer() -> None:
     assert_close(
         *(steps_of(model, loss=loss, steps=3) for model in (actual, expected)), tensor_parallel.ROUNDING["float32"]
     )
+
+
+def replicated_parts(recipes: Sequence[str] = ("ddp", "tensor-parallel"), **names: str) -> Any:
+    """A model divided by tensor parallelism, which is replicated along the other axis of a mesh."""
+    model = tensor_parallel.Layers(torch.float64, seed=dist.get_rank())
+    names = names or {"ddp.process_group": "dp", "tensor-parallel.process_group": "tp"}
+    parallel_axes()
+    return thunder.compile(model, list(recipes), without=EAGER, parallelize_plan=tensor_parallel.PLAN, **names)
+
+
+def loss_in_parts(model: Any, step: int, replica: int) -> torch.Tensor:
+    """The loss of the batch of a replica."""
+    result: torch.Tensor = model(tokens(step, replica)).pow(2).mean()
+    return result
+
+
+def in_parts(model: Any, step: int) -> None:
+    """The gradients of two batches; on the model of one process, the averages over the batches of both replicas."""
+    for part in range(2):
+        if hasattr(model, "no_sync"):
+            with contextlib.nullcontext() if part else model.no_sync():
+                loss_in_parts(model, 2 * step + part, parallel_axes().get_local_rank("dp")).backward()
+        else:
+            for replica in range(2):
+                (loss_in_parts(model, 2 * step + part, replica) / 2).backward()
+
+
+def replicated_parts_equal_one_process(optimizer: str) -> None:
+    models = replicated_parts(), tensor_parallel.Layers(torch.float64)
+    assert_close(*(accumulated.steps_of(model, in_parts, optimizer, steps=3) for model in models), 1e-9)
+    forward, backward = collectives(models[0])
+    kinds = {(one.kind, one.group) for one in (*forward, *backward)}
+    assert kinds == {("all_reduce", "tp"), ("all_reduce_coalesced", "dp")}
+
+
+def replicated_parts_equal_pytorch() -> None:
+    """The gradients of full parameters are those of `DistributedDataParallel` around parallelized layers."""
+    styles = {name: tensor_parallel.STYLES[style]() for name, style in tensor_parallel.PLAN.items()}
+    divided = parallelize_module(tensor_parallel.Layers(torch.float64), parallel_axes()["tp"], styles)
+    _pre_dp_module_transform(divided)
+    expected: Any = DistributedDataParallel(divided, process_group=parallel_axes().get_group("dp"))
+    actual = replicated_parts()
+    for step in range(2):
+        losses = [data_loss(model, step) for model in (actual, expected)]
+        for loss in losses:
+            loss.backward()
+        names = [name for name, _ in expected.module.named_parameters()]  # without those of divided layers
+        assert "table.weight" in names
+        pairs = ([model.get_parameter(name).grad for name in names] for model in (actual, expected.module))
+        assert_close(*([loss, *gradients] for loss, gradients in zip(losses, pairs, strict=True)), 1e-6)
+
+
+def all_three_equal_one_process() -> None:
+    """Replicas of shards of parts: one of the axes has one rank."""
+    init_device_mesh("cpu", (2, 1, 2), mesh_dim_names=("outer_of_three", "middle", "inner"))
+    names = {"ddp": "outer_of_three", "fsdp": "middle", "tensor-parallel": "inner"}
+    model = replicated_parts((*names,), **{f"{recipe}.process_group": axis for recipe, axis in names.items()})
+    models = model, tensor_parallel.Layers(torch.float64)
+    assert_close(*(accumulated.steps_of(model, in_parts, steps=2) for model in models), 1e-9)
+
+
+def hybrid_reduces_in_another_dtype(reduce_dtype: str) -> None:
+    policy = MixedPrecisionPolicy(reduce_dtype=getattr(torch, reduce_dtype))
+    pair = (lambda: hybrid(torch.bfloat16, reduce_dtype=reduce_dtype)), (lambda: fully_shard_with(policy))
+    assert_equal(*(steps_of(make(), steps=3) for make in pair))
+    assert_equal(*(accumulated.steps_of(make(), reduce_at_the_end, steps=2) for make in pair))
+
+
+def fully_shard_with(policy: MixedPrecisionPolicy) -> Any:
+    """A model under `fully_shard` on the mesh of two axes, with a policy."""
+    model: Any = Layers(torch.bfloat16)
+    for module in (*model.layers, model):
+        fully_shard(module, mesh=two_axes(), mp_policy=policy)
+    return model

@@ -8,14 +8,19 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+import torch.distributed.nn.functional as dnf
 
 import thunder_core as thunder
+from tests.distributed import functions as programs
 from tests.distributed.comparison import assert_refused
+from tests.distributed.ranks import Ranks
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.frontend.acquire.lookasides.operators.collectives import REFUSED_FUNCTIONS
 
@@ -34,6 +39,7 @@ ASKED = (
 )
 # What takes no part: names of types, and a function that looks at sizes alone.
 OTHERS = ["GroupName", "_compute_bucket_assignment_by_size", "_is_spmd_types_available"]
+HELPERS = ("_backward", "_setup_context", "_meta")
 REFUSED_BY_METHOD = ["all_gather_coalesced"]
 
 
@@ -49,6 +55,36 @@ def functions() -> Iterator[str]:
 
 def test_each_function_has_an_answer() -> None:
     assert set(functions()) <= {*COMPARED, *ASKED, *REFUSED_FUNCTIONS.values(), *REFUSED_BY_METHOD, *OTHERS}
+
+
+def functions_in(module: ModuleType) -> set[str]:
+    """The names of a module's own functions, without helpers of autograd and of meta tensors."""
+    own = {name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
+    return {name for name in own if inspect.isfunction(getattr(module, name)) and not name.endswith(HELPERS)}
+
+
+def test_each_function_of_the_functional_modules_has_a_program() -> None:
+    assert functions_in(dnf) - {"_deprecated", "_not_supported_under_compile"} <= set(programs.DIFFERENTIABLE)
+    public = {name for name in functions_in(funcol) if not name.startswith("_")}
+    assert public - {"allow_inflight_collective_as_graph_input_ctx"} <= {
+        *programs.FUNCTIONAL,
+        *programs.ONLY_IN_TRACING,
+    }
+
+
+@pytest.mark.parametrize("kind", ["differentiable", "functional", "dtensor"])
+def test_each_function_gives_eagers_results(ranks: Ranks, kind: str) -> None:
+    ranks.run("tests.distributed.functions", "functions_equal_eager", kind)
+
+
+DTENSORS = (
+    "gradients_equal_eager dtensors_as_arguments gradients_of_dtensors_are_refused meshes_in_programs_are_refused"
+)
+
+
+@pytest.mark.parametrize("name", DTENSORS.split())
+def test_gradients_and_dtensors(ranks: Ranks, name: str) -> None:
+    ranks.run("tests.distributed.functions", name)
 
 
 @contextmanager

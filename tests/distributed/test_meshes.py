@@ -29,6 +29,10 @@ CASES: dict[str, tuple[Any, ...]] = {
     "fsdp and tensor-parallel give one program in either order": ("both_give_one_program_in_either_order",),
     "fsdp and tensor-parallel accumulate gradients without communication": ("both_accumulate_without_communication",),
     "fsdp and tensor-parallel have the state of PyTorch": ("both_have_the_state_of_pytorch",),
+    "ddp and tensor-parallel equal one process with SGD": ("replicated_parts_equal_one_process", "sgd"),
+    "ddp and tensor-parallel equal PyTorch": ("replicated_parts_equal_pytorch",),
+    "ddp, fsdp and tensor-parallel equal one process": ("all_three_equal_one_process",),
+    "hybrid reduces in float32": ("hybrid_reduces_in_another_dtype", "float32"),
     "fsdp and tensor-parallel with a model of transformers": ("both_with_a_transformer",),
 }
 
@@ -37,9 +41,9 @@ def test_messages_do_not_shift_the_programs_that_ranks_compare(four_ranks: Ranks
     four_ranks.run("tests.distributed.agreement", "messages_do_not_shift_programs")
 
 
-@pytest.mark.parametrize("other", ["ddp", "tensor-parallel"])
-def test_command_optimizes_with_fsdp_on_a_mesh(four_ranks: Ranks, other: str) -> None:
-    four_ranks.run("tests.distributed.commands", "optimizes_on_a_mesh", other)
+@pytest.mark.parametrize("recipes", ["fsdp ddp", "fsdp tensor-parallel", "ddp tensor-parallel"])
+def test_command_optimizes_on_a_mesh(four_ranks: Ranks, recipes: str) -> None:
+    four_ranks.run("tests.distributed.commands", "optimizes_on_a_mesh", recipes)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -7,10 +7,11 @@ of parameters is gathered while the previous bucket is in use.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -96,7 +97,8 @@ class Scheduling:
 
     `before` and `waits` map places in the trace to the bound symbols that are inserted before them: first the
     collectives, then the waits for reductions. `ends` are inserted at the end of the trace. `makers` maps names to the
-    places where they are defined. `over_replicas` maps the names of gradient shards to their averages over replicas.
+    places where they are defined. `over_replicas` maps the names of gradient shards to their averages over replicas,
+    and `wide` to the shards in the dtype in which they are reduced, if this dtype differs.
     """
 
     trace: Trace
@@ -107,6 +109,7 @@ class Scheduling:
     emitter: Emitter = field(init=False)
     makers: dict[str, int] = field(init=False)
     over_replicas: dict[str, BoundSymbol] = field(init=False)
+    wide: dict[str, TensorProxy] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.emitter = Emitter(self.trace)
@@ -119,7 +122,7 @@ class Scheduling:
         gathers = self._buckets("gather_parameter", by_layer=True)
         for earlier, bucket in zip((None, *gathers), gathers, strict=False):
             self._gather(bucket, earlier)
-        in_dtype = partial(scatter, dtype=self.schedule.reduce_dtype)
+        in_dtype = partial(scatter, dtype=self.schedule.reduce_dtype, wide=self.wide, averaged=set(self.over_replicas))
         self._reduce_all(self._buckets("scatter_gradient", by_layer=True), in_dtype)
         self._reduce_all(self._buckets("average_gradient", by_layer=False), average)
         bsyms: list[BoundSymbol] = []
@@ -172,7 +175,7 @@ class Scheduling:
 
     def _average_shards(self, place: int, averages: Sequence[BoundSymbol], end: int) -> None:
         """Start the average of reduced shards over replicas at a place, and wait for it late."""
-        start, results = average(self.emitter, averages)
+        start, results = average(self.emitter, averages, self.wide)
         self.waits[place] += start
         if end < len(self.trace.bound_symbols):
             self.waits[max(place, end)] += results
@@ -222,10 +225,18 @@ def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
     return [begin], ends
 
 
-def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol], dtype: torch.dtype | None = None) -> Collective:
+def scatter(
+    emitter: Emitter,
+    bsyms: Sequence[BoundSymbol],
+    *,
+    dtype: torch.dtype | None,
+    wide: dict[str, TensorProxy],
+    averaged: Container[str],
+) -> Collective:
     """Return the bound symbols that reduce-scatter gradients in a dtype, and divide the shards by the number of ranks.
 
-    If `dtype` is None, each gradient is reduced in its own dtype.
+    If `dtype` is None, each gradient is reduced in its own dtype. Shards that are `averaged` over replicas stay in the
+    dtype, and are added to `wide`.
     """
     group_name = bsyms[0].args[2]
     size = group_of(group_name).size()
@@ -247,7 +258,9 @@ def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol], dtype: torch.dtype |
         is_own = not differs(own, dtype)
         ends.append(wait)
         ends.append(emitter.call(ATEN.mul.Tensor, wait.output, 1 / size, at=bsym, output=own if is_own else None))
-        if not is_own:
+        if not is_own and own.name in averaged:
+            wide[own.name] = ends[-1].output
+        elif not is_own:
             ends.append(emitter.call(ATEN._to_copy.default, ends[-1].output, at=bsym, output=own, dtype=own.dtype))
     return [taken, *starts, *copies, begin], ends
 
@@ -262,18 +275,29 @@ def differs(tensor: TensorProxy, dtype: torch.dtype | None) -> bool:
     return dtype is not None and tensor.dtype != dtype
 
 
-def average(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
-    """Return the bound symbols that divide gradients by the number of ranks, and sum them over the ranks."""
+def average(
+    emitter: Emitter, bsyms: Sequence[BoundSymbol], wide: Mapping[str, TensorProxy] = MappingProxyType({})
+) -> Collective:
+    """Return the bound symbols that divide gradients by the number of ranks, and sum them over the ranks.
+
+    Gradients among `wide` are summed in another dtype.
+    """
     group_name = bsyms[0].args[2]
     parameters = [bsym.args[1] for bsym in bsyms]
     factor = 1 / group_of(group_name).size()
     take = OPERATORS.take_gradients.default
-    taken = emitter.call(take, list(map(tensor_of, bsyms)), parameters, factor, at=bsyms[0], ordered=True)
+    gradients = [wide.get(tensor_of(bsym).name, tensor_of(bsym)) for bsym in bsyms]
+    taken = emitter.call(take, gradients, parameters, factor, at=bsyms[0], ordered=True)
     operator = FUNCTIONAL.all_reduce_coalesced.default
     begin = emitter.call(operator, taken.output, "sum", group_name, at=bsyms[0])
     pairs = zip(bsyms, begin.output, strict=True)
-    wait = FUNCTIONAL.wait_tensor.default
-    ends = [emitter.call(wait, pending, at=bsym, output=bsym.output) for bsym, pending in pairs]
+    ends: list[BoundSymbol] = []
+    for bsym, pending in pairs:
+        own = None if differs(result_of(bsym), pending.dtype) else bsym.output
+        ends.append(emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=bsym, output=own))
+        if own is None:
+            to_own = {"output": bsym.output, "dtype": result_of(bsym).dtype}
+            ends.append(emitter.call(ATEN._to_copy.default, ends[-1].output, at=bsym, **to_own))
     return [taken, begin], ends
 
 

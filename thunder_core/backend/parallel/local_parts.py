@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 
-from thunder_core.backend.parallel.held_gradients import HELD
+from thunder_core.backend.parallel.held_gradients import HELD, OWNER
 from thunder_core.foundation.errors import WrongInputs
 
 Distributed = Callable[[torch.Tensor, torch.Tensor], DTensor]
@@ -48,6 +48,7 @@ def distributed_parameter(
     shard = torch.nn.Parameter(distributed(local, whole), requires_grad=whole.requires_grad)
     if leaf.is_floating_point() or leaf.is_complex():
         hook = handing_over_to(weakref.ref(shard), distributed)
+        setattr(leaf, OWNER, weakref.ref(shard))
         leaf.requires_grad_().register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
     leaf.requires_grad_(whole.requires_grad)
     return shard

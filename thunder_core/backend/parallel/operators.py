@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.parallel.held_gradients import HELD
+from thunder_core.backend.parallel.held_gradients import HELD, OWNER
 from thunder_core.tracing.library.collectives import group_of
 
 NAMESPACE = "thunder_parallel"
@@ -155,10 +155,21 @@ def take_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor]
         return [torch.empty_like(gradient, memory_format=torch.contiguous_format) for gradient in gradients]
     sums = [gradient.contiguous() for gradient in gradients]
     for place, parameter in enumerate(parameters):
-        if parameter.grad is not None and is_accumulated(parameter):
-            sums[place] = parameter.grad + sums[place]
-            parameter.grad = None
+        owner = owner_of(parameter)
+        if owner.grad is not None and is_accumulated(parameter):
+            sums[place] = getattr(owner.grad, "_local_tensor", owner.grad) + sums[place]
+            owner.grad = None
     return list(torch._foreach_mul(sums, factor))
+
+
+def owner_of(leaf: torch.Tensor) -> torch.Tensor:
+    """Return the parameter that gets the gradients of a leaf: the DTensor parameter of tensor parallelism, or the leaf.
+
+    The shards of the recipe fsdp have held gradients, and are left out.
+    """
+    reference = None if hasattr(leaf, HELD) else getattr(leaf, OWNER, None)
+    owner: torch.Tensor | None = None if reference is None else reference()
+    return leaf if owner is None else owner
 
 
 def is_accumulated(parameter: torch.Tensor) -> bool:

@@ -152,11 +152,10 @@ class Sharding:
         def reduce(gradient: torch.Tensor) -> None:
             parameter = parameter_of()
             shard = reduced_shard(gradient, program_name(self.group))
-            shard = shard if parameter is None else shard.to(parameter.dtype)
             if self.replicate_group_name is not None:
                 shard = average_over(shard, self.replicate_group_name)
             if parameter is not None:
-                add_gradient(parameter, shard, distributed)
+                add_gradient(parameter, shard.to(parameter.dtype), distributed)
 
         return reduce
 

@@ -34,8 +34,7 @@ class ParallelizeLinears(Transform):
     parallelize_plan: str = ""
 
     before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
-    after: ClassVar[tuple[str, ...]] = ("quantize",)
-    excludes: ClassVar[tuple[str, ...]] = ("ddp",)
+    after: ClassVar[tuple[str, ...]] = ("quantize", "ddp")
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
     is_parallel: ClassVar[bool] = True
 

@@ -10,6 +10,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 
 from thunder_core.backend.parallel.tensor_parallel import COLWISE, ROWWISE, modules_of
@@ -51,6 +52,7 @@ class Baseline:
 def replicated(transform: AverageGradients, model: torch.nn.Module, mesh: RanksMesh) -> torch.nn.Module:
     """Wrap a model in `DistributedDataParallel`."""
     axis, device = mesh.along(AverageGradients), mesh.device
+    _pre_dp_module_transform(model)  # for DTensor parameters
     return DistributedDataParallel(
         model,
         device_ids=[device] if device.type == "cuda" else None,
