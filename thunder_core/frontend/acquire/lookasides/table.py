@@ -82,7 +82,7 @@ def lookaside(*functions: Callable[..., Any]) -> Callable[[Lookaside], Lookaside
 
 
 def late_lookaside(path: str) -> Callable[[Lookaside], Lookaside]:
-    """Register the decorated function as the lookaside of `module:name`, without importing the module."""
+    """Register the decorated function as the lookaside of `module:name` or `module:Class.name`, without an import."""
     module, _, name = path.partition(":")
 
     def register(answer: Lookaside) -> Lookaside:
@@ -94,11 +94,13 @@ def late_lookaside(path: str) -> Callable[[Lookaside], Lookaside]:
 
 def late_lookaside_of(function: FunctionType) -> Lookaside | None:
     """Return the lookaside of a function in a module that was imported late, or None."""
-    answer = LATE_LOOKASIDES.get((function.__module__, function.__name__))
+    answer = LATE_LOOKASIDES.get((function.__module__, function.__qualname__))
     if answer is None:
         return None
-    named = getattr(sys.modules.get(function.__module__), function.__name__, None)
-    return answer if named is function else None
+    named: Any = sys.modules.get(function.__module__)
+    for name in function.__qualname__.split("."):
+        named = getattr(named, name, None)
+    return answer if getattr(named, "__func__", named) is function else None
 
 
 # Functions whose results are guarded by calling them again: the attributes of transformers' configs.
