@@ -12,13 +12,14 @@ from thunder_core.frontend.acquire.lookasides.table import LATE_LOOKASIDES, late
 
 @pytest.mark.parametrize(("module", "name"), LATE_LOOKASIDES)
 def test_a_late_lookaside_is_found_for_its_function_alone(module: str, name: str) -> None:
-    function = plugins.imported(f"{module}:{name}")
+    found = plugins.imported(f"{module}:{name}")
+    function = getattr(found, "__func__", found)  # a class method's function
     assert isinstance(function, FunctionType)
     assert late_lookaside_of(function) is LATE_LOOKASIDES[module, name]
 
     def other() -> None:
         """A function whose name is that of another function."""
 
-    other.__module__, other.__name__ = module, name
+    other.__module__, other.__qualname__ = module, name
     assert late_lookaside_of(other) is None
     assert late_lookaside_of(test_a_late_lookaside_is_found_for_its_function_alone) is None
