@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -244,3 +244,60 @@ def test_finalizers_are_refused() -> None:
     with pytest.raises(CannotReplay, match=r"weakref\.finalize"):
         thunder.jit(program)(X)
     assert not weakref.getweakrefcount(level)
+
+
+class Listed:
+    """An object that lists itself weakly, and is often gone at the end of the program that makes it."""
+
+    members: ClassVar[Any] = weakref.WeakSet()
+    by_name: ClassVar[Any] = weakref.WeakValueDictionary()
+    by_key: ClassVar[Any] = weakref.WeakKeyDictionary()
+
+    def __init__(self, name: str) -> None:
+        Listed.members.add(self)
+        Listed.by_name[name] = self
+        Listed.by_key[self] = name
+
+
+def listed() -> list[Any]:
+    return [len(Listed.members), sorted(Listed.by_name), sorted(Listed.by_key.values())]
+
+
+def counts_the_living(x: Tensor) -> Any:
+    first = Listed("first")
+    count = len(Listed.members)
+    del first
+    return x * count, listed()
+
+
+def keeps_the_last(x: Tensor) -> Any:
+    return [Listed(name) for name in ("one", "two", "one")][-1], x + len(Listed.by_key)
+
+
+def removes_it_itself(x: Tensor) -> Any:
+    first = Listed("first")
+    Listed.members.remove(first)
+    del Listed.by_key[first]
+    return x * len(Listed.by_name)
+
+
+def replaces_a_living_value(x: Tensor) -> Any:
+    Listed("living")
+    return x + len(Listed.by_name)
+
+
+@pytest.mark.parametrize("program", [counts_the_living, keeps_the_last, removes_it_itself, replaces_a_living_value])
+def test_objects_that_die_in_the_program_leave_weak_containers(program: Callable[[Tensor], Any]) -> None:
+    compiled, outcomes = thunder.jit(program), []
+    for run in (compiled, program):
+        living, found = Listed("living"), []
+        for _ in range(3):
+            result = run(X)
+            found.append([item.tolist() if isinstance(item, Tensor) else type(item).__name__ for item in result])
+            found.append(listed())
+            del result
+            found.append(listed())
+        outcomes.append(found)
+        del living
+        assert listed() == [0, [], []]
+    assert outcomes[0] == outcomes[1]

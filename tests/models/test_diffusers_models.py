@@ -54,6 +54,26 @@ def dit() -> Any:
     return diffusers.DiTTransformer2DModel(**sizes, in_channels=4, out_channels=8, num_embeds_ada_norm=10).eval()
 
 
+def sd3() -> Any:
+    import diffusers
+
+    heads = {"attention_head_dim": 8, "num_attention_heads": 2, "caption_projection_dim": 16}
+    text = {"joint_attention_dim": 12, "pooled_projection_dim": 10}
+    return diffusers.SD3Transformer2DModel(
+        sample_size=8, patch_size=2, in_channels=4, out_channels=4, num_layers=2, pos_embed_max_size=8, **heads, **text
+    ).eval()
+
+
+def flux(**settings: Any) -> Any:
+    import diffusers
+
+    heads = {"attention_head_dim": 16, "num_attention_heads": 2, "axes_dims_rope": (4, 6, 6)}
+    text = {"joint_attention_dim": 12, "pooled_projection_dim": 10}
+    return diffusers.FluxTransformer2DModel(
+        in_channels=4, num_layers=1, num_single_layers=1, **heads, **text, **settings
+    ).eval()
+
+
 def autoencoder() -> Any:
     import diffusers
 
@@ -68,6 +88,9 @@ MODELS: dict[str, Callable[[], Any]] = {
     "unet of classes": lambda: unet(num_class_embeds=5),
     "conditional unet": conditional_unet,
     "dit": dit,
+    "sd3": sd3,
+    "flux": flux,
+    "guided flux": lambda: flux(guidance_embeds=True),
     "autoencoder": autoencoder,
 }
 

@@ -271,6 +271,55 @@ def test_online_the_stages_of_a_sentence_model_are_downloaded(hub_cache, tmp_pat
     assert same_weights(loaded.model, load_model(ModelRequest(model=str(folder))).model)
 
 
+@pytest.fixture
+def transformer_in_cache(hub_cache, tmp_path):
+    """A folder of sentence-transformers whose transformer alone is in the cache, as `AutoModel` leaves it."""
+    folder = write_sentence_folder(tmp_path / "model", [("Pooling", {"pooling_mode": "mean"}), ("Normalize", {})])
+    snapshot = put_into_cache(hub_cache, "acme/tiny", folder)
+    (snapshot / "modules.json").unlink()
+    for stage in snapshot.glob("[1-9]_*"):
+        shutil.rmtree(stage)
+    return folder, snapshot
+
+
+def test_online_the_stages_of_a_cached_transformer_are_downloaded(transformer_in_cache, monkeypatch):
+    folder, snapshot = transformer_in_cache
+
+    def download(name, filename, *, revision, cache_dir):
+        if not (folder / filename).is_file():
+            raise huggingface_hub.errors.EntryNotFoundError(filename)
+        (snapshot / filename).parent.mkdir(parents=True, exist_ok=True)
+        return shutil.copy(folder / filename, snapshot / filename)
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    loaded = load_model(ModelRequest(model="acme/tiny"))
+    assert loaded.task == "sentence-similarity"
+    assert same_weights(loaded.model, load_model(ModelRequest(model=str(folder))).model)
+
+
+def test_a_hub_out_of_reach_is_no_error_where_the_weights_are_cached(transformer_in_cache, monkeypatch):
+    def download(name, filename, *, revision, cache_dir):
+        raise huggingface_hub.errors.LocalEntryNotFoundError(filename)
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    assert any("has stages" in note for note in load_model(ModelRequest(model="acme/tiny")).notes)
+
+
+@pytest.mark.parametrize(("task", "is_noted"), [(None, True), ("feature-extraction", False)])
+def test_offline_a_note_says_that_a_cached_transformer_may_have_stages(transformer_in_cache, task, is_noted):
+    loaded = load_model(ModelRequest(model="acme/tiny", task=task))
+    assert loaded.task == "feature-extraction"
+    assert any("does not tell whether acme/tiny has stages" in note for note in loaded.notes) == is_noted
+
+
+def test_a_cached_transformer_without_stages_on_the_hub_has_no_note(transformer_in_cache, hub_cache):
+    (marks := hub_cache / "models--acme--tiny" / ".no_exist" / COMMIT).mkdir(parents=True)
+    (marks / "modules.json").touch()
+    assert not any("has stages" in note for note in load_model(ModelRequest(model="acme/tiny")).notes)
+
+
 def test_a_quantized_model_of_the_hub_is_not_downloaded(hub_cache, saved):
     snapshot = put_into_cache(hub_cache, "acme/tiny", saved("llama"))
     (snapshot / "model.safetensors").unlink()

@@ -22,6 +22,7 @@ from thunder_core.frontend.acquire.written.constraints import (
     with_number_outputs,
     with_numbers_passed,
 )
+from thunder_core.frontend.acquire.written.dead_references import without_dead_references
 from thunder_core.frontend.acquire.written.epilogue import Epilogue
 from thunder_core.frontend.acquire.written.prologue import Prologue
 from thunder_core.tracing.analysis.aliasing import names_written_to
@@ -70,7 +71,8 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
     results = results_of(run)
     run.recorder.data.require_unwritten()
     epilogue = Epilogue(run.outside.path_of, results, run.has_freed_graph, run.recorder)
-    epilogue_trace = epilogue.trace(run.outside.effects.effects, output, settles=bool(run.draws.paths))
+    effects = without_dead_references(run.outside.effects.effects, run.outside.effects.held)
+    epilogue_trace = epilogue.trace(effects, output, settles=bool(run.draws.paths))
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     aliases = tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping)
     next_name = run.recorder.tensors.next_name

@@ -92,7 +92,7 @@ def lookaside_of_each(*functions: Callable[..., Any]) -> Callable[[Lookaside], L
 
 
 def late_lookaside(path: str) -> Callable[[Lookaside], Lookaside]:
-    """Register the decorated function as the lookaside of `module:name`, without importing the module."""
+    """Register the decorated function as the lookaside of `module:name` or `module:Class.name`, without an import."""
     module, _, name = path.partition(":")
 
     def register(called: Lookaside) -> Lookaside:
@@ -104,11 +104,13 @@ def late_lookaside(path: str) -> Callable[[Lookaside], Lookaside]:
 
 def late_lookaside_of(function: FunctionType) -> Lookaside | None:
     """Return the lookaside of a function in a module that was imported late, or None."""
-    called = LATE_LOOKASIDES.get((function.__module__, function.__name__))
+    called = LATE_LOOKASIDES.get((function.__module__, function.__qualname__))
     if called is None:
         return None
-    named = getattr(sys.modules.get(function.__module__), function.__name__, None)
-    return partial(called, function) if named is function else None
+    named: Any = sys.modules.get(function.__module__)
+    for name in function.__qualname__.split("."):
+        named = getattr(named, name, None)
+    return partial(called, function) if getattr(named, "__func__", named) is function else None
 
 
 # Functions whose results are guarded by calling them again: the attributes of transformers' configs.

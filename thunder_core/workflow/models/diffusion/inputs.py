@@ -72,11 +72,44 @@ def of_autoencoder(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     return {"sample": sample(draw, settings)}
 
 
+def of_sd3(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+    """Return a noisy latent, its time steps, and the embeddings of a text: of its tokens, and of the whole."""
+    return {"hidden_states": sample(draw, settings), **of_text(draw, settings), "timestep": steps(draw)}
+
+
+def of_flux(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+    """Return a noisy latent as a sequence of squares, with the places of squares and tokens, and what `of_sd3` has.
+
+    Time steps are fractions of the training's steps, as the pipeline passes them.
+    """
+    rows, columns = (size // FLUX_SQUARE for size in sample_size(settings, draw.height, draw.width))
+    places = torch.cartesian_prod(torch.zeros(1), torch.arange(float(rows)), torch.arange(float(columns)))
+    found = {
+        "hidden_states": draw.normal(draw.batch, rows * columns, int(settings["in_channels"])),
+        **of_text(draw, settings),
+        "timestep": steps(draw) / TIMESTEPS,
+        "img_ids": places,
+        "txt_ids": torch.zeros(draw.seq, places.shape[1]),
+    }
+    return {**found, "guidance": torch.full((draw.batch,), 3.5)} if settings.get("guidance_embeds") else found
+
+
+def of_text(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+    """Return the embeddings of a text of `seq` tokens: one for each token, and one for the text."""
+    return {
+        "encoder_hidden_states": draw.normal(draw.batch, draw.seq, int(settings["joint_attention_dim"])),
+        "pooled_projections": draw.normal(draw.batch, int(settings["pooled_projection_dim"])),
+    }
+
+
+FLUX_SQUARE = 2  # height and width of the squares of a latent that are tokens of Flux
 CONDITIONS = ("addition_embed_type", "class_embed_type", "encoder_hid_dim_type")  # settings that need further inputs
 MAKERS: Mapping[str, Callable[[RandomInputs, Mapping[str, Any]], Tensors]] = {
     "UNet2DModel": of_unet,
     "UNet2DConditionModel": of_conditional_unet,
     "DiTTransformer2DModel": of_dit,
+    "SD3Transformer2DModel": of_sd3,
+    "FluxTransformer2DModel": of_flux,
     "AutoencoderKL": of_autoencoder,
     "VQModel": of_autoencoder,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from thunder_core.foundation.errors import ModelNotFound, ThunderError
 from thunder_core.workflow.models.folder.checkpoint import checkpoint_files, shards_of
-from thunder_core.workflow.models.folder.folder import CONFIG_FILE
+from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json
 from thunder_core.workflow.models.folder.foreign_formats import (
     ADAPTER,
     INDEX,
@@ -32,6 +33,8 @@ from thunder_core.workflow.models.folder.foreign_formats import (
     refuse_other_kinds,
 )
 from thunder_core.workflow.models.sentences.folder import MODULES, files_of_modules
+
+OF_TRANSFORMERS = ("Model", "ForMaskedLM")  # how the names of the classes of sentence-transformers' transformers end
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,8 @@ def is_offline() -> bool:
 def find_on_hub(name: str, revision: str | None) -> HubModel:
     """Return the model with this name, after fetching its config; raise `ModelNotFound` if it does not exist.
 
-    Unless the cache has the whole model, the stages of a model of sentence-transformers are fetched too.
+    Unless the cache has the whole model, the stages of a model of sentence-transformers are fetched too. If the cache
+    has all weights, a Hub that cannot be reached is no error: `are_stages_unknown` then stays true.
     """
     config = _fetch(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
     if config is None:
@@ -103,7 +107,21 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
     model = _of_config(name, config)
     if not is_offline() and missing_weights(model):
         fetch_stages(model)
+    elif not is_offline() and are_stages_unknown(model):
+        with suppress(ModelNotFound):
+            fetch_stages(model)
     return model
+
+
+def are_stages_unknown(model: HubModel) -> bool:
+    """Whether the local cache does not tell if a model is one of sentence-transformers, whose stages it may lack.
+
+    Only base models and masked language models can be the transformer of such a model.
+    """
+    if _cached(model.name, MODULES, model.commit) is not None or _is_known_absent(model.name, MODULES, model.commit):
+        return False
+    names = read_json(model.folder / CONFIG_FILE).get("architectures") or ()
+    return any(str(name).endswith(OF_TRANSFORMERS) for name in names)
 
 
 def fetch_stages(model: HubModel) -> None:

@@ -21,7 +21,7 @@ from thunder_core.workflow.models.diffusion.config import config_of_model, is_di
 from thunder_core.workflow.models.diffusion.loading import read_diffusers_weights
 from thunder_core.workflow.models.folder.checkpoint import checkpoint_files
 from thunder_core.workflow.models.folder.foreign_formats import refuse_other_kinds
-from thunder_core.workflow.models.folder.hub import fetch_code, fetch_weights
+from thunder_core.workflow.models.folder.hub import are_stages_unknown, fetch_code, fetch_weights
 from thunder_core.workflow.models.folder.origin import FolderOrigin, SampleOrigin, find_origin, request_of
 from thunder_core.workflow.models.loading.attending_weights import enlarge_queries_and_keys
 from thunder_core.workflow.models.loading.config import class_names, load_config
@@ -54,6 +54,10 @@ from thunder_core.workflow.models.sentences.transformer import is_sentence_confi
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+UNKNOWN_STAGES = (
+    f"the local cache does not tell whether {{name}} has stages ({MODULES} of sentence-transformers, such as a "
+    "pooling); they are left out. With a network, `hf download {name}` fetches them"
+)
 POOLER = "pooler"  # the layer of a transformer that sentence embeddings do not use
 
 
@@ -144,7 +148,7 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
     task, note = task_named(request.task, config)
     require_task(task, config)
     on_adapter = () if adapter is None else (describe_adapter(adapter, request.adapter),)
-    notes = (*on_adapter, *(() if note is None else (note,)), *notes_on_parts(origin, config))
+    notes = (*on_adapter, *(() if note is None else (note,)), *notes_on_parts(origin, config, request.task))
     return LoadingPlan(origin, config, task, dtype, device, notes, names_task=named or is_sentence_config(config))
 
 
@@ -167,8 +171,14 @@ def for_adapter(request: ModelRequest, adapter: Adapter | None) -> ModelRequest:
     return dataclasses.replace(request, task=request.task or adapter.task)
 
 
-def notes_on_parts(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig) -> tuple[str, ...]:
-    """Return a note if only a part of a folder is optimized: a component of a pipeline, or a model without stages."""
+def notes_on_parts(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig, task: str | None) -> tuple[str, ...]:
+    """Return a note if only a part of a folder is optimized: a component of a pipeline, or a model without stages.
+
+    Without a named task, a base model in the Hub's cache may be the transformer of a model of sentence-transformers.
+    """
+    hub = None if isinstance(origin, SampleOrigin) else origin.hub
+    if hub is not None and task is None and are_stages_unknown(hub):
+        return (UNKNOWN_STAGES.format(name=hub.name),)
     if isinstance(origin, FolderOrigin) and is_diffusers(config) and origin.folder != origin.named:
         return (f"{origin.folder.name} of the pipeline in {origin.named}; other components have folders of their own",)
     if isinstance(origin, SampleOrigin) or not has_stages(origin.named) or is_sentence_config(config):

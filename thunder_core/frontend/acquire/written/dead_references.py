@@ -1,0 +1,70 @@
+"""Writes to weak containers for objects that died before the program ended: the container has dropped them, too."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.frontend.acquire.outside.effects import Effect
+
+# By class of a weak container: the methods of its `data` that get the reference first.
+OF_REFERENCES: dict[type, frozenset[str]] = {
+    weakref.WeakSet: frozenset({"add", "remove", "discard"}),
+    weakref.WeakKeyDictionary: frozenset({"__setitem__", "__delitem__", "pop", "setdefault"}),
+}
+REMOVING = frozenset({"__delitem__", "pop"})
+
+
+def without_dead_references(effects: list[Effect], held: Callable[[Any], Any]) -> list[Effect]:
+    """Return the effects without those for dead members and keys; what a dead value replaced is removed instead.
+
+    `held(container)` returns the items that a container had when the program began. If one of these has died, it is
+    not known which references are those of the program's own objects, and nothing is left out.
+    """
+    return [kept for place, effect in enumerate(effects) for kept in _kept(effect, effects[place + 1 :], held)]
+
+
+def _kept(effect: Effect, later: list[Effect], held: Callable[[Any], Any]) -> Iterator[Effect]:
+    kind = _weak_container(effect)
+    if kind is None or not effect.arguments or any(map(is_dead, references_in(held(_data(effect))))):
+        yield effect
+    elif effect.name in OF_REFERENCES.get(kind, ()):
+        if not is_dead(effect.arguments[0]):
+            yield effect
+    elif kind is weakref.WeakValueDictionary and is_dead(effect.arguments[-1]) and not _is_removed(effect, later):
+        yield replace(effect, name="pop", arguments=(effect.arguments[0], None))
+    else:
+        yield effect
+
+
+def _data(effect: Effect) -> Any:
+    return () if effect.owner is None else effect.owner.value
+
+
+def _weak_container(effect: Effect) -> type | None:
+    """Return the class of the weak container whose `data` an effect changes, or None."""
+    owner = effect.owner
+    if effect.kind != "call" or owner is None or owner.parent is None or owner.key != "data":
+        return None
+    container = owner.parent.value
+    kinds = (*OF_REFERENCES, weakref.WeakValueDictionary)
+    return next((kind for kind in kinds if isinstance(container, kind)), None)
+
+
+def _is_removed(effect: Effect, later: list[Effect]) -> bool:
+    """Whether the program itself removes the entry that an effect sets."""
+    removals = (other for other in later if other.is_on(_data(effect)) and other.name in REMOVING and other.arguments)
+    return any(other.arguments[0] == effect.arguments[0] for other in removals)
+
+
+def references_in(data: Any) -> Iterator[Any]:
+    """Yield the weak references in the `data` of a weak container, which is a set or a dict."""
+    yield from data
+    yield from data.values() if isinstance(data, dict) else ()
+
+
+def is_dead(value: Any) -> bool:
+    """Whether a value is a weak reference to an object that no longer exists."""
+    return isinstance(value, weakref.ref) and weakref.ref.__call__(value) is None
