@@ -131,7 +131,7 @@ def optimizes_on_a_mesh(recipes: str) -> None:
         assert inputs in " ".join(err.split())
     manifest = open_artifact(folder).manifest
     assert len(manifest.programs) == 1
-    names = {facts.name for facts in (manifest.group, *manifest.more_groups)}
+    names = {facts.axis for facts in (manifest.group, *manifest.more_groups)}
     assert names == {axis.partition("=")[0] for axis in axes if "=" in axis}
     loaded = thunder.load(folder, strict=True)
     tokens = torch.arange(8)[None] + dist.get_rank() * parts // 4

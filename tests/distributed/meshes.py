@@ -31,6 +31,7 @@ from tests.distributed.models import Layers, tokens
 from tests.distributed.saved import shared_folder
 from tests.distributed.sharded_training import collectives, steps_of, whole
 from tests.distributed.training import DTYPES, EAGER, OPTIMIZERS, assert_close, loss_of
+from thunder_core.backend.parallel.mesh_axes import program_name
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, RecipeMismatch
 from thunder_core.workflow.artifact.format.read import open_artifact
 
@@ -80,7 +81,7 @@ def hybrid_reduces_shards_over_replicas() -> None:
     loss_of(compiled, 0).backward()
     _, backward = collectives(compiled)
     kinds = [(one.kind, one.group) for one in backward]
-    shard, replicate = "shard", "replicate"
+    shard, replicate = (program_name(two_axes().get_group(name)) for name in ("shard", "replicate"))
     reductions = ["reduce_scatter_tensor_coalesced", "all_reduce_coalesced"]
     assert [kinds.count((kind, group)) for kind, group in zip(reductions, (shard, replicate), strict=True)] == [3, 3]
     scattered, reduced = (sum(one.bytes for one in backward if one.kind == kind) for kind in reductions)
@@ -125,7 +126,7 @@ def artifact_of_mesh_loads_on_every_rank(kind: str) -> None:
     folder = artifact_of(model(), loss)
     manifest = open_artifact(folder).manifest
     names = {"hybrid": {"replicate", "shard"}, "both": {"dp", "tp"}}[kind]
-    assert {facts.name for facts in (manifest.group, *manifest.more_groups)} == names
+    assert {facts.axis for facts in (manifest.group, *manifest.more_groups)} == names
     loaded = thunder.load(folder, new(), strict=True)
     assert_equal(steps_of(loaded, loss=loss), steps_of(model(), loss=loss))
 
@@ -271,7 +272,7 @@ def both_give_one_program_in_either_order() -> None:
         texts.append([str(trace) for trace in traces])
     assert texts[0] == texts[1]
     forward, backward = collectives(model)
-    dp, tp = "dp", "tp"
+    dp, tp = (program_name(parallel_axes().get_group(name)) for name in ("dp", "tp"))
     kinds = {(one.kind, one.group) for one in (*forward, *backward)}
     gathers, scatters = "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"
     assert kinds == {("all_reduce", tp), (gathers, dp), (scatters, dp)}

@@ -148,6 +148,28 @@ def generates() -> None:
     assert forward == ["all_reduce"] * 4
 
 
+def generates_with_quantized_layers() -> None:
+    """Each rank has a part of the codes, and the tokens are those of one process with the same codes."""
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "vocab_size": 11}
+    config = LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, attention_bias=True, mlp_bias=True)
+    torch.manual_seed(0)
+    whole = LlamaForCausalLM(config).eval()
+    for parameter in whole.parameters():
+        torch.nn.init.normal_(parameter, 0, 0.5)
+    divided, full = (
+        thunder.compile(copy.deepcopy(whole), recipes, without=EAGER)
+        for recipes in (["tensor-parallel", "int8-weight-only"], "int8-weight-only")
+    )
+    prompt = torch.arange(4)[None]
+    with torch.no_grad():
+        logits = [model(input_ids=prompt).logits for model in (divided, full)]
+    torch.testing.assert_close(*logits, rtol=0.02, atol=0.02 * float(logits[1].abs().max()))  # bfloat16 products
+    options = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": 4, "do_sample": False}
+    assert torch.equal(*(model.generate(prompt, **options) for model in (divided, full)))
+    projection = divided.model.layers[0].mlp
+    assert (projection.up_proj.codes.shape, projection.down_proj.codes.shape) == ((12, 16), (16, 12))
+
+
 def saves_and_loads() -> None:
     compiled = compiled_layers()
     loss_of(compiled, 0).backward()

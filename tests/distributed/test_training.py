@@ -83,6 +83,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "tensor-parallel with a Llama equals PyTorch": (PARALLEL, "llama_equals_pytorch"),
     "tensor-parallel gives norms of heads whole gradients": (PARALLEL, "norms_of_heads_get_whole_gradients"),
     "tensor-parallel generates": (PARALLEL, "generates"),
+    "tensor-parallel generates with quantized layers": (PARALLEL, "generates_with_quantized_layers"),
     "tensor-parallel saves and loads": (PARALLEL, "saves_and_loads"),
     "tensor-parallel refuses bad plans": (PARALLEL, "refusals"),
     "an artifact of ddp loads on every rank": (SAVED, "loads_on_every_rank", "ddp"),

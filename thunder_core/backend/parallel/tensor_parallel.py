@@ -107,6 +107,9 @@ class TensorParallelism:
                 module.__class__ = subclass_like(type(module), reduced)
                 continue
             self._require_linear(path, module, style)
+            if not isinstance(module, torch.nn.Linear):
+                self._divide_quantized(module, style)
+                continue
             require_untied(model, path, module)
             placements = PLACEMENTS[style]
             shards = {name: self._shard_of(whole, placements[name]) for name, whole in own_parameters(module).items()}
@@ -120,15 +123,33 @@ class TensorParallelism:
         return model
 
     def _require_linear(self, path: str, module: torch.nn.Module, style: str) -> None:
-        if not isinstance(module, torch.nn.Linear) or type(module).forward is not torch.nn.Linear.forward:
+        is_linear = isinstance(module, torch.nn.Linear) and type(module).forward is torch.nn.Linear.forward
+        if not (is_linear or getattr(type(module), "divisions", None)):
             raise RecipeMismatch(f"the plan has {style} for {path}, which is a {type(module).__name__}", fix=FIX)
-        size = module.out_features if style == COLWISE else module.in_features
+        size = int(getattr(module, "out_features" if style == COLWISE else "in_features"))
         if size % self.group.size():
             raise RecipeMismatch(
                 f"the {size} {'rows' if style == COLWISE else 'columns'} of {path}.weight cannot be divided among "
                 f"{self.group.size()} ranks",
                 fix="use as many ranks as divide the size, or leave the module out of the plan",
             )
+
+    def _divide_quantized(self, layer: Any, style: str) -> None:
+        """Replace the tensors of a quantized layer by the parts of this rank; the layer computes without gradients."""
+        axis = 0 if style == COLWISE else 1
+        for name, dimensions in type(layer).divisions.items():
+            tensor, dimension = getattr(layer, name), dimensions[axis]
+            if tensor is None or dimension is None:
+                continue
+            part = self._part_of(tensor.detach(), Shard(dimension)).clone(memory_format=torch.contiguous_format)
+            if name in layer._buffers:
+                layer._buffers[name] = part
+            else:
+                layer._parameters[name] = torch.nn.Parameter(part, requires_grad=False)
+        layer.rows, layer.columns = layer.codes.shape
+        layer.in_features, layer.out_features = layer.columns, layer.rows
+        forward = QUANTIZED_FORWARDS[style](type(layer), program_name(self.group))
+        layer.__class__ = subclass_like(type(layer), {"forward": forward})
 
     def _shard_of(self, parameter: torch.nn.Parameter, placement: Placement) -> tuple[torch.nn.Parameter, torch.Tensor]:
         """Return the part of this rank as a DTensor parameter, and as the tensor that programs read."""
@@ -200,8 +221,20 @@ def rowwise(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
     return forward
 
 
+def rowwise_quantized(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
+    """Return the forward of a quantized layer that reads some columns of the input on each rank, and sums results."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        rows = self.product(x.reshape(-1, self.columns)).to(x.dtype).view(*x.shape[:-1], self.rows)
+        result: torch.Tensor = OPERATORS.reduce_from_group(rows, group_name)
+        return result if self.bias is None else result + self.bias.to(x.dtype)
+
+    return forward
+
+
 PLACEMENTS: Mapping[str, Mapping[str, Placement]] = {
     COLWISE: {"weight": Shard(0), "bias": Shard(0)},
     ROWWISE: {"weight": Shard(1), "bias": Replicate()},
 }
 FORWARDS = {COLWISE: colwise, ROWWISE: rowwise}
+QUANTIZED_FORWARDS = {COLWISE: colwise, ROWWISE: rowwise_quantized}

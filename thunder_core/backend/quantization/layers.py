@@ -93,6 +93,9 @@ class QuantizedLayer(torch.nn.Module):
     codes: Tensor
     scales: Tensor
     in_groups: ClassVar[bool] = False
+    # By the names of tensors, the dimensions that belong to the rows and to the columns of the weight, for tensor
+    # parallelism; empty for a layer that cannot be divided.
+    divisions: ClassVar[Mapping[str, tuple[int | None, int | None]]] = {}
 
     def __init__(
         self,
@@ -221,6 +224,13 @@ class _WithRotatedRows(_WithScaledRows):
 
 class Int8WeightOnlyLinear(_WithBalancedColumns, QuantizedLinear):
     """A weight of 8 bits, with a scale for each row and a factor for each column; its inputs stay as they are."""
+
+    divisions: ClassVar[Mapping[str, tuple[int | None, int | None]]] = {
+        "codes": (0, 1),
+        "scales": (0, None),
+        "factors": (None, 0),
+        "bias": (0, None),
+    }
 
     def product(self, x: Tensor) -> Tensor:
         """Compute the product by the operation `thunder.int8_product`."""

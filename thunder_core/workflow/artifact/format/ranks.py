@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from thunder_core.backend.parallel.groups import required_group
-from thunder_core.backend.parallel.local_parts import LEAVES
+from thunder_core.backend.parallel.local_parts import DIVIDED_OVER, LEAVES
 from thunder_core.backend.parallel.mesh_axes import (
     AxisLayout,
     axis_of,
@@ -146,4 +146,5 @@ def initialization_of(mesh: Sequence[GroupFacts]) -> str:
 
 def is_parallel(model: torch.nn.Module) -> bool:
     """Whether a recipe for parallel training has prepared the model."""
-    return SYNCHRONIZES in model.__dict__ or any(LEAVES in module.__dict__ for module in model.modules())
+    is_marked = SYNCHRONIZES in model.__dict__ or DIVIDED_OVER in model.__dict__
+    return is_marked or any(LEAVES in module.__dict__ for module in model.modules())
