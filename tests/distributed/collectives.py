@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 
+from thunder_core.frontend.acquire.group_methods import EQUAL_ROWS
+
 Arguments = Callable[[int], tuple[Any, ...]]
 CASES: dict[str, tuple[Callable[..., Any], Arguments]] = {}
 
@@ -216,7 +218,8 @@ def all_to_all_single_uneven(x):
 
 @case(one)
 def all_to_all_single_to_other_shapes(x):
-    outputs = [x.new_zeros(*shape) for shape in ((2, 6), (12,), (3, 4), (6, 2), (2, 2, 3))]
+    shapes = [(2, 6), (12,), (3, 4), (6, 2), (2, 2, 3)]
+    outputs = [x.new_zeros(*shape) for shape in shapes if shape[0] % 2 == 0 or not EQUAL_ROWS]
     for output in outputs:
         dist.all_to_all_single(output, x)
     odd = x.new_zeros(2, 3)

@@ -67,6 +67,12 @@ def scattered(x):
     return output
 
 
+def scattered_from_list(x):
+    output = torch.empty_like(x)
+    funcol.reduce_scatter_inplace(output, several(x))
+    return output
+
+
 def exchanged(x):
     output = torch.empty_like(x)
     funcol.all_to_all_inplace(output, x, group=dist.group.WORLD)
@@ -111,6 +117,7 @@ FUNCTIONAL: Mapping[str, Program] = {
     "reduce_scatter_tensor_autograd": lambda x: funcol.reduce_scatter_tensor_autograd(x, "sum", 0, WORLD),
     "reduce_scatter_tensor_coalesced": lambda x: funcol.reduce_scatter_tensor_coalesced([x, x], "sum", [0, 0], WORLD),
     "reduce_scatter_tensor_inplace": scattered,
+    **({"reduce_scatter_inplace": scattered_from_list} if hasattr(funcol, "reduce_scatter_inplace") else {}),
     "wait_tensor": lambda x: funcol.wait_tensor(torch.ops._c10d_functional.all_reduce(x, "sum", WORLD)),
 }
 # Functions that only PyTorch's own tracing calls.

@@ -35,10 +35,10 @@ ASKED = (
     *("get_group_rank", "get_node_local_rank", "get_pg_count", "get_process_group_ranks", "get_rank"),
     *("get_world_size", "is_available", "is_backend_available", "is_gloo_available", "is_initialized"),
     *("is_mpi_available", "is_nccl_available", "is_torchelastic_launched", "is_ucc_available", "is_xccl_available"),
-    *("supports_complex", "_rank_not_in_group", "_get_process_group_name"),
+    *("supports_complex", "_rank_not_in_group", "_get_process_group_name", "_supports_window", "_supports_reconfigure"),
 )
 # What takes no part: names of types, and a function that looks at sizes alone.
-OTHERS = ["GroupName", "_compute_bucket_assignment_by_size", "_is_spmd_types_available"]
+OTHERS = ["GroupName", "_compute_bucket_assignment_by_size", "_is_spmd_types_available", "_spmd_no_typecheck"]
 HELPERS = ("_backward", "_setup_context", "_meta")
 REFUSED_BY_METHOD = ["all_gather_coalesced"]
 

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from thunder_core.tracing.library.collectives import OPERATORS, REDUCE_OPS
 
 FUNCTIONAL: Any = torch.ops._c10d_functional
+EQUAL_ROWS = hasattr(dist, "gather_single")  # since PyTorch 2.14, `all_to_all_single` divides the rows of its output
 Tensors = Sequence[torch.Tensor]
 Finish = Callable[[], Any]
 
@@ -252,12 +253,15 @@ def all_to_all_single(
 ) -> Finish:
     """Send a part of a tensor to each rank, and receive a part from each rank.
 
-    Eager PyTorch sends memory and ignores shapes. Split sizes count rows of the input or of the output.
+    Eager PyTorch sends memory and ignores shapes, except that ranks share the rows of the output since PyTorch 2.14.
+    Split sizes count rows of the input or of the output.
     """
     rows = list(output_split_sizes), list(input_split_sizes)
     require_fit(output, tensor, output.numel() if any(rows) else tensor.numel())
     if not (output.is_contiguous() and tensor.is_contiguous()):
         raise ValueError("tensors that are not contiguous")
+    if EQUAL_ROWS and not output_split_sizes and output.dim() and output.shape[0] % group.size:
+        raise ValueError(f"{output.shape[0]} rows of the output, which {group.size} ranks cannot share")
     if group.is_of_python:
         written, read = output.data, tensor.data
         return waiting(OPERATORS.all_to_all_single(written, read, *rows, group.name), [written], [read])

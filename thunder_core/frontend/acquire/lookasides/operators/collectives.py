@@ -46,7 +46,8 @@ REFUSED = (
     *("register_rendezvous_handler", "set_debug_level", "set_debug_level_from_env", "_broadcast_coalesced"),
     *("_verify_params_across_processes", "_register_comm_hook", "_register_builtin_comm_hook", "_time_estimator"),
     *("_create_process_group_wrapper", "_make_nccl_premul_sum", "_create_store_from_options", "_test_python_store"),
-    "_make_distributed_pdb",
+    *("_make_distributed_pdb", "gather_single", "gather_into_tensor", "set_timeout", "get_backend_impl"),
+    *("_reconfigure", "_get_reconfigure_handle", "_new_window"),
 )
 ASKED_FUNCTIONS = (C10D.get_debug_level,) if dist.is_available() else ()
 REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(dist, name)}
