@@ -20,6 +20,7 @@ PAGES = (
     "docs/higher_order.md",
     "docs/kernels.md",
     "docs/life_of_a_call.md",
+    "docs/lifetimes.md",
     "docs/lookasides.md",
     "docs/memory.md",
     "docs/patterns.md",
