@@ -112,3 +112,22 @@ def test_inputs_do_not_outlive_the_call(program: Callable[..., Any], requires_gr
             compiled(x)
         del x
         assert known() is None
+
+
+class OfModule:
+    """An owner of a tensor, whose class has another one."""
+
+    weight = torch.ones(3)
+
+    def __init__(self) -> None:
+        self.bias = torch.ones(3)
+
+
+def test_replaced_tensors_of_objects_and_classes_are_not_kept() -> None:
+    owner = OfModule()
+    compiled = thunder.jit(lambda x: x * OfModule.weight + owner.bias)
+    compiled(torch.ones(3))
+    former = [weakref.ref(OfModule.weight), weakref.ref(owner.bias)]
+    OfModule.weight, owner.bias = torch.zeros(3), torch.ones(3)
+    assert [reference() for reference in former] == [None, None]
+    assert torch.equal(compiled(torch.ones(3)), torch.ones(3))

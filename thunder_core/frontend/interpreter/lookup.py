@@ -4,7 +4,15 @@ import contextlib
 import ctypes
 import weakref
 from collections.abc import Callable
-from types import FunctionType
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from thunder_core.frontend.interpreter.native import UNBOUND, type_version
@@ -12,10 +20,21 @@ from thunder_core.frontend.interpreter.native import UNBOUND, type_version
 ABSENT = UNBOUND
 dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
 mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+# Classes of attributes that consist of code. Other attributes may be data, such as tensors, and are not kept alive.
+CODE = frozenset(
+    {
+        *(FunctionType, BuiltinFunctionType, property, classmethod, staticmethod, type),
+        *(WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType),
+        *(GetSetDescriptorType, MemberDescriptorType),
+    }
+)
 
 
 class _View:
-    """The cached lookups in one type, valid for one version of the type."""
+    """The cached lookups in one type, valid for one version of the type.
+
+    `found` has attributes that consist of code, ABSENT, or the index of the base that has the attribute.
+    """
 
     __slots__ = ("found", "reference", "shortcuts", "version", "versions")
 
@@ -36,6 +55,8 @@ def type_lookup(kind: type, name: str) -> Any:
     view = _views.get(id(kind))
     if view is not None and view.versions.value == view.version:
         cached = view.found.get(name, view)
+        if type(cached) is int:
+            return dict_of(mro_of(kind)[cached]).get(name, ABSENT)  # a thread may have deleted it
         if cached is not view:
             return cached
     return _look(kind, name)
@@ -67,14 +88,15 @@ def _look(kind: type, name: str) -> Any:
         view.found.clear()
         view.shortcuts.clear()
         view.version = view.versions.value
-    attribute = ABSENT
-    for base in mro_of(kind):
+    attribute = place = ABSENT
+    for index, base in enumerate(mro_of(kind)):
         names = dict_of(base)
         if name in names:
             attribute = names[name]
+            place = attribute if type(attribute) in CODE else index
             break
     if view.version:
-        view.found[name] = attribute
+        view.found[name] = place
     return attribute
 
 
