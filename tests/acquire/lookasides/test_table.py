@@ -39,12 +39,13 @@ def test_a_late_lookaside_is_found_for_its_function_alone(module: str, name: str
     assert late_lookaside_of(test_a_late_lookaside_is_found_for_its_function_alone) is None
 
 
-@pytest.mark.parametrize("lookaside", {*LOOKASIDES.values(), *LATE_LOOKASIDES.values()}, ids=str)
-def test_a_lookaside_takes_the_run_by_position_alone(lookaside: Callable[..., Any]) -> None:
+def test_lookasides_take_the_run_by_position_alone() -> None:
     """A keyword argument of the program can therefore have any name."""
-    parameters = [*inspect.signature(lookaside).parameters.values()]
-    index = next(index for index, parameter in enumerate(parameters) if parameter.name == "run")
-    assert all(parameter.kind is inspect.Parameter.POSITIONAL_ONLY for parameter in parameters[: index + 1])
+    for lookaside in (*LOOKASIDES.values(), *LATE_LOOKASIDES.values()):
+        parameters = [*inspect.signature(lookaside).parameters.values()]
+        index = next(index for index, parameter in enumerate(parameters) if parameter.name == "run")
+        kinds = {parameter.kind for parameter in parameters[: index + 1]}
+        assert kinds == {inspect.Parameter.POSITIONAL_ONLY}, lookaside
 
 
 class Named(torch.nn.Module):
