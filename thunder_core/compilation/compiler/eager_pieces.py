@@ -106,27 +106,27 @@ class EagerFunctions:
     settings: CompilerSettings
     lines: frozenset[SourceLine]
 
-    def __call__(self, acquisition: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, run: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a function of the program in eager PyTorch, and record the call as one bound symbol.
 
         Raises `CannotReplay` if the function cannot be called in eager PyTorch.
         """
         try:
             with without_our_functions():
-                guard_containers(acquisition, (args, kwargs))
-                call = eager_call(acquisition, self.settings, function, *concrete((args, kwargs)))
+                guard_containers(run, (args, kwargs))
+                call = eager_call(run, self.settings, function, *concrete((args, kwargs)))
                 try:
                     return call.recorded()
                 finally:
                     call.release()
         except ThunderError as error:
-            error.where = error.where or acquisition.place().source
-            acquisition.recorder.failure = error
+            error.where = error.where or run.place().source
+            run.recorder.failure = error
             raise
 
 
 def eager_call(
-    acquisition: TracedRun,
+    run: TracedRun,
     settings: CompilerSettings,
     function: Any,
     args: tuple[Any, ...],
@@ -140,22 +140,22 @@ def eager_call(
         (function.__func__, (function.__self__,)) if isinstance(function, types.MethodType) else (function, ())
     )
     arguments = (*owner, *args)
-    if plain.__closure__ and acquisition.outside.path_of(plain) is None:
+    if plain.__closure__ and run.outside.path_of(plain) is None:
         raise CannotReplay(
             f"the function `{plain.__qualname__}`, which needs values of tensors, reads variables of the program",
             fix="pass the variables as arguments, so that the function can be called in eager PyTorch",
-            where=acquisition.place().source,
+            where=run.place().source,
         )
-    constants = {place: value for place, value in enumerate(arguments) if is_made_of_constants(value, acquisition)}
+    constants = {place: value for place, value in enumerate(arguments) if is_made_of_constants(value, run)}
     piece: Any = EagerPiece(plain, EagerSettings(settings.options), constants)
-    return PieceCall(acquisition, settings, piece, arguments, kwargs)
+    return PieceCall(run, settings, piece, arguments, kwargs)
 
 
-def is_made_of_constants(value: Any, acquisition: TracedRun) -> bool:
+def is_made_of_constants(value: Any, run: TracedRun) -> bool:
     """Whether a value is an object that the program created, and that contains only constants."""
     if is_constant(value) or isinstance(value, (*BY_IDENTITY, *CONTAINERS, torch.Tensor, torch.Generator)):
         return False
-    return acquisition.outside.path_of(value) is None and holds_constants(value, {id(value)})
+    return run.outside.path_of(value) is None and holds_constants(value, {id(value)})
 
 
 def holds_constants(value: Any, seen: set[int]) -> bool:

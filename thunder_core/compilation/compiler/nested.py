@@ -90,32 +90,30 @@ class CallsByLine:
             return True
         return bool(without_device(compiled.compiler) != without_device(self.settings))
 
-    def __call__(
-        self, acquisition: TracedRun, compiled: Specializations, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def __call__(self, run: TracedRun, compiled: Specializations, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record the call of a compiled function as one bound symbol, and return its result."""
         try:
             with without_our_functions():
-                guard_containers(acquisition, (args, kwargs))
-                call = NestedCall(acquisition, self.settings, compiled, *concrete((args, kwargs)))
+                guard_containers(run, (args, kwargs))
+                call = NestedCall(run, self.settings, compiled, *concrete((args, kwargs)))
                 try:
                     return call.recorded()
                 finally:
                     call.release()
         except ThunderError as error:
-            error.where = error.where or acquisition.place().source
-            acquisition.recorder.failure = error
+            error.where = error.where or run.place().source
+            run.recorder.failure = error
             raise
 
 
-def guard_containers(acquisition: TracedRun, arguments: Any) -> None:
+def guard_containers(run: TracedRun, arguments: Any) -> None:
     """Guard the items of outside containers among the arguments, because the bound symbol copies them."""
     pending, seen = [arguments], set[int]()
     while pending:
         container = pending.pop()
         if issubclass(type(container), NESTING) and id(container) not in seen:
             seen.add(id(container))
-            acquisition.outside.expand(container)
+            run.outside.expand(container)
             pending += dict.values(container) if issubclass(type(container), dict) else items_of(container)
 
 
@@ -129,14 +127,14 @@ class NestedCall:
 
     def __init__(
         self,
-        acquisition: TracedRun,
+        run: TracedRun,
         settings: CompilerSettings,
         compiled: Specializations,
         args: Any,
         kwargs: dict[str, Any],
     ) -> None:
-        self.acquisition = acquisition
-        self.recorder = acquisition.recorder
+        self.run = run
+        self.recorder = run.recorder
         self.compiled = compiled
         self.device = settings.device
         self.own: CompilerSettings = compiled.compiler.settings
@@ -144,7 +142,7 @@ class NestedCall:
         self.args, self.kwargs = args, kwargs
         self.stand_ins = StandIns(self.recorder.tensors, self.device)
         self.depends_on_values = False
-        self.line = acquisition.place().source
+        self.line = run.place().source
         self._probes: list[Run] = []
 
     def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
@@ -166,7 +164,7 @@ class NestedCall:
             self.refuse(f"takes a keyword argument `{BESIDE}`, a name that Thunder uses itself")
         arguments = self._line_arguments((self.args, self.kwargs))
         probe, acquired = self._probe()
-        handover = Handover(self.acquisition.outside, probe.outside, self.line, self.refuse)
+        handover = Handover(self.run.outside, probe.outside, self.line, self.refuse)
         handover.check()
         if not self.own.options.functional:
             handover.guard()
@@ -202,7 +200,7 @@ class NestedCall:
             return self.recorder.proxy_of(tree)
         if is_constant(tree) or isinstance(tree, BY_IDENTITY):
             return tree
-        if self.acquisition.outside.path_of(tree) is not None or isinstance(tree, torch.Generator):
+        if self.run.outside.path_of(tree) is not None or isinstance(tree, torch.Generator):
             return self.recorder.tensors.object(tree)
         if kind in (tuple, list):
             return kind(self._line_arguments(item) for item in tree)
@@ -215,7 +213,7 @@ class NestedCall:
         kind = type(tree)
         if isinstance(tree, torch.Tensor):
             return self.stand_ins.of(tree)
-        if self.acquisition.outside.path_of(tree) is not None:
+        if self.run.outside.path_of(tree) is not None:
             return tree
         if kind in (tuple, list):
             return kind(self._with_stand_ins(item) for item in tree)
@@ -236,7 +234,7 @@ class NestedCall:
 
     def _give_values(self) -> None:
         """Compute the tensors of this call, so that their stand-ins have values."""
-        for tensor in tensors_of((self.args, self.kwargs), self.acquisition):
+        for tensor in tensors_of((self.args, self.kwargs), self.run):
             if isinstance(tensor, FakeTensor):
                 try:
                     value = self.recorder.data_dependent.evaluation.value(self.recorder.proxy_of(tensor))
@@ -264,7 +262,7 @@ class NestedCall:
                 error = raised.error
             else:
                 return probe, acquired
-        handover = Handover(self.acquisition.outside, probe.outside, self.line, self.refuse)
+        handover = Handover(self.run.outside, probe.outside, self.line, self.refuse)
         handover.check()
         handover.guard()
         raise error
@@ -293,7 +291,7 @@ class NestedCall:
             if behind is None:
                 if isinstance(tensor, FakeTensor):
                     self.refuse("reads a tensor of the calling program that is not an argument")
-                if self.acquisition.outside.path_of(tensor) is None and not self.recorder.knows(tensor):
+                if self.run.outside.path_of(tensor) is None and not self.recorder.knows(tensor):
                     self._require_unseen(tensor, proxy, written)
                     continue
                 behind = tensor
@@ -328,7 +326,7 @@ class NestedCall:
             return NumberOf(number.proxy, number.kind), number
         if is_constant(leaf) or isinstance(leaf, BY_IDENTITY):
             return Constant(leaf), leaf
-        if self.acquisition.outside.path_of(leaf) is not None:
+        if self.run.outside.path_of(leaf) is not None:
             return Same(type(leaf)), leaf
         return self.refuse(f"returns a {type(leaf).__name__}")
 
@@ -337,7 +335,7 @@ class NestedCall:
         if real is not None:
             return Same(torch.Tensor), real
         if id(leaf) in probe.recorder.inputs or not probe.recorder.knows(leaf):
-            if self.acquisition.outside.path_of(leaf) is None:
+            if self.run.outside.path_of(leaf) is None:
                 self.refuse("returns a tensor that cannot be found again")
             return Same(type(leaf)), leaf
         before = probe.recorder.proxy_of(leaf)
@@ -354,10 +352,10 @@ class NestedCall:
             self.refuse(f"branches on values, and is called after `{before}`, whose effects cannot be undone")
 
 
-def tensors_of(tree: Any, acquisition: TracedRun) -> Iterator[torch.Tensor]:
+def tensors_of(tree: Any, run: TracedRun) -> Iterator[torch.Tensor]:
     """Yield the tensors among arguments, including those in containers that the program made."""
     if isinstance(tree, torch.Tensor):
         yield tree
-    elif acquisition.outside.path_of(tree) is None and isinstance(tree, tuple | list | dict):
+    elif run.outside.path_of(tree) is None and isinstance(tree, tuple | list | dict):
         for item in tree.values() if isinstance(tree, dict) else tree:
-            yield from tensors_of(item, acquisition)
+            yield from tensors_of(item, run)

@@ -33,7 +33,7 @@ class Reverse:
     The primals are aliases of the arguments: the function's other reads of these tensors are not differentiated.
     """
 
-    acquisition: TracedRun
+    run: TracedRun
     name: str
     given: tuple[Any, ...]
     primals: tuple[Any, ...] = field(init=False)
@@ -46,7 +46,7 @@ class Reverse:
     _under: bool = False
 
     def __post_init__(self) -> None:
-        self.acquisition.outside.expand_whole(self.given)
+        self.run.outside.expand_whole(self.given)
         leaves, self._structure = differentiable_leaves(self.given, self.name)
         self._starts = [ALIAS(leaf) for leaf in leaves]
         self.primals = tree_unflatten(self._starts, self._structure)
@@ -54,14 +54,14 @@ class Reverse:
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call the function and record it, with autograd on, whatever the outer grad mode is."""
         with torch.enable_grad():
-            self._segment = RecordedSegment(self.acquisition.recorder)
-            output = self.acquisition.machine.call(function, *args, **kwargs)
+            self._segment = RecordedSegment(self.run.recorder)
+            output = self.run.machine.call(function, *args, **kwargs)
             self._segment.close()
         return output
 
     def follow(self, results: Sequence[torch.Tensor]) -> None:
         """Derive the bound symbols that compute these results."""
-        proxy = self.acquisition.recorder.proxy_of
+        proxy = self.run.recorder.proxy_of
         self._results = tuple(proxy(result) for result in results)
         starts = tuple(tracked(proxy(start)) for start in self._starts)
         with refusing(self.name), aside():
@@ -84,7 +84,7 @@ class Reverse:
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         """Return the gradients of the primals for cotangents of the results; zeros for independent primals."""
-        sweep, recorder = self._sweep, self.acquisition.recorder
+        sweep, recorder = self._sweep, self.run.recorder
         assert sweep is not None
         cotangents_taken: dict[str, torch.Tensor] = {}
         for proxy, cotangent in zip(self._results, cotangents, strict=True):

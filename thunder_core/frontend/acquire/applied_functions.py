@@ -1,7 +1,7 @@
 """A user's `torch.autograd.Function` that autograd follows, with its methods' reads and writes outside the program.
 
 The function is one bound symbol. Its forward runs at the bound symbol's line, and its backward runs after the program.
-The program's writes to the outside happen after its last line. So a separate acquisition runs through the methods
+The program's writes to the outside happen after its last line. So a separate run goes through the methods
 first, and finds their reads and writes before the function is applied.
 """
 
@@ -45,7 +45,7 @@ def own_methods(kind: Any) -> list[str]:
 
 
 class ProbedRecording(Recording, Protocol):
-    """The attributes of an acquisition that are copied to a probe, an acquisition that runs through a function."""
+    """The attributes of a run that are copied to a probe, a run that goes through a function."""
 
     runs_through_functions: bool
     options: Any
@@ -55,8 +55,8 @@ class ProbedRecording(Recording, Protocol):
 class AppliedFunctions:
     """The functions that a program applies while autograd follows them."""
 
-    def __init__(self, acquisition: ProbedRecording) -> None:
-        self._acquisition = acquisition
+    def __init__(self, run: ProbedRecording) -> None:
+        self._run = run
         self._met: dict[Hashable, tuple[Any, bool]] = {}  # calls with their arguments, and whether a probe succeeded
         self._live: set[Function] = set()
         self._read_by_backwards: list[tuple[Function, Handover, tuple[Path, ...]]] = []
@@ -71,14 +71,14 @@ class AppliedFunctions:
         """
         self._read_methods(kind)
         if not kwargs and self._conflicts(kind, args):
-            return InlinedFunction(self._acquisition, kind, args, lambda reason: self._refuse(kind, reason)).apply()
+            return InlinedFunction(self._run, kind, args, lambda reason: self._refuse(kind, reason)).apply()
         self._settle(kind, args, kwargs)
-        effects = self._acquisition.outside.effects.effects
+        effects = self._run.outside.effects.effects
         key = (kind, len(effects), structure((args, kwargs)), *(self._facts(leaf) for leaf in leaves((args, kwargs))))
         if key not in self._met:
             self._met[key] = ((args, kwargs), self._meet(kind, args, kwargs))
         with without_functions():
-            output = self._acquisition.recorder.function(applied(kind), args, kwargs)
+            output = self._run.recorder.function(applied(kind), args, kwargs)
         if effects and not self._met[key][1]:
             self._refuse(kind, "may read values that the program has written before, and cannot be traced")
         return output
@@ -94,7 +94,7 @@ class AppliedFunctions:
 
     def _settle(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Make objects that the program creates and passes to a function equal at each call."""
-        outside, recorder = self._acquisition.outside, self._acquisition.recorder
+        outside, recorder = self._run.outside, self._run.recorder
         given_objects = GivenObjects(
             lambda value: outside.path_of(value) is not None,
             lambda tensor: recorder.knows(tensor) and id(tensor) not in recorder.inputs,
@@ -107,20 +107,20 @@ class AppliedFunctions:
         """Whether the forward has to be a part of the program; a forward without a probe may read what was written."""
         forward, _ = self._probe(apply_of(kind), *self._stand_ins(args, {}))
         if forward is None:
-            return bool(self._acquisition.outside.effects.effects)
+            return bool(self._run.outside.effects.effects)
         return self._handover(kind, forward).conflicts()
 
     def _read_methods(self, kind: Function) -> None:
         """Make the program guard which methods the function has, because its backward is derived ahead of calls."""
         for name in own_methods(kind):
-            self._acquisition.machine.call(getattr, kind, name)
+            self._run.machine.call(getattr, kind, name)
 
     def _facts(self, leaf: Any) -> Hashable:
         if not isinstance(leaf, torch.Tensor):
             return id(leaf)
-        fake = self._acquisition.recorder.tensors.fake(leaf)
+        fake = self._run.recorder.tensors.fake(leaf)
         with torch._C.DisableTorchFunction():
-            return (str(tensor_proxy("", fake)), fake.requires_grad, self._acquisition.outside.path_of(leaf))
+            return (str(tensor_proxy("", fake)), fake.requires_grad, self._run.outside.path_of(leaf))
 
     def _meet(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Hand over the reads of the methods. Return whether the probe of the forward succeeded."""
@@ -159,7 +159,7 @@ class AppliedFunctions:
         The recording states that autograd is off if the forward reads a tensor that requires a gradient and no argument
         does.
         """
-        recorder = self._acquisition.recorder
+        recorder = self._run.recorder
         start, enabled = len(recorder.bound_symbols), torch.is_grad_enabled()
         yield
         with torch._C.DisableTorchFunction():
@@ -176,7 +176,7 @@ class AppliedFunctions:
         """Leave backwards to autograd that read values which the program, now ended, has written."""
         read = self._read_by_backwards
         live = self._live | {kind for kind, handover, paths in read if any(map(handover.is_changed, paths))}
-        bsyms = self._acquisition.recorder.bound_symbols
+        bsyms = self._run.recorder.bound_symbols
         if live:
             bsyms[:] = [_live(bsym) if applied_class(bsym.symbol.target) in live else bsym for bsym in bsyms]
 
@@ -186,11 +186,11 @@ class AppliedFunctions:
             probe.release()
 
     def _handover(self, called: Function | str, probe: Any) -> Handover:
-        line = self._acquisition.place().source
-        return Handover(self._acquisition.outside, probe.outside, line, lambda reason: self._refuse(called, reason))
+        line = self._run.place().source
+        return Handover(self._run.outside, probe.outside, line, lambda reason: self._refuse(called, reason))
 
     def _refuse(self, called: Function | str, reason: str) -> NoReturn:
-        refuse: Callable[[str, str], NoReturn] = self._acquisition.refuse
+        refuse: Callable[[str, str], NoReturn] = self._run.refuse
         if not isinstance(called, str):
             called = f"the forward of `{called.__qualname__}`, a torch.autograd.Function,"
         refuse(f"{called} {reason}", FIX)
@@ -198,11 +198,11 @@ class AppliedFunctions:
     # ---- running through the methods ------------------------------------------------------------------------
 
     def _probe(self, program: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Return an acquisition that has run through a program, and the program's result; None if the run fails."""
-        acquisition, output = self._acquisition, None
-        kind: Any = type(acquisition)
+        """Return a run that has gone through a program, and the program's result; None if the run fails."""
+        run, output = self._run, None
+        kind: Any = type(run)
         with without_recording():
-            probe: Any = kind(program, args, kwargs, acquisition.options.of_probe(runs_through_functions=True))
+            probe: Any = kind(program, args, kwargs, run.options.of_probe(runs_through_functions=True))
             self._probes.append(probe)
             recording: AbstractContextManager[None] = probe.recorder.recording()  # its exit does not swallow exceptions
             try:
@@ -212,7 +212,7 @@ class AppliedFunctions:
                 probe = None
             finally:
                 self._probes[-1].outside.effects.undo()
-                acquisition.replacements.were_called |= self._probes[-1].replacements.were_called
+                run.replacements.were_called |= self._probes[-1].replacements.were_called
         return probe, output
 
     def _stand_ins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -222,9 +222,9 @@ class AppliedFunctions:
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor if the program has a path to it, or else a new tensor with its metadata."""
-        if self._acquisition.outside.path_of(tensor) is not None:
+        if self._run.outside.path_of(tensor) is not None:
             return tensor
-        fake = self._acquisition.recorder.tensors.fake(tensor)
+        fake = self._run.recorder.tensors.fake(tensor)
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             shape, strides = ([hint_of(size) for size in sizes] for sizes in (fake.shape, fake.stride()))
             stand_in = torch.empty_strided(shape, strides, dtype=fake.dtype, device=fake.device)

@@ -32,8 +32,8 @@ class BackwardHooks:
     sets the function of that hook, because the function may close over values that the program computes.
     """
 
-    def __init__(self, acquisition: Recording) -> None:
-        self._acquisition = acquisition
+    def __init__(self, run: Recording) -> None:
+        self._run = run
         self._kept: list[Any] = []  # handles and hooks, compared by identity
 
     def on_tensor(self, method: str, tensor: torch.Tensor, function: Callable[..., Any]) -> Any:
@@ -74,7 +74,7 @@ class BackwardHooks:
 
     @property
     def _recorder(self) -> Any:
-        return self._acquisition.recorder
+        return self._run.recorder
 
     def _record(
         self, register: Callable[..., Any], args: tuple[Any, ...], handle: Any, hook: Hook, *owners: Any
@@ -84,10 +84,10 @@ class BackwardHooks:
         self._recorder.gradients.hooks.append(hook.function)
         results = (self._recorder.tensors.made_object(handle), self._recorder.tensors.made_object(hook))
         self._recorder.emit(self._line(register, args, results))
-        self._acquisition.outside.effects.calls(set_function, (hook, hook.function, *owners))
+        self._run.outside.effects.calls(set_function, (hook, hook.function, *owners))
 
     def _line(self, function: Callable[..., Any], args: tuple[Any, ...], output: Any) -> BoundSymbol:
-        place = self._acquisition.place()
+        place = self._run.place()
         return BoundSymbol(symbol_of(function), args, {}, output, (), place.source, place.module, ordered=True)
 
     def _proxy_of(self, node: Node) -> Proxy:
@@ -101,7 +101,7 @@ class BackwardHooks:
                 f"a hook is registered on {type(node).__name__}, a node of the autograd graph that no tensor of the "
                 "program leads to",
                 fix="register the hook outside the compiled program, or on the `grad_fn` of a tensor that it computes",
-                where=self._acquisition.place().source,
+                where=self._run.place().source,
             )
         new_proxy: Proxy = self._recorder.tensors.made_object(node)
         self._recorder.emit(self._line(node_at, (self._recorder.tensors.proxy(place[0]), place[1]), new_proxy))

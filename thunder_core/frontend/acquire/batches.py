@@ -24,9 +24,9 @@ class BatchedTensors:
     `dimensions` is the number of batch dimensions of a physical tensor.
     """
 
-    def __init__(self, acquisition: Recording, levels: Sequence[Level]) -> None:
-        self._call = acquisition.machine.call
-        self._call_functorch = acquisition.recorder.levels.call
+    def __init__(self, run: Recording, levels: Sequence[Level]) -> None:
+        self._call = run.machine.call
+        self._call_functorch = run.recorder.levels.call
         self._levels = levels
         self.dimensions = len(levels)
 

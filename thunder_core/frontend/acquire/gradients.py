@@ -31,8 +31,8 @@ REQUESTS = frozenset(
 class OutsideGradients(OutsideFacts):
     """Gradients and hooks of tensors from outside. Reads of them are guarded."""
 
-    def __init__(self, acquisition: Recording) -> None:
-        self.acquisition = acquisition
+    def __init__(self, run: Recording) -> None:
+        self.run = run
 
     def gradient(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return a tensor's `.grad`, and guard that it is None or guard its metadata."""
@@ -47,7 +47,7 @@ class OutsideGradients(OutsideFacts):
                 raise OperationFailed(
                     "backward() would have to continue outside the program, where an input was computed",
                     fix="compile that part too, or call backward() outside the program",
-                    where=self.acquisition.place().source,
+                    where=self.run.place().source,
                 )
             if not isinstance(tensor, torch.nn.Parameter):
                 self._read(tensor, "grad_fn", None)
@@ -60,25 +60,25 @@ class OutsideGradients(OutsideFacts):
     def _hooks(self, tensor: torch.Tensor, name: str) -> list[Any]:
         hooks = getattr(tensor, name)
         self._read(tensor, name, hooks)
-        self.acquisition.outside.expand(hooks)
-        return [functools.partial(self.acquisition.machine.call, hook) for hook in (hooks or {}).values()]
+        self.run.outside.expand(hooks)
+        return [functools.partial(self.run.machine.call, hook) for hook in (hooks or {}).values()]
 
     def _read(self, tensor: torch.Tensor, name: str, value: Any) -> None:
-        path = self.acquisition.outside.path_of(tensor)
+        path = self.run.outside.path_of(tensor)
         if path is not None:
-            self.acquisition.outside.read(path.attribute(name, value), value)
+            self.run.outside.read(path.attribute(name, value), value)
 
 
-def log_gradients(acquisition: Recording) -> None:
+def log_gradients(run: Recording) -> None:
     """Log each change of a `.grad` as an effect."""
-    for tensor, grad in acquisition.recorder.gradients.changed():
-        if acquisition.outside.path_of(tensor) is None:
+    for tensor, grad in run.recorder.gradients.changed():
+        if run.outside.path_of(tensor) is None:
             raise OperationFailed(
                 f"the program changes the gradient of a tensor of shape {list(tensor.shape)}, which the "
                 "next call cannot find",
                 fix="pass the tensor as an argument, or keep it in a module or a variable that the program reads",
             )
-        acquisition.writes.set_attribute(tensor, "grad", grad)
+        run.writes.set_attribute(tensor, "grad", grad)
 
 
 def expose_intermediates(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:

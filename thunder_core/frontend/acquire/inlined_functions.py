@@ -25,8 +25,8 @@ MAY_NOT_WRITE = "writes to its inputs and to other objects, reads what the progr
 class InlinedFunction:
     """One application of a function whose forward is part of the program; `refuse(reason)` raises."""
 
-    def __init__(self, acquisition: Any, kind: Any, args: tuple[Any, ...], refuse: Callable[[str], NoReturn]) -> None:
-        self._acquisition = acquisition
+    def __init__(self, run: Any, kind: Any, args: tuple[Any, ...], refuse: Callable[[str], NoReturn]) -> None:
+        self._run = run
         self._kind = kind
         self._args = args
         self._refuse = refuse
@@ -35,7 +35,7 @@ class InlinedFunction:
         """Run the forward in the program, and return its output, connected with the backward."""
         has_setup = self._kind.setup_context is not torch.autograd.Function.setup_context
         context = ForwardContext(tuple(map(self._requires_grad, self._args)))
-        output = self._acquisition.machine.call(inlined_forward, self._kind, has_setup, context, self._args)
+        output = self._run.machine.call(inlined_forward, self._kind, has_setup, context, self._args)
         if context.dirty_tensors:
             self._refuse(MAY_NOT_WRITE)
         outputs = self._connected(output if isinstance(output, tuple) else (output,), context)
@@ -50,9 +50,7 @@ class InlinedFunction:
         attributes = {name: self._kept(value) for name, value in context.attributes().items()}
         kept = (tuple(context.to_save), attributes, context.materialize_grads)
         with without_functions():
-            made = self._acquisition.recorder.function(
-                connected(self._kind), (inputs, tensors, Opaque(results), *kept), {}
-            )
+            made = self._run.recorder.function(connected(self._kind), (inputs, tensors, Opaque(results), *kept), {})
         found = list(outputs)
         for place, view in zip(results.places, made, strict=True):
             if results.kind_of[place] == VIEW:
@@ -70,7 +68,7 @@ class InlinedFunction:
     def _kind_of(self, tensor: torch.Tensor, marked: set[int]) -> str:
         """Say how a result is connected: an input and a view by a new view, which leaves the tensor as it is."""
         is_given = any(tensor is value for value in self._args)
-        if not is_given and (self._requires_grad(tensor) or self._acquisition.outside.path_of(tensor) is not None):
+        if not is_given and (self._requires_grad(tensor) or self._run.outside.path_of(tensor) is not None):
             self._refuse("returns a tensor from outside the function")
         dtype = self._of(tensor, "dtype")
         if id(tensor) in marked or not (dtype.is_floating_point or dtype.is_complex):
@@ -82,7 +80,7 @@ class InlinedFunction:
 
     def _of(self, tensor: torch.Tensor, name: str) -> Any:
         """Return an attribute, or the result of a method, of the tensor's fake."""
-        fake = self._acquisition.recorder.tensors.fake(tensor)
+        fake = self._run.recorder.tensors.fake(tensor)
         with torch._C.DisableTorchFunction():
             value = getattr(fake, name)
             return value() if callable(value) else value
@@ -90,7 +88,7 @@ class InlinedFunction:
     def _require_unshared(self, tensors: tuple[Any, ...], context: ForwardContext) -> None:
         """Refuse a view that is returned and kept: the program gets another tensor, which autograd follows."""
         apart = set(map(id, tensors)) - set(map(id, self._args))
-        written = [(effect.arguments, dict(effect.keywords)) for effect in self._acquisition.outside.effects.effects]
+        written = [(effect.arguments, dict(effect.keywords)) for effect in self._run.outside.effects.effects]
         if apart and any(id(value) in apart for value in values_in((self._args, vars(context), written), set())):
             self._refuse("keeps a view that it returns, too, in another object")
 
@@ -98,9 +96,9 @@ class InlinedFunction:
         """Return the value of an attribute for the backward, which gets objects from outside as they are then."""
         if isinstance(value, torch.Tensor | SymbolicNumber) or is_constant(value) or isinstance(value, BY_IDENTITY):
             return value
-        path = self._acquisition.outside.path_of(value)
+        path = self._run.outside.path_of(value)
         if path is not None:
-            self._acquisition.outside.guard(Identical(path, value))
+            self._run.outside.guard(Identical(path, value))
             return Opaque(value)
         if type(value) is tuple:
             return tuple(map(self._kept, value))

@@ -79,21 +79,21 @@ KNOWN_MODULES = ("builtins", "collections", "torch")
 
 
 class OutsideNumbers:
-    """The numbers of one acquisition that come from outside, by path.
+    """The numbers of one run that come from outside, by path.
 
     If `are_needed` is set, the recording is useless, even if the program swallows `Retrace`.
     """
 
-    def __init__(self, acquisition: Recording) -> None:
-        self.acquisition = acquisition
+    def __init__(self, run: Recording) -> None:
+        self.run = run
         self.are_needed = False
         self._numbers: dict[Path, SymbolicNumber] = {}
 
     def at(self, path: Path) -> SymbolicNumber:
         """Return the number at a path, as an input of the program."""
         if path not in self._numbers:
-            self.acquisition.outside.guard(OfType(path, type(path.value)))
-            self._numbers[path] = self.acquisition.recorder.numbers.at_source(path, path.value)
+            self.run.outside.guard(OfType(path, type(path.value)))
+            self._numbers[path] = self.run.recorder.numbers.at_source(path, path.value)
         return self._numbers[path]
 
     def drawn(self, path: Path) -> SymbolicNumber:
@@ -101,12 +101,12 @@ class OutsideNumbers:
 
         It is never an expression in symbols, even if sizes are.
         """
-        self.acquisition.outside.guard(OfType(path, type(path.value)))
-        return self.acquisition.recorder.numbers.at_source(path, path.value, drawn=True)
+        self.run.outside.guard(OfType(path, type(path.value)))
+        return self.run.recorder.numbers.at_source(path, path.value, drawn=True)
 
     def values(self, tree: Any) -> Any:
         """Return nested values with numbers from outside replaced by their values in this call; guard other numbers."""
-        outside_values = self.acquisition.recorder.numbers.outside_values
+        outside_values = self.run.recorder.numbers.outside_values
 
         def value(leaf: Any) -> Any:
             return outside_values[leaf.proxy.name] if is_outside(leaf) and leaf.size is None else concrete(leaf)
@@ -118,20 +118,20 @@ class OutsideNumbers:
         path = computed_path(function, operands, value)
         path.alias = path_name(path.lineage()[-2])
         if function is operator.pow:  # may return a number of another type for other operands
-            self.acquisition.outside.guard(OfType(path, type(value)))
+            self.run.outside.guard(OfType(path, type(value)))
         return path
 
     def guard(self, source: Path) -> None:
         """Guard the number or the outcome of a condition at a path: each call must have the same value."""
-        self.acquisition.outside.read(source, source.value)
+        self.run.outside.read(source, source.value)
 
     def name(self, source: Path) -> str:
         """Return the name of a number as an input of the trace."""
-        return self.acquisition.name_number(source)
+        return self.run.name_number(source)
 
     def call_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that accepts only Python's numbers with the values of symbolic numbers."""
-        numbers = self.acquisition.recorder.numbers
+        numbers = self.run.recorder.numbers
         if not numbers.any_symbolic:
             return NOT_TAKEN
         if function in EXTREMES and not kwargs and numbers.is_expression(function, args):
@@ -145,7 +145,7 @@ class OutsideNumbers:
             self.are_needed = True
             raise Retrace(NeedsNumbers())  # the number is in a container that other objects may contain too
         if isinstance(function, functools._lru_cache_wrapper):  # the cached function is interpreted
-            return self.acquisition.machine.call_cached(function, concrete(args), concrete(kwargs))
+            return self.run.machine.call_cached(function, concrete(args), concrete(kwargs))
         return function(*concrete(args), **concrete(kwargs))
 
 

@@ -25,7 +25,7 @@ FIX = "pass the values that the hook needs from outside, or set the hooks around
 
 
 class HookedRecording(Recording, Protocol):
-    """The attributes of an acquisition that hooks of saved tensors need."""
+    """The attributes of a run that hooks of saved tensors need."""
 
     functions: AppliedFunctions
 
@@ -37,16 +37,16 @@ class SavedTensorsHooks:
     that a hook writes to.
     """
 
-    def __init__(self, acquisition: HookedRecording) -> None:
-        self._acquisition = acquisition
+    def __init__(self, run: HookedRecording) -> None:
+        self._run = run
         self._line: SourceLine | None = None
 
     def set(self, pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
         """Record that hooks are set."""
-        self._line = self._line or self._acquisition.place().source
+        self._line = self._line or self._run.place().source
         for hook in (pack, unpack):
             self._require_lasting(hook, hook)
-        self._acquisition.functions.meet_native(pack, (torch.empty(2, 2),))
+        self._run.functions.meet_native(pack, (torch.empty(2, 2),))
         self._emit(set_saved_tensors_hooks, (pack, unpack))
 
     def unset(self) -> None:
@@ -55,7 +55,7 @@ class SavedTensorsHooks:
 
     def require_no_own_pass(self) -> None:
         """Refuse a program that sets hooks and runs a backward pass itself, because the pass needs packed tensors."""
-        if self._line is not None and self._acquisition.recorder.gradients.passes:
+        if self._line is not None and self._run.recorder.gradients.passes:
             raise OperationFailed(
                 "a program that sets torch.autograd.graph.saved_tensors_hooks also runs a backward; tensors without "
                 "data cannot be packed",
@@ -64,13 +64,13 @@ class SavedTensorsHooks:
             )
 
     def _emit(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        place = self._acquisition.place()
+        place = self._run.place()
         line = BoundSymbol(symbol_of(function), args, {}, None, (), place.source, place.module, ordered=True)
-        self._acquisition.recorder.emit(line)
+        self._run.recorder.emit(line)
 
     def _require_lasting(self, hook: Any, value: Any) -> None:
         """Guard a value that a hook refers to; raise `OperationFailed` if each call creates the value."""
-        outside = self._acquisition.outside
+        outside = self._run.outside
         path = outside.path_of(value)
         if path is not None:
             if path.parent is not None:  # otherwise the value is the compiled function or module
@@ -104,5 +104,5 @@ class SavedTensorsHooks:
             with suppress(ValueError):  # an empty cell
                 if isinstance(cell.cell_contents, SymbolicNumber):
                     cell.cell_contents = cell.cell_contents.concretize()
-                self._acquisition.outside.attribute(cell, "cell_contents", cell.cell_contents)
+                self._run.outside.attribute(cell, "cell_contents", cell.cell_contents)
                 yield cell.cell_contents

@@ -1,4 +1,4 @@
-"""PyTorch's process settings in one acquisition: the settings that the program read or changed."""
+"""PyTorch's process settings in one run: the settings that the program read or changed."""
 
 from __future__ import annotations
 

@@ -37,19 +37,19 @@ class SubtraceRecording:
 class Subtraces:
     """Records functions of a program separately, for one call of the higher-order operator named `operator`."""
 
-    def __init__(self, acquisition: Recording, operator: str) -> None:
-        self.acquisition = acquisition
-        self.recorder = acquisition.recorder
+    def __init__(self, run: Recording, operator: str) -> None:
+        self.run = run
+        self.recorder = run.recorder
         self.operator = operator
         levels = self.recorder.levels.batches
         if levels is None:
             raise self.refuse("is traced inside a derivative of torch.func (grad, vjp, jvp)", OUTSIDE)
-        self.batches = BatchedTensors(acquisition, levels)
+        self.batches = BatchedTensors(run, levels)
 
     def refuse(self, reason: str, fix: str = APART) -> OperationFailed:
         """Return the error for a function that cannot be a sub-trace, and store the error."""
         self.recorder.failure = OperationFailed(
-            f"a function passed to `{self.operator}` {reason}", fix=fix, where=self.acquisition.place().source
+            f"a function passed to `{self.operator}` {reason}", fix=fix, where=self.run.place().source
         )
         return self.recorder.failure
 
@@ -76,14 +76,14 @@ class Subtraces:
         that it does not own.
         """
         start, reads_before = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.asking)
-        effects, shown = len(self.acquisition.outside.effects.effects), len(self.acquisition.printed)
-        held_objects = HeldObjects(function, lambda value: self.acquisition.outside.path_of(value) is not None)
+        effects, shown = len(self.run.outside.effects.effects), len(self.run.printed)
+        held_objects = HeldObjects(function, lambda value: self.run.outside.path_of(value) is not None)
         with without_our_functions():
             torch.clear_autocast_cache()  # of casts from before the function
         results = tuple(run())
         with without_our_functions():
             torch.clear_autocast_cache()
-        counts_after = (len(self.acquisition.outside.effects.effects), len(self.acquisition.printed))
+        counts_after = (len(self.run.outside.effects.effects), len(self.run.printed))
         if counts_after != (effects, shown) or held_objects.have_changed():
             raise self.refuse("changes an object from outside, or prints", "return the new value instead")
         bsyms = tuple(self.recorder.bound_symbols[start:])

@@ -41,17 +41,17 @@ TEXTS_IN_ERRORS = (SymbolicText.__name__, "str", " text")
 
 
 class Texts:
-    """The texts of one acquisition.
+    """The texts of one run.
 
     `any_symbolic` is set once a text contains values that are unknown in the trace. If `read_at_once` is set, no text
     does.
     """
 
-    def __init__(self, acquisition: TracedRun, *, read_at_once: bool) -> None:
+    def __init__(self, run: TracedRun, *, read_at_once: bool) -> None:
         self.any_symbolic = False
         self.read_at_once = read_at_once
         self._are_refused = False
-        self._acquisition = acquisition
+        self._run = run
 
     # ---- making texts -------------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ class Texts:
         if function is ascii or not self.is_unknown(value) or not is_known_format(value, *rest):
             return None
         try:
-            copy = shown(self._acquisition, value, {})
+            copy = shown(self._run, value, {})
         except NotShownError:
             return None
         return self._text((TextPart(function, (copy, *rest)),))
@@ -108,7 +108,7 @@ class Texts:
 
     def _field(self, value: Any, specification: str, conversion: str | None) -> Any:
         """Return the text of a template's field; None if C has to format it."""
-        machine = self._acquisition.machine
+        machine = self._run.machine
         if conversion is None:
             return machine.call(format, value, specification)
         if conversion not in CONVERSIONS or specification:
@@ -117,16 +117,16 @@ class Texts:
 
     def _text(self, parts: Parts) -> SymbolicText:
         self.any_symbolic = True
-        return SymbolicText(parts, lambda part: self._acquisition.machine.entered(self._read, part))
+        return SymbolicText(parts, lambda part: self._run.machine.entered(self._read, part))
 
     def is_unknown(self, value: Any) -> bool:
         """Whether the text of a value is unknown in the trace, and can be recomputed at each call."""
         if self.read_at_once or type(value) is SymbolicText:
             return not self.read_at_once
         if type(value) in (torch.Tensor, FakeTensor):
-            return not self._acquisition.recorder.levels.depth
+            return not self._run.recorder.levels.depth
         with_strings = not isinstance(value, SymbolicNumber) and type(value) not in CONTAINERS
-        return not with_strings and holds_tensors(value, set()) and not self._acquisition.recorder.levels.depth
+        return not with_strings and holds_tensors(value, set()) and not self._run.recorder.levels.depth
 
     # ---- reading texts ------------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class Texts:
         if isinstance(leaf, SymbolicNumber):
             return leaf.concretize()
         method = torch.Tensor.__format__ if function is format else torch.Tensor.__repr__
-        data = self._acquisition.recorder.data
+        data = self._run.recorder.data
         if type(leaf) is Dressed:
             with torch._C.DisableTorchFunction(), _disable_current_modes():
                 return dressed(data.values(method, leaf.values), leaf.kind, leaf.node)
@@ -163,7 +163,7 @@ class Texts:
 
         Also raise it if C code has refused a symbolic text.
         """
-        effects = self._acquisition.outside.effects.effects
+        effects = self._run.outside.effects.effects
         if self._are_refused:
             raise Retrace(NeedsTexts())
         if self.any_symbolic and any(effect.owner is not None and effect.owner.value is PRINTING for effect in effects):
@@ -171,20 +171,20 @@ class Texts:
 
     def listed(self, iterable: Any) -> list[Any]:
         """Return the items of a built-in iterable."""
-        items: list[Any] = self._acquisition.machine.call(list, iterable)
+        items: list[Any] = self._run.machine.call(list, iterable)
         return items
 
     def with_values(self, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return a template and the values of its fields, if fields read attributes or items; otherwise None."""
-        return with_values(self._acquisition.machine, template, args, kwargs)
+        return with_values(self._run.machine, template, args, kwargs)
 
     def see(self, arguments: Any) -> None:
         """Guard the items of containers that C code is about to read."""
-        self._acquisition.outside.expand_whole(arguments)
+        self._run.outside.expand_whole(arguments)
 
     def natively(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of a C function."""
-        return self._acquisition.machine.natively(function, args, kwargs)
+        return self._run.machine.natively(function, args, kwargs)
 
     def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Return the arguments of a C function with the texts of this call.

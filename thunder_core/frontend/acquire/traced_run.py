@@ -1,4 +1,4 @@
-"""The interface of an acquisition for lookasides: the attributes of the observer, without an import of the observer."""
+"""The interface of a run for lookasides: its attributes, without an import of its class."""
 
 from __future__ import annotations
 

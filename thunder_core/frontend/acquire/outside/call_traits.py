@@ -1,4 +1,4 @@
-"""Traits of calls that decide how an acquisition treats them."""
+"""Traits of calls that decide how a run treats them."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class NotReplayedError(Exception):
 
 
 class DrawnNumbers(Protocol):
-    """The number operations of an acquisition that draws need."""
+    """The number operations of a run that draws need."""
 
     def drawn(self, path: Path) -> Any:
         """Return the number that a draw returns."""
@@ -85,7 +85,7 @@ class DrawnNumbers(Protocol):
 
 
 class DrawRecording(Recording, Protocol):
-    """The attributes of an acquisition that draws need."""
+    """The attributes of a run that draws need."""
 
     @property
     def numbers(self) -> DrawnNumbers:
@@ -93,13 +93,13 @@ class DrawRecording(Recording, Protocol):
 
 
 class ProgramDraws:
-    """The draws of one acquisition, in order. Tracing leaves all generators unchanged.
+    """The draws of one run, in order. Tracing leaves all generators unchanged.
 
     Each of the `functions` of the program is called as a whole.
     """
 
-    def __init__(self, acquisition: DrawRecording, functions: frozenset[types.CodeType]) -> None:
-        self._acquisition = acquisition
+    def __init__(self, run: DrawRecording, functions: frozenset[types.CodeType]) -> None:
+        self._run = run
         self._root = Path(None, "draws", "draws", None)
         self._kept: set[int] = set()
         self.functions = functions
@@ -143,11 +143,11 @@ class ProgramDraws:
         except Exception as error:
             name = type(error).__name__
             path = self._note(Draw(None, "error_of", function, *operands, len(self.paths)), name)
-            self._acquisition.outside.read(path, name)
+            self._run.outside.read(path, name)
             raise
         path = self._note(Draw(None, "apply", function, *operands, len(self.paths)), value)
         if value is None:
-            self._acquisition.outside.read(path, value)
+            self._run.outside.read(path, value)
         return self._program_value(path, value)
 
     def is_first(self, name: str) -> bool:
@@ -186,18 +186,18 @@ class ProgramDraws:
         If `by_caller` is set, the caller writes to the array itself. Raises `NotReplayedError` if a tensor or another
         array shares the memory, because it would have to see the write.
         """
-        path = self._acquisition.outside.path_of(array)
+        path = self._run.outside.path_of(array)
         if path is None or self._is_shared(array, path):
             raise NotReplayedError
         operands = (path, *self._operand(args))
         result = array if by_caller else getattr(array, name)(*self._values(args))
         draw = Draw(None, "written", name, operands, {}, len(self.paths))
-        self._acquisition.outside.paths[id(array)] = self._note(draw, array)
+        self._run.outside.paths[id(array)] = self._note(draw, array)
         return result
 
     def _is_shared(self, array: Any, path: Path) -> bool:
         """Whether a tensor, or another random or computed array, shares the memory of an array."""
-        paths = self._acquisition.outside.paths.values()
+        paths = self._run.outside.paths.values()
         if any(other.step == "tensor" and other.parent is path for other in paths):
             return True
         others = (other for other in self.arrays.values() if other is not array)
@@ -212,7 +212,7 @@ class ProgramDraws:
     def _guarded_state(self, path: Path, value: Any) -> Any:
         """Guard the state of a generator as a constant, and return the state."""
         if value is not None:
-            self._acquisition.outside.read(path, value)
+            self._run.outside.read(path, value)
         return value
 
     def _program_value(self, path: Path, value: Any) -> Any:
@@ -220,11 +220,11 @@ class ProgramDraws:
         if value is None:
             return None
         if type(value) in (int, float):
-            return self._acquisition.numbers.drawn(path)
+            return self._run.numbers.drawn(path)
         if type(value) in (list, tuple):
-            self._acquisition.outside.guard(Length(path, len(value)))
+            self._run.outside.guard(Length(path, len(value)))
             return type(value)([self._program_value(path.item(index, item), item) for index, item in enumerate(value)])
-        self._acquisition.outside.read(path, value)
+        self._run.outside.read(path, value)
         if any(is_of(type(value), kind) for kind in ARRAYS):
             self.arrays[id(value)] = value
         return value
@@ -234,7 +234,7 @@ class ProgramDraws:
 
         If the prologue can call a whole function of the program instead, the program is recorded again.
         """
-        code = outermost_drawing(self._acquisition.machine.frame)
+        code = outermost_drawing(self._run.machine.frame)
         if code is not None and code not in self.functions:
             self.needed = Retrace(NeedsDrawingFunction(code))
             raise self.needed
@@ -258,7 +258,7 @@ class ProgramDraws:
         for name, process_generator in zip((PYTHON, NUMPY), self._process_generators(), strict=False):
             if generator is process_generator:
                 return name
-        path: Path | None = self._acquisition.outside.path_of(generator)
+        path: Path | None = self._run.outside.path_of(generator)
         if path is None:
             raise NotReplayedError
         return path
@@ -266,7 +266,7 @@ class ProgramDraws:
     def _keep(self, generator: Any) -> None:
         if id(generator) not in self._kept:
             self._kept.add(id(generator))
-            restore, undo_by = restore_of(generator), self._acquisition.outside.effects.undo_by
+            restore, undo_by = restore_of(generator), self._run.outside.effects.undo_by
             undo_by(functools.partial(_put_back, restore, generator))
 
     # ---- arguments ------------------------------------------------------------------------------------------
@@ -279,9 +279,9 @@ class ProgramDraws:
             return slice(*map(self._operand, (value.start, value.stop, value.step)))
         if is_constant(value) or isinstance(value, BY_IDENTITY):
             return value
-        path = self._acquisition.outside.path_of(value)
+        path = self._run.outside.path_of(value)
         if type(value) in CONTAINERS and (path is None or not leads_from_draw(path)):
-            self._acquisition.outside.expand(value)
+            self._run.outside.expand(value)
             return self._container(value)
         if path is not None and not isinstance(value, torch.Tensor):
             return path
@@ -302,7 +302,7 @@ class ProgramDraws:
 
     def _values(self, tree: Any) -> Any:
         """Return arguments with symbolic numbers replaced by their values in this call."""
-        return self._acquisition.numbers.values(tree)
+        return self._run.numbers.values(tree)
 
 
 def _put_back(restore: Callable[[], object], _generator: Any) -> None:

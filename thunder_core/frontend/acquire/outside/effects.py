@@ -93,7 +93,7 @@ class Announced:
 
 
 class EffectLog:
-    """The writes of one acquisition, in order, and how to undo them.
+    """The writes of one run, in order, and how to undo them.
 
     `originals` are plain copies of changed containers, and of the tables of attributes that were written to.
     """

@@ -1,4 +1,4 @@
-"""The interface of an acquisition for its parts, which import this module and not the acquisition."""
+"""The interface of a run for its parts, which import this module and not the run."""
 
 from __future__ import annotations
 

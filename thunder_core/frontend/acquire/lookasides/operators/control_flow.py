@@ -82,7 +82,7 @@ def select_by_predicate(
     subtraces: Subtraces, predicate: torch.Tensor, leaves: Sequence[Any], others: Sequence[Any]
 ) -> list[Any]:
     """Select between the results of two branches, given as physical tensors, by a batched predicate."""
-    call, batches = subtraces.acquisition.machine.call, subtraces.batches
+    call, batches = subtraces.run.machine.call, subtraces.batches
     predicate = call(torch.reshape, predicate, ())
     results: list[Any] = []
     for leaf, other in zip(leaves, others, strict=True):

@@ -73,7 +73,7 @@ def record_condition(
 
     Raises `RuntimeError`, as PyTorch does, for a constant that is true, and for a tensor that is not a boolean scalar.
     """
-    call, batches = subtraces.acquisition.machine.call, subtraces.batches
+    call, batches = subtraces.run.machine.call, subtraces.batches
     constants: list[Any] = []
 
     def test() -> list[torch.Tensor]:
@@ -118,7 +118,7 @@ def loop_in_python(
 
     If the condition never holds, the results are copies, in the structure that the body would have returned.
     """
-    call = subtraces.acquisition.machine.call
+    call = subtraces.run.machine.call
 
     def holds() -> bool:
         predicate = call(condition, *carried, *additional)
