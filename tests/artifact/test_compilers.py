@@ -90,14 +90,14 @@ def test_compiler_options_have_no_defaults():
 
 
 def test_every_field_of_a_compiler_is_saved():
-    """Every field of a compiler, except the device that it traces for, is restored from the saved facts."""
+    """Every field of a compiler, except the devices that it traces for, is restored from the saved facts."""
     compiled = thunder.jit(
         double, transforms=[Autocast(torch.bfloat16)], executors=["sdpa", "torch"], lookasides=LOOKASIDES
     )
     compiler = specializations_of(compiled).compiler
     assert compiler_of(compiler_facts(compiler), trust_in(None)) == compiler
     how = {field.name for field in dataclasses.fields(Compiler) if field.compare}
-    assert how == {"transforms", "executors", "options", "device", "lookasides"}
+    assert how == {"transforms", "executors", "options", "device", "moves_from", "lookasides"}
     assert {field.name for field in dataclasses.fields(Compiler)} - how == {"dump"}  # the folder for traces
 
 

@@ -73,6 +73,9 @@ speed = "high"
 
 [dynamic]
 seq = "1:64"
+
+[mesh]
+shard = 2
 """
 
 
@@ -95,6 +98,7 @@ def test_a_file_may_hold_everything(tmp_path):
     assert not request.model.trust_remote_code
     assert (request.force, request.strict, request.validate, request.benchmark) == (True, True, False, False)
     assert request.threads == 1
+    assert request.mesh == {"shard": 2}
     assert (request.benchmark_budget, request.validate_budget, request.tune) == (20.0, 90.0, 10.0)
     assert request.inputs == 4
     assert request.include_weights

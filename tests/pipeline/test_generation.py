@@ -208,7 +208,6 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
     "a length": ({"seq": 4}, BadOption, "--task generate and --seq exclude each other"),
     "a cache": ({"cache": 4}, BadOption, "--task generate and --cache exclude each other"),
     "ranges": ({"dynamic": {"seq": (1, 4)}}, BadOption, "--task generate and --dynamic exclude each other"),
-    "a target": ({"target": "sm_90"}, BadOption, "--task generate and --target exclude each other"),
     "no new tokens": ({"new_tokens": 0}, BadOption, "--new-tokens is 0"),
     "no prompt": ({"prompt_length": 0}, BadOption, "--prompt-length is 0"),
 }
