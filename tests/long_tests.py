@@ -1,4 +1,4 @@
-"""Writes tests/long.txt, the tests of which a run takes a tenth, from the times of runs.
+"""Writes tests/long.txt, the list of slow tests, from measured times. `make test` runs a tenth of them.
 
     make test CASES=--junitxml=build/tests.xml
     python -m tests.long_tests build/tests.xml
@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from junitparser import JUnitXml
+from junitparser import JUnitXml, Skipped
 
 from tests.conftest import LONG, SECONDS
 
@@ -29,12 +29,12 @@ def times(reports: list[Path]) -> dict[str, float]:
 
 
 def times_in(report: Path) -> Iterator[tuple[str, float]]:
-    """Yield the name and the time of each test of a run; pytest writes the path with dots, and classes behind it."""
+    """Yield the name and the time of each test that ran; pytest writes the path with dots, and classes behind it."""
     for suite in JUnitXml.fromfile(str(report)):
         for case in suite:
             parts = case.classname.split(".")
             length = next((count for count in range(len(parts), 0, -1) if file_of(parts[:count]).exists()), 0)
-            if length:
+            if length and not any(isinstance(result, Skipped) for result in case.result):
                 file = file_of(parts[:length]).relative_to(ROOT).as_posix()
                 yield "::".join((file, *parts[length:], case.name)), case.time
 

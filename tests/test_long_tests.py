@@ -11,6 +11,7 @@ from tests.long_tests import long_tests, times
 REPORT = """<testsuites><testsuite name="pytest">
 <testcase classname="tests.test_long_tests" name="test_slow[a]" time="1.5"/>
 <testcase classname="tests.test_long_tests.TestClass" name="test_fast" time="0.1"/>
+<testcase classname="tests.test_long_tests" name="test_on_a_gpu" time="0.0"><skipped message="needs a GPU"/></testcase>
 </testsuite></testsuites>"""
 
 
@@ -22,7 +23,7 @@ def test_each_long_test_is_defined() -> None:
         assert re.search(rf"^ *def {function}\(", text, re.MULTILINE), name
 
 
-def test_the_times_of_a_run_have_the_names_of_pytest(tmp_path: Path) -> None:
+def test_the_times_of_tests_that_ran_have_the_names_of_pytest(tmp_path: Path) -> None:
     (tmp_path / "report.xml").write_text(REPORT)
     slow, fast = "tests/test_long_tests.py::test_slow[a]", "tests/test_long_tests.py::TestClass::test_fast"
     assert times([tmp_path / "report.xml"]) == {slow: 1.5, fast: 0.1}

@@ -131,3 +131,20 @@ def test_replaced_tensors_of_objects_and_classes_are_not_kept() -> None:
     OfModule.weight, owner.bias = torch.zeros(3), torch.ones(3)
     assert [reference() for reference in former] == [None, None]
     assert torch.equal(compiled(torch.ones(3)), torch.ones(3))
+
+
+def test_a_class_is_freed_with_its_last_compiled_module() -> None:
+    class Local(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()  # this function refers to its class
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.weight
+
+    compiled = thunder.jit(Local())
+    compiled(torch.ones(3))
+    kind = weakref.ref(Local)
+    del Local, compiled
+    gc.collect()  # classes refer to themselves
+    assert kind() is None

@@ -38,7 +38,7 @@ class TracingAttempts:
         self._may_count = counts
         self.reason = ""
         self._subject = subject
-        self._prologues_of_errors: dict[tuple[Any, ...], list[Trace]] = {}
+        self._prologues_of_errors: dict[tuple[Any, ...], list[Trace]] = {}  # by class and line of the error
 
     def take(self) -> Symbolic:
         """Remove and return the next attempt."""
@@ -47,13 +47,13 @@ class TracingAttempts:
         return self.pending.pop(0)
 
     def after(self, tried: Symbolic, error: BaseException) -> Symbolic | None:
-        """Return the next attempt after an error; None if the caller gets the error."""
+        """Return the next attempt after an error; None if the error is to be raised."""
         cause = error.reason if isinstance(error, Retrace) else error
         reaction = next(react for kind, react in REACTIONS.items() if isinstance(cause, kind))
         return self.take() if reaction(self, tried, cause) else None
 
     def _drop_like(self, tried: Symbolic) -> None:
-        """Drop the pending attempts that are equivalent to an earlier attempt."""
+        """Drop the pending attempts that are equivalent to this attempt."""
         self.pending = [attempt for attempt in self.pending if not tried.is_like(attempt)]
 
     def _at_symbol(self, tried: Symbolic, reason: MeetsSymbol) -> bool:
@@ -81,7 +81,7 @@ class TracingAttempts:
         return True
 
     def _at_lost_kernels(self, tried: Symbolic, reason: LosesKernels) -> bool:
-        """Drop similar attempts, because executors would claim more bound symbols for constant sizes."""
+        """Drop similar attempts, because an executor refused bound symbols whose sizes are symbolic."""
         return self._go_on(tried, reason.refusal)
 
     def _at_numbers(self, tried: Symbolic, reason: NeedsNumbers) -> bool:  # noqa: ARG002

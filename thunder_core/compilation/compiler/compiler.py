@@ -42,6 +42,7 @@ from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic, a
 from thunder_core.frontend.acquire.retracing import retraced
 from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.acquire.written.shortfall import shortfalls
+from thunder_core.frontend.interpreter.lookup import forget_lookups
 from thunder_core.passes.autodiff.program_derivative import (
     ProgramDerivative,
     Underivable,
@@ -134,7 +135,10 @@ class Compiler:
                 raise Retrace(MeetsSymbol(is_complete=True))
             return program
 
-        program = retraced(attempt, attempts.take(), attempts.after)
+        try:
+            program = retraced(attempt, attempts.take(), attempts.after)
+        finally:
+            forget_lookups()
         warn_of_shortfalls(subject, named, program)
         return program
 

@@ -18,7 +18,7 @@ def retraced(
 ) -> Result:
     """Return the result of the first attempt that succeeds.
 
-    `after` returns the options that follow an attempt which raised an error; None if the caller gets the error.
+    `after` returns the options that follow an attempt which raised an error; or None, and then the error is raised.
     """
     while True:
         try:

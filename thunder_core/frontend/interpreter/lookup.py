@@ -33,7 +33,8 @@ CODE = frozenset(
 class _View:
     """The cached lookups in one type, valid for one version of the type.
 
-    `found` has attributes that consist of code, ABSENT, or the index of the base that has the attribute.
+    `found` maps a name to its attribute if the attribute is code, to ABSENT, or to the index in the MRO of the base
+    that has the attribute.
     """
 
     __slots__ = ("found", "reference", "shortcuts", "version", "versions")
@@ -84,10 +85,11 @@ def _look(kind: type, name: str) -> Any:
         view = _views[id(kind)] = _View(kind)
     if not view.versions.value:
         _assign_version(kind)
-    if view.version != view.versions.value or not view.version:
+    version = view.versions.value
+    if view.version != version or not view.version:
         view.found.clear()
         view.shortcuts.clear()
-        view.version = view.versions.value
+        view.version = version
     attribute = place = ABSENT
     for index, base in enumerate(mro_of(kind)):
         names = dict_of(base)
@@ -95,9 +97,14 @@ def _look(kind: type, name: str) -> Any:
             attribute = names[name]
             place = attribute if type(attribute) in CODE else index
             break
-    if view.version:
+    if view.version and view.version == version == view.versions.value:  # no other thread has changed the type
         view.found[name] = place
     return attribute
+
+
+def forget_lookups() -> None:
+    """Drop all cached lookups: functions that are found refer to their classes, which would never be freed."""
+    _views.clear()
 
 
 def _assign_version(kind: type) -> None:

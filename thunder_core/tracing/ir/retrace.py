@@ -37,7 +37,7 @@ class LosesKernels:
 
 @dataclass(frozen=True)
 class NeedsNumbers:
-    """C code would receive numbers that are not Python's, so it needs their values."""
+    """C code would receive symbolic numbers inside a container, so it needs their values."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ RetraceReason = (
 class Retrace(BaseException):
     """A request to trace the program again with other options, for a `reason`.
 
-    The class is no `Exception`, so that the program that is being traced does not catch it.
+    The class is no `Exception`, so that the program that is being traced does not catch it by `except Exception`.
     """
 
     def __init__(self, reason: RetraceReason) -> None:
