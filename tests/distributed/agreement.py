@@ -117,6 +117,22 @@ def rank_that_traces_again() -> None:
     assert (thunder.cache_misses(compiled) > 1) is (dist.get_rank() == 1)
 
 
+def rank_that_traces_again_for_a_size_that_varies() -> None:
+    """A symbolic program of one rank serves a size for which the other rank traces, with the same collectives."""
+
+    def program(x, flag):
+        dist.all_reduce(x)
+        return x + flag
+
+    compiled = thunder.jit(program)
+    start = time.monotonic()
+    for size in (3, 4, 5):
+        flag = 2.0 if size == 5 and dist.get_rank() else True
+        assert_equal(compiled(numbers(0, size), flag), program(numbers(0, size), flag))
+    assert time.monotonic() - start < 8
+    assert thunder.cache_misses(compiled) == 2 + dist.get_rank()
+
+
 def sent_in(group):
     return lambda x: funcol.broadcast(x.sum(), 0, group)
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from thunder_core.backend.parallel.ledger import Ledger, RunPlace
 from thunder_core.backend.runtime import agreement
-from thunder_core.backend.runtime.agreement import require_same
+from thunder_core.backend.runtime.agreement import RunInGroup, is_same
 from thunder_core.foundation.errors import CollectivesDiffer
 from thunder_core.tracing.analysis.collectives import Collective
 
@@ -109,7 +109,7 @@ def test_reported_error_is_raised_by_a_rank_that_waits() -> None:
     run = first.begin(1, REDUCED)
     Ledger("group", 2, 3, store).report(run, "collective 1 differs")
     with pytest.raises(CollectivesDiffer, match="collective 1 differs"):
-        require_same(first, 1, run, [Collective("all_reduce", "group", (), 0)], deadline=float("inf"))
+        is_same(RunInGroup(first, run, [Collective("all_reduce", "group", (), 0)]), 1)
 
 
 def test_rank_that_has_not_come_tells_nothing() -> None:
@@ -130,8 +130,11 @@ def test_group_made_again_does_not_read_what_was_published_before() -> None:
     assert first.difference(1, run) is None
 
 
-class OfTwo:
+class OfTwo(Counting):
     """A group that says that it has two ranks."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
 
     def size(self) -> int:
         return 2
@@ -179,3 +182,74 @@ def test_store_without_methods_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> 
     group = OfTwo()
     use(monkeypatch, dist.Store())
     assert agreement.ledger_of(group) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "same"),
+    [
+        ("all_reduce sum float64 ? bytes", "all_reduce sum float64 40 bytes", True),
+        ("all_reduce sum float64 32 bytes", "all_reduce sum float64 ? bytes", True),
+        ("all_reduce sum float64 32 bytes", "all_reduce sum float64 40 bytes", False),
+        ("all_reduce sum float64 ? bytes", "all_reduce max float64 40 bytes", False),
+        ("all_reduce_coalesced ? bytes", "all_reduce_coalesced ? bytes 8 bytes", False),
+    ],
+)
+def test_sizes_that_vary_are_not_compared(own: str, other: str, same: bool) -> None:
+    first, second = ledgers()
+    runs = first.begin(0, (own,)), second.begin(0, (other,))
+    assert first.difference(1, runs[0]) == (None if same else (other,))
+    assert second.difference(0, runs[1]) == (None if same else (own,))
+
+
+def test_run_is_published_after_a_write_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = ledgers()
+    second.note(0, REDUCED)
+    run = first.begin(0, REDUCED)
+    first.ask(1)
+    store = second.store
+    monkeypatch.setattr(second, "store", Unwritable(store))
+    with pytest.raises(dist.DistNetworkError):
+        second.answer(Counting(0))
+    monkeypatch.setattr(second, "store", store)
+    second.answer(Counting(0))
+    assert first.difference(1, run) is None
+
+
+class Unwritable:
+    """A store that can be read, but fails to write."""
+
+    def __init__(self, store: dist.Store) -> None:
+        self.check, self.get = store.check, store.get
+
+    def set(self, key: str, value: str) -> None:
+        raise dist.DistNetworkError("connection reset")
+
+
+def test_group_whose_store_fails_leaves_other_groups_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = ledgers()
+    _, broken = ledgers()
+    first.ask(1)
+    broken.store = Failing()
+    groups = Counting(1), Counting(3)
+    known = weakref.WeakKeyDictionary(zip(groups, (broken, second), strict=True))
+    monkeypatch.setattr(agreement, "_ledgers", known)
+    agreement.answer_all()
+    assert first.position_of(1) == 3
+
+
+def test_kept_program_is_noted_in_a_group_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = OfTwo()
+    use(monkeypatch, dist.HashStore())
+    monkeypatch.setattr(agreement, "registered_group", lambda name: group)
+    agreement.note_run({"group": agreement.GroupCollectives([], REDUCED)})
+    ledger = agreement.ledger_of(group)
+    assert ledger is not None
+    assert list(ledger.unpublished) == [(0, 0, REDUCED)]
+
+
+def test_all_ranks_are_asked_before_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "SECONDS", 0.3)
+    store = dist.HashStore()
+    ledger = Ledger("group", 0, 4, store)
+    agreement.compare([RunInGroup(ledger, ledger.begin(0, REDUCED), [])])
+    assert ledger.store.check([f"{rank}/asked" for rank in (1, 2, 3)])

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from thunder_core.backend.parallel.positions import position_of
+from thunder_core.tracing.analysis.collectives import first_difference
 
 PREFIX = "thunder_collectives"
 MOST_RUNS = 100  # runs that a ledger keeps for questions of other ranks
@@ -49,7 +50,7 @@ class Ledger:
     size: int
     group_store: InitVar[Any]
     store: Any = field(init=False)
-    position: int = -1  # the place of the last run
+    position: int = -1  # `position` and `attempt` are the place of the last run
     attempt: int = 0
     unpublished: deque[tuple[int, int, tuple[str, ...]]] = field(default_factory=lambda: deque(maxlen=MOST_RUNS))
     published: int = 0
@@ -83,16 +84,16 @@ class Ledger:
         if lines in self.numbers:
             text += f" {self.numbers[lines]}"
         else:
-            self.numbers[lines] = len(self.numbers)
             text = "\n".join((text, *lines))
         self.store.set(f"{self.rank}/{self.published}", text)
+        self.numbers.setdefault(lines, len(self.numbers))  # after the text is in the store
         self.published += 1
 
     def begin(self, position: int, lines: tuple[str, ...]) -> PlacedRun:
         """Note the first run of a program, write the run to the store, and return it."""
         self.note(position, lines)
         with self.lock:
-            if self.unpublished:  # otherwise, the thread has published the run
+            if self.unpublished:  # unless the answering thread published it in the meantime
                 self.publish(*self.unpublished.pop())
         return PlacedRun(self.last, lines)
 
@@ -101,12 +102,22 @@ class Ledger:
         key = f"{self.rank}/asked"
         if not self.store.check([key]) or (question := self.store.get(key)) == self.answered:
             return
-        self.answered = question
         position = position_of(group)  # before the runs are read, so that no run before the position is missing
         with self.lock:
             while self.unpublished:
-                self.publish(*self.unpublished.popleft())
+                self.publish_oldest()
         self.store.set(f"{self.rank}/at", str(position))
+        self.answered = question
+
+    def publish_oldest(self) -> None:
+        """Publish the oldest run, and keep the run for the next question if the store fails."""
+        run = self.unpublished.popleft()  # first, because a run that is noted now may push the oldest run out
+        try:
+            self.publish(*run)
+        except RuntimeError:
+            if len(self.unpublished) < MOST_RUNS:
+                self.unpublished.appendleft(run)
+            raise
 
     def ask(self, rank: int) -> None:
         """Ask another rank for its runs."""
@@ -136,7 +147,8 @@ class Ledger:
         position = self.position_of(rank)  # before the runs, which are published before the position
         self.read(rank)
         runs = {place: lines for place, lines in self.others[rank].items() if place.position == run.place.position}
-        if run.lines in runs.values() or (not runs and position > run.place.position):
+        agrees = any(first_difference(run.lines, lines) is None for lines in runs.values())
+        if agrees or (not runs and position > run.place.position):
             return None
         if not runs or max(runs).attempt < run.place.attempt:
             raise LookupError

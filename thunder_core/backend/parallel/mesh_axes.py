@@ -21,9 +21,9 @@ _program_names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 class AxisLayout(NamedTuple):
-    """The layout of an axis: its number of ranks, the distance between neighbouring ranks, and the ranks of the mesh.
+    """The layout of an axis: its number of ranks, the distance between neighbouring ranks, and the number of all ranks.
 
-    In a mesh of consecutive ranks, these numbers determine the groups of all ranks along the axis.
+    In a mesh of all ranks, these numbers determine the groups of all ranks along the axis.
     """
 
     size: int
@@ -60,7 +60,8 @@ def groups_of_axis(name: str) -> list[Any]:
 def program_name(group: Any) -> str:
     """Return the name of a process group in programs: the name of its axis in a mesh, or else its own name.
 
-    If another group has the name of the axis, a number is appended.
+    If another group has the name of the axis, a number is appended, in the order in which this rank asks for the names.
+    Ranks that share meshes with an axis of the same name must therefore create and use these meshes in the same order.
     """
     if group in _program_names and registered_group(_program_names[group]) is group:
         return _program_names[group]
@@ -70,7 +71,7 @@ def program_name(group: Any) -> str:
 
 
 def numbered(axis: str) -> Iterator[str]:
-    """Yield names for an axis: identifiers, because PyTorch's own names of groups are numbers."""
+    """Yield names for an axis: names that are no numbers, because PyTorch names groups by numbers."""
     stem = axis if axis.isidentifier() else f"axis_{axis}"
     yield stem
     yield from (f"{stem}_{number}" for number in itertools.count(2))

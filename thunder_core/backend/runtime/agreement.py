@@ -6,8 +6,8 @@ that this rank has called before. Runs at the same position must have the same c
 difference raises an error, and writes the error to the store for the other ranks.
 
 Another rank may run a program that was compared earlier. This rank asks for the program; a thread of the other rank
-answers. If another rank has reached no position to compare within `SECONDS`, the rank runs its collectives, which wait
-for that rank. The other rank compares when it arrives, and may then be the only rank that raises.
+answers. If another rank has not started a program within `SECONDS`, this rank stops comparing and runs its collectives,
+which wait for that rank. The other rank compares when it arrives, and may then be the only rank that raises.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any, NamedTuple, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -27,7 +27,7 @@ from thunder_core.backend.parallel.ledger import Ledger, PlacedRun
 from thunder_core.backend.parallel.positions import position_of
 from thunder_core.backend.parallel.responder import Responder
 from thunder_core.foundation.errors import CollectivesDiffer, SourceLine
-from thunder_core.tracing.analysis.collectives import Collective, collectives_of, groups_of
+from thunder_core.tracing.analysis.collectives import Collective, collectives_of, first_difference, groups_of
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.collectives import registered_group
 
@@ -41,13 +41,15 @@ FIX = (
     "let all ranks call the same collectives in the same order, with tensors of the same sizes and dtypes; "
     f"{OPT_OUT}=0 runs the programs without this comparison"
 )
-_ledgers: WeakKeyDictionary[Any, Ledger] = WeakKeyDictionary()
+_ledgers: WeakKeyDictionary[Any, Ledger | None] = WeakKeyDictionary()  # None for a group without a store
 
 
 def answer_all() -> None:
     """Answer the questions of other ranks in all groups."""
     for group, ledger in list(_ledgers.items()):
-        ledger.answer(group)
+        if ledger is not None:
+            with suppress(RuntimeError):  # the store of this group has gone; the other groups are answered
+                ledger.answer(group)
 
 
 _responder = Responder(answer_all)
@@ -55,9 +57,9 @@ _responder = Responder(answer_all)
 
 def ledger_of(group: Any) -> Ledger | None:
     """Return the ledger of a group; None for a group of one rank, and for a group whose store cannot be queried."""
-    ledger = _ledgers.get(group)
-    if ledger is not None or group.size() == 1:
-        return ledger
+    if group in _ledgers or group.size() == 1:
+        return _ledgers.get(group)
+    _ledgers[group] = None
     try:
         store = dist.distributed_c10d._get_process_group_store(group)
         ledger = _ledgers[group] = Ledger(group.group_name, group.rank(), group.size(), store)
@@ -65,6 +67,7 @@ def ledger_of(group: Any) -> Ledger | None:
         return None
     except RuntimeError as error:
         if ABSTRACT not in str(error):
+            del _ledgers[group]
             raise
         return None
     _responder.start()
@@ -106,48 +109,47 @@ def compare_first_run(groups: Mapping[str, GroupCollectives]) -> None:
 
 
 def note_run(groups: Mapping[str, GroupCollectives]) -> None:
-    """Note a run of a program that was compared before."""
-    for name, members in groups.items():
-        group = registered_group(name)
-        if group in _ledgers:
-            _ledgers[group].note(position_of(group), members.lines)
+    """Note a run of a program that was compared before, perhaps in a group that was created again since then."""
+    for group, ledger, members in ledgers_of(groups):
+        ledger.note(position_of(group), members.lines)
 
 
 def compare(runs: Sequence[RunInGroup]) -> None:
-    """Raise `CollectivesDiffer` if another rank runs different collectives."""
-    deadline = time.monotonic() + SECONDS
-    for ledger, run, collectives in runs:
-        for rank in range(ledger.size):
-            if rank != ledger.rank:
-                require_same(ledger, rank, run, collectives, deadline)
-
-
-def require_same(ledger: Ledger, rank: int, run: PlacedRun, collectives: Sequence[Collective], deadline: float) -> None:
-    """Raise `CollectivesDiffer` if another rank runs different collectives; wait for that rank until a deadline."""
-    pause, asked = FIRST_PAUSE, time.monotonic() - QUESTION_PAUSE + 2 * LONGEST_PAUSE
-    while True:
-        with suppress(LookupError):
-            lines = ledger.difference(rank, run)
-            if lines is None:
-                return
-            raise_difference(ledger, rank, run, lines, collectives)
-        if message := ledger.reported(run.place):
-            raise CollectivesDiffer(message, fix=FIX, where=collectives[0].source)
-        if (now := time.monotonic()) > deadline:
+    """Raise `CollectivesDiffer` if another rank runs different collectives; wait for all ranks at the same time."""
+    pending = [(own, rank) for own in runs for rank in range(own.ledger.size) if rank != own.ledger.rank]
+    start, pause = time.monotonic(), FIRST_PAUSE
+    question = start + 2 * LONGEST_PAUSE  # the first question follows after 0.1 seconds
+    while pending := [(own, rank) for own, rank in pending if not is_same(own, rank)]:
+        if (now := time.monotonic()) > start + SECONDS:
             return
-        if now - asked > QUESTION_PAUSE:
-            ledger.ask(rank)
-            asked = now
+        if now > question:
+            question = now + QUESTION_PAUSE
+            for own, rank in pending:
+                own.ledger.ask(rank)
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def raise_difference(
-    ledger: Ledger, rank: int, run: PlacedRun, others: Sequence[str], collectives: Sequence[Collective]
-) -> NoReturn:
+def is_same(own: RunInGroup, rank: int) -> bool:
+    """Whether another rank runs the same collectives; False if that rank has not published enough for a decision.
+
+    Raises `CollectivesDiffer` if that rank runs different collectives, or if a rank has reported a difference.
+    """
+    with suppress(LookupError):
+        lines = own.ledger.difference(rank, own.run)
+        if lines is None:
+            return True
+        raise_difference(own, rank, lines)
+    if message := own.ledger.reported(own.run.place):
+        raise CollectivesDiffer(message, fix=FIX, where=own.collectives[0].source)
+    return False
+
+
+def raise_difference(own_run: RunInGroup, rank: int, others: Sequence[str]) -> NoReturn:
     """Raise `CollectivesDiffer` for the first collective that differs between two ranks."""
-    pairs = zip_longest(collectives, others)
-    place, (own, other) = next((place, pair) for place, pair in enumerate(pairs) if str(pair[0]) != pair[1])
+    ledger, run, collectives = own_run
+    place = first_difference(run.lines, others) or 0
+    own, other = next(islice(zip_longest(collectives, others), place, None))
     where: SourceLine | None = (own or collectives[-1]).source
     message = (
         f"the compiled programs of the ranks differ: collective {place + 1} of the process group "

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
+
+import torch
 
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
@@ -16,6 +19,7 @@ FROM_RANK_TO_RANK = frozenset({"send", "recv", "isend", "irecv", "batch_p2p_ops"
 OWN_CODE = "code of its own"  # the kind of the communication in a `torch.autograd.Function`
 # Collectives for which the ranks may pass tensors of different sizes.
 UNEVEN = frozenset({"all_to_all_single", "all_to_all", "all_gather"})
+VARIES = "?"  # stands for a number that varies between the calls of a program
 SEVERAL = "_coalesced"  # the suffix of collectives of several tensors, which are the same on all ranks
 
 
@@ -39,6 +43,30 @@ class Collective:
 
     def __str__(self) -> str:
         return " ".join((self.kind, *self.facts))
+
+
+def is_same_line(own: str | None, other: str | None) -> bool:
+    """Whether the lines of two collectives are equal, apart from numbers that vary between calls on either rank."""
+    if own is None or other is None:
+        return own is other
+    words = zip_longest(own.split(), other.split())
+    return own == other or all(pair[0] == pair[1] or (VARIES in pair and None not in pair) for pair in words)
+
+
+def first_difference(own: Sequence[str], others: Sequence[str]) -> int | None:
+    """Return the place of the first line that differs between two ranks, or None if all lines are the same."""
+    pairs = zip_longest(own, others)
+    return next((place for place, pair in enumerate(pairs) if not is_same_line(*pair)), None)
+
+
+def is_symbolic(size: object) -> bool:
+    """Whether a size or another integer varies between the calls of a program."""
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
+
+
+def text_of_bytes(proxy: TensorProxy) -> str:
+    """Return the bytes of a tensor in words; a program with symbolic sizes also serves other sizes than the traced."""
+    return f"{VARIES if any(map(is_symbolic, proxy.shape)) else proxy.bytes} bytes"
 
 
 def name_of_operator(bsym: BoundSymbol) -> str:
@@ -68,9 +96,10 @@ def collective_of(operator: BoundSymbol, source: SourceLine | None) -> Collectiv
         return Collective(OWN_CODE, "", (operator.symbol.name,), size, source)
     kind = name_of_operator(operator)
     texts = [argument for argument in operator.args if isinstance(argument, str)]
-    numbers = [str(argument) for argument in operator.args if type(argument) is int]
+    integers = [argument for argument in operator.args if type(argument) is int or is_symbolic(argument)]
+    numbers = [VARIES if is_symbolic(integer) else str(integer) for integer in integers]
     sized = () if kind in UNEVEN else tensors if kind.endswith(SEVERAL) else tensors[:1]
-    shapes = [f"{proxy.bytes} bytes" for proxy in sized]
+    shapes = list(map(text_of_bytes, sized))
     dtypes = sorted({str(proxy.dtype).removeprefix("torch.") for proxy in tensors})
     return Collective(kind, texts[-1] if texts else "", (*texts[:-1], *numbers, *dtypes, *shapes), size, source)
 
