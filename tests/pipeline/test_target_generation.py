@@ -117,8 +117,28 @@ PROGRAMS: dict[str, Callable[[str], Any]] = {
     "sizes that depend on values": lambda device: torch.tensor([0, 5, 0, 7], device=device).nonzero(),
     "a copy from the CPU": lambda device: torch.arange(4).to(device) * 2,
     "a copy into a tensor": lambda device: torch.zeros(3, dtype=torch.int64, device=device).copy_(torch.arange(3)),
+    "a mask as an index": lambda device: numbers(device)[numbers(device) > 3],
+    "different numbers": lambda device: torch.stack(numbers(device).unique(return_counts=True)),
+    "repeated numbers": lambda device: numbers(device).repeat_interleave(numbers(device)),
+    "a write by a mask": lambda device: write_by_mask(numbers(device)),
+    "writes to several tensors": lambda device: incremented(numbers(device)),
+    "writes to new memory": lambda device: torch.empty(4, dtype=torch.int64, device=device).fill_(3),
     "comparisons": lambda device: torch.isin(torch.arange(4, device=device), torch.tensor([2], device=device)),
 }
+
+
+def numbers(device: str) -> torch.Tensor:
+    return torch.tensor([5, 2, 5, 4], device=device)
+
+
+def write_by_mask(numbers: torch.Tensor) -> torch.Tensor:
+    numbers[numbers > 4] = 1
+    return numbers
+
+
+def incremented(numbers: torch.Tensor) -> torch.Tensor:
+    torch._foreach_add_([numbers[:2], numbers[2:]], 3)
+    return numbers
 
 
 def views(device: str) -> torch.Tensor:
@@ -145,8 +165,42 @@ def test_unknown_integers_have_the_given_value_and_floats_stay_without_data() ->
             weights.numpy()
 
 
+# Writes to four integers whose new values are unknown.
+UNKNOWN: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a failure on the CPU": lambda numbers: numbers.index_copy_(
+        0, torch.tensor([9, 9, 9, 9], device="meta"), torch.ones_like(numbers)
+    ),
+    "through a view": lambda numbers: numbers.view(2, 2).index_copy_(
+        0, torch.tensor([9, 9], device="meta"), torch.ones(2, 2, dtype=torch.int64, device="meta")
+    ),
+    "random numbers": lambda numbers: numbers.random_(),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_an_operation_writes_is_unknown_if_the_cpu_cannot_compute_it(name: str) -> None:
+    with values_on_meta(unknown=7):
+        written = numbers("meta")
+        UNKNOWN[name](written)
+        assert written.tolist() == [7, 7, 7, 7]
+
+
+def test_integers_in_new_memory_and_random_integers_are_unknown() -> None:
+    with values_on_meta(unknown=7):
+        like = numbers("meta")
+        for new in (torch.empty_like(like), like.new_empty(4), torch.randint(9, (4,), device="meta")):
+            assert new.tolist() == [7, 7, 7, 7]
+
+
+def test_a_float_that_was_read_stays_unknown() -> None:
+    with values_on_meta(unknown=7):
+        weights = torch.empty(4, device="meta")
+        weights.cpu()
+        assert int(weights.argmax()) == 7
+
+
 @pytest.mark.parametrize(("end", "token"), [(None, 0), (2, 0), (0, 1), ([0, 1, 3], 2)])
-def test_the_unknown_token_ends_no_text(end: Any, token: int) -> None:
+def test_the_unknown_token_is_no_end_of_text_token(end: Any, token: int) -> None:
     assert token_within_text(SimpleNamespace(eos_token_id=end)) == token
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -234,7 +235,100 @@ def test_a_view_that_is_returned_and_kept_is_refused() -> None:
         def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
             return gradient[0], None
 
-    with pytest.raises(CannotReplay, match=r"`.*Kept`.* keeps a view that it returns, too"):
+    with pytest.raises(CannotReplay, match=r"`.*Kept`.* returns a view and also keeps it"):
+        thunder.jit(lambda x, values: Kept.apply(x, values))(torch.ones(2, requires_grad=True), [])
+
+
+class Slots:
+    """An object whose attributes are in slots."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: Any = None
+
+
+class Keeping(Function):
+    """Writes a view that it returns to a place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, write: Callable[[Any, Tensor], Any], place: Any) -> Tensor:
+        result = (x * 2).unsqueeze(0)
+        write(place, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return gradient[0], None, None
+
+
+PLACES: dict[str, tuple[Callable[[Any, Tensor], Any], Any]] = {
+    "a set": (lambda place, value: place.add(value), set),
+    "a deque": (lambda place, value: place.append(value), deque),
+    "slots": (lambda place, value: setattr(place, "found", value), Slots),
+    "a deque in slots": (lambda place, value: setattr(place, "found", deque([value])), Slots),
+    "a closure": (lambda place, value: place.append(lambda: value), list),
+    "a list in a tuple": (lambda place, value: place.append((1, [value])), list),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_view_that_is_returned_and_kept_in_any_object_is_refused(name: str) -> None:
+    write, kind = PLACES[name]
+    with pytest.raises(CannotReplay, match="returns a view and also keeps it"):
+        thunder.jit(lambda x, place: Keeping.apply(x, write, place))(torch.ones(2, requires_grad=True), kind())
+
+
+def in_two_places(ctx: Any) -> None:
+    ctx.first = ctx.second = [1]
+
+
+def nested_in_two_places(ctx: Any) -> None:
+    shared = {"a": 1}
+    ctx.first, ctx.second = (shared, 1), [shared]
+
+
+def in_itself(ctx: Any) -> None:
+    ctx.first = [1]
+    ctx.first.append(ctx.first)
+
+
+def dict_in_itself(ctx: Any) -> None:
+    ctx.first = {}
+    ctx.first["again"] = (ctx.first,)
+
+
+@pytest.mark.parametrize("keep", [in_two_places, nested_in_two_places, in_itself, dict_in_itself])
+def test_a_list_or_dict_that_the_backward_finds_twice_is_refused(keep: Callable[[Any], None]) -> None:
+    class Kept(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, values: list[int]) -> Tensor:
+            values.append(1)
+            keep(ctx)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+            return gradient, None
+
+    with pytest.raises(CannotReplay, match=r"keeps a (list|dict) for its backward in two places, or in itself"):
+        thunder.jit(lambda x, values: Kept.apply(x, values))(torch.ones(2, requires_grad=True), [])
+
+
+def test_a_function_of_the_program_that_reads_its_tensors_is_refused_for_the_backward() -> None:
+    class Kept(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, values: list[int]) -> Tensor:
+            values.append(1)
+            y = x.sin()
+            ctx.derivative = lambda gradient: gradient * y
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+            return ctx.derivative(gradient), None
+
+    with pytest.raises(CannotReplay, match="keeps a function that the program creates for its backward"):
         thunder.jit(lambda x, values: Kept.apply(x, values))(torch.ones(2, requires_grad=True), [])
 
 

@@ -6,7 +6,9 @@ symbol then connects the results with the function's own backward, which autogra
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
+from types import FrameType, FunctionType, TracebackType
 from typing import Any, NoReturn
 
 import torch
@@ -18,8 +20,8 @@ from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.library.applied_functions import ForwardContext, inlined_forward
 
-CONTAINERS = (tuple, list, dict)
-MAY_NOT_WRITE = "writes to its inputs and to other objects, reads what the program has written, or draws"
+NOT_WALKED = (*BY_IDENTITY, torch.nn.Module, SymbolicNumber, FrameType, TracebackType)
+WRITES_INPUTS = "writes to its inputs, and also writes to other objects, reads what the program has written, or draws"
 
 
 class InlinedFunction:
@@ -30,6 +32,7 @@ class InlinedFunction:
         self._kind = kind
         self._args = args
         self._refuse = refuse
+        self._copied: list[Any] = []  # lists and dicts of the program, of which the backward gets copies
 
     def apply(self) -> Any:
         """Run the forward in the program, and return its output, connected with the backward."""
@@ -37,7 +40,7 @@ class InlinedFunction:
         context = ForwardContext(tuple(map(self._requires_grad, self._args)))
         output = self._run.machine.call(inlined_forward, self._kind, has_setup, context, self._args)
         if context.dirty_tensors:
-            self._refuse(MAY_NOT_WRITE)
+            self._refuse(WRITES_INPUTS)
         outputs = self._connected(output if isinstance(output, tuple) else (output,), context)
         return tuple(outputs) if isinstance(output, tuple) else outputs[0]
 
@@ -90,11 +93,14 @@ class InlinedFunction:
         apart = set(map(id, tensors)) - set(map(id, self._args))
         written = [(effect.arguments, dict(effect.keywords)) for effect in self._run.outside.effects.effects]
         if apart and any(id(value) in apart for value in values_in((self._args, vars(context), written), set())):
-            self._refuse("keeps a view that it returns, too, in another object")
+            self._refuse("returns a view and also keeps it in another object")
 
     def _kept(self, value: Any) -> Any:
-        """Return the value of an attribute for the backward, which gets objects from outside as they are then."""
-        if isinstance(value, torch.Tensor | SymbolicNumber) or is_constant(value) or isinstance(value, BY_IDENTITY):
+        """Return the value of an attribute for the backward, which gets objects from outside as they are when the
+        backward runs.
+        """
+        is_immutable = is_constant(value) or isinstance(value, (torch.Tensor, SymbolicNumber, *BY_IDENTITY))
+        if is_immutable and not self._closes_over_tensors(value):
             return value
         path = self._run.outside.path_of(value)
         if path is not None:
@@ -103,21 +109,33 @@ class InlinedFunction:
         if type(value) is tuple:
             return tuple(map(self._kept, value))
         is_given = any(value is given for given in values_in(self._args, set()))
-        if type(value) is list and not is_given:
-            return list(map(self._kept, value))
-        if type(value) is not dict or is_given:
+        if type(value) not in (list, dict) or is_given:
             self._refuse(f"keeps a {type(value).__name__} that the program creates for its backward")
+        if any(value is copied for copied in self._copied):
+            self._refuse(f"keeps a {type(value).__name__} for its backward in two places, or in itself")
+        self._copied.append(value)
+        if type(value) is list:
+            return list(map(self._kept, value))
         return {key: self._kept(item) for key, item in value.items()}
+
+    def _closes_over_tensors(self, value: Any) -> bool:
+        """Whether a value is a function that the program creates, and reads a tensor of the program."""
+        if not isinstance(value, FunctionType) or self._run.outside.path_of(value) is not None:
+            return False
+        return any(isinstance(found, torch.Tensor) for found in values_in(value, set()))
 
 
 def values_in(value: Any, seen: set[int]) -> Iterator[Any]:
-    """Yield the values in containers and in the attributes of objects, however deep."""
-    if id(value) in seen or is_constant(value) or isinstance(value, (*BY_IDENTITY, torch.nn.Module)):
-        return
-    seen.add(id(value))
-    yield value
-    if isinstance(value, torch.Tensor):
-        return
-    items = dict.values(value) if isinstance(value, dict) else value if isinstance(value, CONTAINERS) else ()
-    for item in (*items, *getattr(value, "__dict__", {}).values()):
-        yield from values_in(item, seen)
+    """Yield the values in containers, in the attributes and slots of objects and in closures, however deep."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, FunctionType) and id(value) not in seen:
+            seen.add(id(value))
+            waiting += (*(value.__closure__ or ()), *(value.__defaults__ or ()))
+        if id(value) in seen or is_constant(value) or isinstance(value, NOT_WALKED):
+            continue
+        seen.add(id(value))
+        yield value
+        if not isinstance(value, torch.Tensor):
+            waiting += gc.get_referents(value)

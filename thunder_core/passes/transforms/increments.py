@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import AliasSets, alias_sets
-from thunder_core.tracing.analysis.data_errors import may_raise
+from thunder_core.tracing.analysis.data_errors import asserts_on_gpu, may_raise
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -22,8 +22,9 @@ class IncrementTogether(Transform):
     """Add a number to several integer tensors in place in one operation, instead of one for each tensor.
 
     A static cache counts its tokens in each layer, and each count is a kernel. An addition moves to a later one if
-    nothing in between reads or writes its tensor, changes a state, or may raise an error. On a GPU, an error that
-    depends on values ends the process, so that nobody sees the values of that time.
+    nothing in between reads or writes its tensor, changes a state, or may raise an error that depends on values. An
+    index that is out of range in a kernel on the GPU of the counts does not matter: afterwards no program can read a
+    tensor on that GPU.
     """
 
     after: ClassVar[tuple[str, ...]] = ("cse", "dce")
@@ -68,9 +69,10 @@ def is_like(bsym: BoundSymbol, increments: Sequence[BoundSymbol]) -> bool:
 
 
 def is_independent(bsym: BoundSymbol, increments: Sequence[BoundSymbol]) -> bool:
-    """Whether increments may run after a bound symbol, whose tensors are others."""
-    on_gpu = all(increment.args[0].device.type == "cuda" for increment in increments)
-    return not bsym.keeps_place and not bsym.functions and (on_gpu or not may_raise(bsym))
+    """Whether increments may run after a bound symbol that uses none of their tensors."""
+    if bsym.keeps_place or bsym.functions:
+        return False
+    return not may_raise(bsym) or all(asserts_on_gpu(bsym, increment.args[0].device) for increment in increments)
 
 
 def touches(bsym: BoundSymbol, increments: Sequence[BoundSymbol], aliasing: AliasSets) -> bool:

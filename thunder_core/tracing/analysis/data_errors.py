@@ -35,6 +35,15 @@ RAISE_BY_VALUES = frozenset(
         *("poisson", "binomial"),
     )
 )
+# Those whose kernels on a GPU check the values themselves: a wrong value stops the kernel, and the GPU is lost for the
+# process. Most others raise an exception on the CPU, which a program can catch.
+ASSERT_IN_KERNELS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("index", "index_select", "index_copy", "index_fill", "gather", "scatter", "scatter_add", "embedding"),
+    )
+)
+MASKS = (torch.bool, torch.uint8)  # dtypes of indices that select elements, whose shapes are checked on the CPU
 # The classes of errors that depend on tensor values, in PyTorch and in Python's operators on numbers.
 LIN_ALG_ERROR: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
 ERRORS_BY_VALUES = (IndexError, RuntimeError, LIN_ALG_ERROR, ValueError, ZeroDivisionError, OverflowError)
@@ -106,6 +115,24 @@ def may_raise(bsym: BoundSymbol) -> bool:
     if target in DIVIDE_NUMBERS and divides_numbers(bsym):
         return True
     return target in LOOK_AT_VALUES or any(map(_may_raise, bsym.operations))
+
+
+def asserts_on_gpu(bsym: BoundSymbol, device: torch.device) -> bool:
+    """Whether the only errors of a bound symbol that depend on values stop a kernel on this GPU."""
+    # With deterministic algorithms, some of these operators check their indices on the CPU.
+    if device.type != "cuda" or torch.are_deterministic_algorithms_enabled() or bsym.symbol.target in LOOK_AT_VALUES:
+        return False
+    raising = [operation for operation in bsym.operations if _may_raise(operation)]
+    return bool(raising) and all(_asserts_on_gpu(operation, device) for operation in raising)
+
+
+def _asserts_on_gpu(operation: BoundSymbol, device: torch.device) -> bool:
+    target: Any = operation.symbol.target
+    tensors = [proxy for proxy in operation.inputs if isinstance(proxy, TensorProxy)]
+    if target._schema.name.removesuffix("_") not in ASSERT_IN_KERNELS:
+        return False
+    has_masks = any(proxy.dtype in MASKS for proxy in tensors) and target._schema.name == "aten::index"
+    return not has_masks and all(proxy.device == device for proxy in tensors)
 
 
 def _may_raise(operation: BoundSymbol) -> bool:

@@ -2,7 +2,7 @@
 
 `generate` of the transformers library reads values: whether all texts have ended, and the last tokens. A model on the
 meta device has no data. This mode computes integers and booleans also on the CPU. Where the value of a tensor is
-unknown, such as the next token, which depends on the weights, it is a token that ends no text.
+unknown, such as the next token, which depends on the weights, it is a token that is no end-of-text token.
 """
 
 from __future__ import annotations
@@ -21,8 +21,15 @@ aten = torch.ops.aten
 META = torch.device("meta")
 CPU = torch.device("cpu")
 LARGEST = 1 << 22  # elements of a tensor whose values are computed
-# Operations whose result is a number, or whose sizes depend on values: only the values have a result.
-BY_VALUES = frozenset({aten._local_scalar_dense, aten.equal, aten.is_nonzero, aten.nonzero, aten.masked_select})
+# Operations whose result is a number, or whose sizes depend on values, which the meta device cannot compute.
+BY_VALUES = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
+# Operations whose results have the values that the memory happens to have.
+WITHOUT_VALUES = frozenset(
+    {
+        *(aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted),
+        *(aten.new_empty, aten.new_empty_strided),
+    }
+)
 
 
 @contextmanager
@@ -33,7 +40,7 @@ def values_on_meta(unknown: int = 0) -> Iterator[None]:
 
 
 def token_within_text(config: Any) -> int:
-    """Return the first token that ends no text, by a config of generation; config is None if there is none."""
+    """Return the smallest token number that is no end-of-text token, by a config of generation, which may be None."""
     end = getattr(config, "eos_token_id", None)
     ends = {end} if isinstance(end, int) else {*(end or ())}
     return next(token for token in range(len(ends) + 1) if token not in ends)
@@ -71,20 +78,39 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if not any(map(is_on_meta, tree_flatten((args, kwargs))[0])):
             return func(*args, **kwargs)
-        if func.overloadpacket in BY_VALUES:
+        if is_by_values(func, args):
             return tree_map(self._onto_meta, self._of_values(func, args, kwargs))
         if returns_to_cpu(func, args, kwargs):
             return self._of_values(func, args, kwargs)
         output = func(*args, **kwargs)
-        results = tree_flatten(output)[0]
-        if any(map(has_values, results)) and self._knows_any(args, kwargs):
-            try:
-                values = tree_flatten(self._of_values(func, args, kwargs))[0]
-            except (NotImplementedError, RuntimeError):  # the CPU lacks a kernel that the other device has
-                return output
-            for result, value in zip(results, values, strict=True):
-                self._keep(result, value)
+        results, written = tree_flatten(output)[0], written_by(func, args, kwargs)
+        if any(map(has_values, (*results, *written))) and self._knows_any(args, kwargs):
+            self._compute(func, args, kwargs, results, written)
         return output
+
+    def _compute(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: list[Any], written: list[Any]
+    ) -> None:
+        """Compute the values of results and of written arguments, which are unknown if the CPU cannot compute them."""
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return self._forget(written)
+        try:
+            values = tree_flatten(self._of_values(func, args, kwargs))[0]
+        except (NotImplementedError, RuntimeError, IndexError):  # no kernel on the CPU, or an unknown index
+            return self._forget(written)
+        for result, value in zip(results, values, strict=True):
+            self._keep(result, value)
+        if func.overloadpacket in WITHOUT_VALUES:
+            self._forget(results)
+        return None
+
+    def _forget(self, tensors: list[Any]) -> None:
+        """Give tensors the value of the unknown ones, also in their views."""
+        for values in [self._values[tensor] for tensor in tensors if tensor in self._values]:
+            values.fill_(self._unknown_of(values.dtype))
+
+    def _unknown_of(self, dtype: torch.dtype) -> Any:
+        return False if dtype is torch.bool else self._unknown
 
     def _knows_any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the values of an argument are known, or no argument is a tensor on the meta device."""
@@ -104,11 +130,12 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return leaf
         if not isinstance(leaf, torch.Tensor):
             return CPU
-        if leaf not in self._values:
-            value = False if leaf.dtype is torch.bool else self._unknown
-            values = torch.full((), value, dtype=leaf.dtype).expand(leaf.shape)
-            self._values[leaf] = values.clone() if has_values(leaf) else values
-        return self._values[leaf]
+        if leaf in self._values:
+            return self._values[leaf]
+        values = torch.full((), self._unknown_of(leaf.dtype), dtype=leaf.dtype).expand(leaf.shape)
+        if has_values(leaf):
+            values = self._values[leaf] = values.clone()
+        return values
 
     def _onto_meta(self, values: Any) -> Any:
         """Return a tensor on the meta device with these values; other results as they are."""
@@ -133,6 +160,20 @@ def has_values(result: object) -> bool:
     if not isinstance(result, torch.Tensor) or result.device != META:
         return False
     return not (result.is_floating_point() or result.is_complex()) and result.numel() <= LARGEST
+
+
+def is_by_values(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether the meta device cannot compute an operation; it computes an index without masks."""
+    if func.overloadpacket is aten.index:
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    return func.overloadpacket is aten.is_nonzero or not BY_VALUES.isdisjoint(func.tags)
+
+
+def written_by(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Return the tensors that an operation writes to, which are arguments."""
+    given = {**{argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}, **kwargs}
+    written = [argument for argument in func._schema.arguments if argument.alias_info and argument.alias_info.is_write]
+    return tree_flatten([given.get(argument.name) for argument in written])[0]
 
 
 def returns_to_cpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
