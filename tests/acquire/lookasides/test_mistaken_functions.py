@@ -147,6 +147,10 @@ MISTAKES: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+# The default mode of `associative_scan` has a result on CPUs since PyTorch 2.14.
+NOT_YET_TRACED = ("associative_scan: device",)
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_raise_the_error_of_eager_at_the_users_line(name: str) -> None:
     program = MISTAKES[name]
@@ -155,6 +159,8 @@ def test_mistakes_raise_the_error_of_eager_at_the_users_line(name: str) -> None:
     except Exception as error:
         eagers_error = error
     else:  # a later release of PyTorch allows it
+        if name in NOT_YET_TRACED:
+            pytest.xfail("PyTorch 2.14 allows it, but the program is refused")
         torch.testing.assert_close(thunder.jit(program)(X.clone()), expected)
         assert (release_of(torch.__version__) or (0, 0)) >= (2, 14)
         return

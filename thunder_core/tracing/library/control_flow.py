@@ -38,14 +38,20 @@ def scan(
     """Combine carried tensors with the slices of other tensors along their first dimension, in order.
 
     Returns the final carried tensors, and a contiguous stack of each further result of `combine`. The initial tensors
-    are copied if autograd may save them, so that a program may write to them afterwards.
+    are copied if autograd may save them, so that a program may write to them afterwards. If there are no slices,
+    `combine` is called with zeros, as in PyTorch since 2.14, for the shapes of the stacks.
     """
     carried, rows = tuple(tensor.clone() for tensor in initial) if torch.is_grad_enabled() else tuple(initial), []
     for place in range(slices[0].shape[0]):
         results = combine(*carried, *(tensor[place] for tensor in slices), *operands)
         carried = results[: len(initial)]
         rows.append(results[len(initial) :])
-    results = (*carried, *(torch.stack(column).contiguous() for column in zip(*rows, strict=True)))
+    if rows:
+        stacks = [torch.stack(column).contiguous() for column in zip(*rows, strict=True)]
+    else:
+        results = combine(*carried, *(tensor.new_zeros(tensor.shape[1:]) for tensor in slices), *operands)
+        stacks = [row.new_empty((0, *row.shape)) for row in results[len(initial) :]]
+    results = (*carried, *stacks)
     return linked(results, (*initial, *slices, *operands))
 
 
