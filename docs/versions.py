@@ -49,7 +49,8 @@ these files. No failure in the rows below is a wrong result:
 - PyTorch 2.14: `tests/planted` did not finish within its 300 seconds on a busy machine, and has no row. In
   `tests/models`, two checkpoints need the package accelerate, and torchao prints a deprecation of PyTorch.
   In a forked child of a process that ran a compiled backward, the CUDA build of PyTorch refuses `backward`
-  (`tests/test_fork.py`). Ctrl-C is not detected in a run that a shell starts in the background.
+  (`tests/test_fork.py`). Ctrl-C is not detected in a run that a shell starts in the background. The default mode of
+  `associative_scan` has a result on CPUs there, and is refused in programs.
 - PyTorch 2.15: average pooling with `ceil_mode` and symbolic sizes runs in eager PyTorch instead of Inductor, and
   a line for a token with a static cache makes a tensor of the size of the cache.
 - transformers 5.17: generating a token with a static cache copies the keys in two tests of
