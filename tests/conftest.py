@@ -176,6 +176,15 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
+def without_collector() -> Iterator[None]:
+    """No garbage collection, for tests of lifetimes."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thunder's recipes without Inductor, for tests that do not depend on the executor.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -25,14 +24,9 @@ PROBE = RunOptions(symbolic=Symbolic(arguments=True, probing=True))
 
 
 @pytest.fixture(autouse=True)
-def without_collector() -> Iterator[None]:
+def first_run(without_collector: None) -> None:
     module.Run(torch.sin, (), {}, RunOptions()).release()  # PyTorch makes cycles of its own when it is first used
     gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def outlives_its_run(*others: Any, options: RunOptions, expected: type[BaseException]) -> bool:

@@ -28,7 +28,7 @@ from tests.distributed import accumulated, tensor_parallel
 from tests.distributed.accumulated import reduce_at_the_end
 from tests.distributed.comparison import assert_equal
 from tests.distributed.models import Layers, tokens
-from tests.distributed.saved import shared_folder
+from tests.distributed.saved import artifact_of, shared_folder
 from tests.distributed.sharded_training import collectives, steps_of, whole
 from tests.distributed.training import DTYPES, EAGER, OPTIMIZERS, assert_close, loss_of
 from thunder_core.backend.parallel.mesh_axes import program_name
@@ -108,22 +108,12 @@ def groups_without_a_mesh_cannot_be_saved() -> None:
         thunder.save(compiled, f"{folder}/artifact")
 
 
-def artifact_of(compiled: Any, loss: Any) -> Path:
-    """An artifact that the third rank writes, of a model that all ranks have called."""
-    loss(compiled, 0).backward()
-    folder = shared_folder()
-    if dist.get_rank() == 2:
-        thunder.save(compiled, folder)
-    dist.barrier()
-    return folder
-
-
 def artifact_of_mesh_loads_on_every_rank(kind: str) -> None:
     model, new, loss = {
         "hybrid": (hybrid, lambda: Layers(seed=dist.get_rank()), loss_of),
         "both": (both_recipes, lambda: tensor_parallel.Layers(torch.float64), data_loss),
     }[kind]
-    folder = artifact_of(model(), loss)
+    folder = artifact_of(model(), loss, writer=2)
     manifest = open_artifact(folder).manifest
     names = {"hybrid": {"replicate", "shard"}, "both": {"dp", "tp"}}[kind]
     assert {facts.axis for facts in (manifest.group, *manifest.more_groups)} == names
@@ -153,7 +143,7 @@ OTHER_MESHES = {
 
 
 def artifact_of_another_mesh_is_refused() -> None:
-    folder = artifact_of(both_recipes(), data_loss)
+    folder = artifact_of(both_recipes(), data_loss, writer=2)
     facts = open_artifact(folder).manifest.group.model_dump()
     for words, changes in OTHER_MESHES.items():
         with pytest.raises(ArtifactForeign, match=words) as error:

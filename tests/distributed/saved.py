@@ -29,15 +29,19 @@ def shared_folder() -> Path:
     return Path(paths[0]) / "artifact"
 
 
-def saved(recipe: Any) -> Path:
-    """An artifact that the first rank writes, of a model that all ranks have called."""
-    compiled = thunder.compile(Layers(), recipe, without=EAGER)
-    loss_of(compiled, 0).backward()
+def artifact_of(compiled: Any, loss: Any, *, writer: int) -> Path:
+    """An artifact that one rank writes, of a model that all ranks have called."""
+    loss(compiled, 0).backward()
     folder = shared_folder()
-    if dist.get_rank() == 0:
+    if dist.get_rank() == writer:
         thunder.save(compiled, folder)
     dist.barrier()
     return folder
+
+
+def saved(recipe: Any) -> Path:
+    """An artifact that the first rank writes."""
+    return artifact_of(thunder.compile(Layers(), recipe, without=EAGER), loss_of, writer=0)
 
 
 def loads_on_every_rank(recipe: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,15 +15,7 @@ from torch.nn import functional
 
 import thunder_core as thunder
 
-
-@pytest.fixture(autouse=True)
-def without_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+pytestmark = pytest.mark.usefixtures("without_collector")
 
 
 def with_a_view_saved(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.backend.cache.built_for import built_for
 from thunder_core.backend.claiming.device_code import DeviceCode, targeting
-from thunder_core.backend.runtime.compiled import COMPILING
+from thunder_core.backend.runtime.compiled import COMPILING, Specializations
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
@@ -38,18 +38,28 @@ def trace_for(
     Also return the machine code of its kernels, compiled for a GPU of the architecture `target` (`sm_90`).
     """
     cache = specializations_of(compiled)
-    if not isinstance(cache.compiler, Compiler):
-        raise WrongInputs("this module was loaded from an artifact", fix="pass the result of jit or compile")
-    compiler = replace(cache.compiler, device=device)
+    compiler = replace(compiler_of(cache), device=device)
     with built_for(subject_name(cache.subject)):
         with COMPILING, targeting(target):
             program = compiler(cache.subject, args, kwargs)
             cache.add(program)
             cache.last = program
             cache.misses += 1
-        claimed = program.last("computation")
-        kernels = [code for executor in compiler.executors for code in executor.device_code(claimed, target)]
-    return program, tuple(kernels)
+        kernels = kernels_of(program, compiler, target)
+    return program, kernels
+
+
+def compiler_of(cache: Specializations) -> Compiler:
+    """Return the compiler of a compiled function or module; raise `WrongInputs` if an artifact is its source."""
+    if not isinstance(cache.compiler, Compiler):
+        raise WrongInputs("this module was loaded from an artifact", fix="pass the result of jit or compile")
+    return cache.compiler
+
+
+def kernels_of(program: Program, compiler: Compiler, target: str) -> tuple[DeviceCode, ...]:
+    """Return the machine code of a program's kernels for the architecture `target`."""
+    claimed = program.last("computation")
+    return tuple(code for executor in compiler.executors for code in executor.device_code(claimed, target))
 
 
 @dataclass(frozen=True)
@@ -102,10 +112,8 @@ class CompilerForDevice:
             devices_read_as(self.device, (args, kwargs)),
         ):
             program = compiler(subject, args, kwargs, observed)
-        claimed = program.last("computation")
         kept = {code.image for code in self.kernels}
-        codes = (code for executor in compiler.executors for code in executor.device_code(claimed, self.target))
-        self.kernels.extend(code for code in codes if code.image not in kept)
+        self.kernels.extend(code for code in kernels_of(program, compiler, self.target) if code.image not in kept)
         stated = {one.name: getattr(program, one.name) for one in fields(Program) if one.init}
         return EagerProgram(**stated, device=self.device)
 
@@ -198,7 +206,6 @@ def compiled_for(compiled: Any, device: torch.device, target: str, kernels: list
     The machine code of the kernels for the architecture `target` is added to `kernels`.
     """
     cache = specializations_of(compiled)
-    if not isinstance(cache.compiler, Compiler):
-        raise WrongInputs("this module was loaded from an artifact", fix="pass the result of jit or compile")
-    bound: torch.nn.Module = bind_compiler(CompilerForDevice(cache.compiler, device, target, kernels), cache.subject)
+    compiler = CompilerForDevice(compiler_of(cache), device, target, kernels)
+    bound: torch.nn.Module = bind_compiler(compiler, cache.subject)
     return bound

@@ -4,15 +4,7 @@ import contextlib
 import ctypes
 import weakref
 from collections.abc import Callable
-from types import (
-    BuiltinFunctionType,
-    ClassMethodDescriptorType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    WrapperDescriptorType,
-)
+from types import FunctionType
 from typing import Any
 
 from thunder_core.frontend.interpreter.native import UNBOUND, type_version
@@ -20,22 +12,10 @@ from thunder_core.frontend.interpreter.native import UNBOUND, type_version
 ABSENT = UNBOUND
 dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
 mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
-# Classes of attributes that consist of code. Other attributes may be data, such as tensors, and are not kept alive.
-CODE = frozenset(
-    {
-        *(FunctionType, BuiltinFunctionType, property, classmethod, staticmethod, type),
-        *(WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType),
-        *(GetSetDescriptorType, MemberDescriptorType),
-    }
-)
 
 
 class _View:
-    """The cached lookups in one type, valid for one version of the type.
-
-    `found` maps a name to its attribute if the attribute is code, to ABSENT, or to the index in the MRO of the base
-    that has the attribute.
-    """
+    """The cached lookups in one type, valid for one version of the type."""
 
     __slots__ = ("found", "reference", "shortcuts", "version", "versions")
 
@@ -56,8 +36,6 @@ def type_lookup(kind: type, name: str) -> Any:
     view = _views.get(id(kind))
     if view is not None and view.versions.value == view.version:
         cached = view.found.get(name, view)
-        if type(cached) is int:
-            return dict_of(mro_of(kind)[cached]).get(name, ABSENT)  # a thread may have deleted it
         if cached is not view:
             return cached
     return _look(kind, name)
@@ -90,20 +68,19 @@ def _look(kind: type, name: str) -> Any:
         view.found.clear()
         view.shortcuts.clear()
         view.version = version
-    attribute = place = ABSENT
-    for index, base in enumerate(mro_of(kind)):
+    attribute = ABSENT
+    for base in mro_of(kind):
         names = dict_of(base)
         if name in names:
             attribute = names[name]
-            place = attribute if type(attribute) in CODE else index
             break
     if view.version and view.version == version == view.versions.value:  # no other thread has changed the type
-        view.found[name] = place
+        view.found[name] = attribute
     return attribute
 
 
 def forget_lookups() -> None:
-    """Drop all cached lookups: functions that are found refer to their classes, which would never be freed."""
+    """Drop all cached lookups, which keep attributes alive, and the classes that functions among these refer to."""
     _views.clear()
 
 

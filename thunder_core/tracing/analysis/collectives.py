@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
 
-import torch
-
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.sizes import is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, nested_bound_symbols
 
@@ -57,11 +56,6 @@ def first_difference(own: Sequence[str], others: Sequence[str]) -> int | None:
     """Return the place of the first line that differs between two ranks, or None if all lines are the same."""
     pairs = zip_longest(own, others)
     return next((place for place, pair in enumerate(pairs) if not is_same_line(*pair)), None)
-
-
-def is_symbolic(size: object) -> bool:
-    """Whether a size or another integer varies between the calls of a program."""
-    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 
 def text_of_bytes(proxy: TensorProxy) -> str:

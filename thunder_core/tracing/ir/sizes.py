@@ -30,9 +30,14 @@ def sizes_for_trace(sizes: Sequence[Any]) -> tuple[Any, ...]:
 
 def size_for_trace(size: Any) -> Any:
     """Return a size for a trace: an integer, or a symbolic integer that can be a dict key."""
-    if not isinstance(size, torch.SymInt):
-        return size
-    return int(size.node.expr) if size.node.expr.is_number else SymbolicSize(size.node)  # type: ignore[no-untyped-call]
+    if is_symbolic(size):
+        return SymbolicSize(size.node)  # type: ignore[no-untyped-call]
+    return int(size.node.expr) if isinstance(size, torch.SymInt) else size
+
+
+def is_symbolic(size: object) -> bool:
+    """Whether a size or another integer varies between the calls of a program."""
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 
 def comparison_keys(sizes: tuple[Any, ...]) -> tuple[Any, ...]:

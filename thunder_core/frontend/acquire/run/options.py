@@ -24,11 +24,11 @@ class RunOptions:
 
     If `device` is set, the program's model and arguments are assumed to be on it, or only those of their tensors that
     are on the device `moves_from`. If `evaluates` is set, the program may read values of tensors, and each later call
-    checks them. If `may_evaluate` is set, a later run may evaluate. A
-    `functional` program reads only its arguments; any other read is a sharp edge and is not guarded. Numbers and sizes
-    that are `symbolic` are inputs of each call. `lookasides` are called in place of their functions. Errors of a
-    program that `differs_from_eager` are raised as they are, because eager PyTorch would not raise them. The functions
-    around the lines of `in_eager` are called in eager PyTorch.
+    checks them. If `may_evaluate` is set, a later run may evaluate. A `functional` program reads only its arguments;
+    any other read is a sharp edge and is not guarded. Numbers and sizes that are `symbolic` are inputs of each call.
+    `lookasides` are called in place of their functions. Errors of a program that `differs_from_eager` are raised as
+    they are, because eager PyTorch would not raise them. The functions around the lines of `in_eager` are called in
+    eager PyTorch.
 
     The other options are results of earlier runs: at `lines_that_raised`, operations have raised errors that depend on
     values; `detours` are the calls of `torch.compiler.is_compiling()` that return True; a program that

@@ -120,10 +120,8 @@ def require_axis(facts: GroupFacts, mesh: Sequence[GroupFacts]) -> None:
 
 def has_same_ranks(group: Any, other: Any) -> bool:
     """Whether two process groups have the same ranks and the same backend, so that each can serve for the other."""
-    ranks, backends = (
-        {f(group), f(other)} for f in (lambda one: tuple(dist.get_process_group_ranks(one)), dist.get_backend)
-    )
-    return len(ranks) == len(backends) == 1
+    are_same = dist.get_process_group_ranks(group) == dist.get_process_group_ranks(other)
+    return bool(are_same and dist.get_backend(group) == dist.get_backend(other))
 
 
 def outermost_first(mesh: Sequence[GroupFacts]) -> list[GroupFacts]:

@@ -109,8 +109,10 @@ def plan_memory(
     """
     without = prepared.recipe.composition.without
     names_modules = any(part.pattern for part in map(parse_left_out, without))
-    are_inputs_small = are_small(size.batch * least_bytes(size), free_memory(prepared.loading.device))
-    if are_inputs_small and not names_modules and (small := plan_of_files(prepared)) is not None:
+    device = prepared.loading.device
+    free = free_memory(device)  # before the model's code is imported
+    are_inputs_small = are_small(size.batch * least_bytes(size), free)
+    if are_inputs_small and not names_modules and (small := plan_of_files(prepared, free)) is not None:
         return small
     try:
         with quiet_transformers():
@@ -119,7 +121,7 @@ def plan_memory(
     except Exception:  # libraries raise any error for a device without data
         return None
     require_modules(without, described.model)
-    weights, device = weight_bytes(described.model), prepared.loading.device
+    weights = weight_bytes(described.model)
     limit = min(process_limits(), default=None) if device.type == "cpu" else None
     is_on_disk = is_mapped(prepared.loading, prepared.model)
     plan = MemoryPlan(weights, new_weights, is_on_disk, (), free_memory(device), limit)
@@ -131,9 +133,9 @@ def plan_memory(
     return replace(plan, stages=tuple(stage_needs(described, purpose, weights + new_weights, need, stages)))
 
 
-def plan_of_files(prepared: Prepared) -> MemoryPlan | None:
+def plan_of_files(prepared: Prepared, free: int | None) -> MemoryPlan | None:
     """Return the memory of a small model whose weights are used as stored in its files; None for other models."""
-    loading, model, device = prepared.loading, prepared.model, prepared.loading.device
+    loading, model = prepared.loading, prepared.model
     if not isinstance(loading.origin, FolderOrigin) or not is_mapped(loading, model):
         return None
     if settings_of(loading.config) or any(map(changes_weights, prepared.in_order)):
@@ -143,7 +145,7 @@ def plan_of_files(prepared: Prepared) -> MemoryPlan | None:
     except BadModelFolder:  # only a config, for a dry run
         return None
     limit = min(process_limits(), default=None)
-    plan = MemoryPlan(weights, 0, True, (), free_memory(device), limit)
+    plan = MemoryPlan(weights, 0, True, (), free, limit)
     return plan if weights < LARGE and plan.fits else None
 
 

@@ -17,8 +17,6 @@ INFERENCE = {
     "tensor-parallel": "; for inference, start a script with torchrun that calls thunder_core.compile and then "
     "`generate` of the compiled model, on all ranks with the same inputs"
 }
-
-
 ADD = "add a recipe for several ranks (--recipe fsdp, ddp or tensor-parallel)"
 
 
