@@ -7,7 +7,6 @@ PyTorch's count, and this number is subtracted.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -17,8 +16,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 
 MESSAGES = ("send", "recv", "recv_anysource", "monitored_barrier")  # methods whose counts differ between ranks
-_counts: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()  # by group
-MESSAGE = "message"
+_messages: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # by group: by how much messages advanced its count
 
 
 def sequence_number(group: Any) -> int:
@@ -32,7 +30,7 @@ def sequence_number(group: Any) -> int:
 def position_of(group: Any) -> int:
     """Return the number of collectives of a group that this rank has called; 0 for a group that does not count."""
     number = sequence_number(group)
-    return number - _counts[group][MESSAGE] if _counts and group in _counts else number
+    return number - _messages[group] if _messages and group in _messages else number
 
 
 def counting(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +43,7 @@ def counting(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, *args, **kwargs)
         finally:
             with suppress(TypeError):  # a group without weak references
-                _counts.setdefault(self, Counter())[MESSAGE] += sequence_number(self) - before
+                _messages[self] = _messages.get(self, 0) + sequence_number(self) - before
 
     return counted
 

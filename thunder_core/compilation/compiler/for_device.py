@@ -38,7 +38,7 @@ def trace_for(
     Also return the machine code of its kernels, compiled for a GPU of the architecture `target` (`sm_90`).
     """
     cache = specializations_of(compiled)
-    compiler = replace(compiler_of(cache), device=device)
+    compiler = replace(own_compiler(cache), device=device)
     with built_for(subject_name(cache.subject)):
         with COMPILING, targeting(target):
             program = compiler(cache.subject, args, kwargs)
@@ -49,7 +49,7 @@ def trace_for(
     return program, kernels
 
 
-def compiler_of(cache: Specializations) -> Compiler:
+def own_compiler(cache: Specializations) -> Compiler:
     """Return the compiler of a compiled function or module; raise `WrongInputs` if an artifact is its source."""
     if not isinstance(cache.compiler, Compiler):
         raise WrongInputs("this module was loaded from an artifact", fix="pass the result of jit or compile")
@@ -206,6 +206,6 @@ def compiled_for(compiled: Any, device: torch.device, target: str, kernels: list
     The machine code of the kernels for the architecture `target` is added to `kernels`.
     """
     cache = specializations_of(compiled)
-    compiler = CompilerForDevice(compiler_of(cache), device, target, kernels)
+    compiler = CompilerForDevice(own_compiler(cache), device, target, kernels)
     bound: torch.nn.Module = bind_compiler(compiler, cache.subject)
     return bound

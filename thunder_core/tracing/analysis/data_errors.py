@@ -39,9 +39,7 @@ RAISE_BY_VALUES = frozenset(
 # process. Most others raise an exception on the CPU, which a program can catch.
 ASSERT_IN_KERNELS = frozenset(
     f"aten::{name}"
-    for name in (
-        *("index", "index_select", "index_copy", "index_fill", "gather", "scatter", "scatter_add", "embedding"),
-    )
+    for name in ("index", "index_select", "index_copy", "index_fill", "gather", "scatter", "scatter_add", "embedding")
 )
 MASKS = (torch.bool, torch.uint8)  # dtypes of indices that select elements, whose shapes are checked on the CPU
 # The classes of errors that depend on tensor values, in PyTorch and in Python's operators on numbers.

@@ -28,7 +28,7 @@ def names_of(prepared: Prepared) -> list[str]:
 def require_axis_for_each(prepared: Prepared) -> None:
     """Raise `BadOption` if a sum of recipes for several ranks has no mesh with an axis for each recipe."""
     names, axes = names_of(prepared), len(prepared.mesh)
-    if axes != (len(names) if len(names) > 1 or axes else 0):
+    if axes != len(names) and (axes or len(names) > 1):
         counted = f"{axes} {'axis' if axes == 1 else 'axes'}"
         raise BadOption(
             f"the mesh has {counted}, but the recipe {prepared.recipe.name} needs one for each of {', '.join(names)}",
