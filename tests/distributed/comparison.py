@@ -45,7 +45,7 @@ def assert_refused(program: Callable[..., Any], *arguments: Any, name: str) -> T
     with pytest.raises(ThunderError) as caught:
         thunder.jit(program)(*arguments)
     error = caught.value
-    assert name in str(error)
+    assert name in str(error), str(error)
     assert error.where is not None
     assert error.where.filename == program.__code__.co_filename
     return error
