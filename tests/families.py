@@ -10,7 +10,8 @@ import torch
 import thunder_core as thunder
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.workflow.models.inputs.inputs import example_inputs
-from thunder_core.workflow.models.loading.load import LoadedModel, load_model
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.sample_models import SAMPLES
 

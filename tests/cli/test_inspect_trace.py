@@ -15,7 +15,8 @@ import thunder_core
 from tests.processes import run_python
 from thunder_core.workflow.artifact import write_artifact
 from thunder_core.workflow.models.inputs.inputs import example_inputs
-from thunder_core.workflow.models.loading.load import LoadedModel, load_model, rebuild_model
+from thunder_core.workflow.models.loading.load import load_model, rebuild_model
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.sample_models import SAMPLES
 

@@ -18,7 +18,8 @@ from thunder_core.workflow.models.inputs.dataset import read_dataset
 from thunder_core.workflow.models.inputs.decoder_tokens import decoder_tokens
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.inputs.tokens import tokenized
-from thunder_core.workflow.models.loading.load import LoadedModel, load_model
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.sample_models import SAMPLES
 

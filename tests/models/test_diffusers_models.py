@@ -140,7 +140,7 @@ def test_damaged_folders_are_refused(diffusers, tmp_path):
     unet().save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "layers_per_block": 2}))
-    with pytest.raises(BadModelFolder, match=r"cannot be loaded|lacks"):
+    with pytest.raises(BadModelFolder, match="4 weights whose shape does not fit the config"):
         load_model(ModelRequest(model=str(tmp_path)))
     (tmp_path / "config.json").write_text(json.dumps({**config, "_class_name": "UNet9DModel"}))
     with pytest.raises(UnknownArchitecture, match="UNet9DModel"):
@@ -165,3 +165,40 @@ def test_missing_diffusers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(plugins, "installed", lambda name: name != "diffusers" and installed(name))
     with pytest.raises(PackageMissing, match="needs the package diffusers"):
         load_model(ModelRequest(model=str(tmp_path)))
+
+
+def change_weights(folder, change):
+    """Write the weights of a folder again, after a change of their dictionary."""
+    from safetensors.torch import load_file, save_file
+
+    file = folder / "diffusion_pytorch_model.safetensors"
+    weights = load_file(file)
+    change(weights)
+    save_file(weights, file)
+
+
+def test_missing_weights_are_refused_unless_they_may_be_random(diffusers, tmp_path):
+    unet().save_pretrained(tmp_path)
+    change_weights(tmp_path, lambda weights: weights.pop("conv_out.weight"))
+    with pytest.raises(BadModelFolder, match="lacks 1 weight of UNet2DModel: conv_out"):
+        load_model(ModelRequest(model=str(tmp_path)))
+    request = ModelRequest(model=str(tmp_path), allow_random_weights=("conv_out",), seed=3)
+    loaded = load_model(request)
+    assert ["conv_out" in caveat and "initialized at random" in caveat for caveat in loaded.caveats] == [True]
+    assert torch.equal(loaded.model.conv_out.weight, rebuild_model(loaded.source).model.conv_out.weight)
+
+
+def test_unused_weights_are_refused_unless_they_may_be_left_out(diffusers, tmp_path):
+    unet().save_pretrained(tmp_path)
+    change_weights(tmp_path, lambda weights: weights.update(extra=torch.zeros(2)))
+    with pytest.raises(BadModelFolder, match="holds 1 weight that UNet2DModel does not use: extra"):
+        load_model(ModelRequest(model=str(tmp_path)))
+    loaded = load_model(ModelRequest(model=str(tmp_path), allow_unused_weights=("extra",)))
+    assert ["extra" in caveat for caveat in loaded.caveats] == [True]
+
+
+def test_weights_of_other_shapes_are_refused(diffusers, tmp_path):
+    unet().save_pretrained(tmp_path)
+    change_weights(tmp_path, lambda weights: weights.update({"conv_in.bias": torch.zeros(3)}))
+    with pytest.raises(BadModelFolder, match=r"conv_in\.bias is 3, but UNet2DModel takes 32"):
+        load_model(ModelRequest(model=str(tmp_path), allow_random_weights=("*",), allow_unused_weights=("*",)))

@@ -9,9 +9,9 @@ import torch
 import transformers
 
 from thunder_core.foundation.errors import BadOption, NoExampleInputs, NoLoss, SequenceTooLong
-from thunder_core.workflow.models.inputs.inputs import check_sequence_length, example_inputs
+from thunder_core.workflow.models.inputs.inputs import example_inputs
 from thunder_core.workflow.models.inputs.labels import IGNORED
-from thunder_core.workflow.models.inputs.sequence import longest_sequence
+from thunder_core.workflow.models.inputs.sequence import check_sequence_length, longest_sequence
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.models.request.sample_models import SAMPLES

@@ -10,7 +10,8 @@ from thunder_core.foundation.errors import BadOption, SequenceTooLong
 from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.workflow.models.inputs.input_tensors import converted, numbers_in, tensors_in, with_own_caches
 from thunder_core.workflow.models.inputs.inputs import example_inputs
-from thunder_core.workflow.models.loading.load import LoadedModel, load_model
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.sample_models import SAMPLES
 

@@ -39,7 +39,7 @@ def refusal(model, kind, *, early=True, **options):
     """The error that loading raises, exactly of that kind, in one line, with what to do, before the heavy work."""
     with pytest.raises(kind) as raised, pytest.MonkeyPatch.context() as patch:
         if early:
-            patch.setattr(load, "read_weights", heavy)
+            patch.setattr(load, "read_model", heavy)
             patch.setattr(load, "build_random", heavy)
         load_model(ModelRequest(model=str(model), **options))
     assert type(raised.value) is kind

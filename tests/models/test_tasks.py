@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from thunder_core.foundation.errors import BadOption, NoExampleInputs, NoLoss
-from thunder_core.workflow.models.inputs.inputs import example_inputs, series
+from thunder_core.workflow.models.inputs.inputs import example_inputs
 from thunder_core.workflow.models.inputs.labels import require_labels
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
-from thunder_core.workflow.models.loading.load import LoadedModel, load_model
+from thunder_core.workflow.models.inputs.transformers_inputs import series
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.names import OTHER_TASK
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.validation.leaves import leaves_of

@@ -9,7 +9,8 @@ import torch
 
 from thunder_core.foundation.errors import OutOfMemory
 from thunder_core.workflow.benchmark.allocations import peak_allocated
-from thunder_core.workflow.models.loading.load import LoadedModel, load_model
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.sample_models import SAMPLES

@@ -22,7 +22,8 @@ from tests.families import tensors
 from tests.zoo.configs import small_config
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.workflow.models.inputs.inputs import example_inputs
-from thunder_core.workflow.models.loading.load import LoadedModel, load_model
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.request import ModelRequest
 
 BATCH, LENGTHS = 2, (12, 9, 16)

@@ -15,7 +15,7 @@ from thunder_core.tracing.extension.transform import prepared_model
 from thunder_core.workflow.models.inputs.dataset import Dataset
 from thunder_core.workflow.models.inputs.input_tensors import with_own_caches
 from thunder_core.workflow.models.inputs.inputs import Inputs
-from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.application import apply

@@ -12,6 +12,7 @@ from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 
 Tensors = dict[str, torch.Tensor]
 TIMESTEPS = 1000  # the usual number of steps of training
+SAMPLE = "sample"  # the main input
 USUAL_SIZE = 32  # height and width of a sample, if the config has none
 
 

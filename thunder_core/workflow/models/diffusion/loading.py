@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from transformers import PretrainedConfig
 
-from thunder_core.foundation.errors import BadModelFolder
 from thunder_core.workflow.models.diffusion.config import class_of
+from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.loading.plan import LoadingPlan, StoredModel
+from thunder_core.workflow.models.loading.weight_checks import Allowed, check_weights
+from thunder_core.workflow.models.request.request import ModelRequest
 
 
 def random_diffusers_model(config: PretrainedConfig, dtype: torch.dtype) -> Any:
@@ -19,22 +22,28 @@ def random_diffusers_model(config: PretrainedConfig, dtype: torch.dtype) -> Any:
     return class_of(config).from_config(dict(config.settings)).to(dtype)
 
 
-def read_diffusers_weights(config: PretrainedConfig, dtype: torch.dtype | None, folder: Path) -> Any:
+def read_diffusers_model(
+    plan: LoadingPlan, origin: FolderOrigin, request: ModelRequest, not_needed: tuple[str, ...]
+) -> StoredModel:
     """Load the model of a folder; raise `BadModelFolder` if its weights do not fit its config."""
-    with loading_errors(folder, "cannot be loaded"), warnings.catch_warnings():
+    with loading_errors(origin.folder, "cannot be loaded"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model, report = class_of(config).from_pretrained(
-            folder,
-            torch_dtype=dtype or torch.float32,
+        model, report = class_of(plan.config).from_pretrained(
+            origin.folder,
+            torch_dtype=plan.dtype or torch.float32,
             use_safetensors=True,
             local_files_only=True,
             low_cpu_mem_usage=False,
+            ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    for verdict, key in (("lacks", "missing_keys"), ("has, unlike the config,", "unexpected_keys")):
-        if names := sorted(report[key]):
-            raise BadModelFolder(
-                f"{folder} {verdict} {len(names)} weights of {type(model).__name__}, such as {names[0]}",
-                fix="use the config.json that was saved with these weights",
-            )
-    return model
+    caveats = check_weights(origin.folder, model, report, Allowed.of(request, not_needed=not_needed))
+    initialize_weights(model, plan.config, report["missing_keys"])
+    return StoredModel(model, caveats)
+
+
+def initialize_weights(model: Any, config: PretrainedConfig, names: Collection[str]) -> None:
+    """Set weights at random, as a new model has them; diffusers may leave missing weights uninitialized."""
+    if names:
+        new = random_diffusers_model(config, model.dtype).state_dict()
+        model.load_state_dict({name: new[name] for name in names}, strict=False)

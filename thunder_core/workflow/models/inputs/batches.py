@@ -12,11 +12,11 @@ import torch
 from thunder_core.foundation.errors import BadData
 from thunder_core.workflow.models.inputs.dataset import Dataset, Row
 from thunder_core.workflow.models.inputs.decoder_tokens import decoder_tokens
-from thunder_core.workflow.models.inputs.inputs import modalities, takes_decoder_inputs
 from thunder_core.workflow.models.inputs.labels import IGNORED, next_tokens
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.inputs.sequence import longest_sequence
-from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.inputs.transformers_inputs import modalities, takes_decoder_inputs
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 
 Tensors = dict[str, torch.Tensor]

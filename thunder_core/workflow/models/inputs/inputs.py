@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
-from thunder_core.foundation.errors import BadOption, NoExampleInputs
-from thunder_core.foundation.transformers_versions import cache_argument
-from thunder_core.workflow.models.diffusion.config import is_diffusers
-from thunder_core.workflow.models.diffusion.inputs import diffusers_inputs
 from thunder_core.workflow.models.inputs.input_tensors import converted
-from thunder_core.workflow.models.inputs.key_value_cache import NO_CACHE, drawn_cache
-from thunder_core.workflow.models.inputs.labels import labels_for
-from thunder_core.workflow.models.inputs.modality import SAMPLING_RATE, asked_image_size, frames_of, main_inputs
-from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
-from thunder_core.workflow.models.inputs.sequence import check_sequence_length
-from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.inputs.random_inputs import Inputs, RandomInputs
+from thunder_core.workflow.models.kinds.table import kind_of
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 
-__all__ = ["check_sequence_length", "example_inputs"]
-
-Tensors = dict[str, torch.Tensor]
-Inputs = dict[str, Any]  # tensors, caches, and other arguments
-
-# The tasks whose models are called with decoder inputs; models for other tasks derive these from the input.
-DECODER_TASKS = frozenset({"seq2seq-lm", "speech-seq2seq", "feature-extraction", "pretraining"})
-CHOICES = 2
-IDS, INTERPOLATE = "input_ids", "interpolate_pos_encoding"
+__all__ = ["Inputs", "example_inputs"]
 
 
 def example_inputs(
@@ -53,191 +34,8 @@ def example_inputs(
     Raises `SequenceTooLong`, `BadOption` and `NoExampleInputs`.
     """
     draw = RandomInputs.seeded(loaded.config, batch=batch, seq=seq, seed=seed, height=height, width=width)
-    if is_diffusers(loaded.config):
-        return {name: _place(tensor, loaded) for name, tensor in diffusers_inputs(draw).items()}
-    require_sizes(loaded, batch, seq, cache or 0)
-    inputs: Inputs = {}
-    for modality in modalities(loaded):
-        inputs |= BUILDERS[modality](draw)
-    if height is not None or width is not None:
-        inputs |= interpolation(loaded, inputs)
-    if cache is not None:
-        inputs = continued(loaded, draw, inputs, cache)
-    if takes_decoder_inputs(loaded):
-        inputs["decoder_input_ids"] = decoder_ids(draw, inputs)
-    inputs |= task_inputs(loaded, draw, inputs)
-    if loaded.task == "multiple-choice":
-        inputs = {name: tensor.unsqueeze(1).repeat(1, CHOICES, 1) for name, tensor in inputs.items()}
-    if labels:
-        inputs |= labels_for(loaded.task, draw, inputs)
+    inputs = kind_of(loaded.config).example_inputs(loaded, draw, labels, cache)
     return {name: converted(value, lambda tensor: _place(tensor, loaded)) for name, value in inputs.items()}
-
-
-def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> None:
-    """Raise if a model does not accept inputs of these sizes after `cache` cached tokens."""
-    for option, value in (("--batch", batch), ("--seq", seq)):
-        if value < 1:
-            raise BadOption(f"{option} is {value}", fix=f"use a number of 1 or more for {option}")
-    if "input_ids" in modalities(loaded):
-        check_sequence_length(loaded.config, seq + cache)
-    if loaded.task == "sequence-classification" and batch > 1 and loaded.config.pad_token_id is None:
-        raise BadOption(
-            f"{type(loaded.model).__name__} has no padding token, so it classifies one sequence at a time",
-            fix="use --batch 1, or set pad_token_id in config.json",
-        )
-
-
-def modalities(loaded: LoadedModel) -> tuple[str, ...]:
-    """Return the main inputs of a model; raise `NoExampleInputs` if there are no examples of an input."""
-    names = main_inputs(loaded.config, loaded.model.main_input_name)
-    for name in names:
-        if name not in BUILDERS:
-            raise NoExampleInputs(
-                f"{type(loaded.model).__name__} takes {name!r} as its main input, but there is no example of it",
-                fix=f"use a model that takes one of: {', '.join(BUILDERS)}",
-            )
-    return names
-
-
-def takes_decoder_inputs(loaded: LoadedModel) -> bool:
-    """Whether a model is called with `decoder_input_ids` for its task."""
-    if not loaded.model.config.is_encoder_decoder or loaded.task not in DECODER_TASKS:
-        return False
-    return "decoder_input_ids" in inspect.signature(type(loaded.model).forward).parameters
-
-
-def task_inputs(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs) -> Tensors:
-    """Return boxes of words for document models, and masked patches for masked image modeling."""
-    found: Tensors = {}
-    if IDS in inputs and "bbox" in inspect.signature(type(loaded.model).forward).parameters:
-        if (largest := getattr(loaded.config, "max_2d_position_embeddings", None)) is None:
-            raise NoExampleInputs(
-                f"there are no example boxes of words for the family {loaded.config.model_type!r}",
-                fix="use a model whose config names `max_2d_position_embeddings`",
-            )
-        corners = draw.integers(0, int(largest), draw.batch, 2, draw.seq, 2)
-        found["bbox"] = corners.sort(dim=1).values.transpose(1, 2).flatten(2)
-    if loaded.task == "masked-image-modeling":
-        height, width = inputs["pixel_values"].shape[-2:]
-        patches = (height // loaded.config.patch_size) * (width // loaded.config.patch_size)
-        found["bool_masked_pos"] = draw.integers(0, 2, draw.batch, patches).bool()
-    return found
-
-
-def text(draw: RandomInputs) -> Tensors:
-    """Return tokens and their mask: the first sample has full length, and the other samples may end in padding."""
-    ids = draw.tokens(draw.seq)
-    mask = torch.ones_like(ids)
-    for row in range(1, draw.batch):
-        used = draw.number(max(1, draw.seq // 2), max(2, draw.seq))
-        ids[row, used:] = draw.padding
-        mask[row, used:] = 0
-    if draw.config.is_encoder_decoder and draw.end is not None:
-        ids[torch.arange(draw.batch), mask.sum(1) - 1] = draw.end
-    return {"input_ids": ids, "attention_mask": mask}
-
-
-def continued(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, length: int) -> Inputs:
-    """Return inputs that continue a cache of `length` tokens; all samples but the first may start with padding."""
-    if IDS not in inputs:
-        raise BadOption(f"{type(loaded.model).__name__} reads no tokens, so it has no KV cache", fix=NO_CACHE)
-    ids = draw.tokens(draw.seq)
-    mask = torch.ones(draw.batch, length + draw.seq, dtype=torch.int64)
-    for row in range(1, draw.batch):
-        mask[row, : draw.number(0, length // 2 + 1)] = 0
-    cache = {cache_argument(loaded.model): drawn_cache(loaded, draw, length)}
-    return {**inputs, IDS: ids, "attention_mask": mask, **cache}
-
-
-def interpolation(loaded: LoadedModel, inputs: Inputs) -> Inputs:
-    """Return the argument that makes a model interpolate its positions for other image sizes, if it has one.
-
-    Raises `BadOption` for a model that reads no images.
-    """
-    if "pixel_values" not in inputs:
-        raise BadOption(
-            f"{type(loaded.model).__name__} reads no images, so they have no height and width",
-            fix="leave out --height and --width, also in --dynamic",
-        )
-    return {INTERPOLATE: True} if INTERPOLATE in inspect.signature(type(loaded.model).forward).parameters else {}
-
-
-def image(draw: RandomInputs) -> Tensors:
-    """Return normalized pixels of the requested size, otherwise of the config's size, otherwise of size 224.
-
-    Models that read videos get the config's number of frames: [batch, frames, channels, height, width].
-    """
-    vision = getattr(draw.config, "vision_config", None) or draw.config
-    channels, frames = getattr(vision, "num_channels", 3), frames_of(draw.config)
-    size = asked_image_size(draw.config, draw.height, draw.width)
-    return {"pixel_values": draw.normal(draw.batch, *((frames,) if frames else ()), channels, *size)}
-
-
-def mel(draw: RandomInputs) -> Tensors:
-    """Return a spectrogram for Whisper, [batch, bins, frames], with two frames for each position of the encoder."""
-    bins, positions = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_source_positions", None)
-    if draw.config.model_type != "whisper" or bins is None or positions is None:
-        raise NoExampleInputs(
-            f"there are no example spectrograms for the family {draw.config.model_type!r}",
-            fix="use a model that takes text, images or a waveform, or Whisper",
-        )
-    return {"input_features": draw.normal(draw.batch, bins, 2 * positions)}
-
-
-def sound(draw: RandomInputs) -> Tensors:
-    """Return one second of a waveform at 16 kHz, or a spectrogram of [batch, frames, bins] if the config has bins."""
-    bins, frames = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_length", None)
-    if bins is not None and frames is not None:
-        return {"input_values": draw.normal(draw.batch, frames, bins)}
-    return {"input_values": draw.normal(draw.batch, SAMPLING_RATE)}
-
-
-def series(draw: RandomInputs) -> Tensors:
-    """Return the past of a time series with its features and, for a model with lags, the future for training."""
-    config = draw.config
-    if (lags := getattr(config, "lags_sequence", None)) is not None:
-        return _lagged_series(draw, config.context_length + max(lags), config.prediction_length)
-    if (channels := getattr(config, "num_input_channels", None)) is None:
-        raise NoExampleInputs(
-            f"there are no example time series for the family {config.model_type!r}",
-            fix="use a model whose config names `lags_sequence` or `num_input_channels`",
-        )
-    return {"past_values": draw.normal(draw.batch, config.context_length, channels)}
-
-
-def _lagged_series(draw: RandomInputs, past: int, future: int) -> Tensors:
-    """Return values of shape [batch, time], or [batch, time, variables], and features of [batch, time, number]."""
-    config = draw.config
-    values = (config.input_size,) if config.input_size > 1 else ()
-    found = {
-        "past_values": draw.normal(draw.batch, past, *values),
-        "past_time_features": draw.normal(draw.batch, past, config.num_time_features),
-        "past_observed_mask": torch.ones(draw.batch, past, *values),
-        "future_values": draw.normal(draw.batch, future, *values),
-        "future_time_features": draw.normal(draw.batch, future, config.num_time_features),
-    }
-    if config.num_static_categorical_features:
-        categories = [draw.integers(0, size, draw.batch) for size in config.cardinality]
-        found["static_categorical_features"] = torch.stack(categories, dim=1)
-    if config.num_static_real_features:
-        found["static_real_features"] = draw.normal(draw.batch, config.num_static_real_features)
-    return found
-
-
-BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {
-    "input_ids": text,
-    "pixel_values": image,
-    "input_features": mel,
-    "input_values": sound,
-    "past_values": series,
-}
-
-
-def decoder_ids(draw: RandomInputs, inputs: Tensors) -> torch.Tensor:
-    """Return tokens for the decoder, beginning with its start token; half as many as the tokens of a text encoder."""
-    ids = draw.tokens(max(1, draw.seq // 2) if "input_ids" in inputs else draw.seq)
-    ids[:, 0] = draw.start
-    return ids
 
 
 def _place(tensor: torch.Tensor, loaded: LoadedModel) -> torch.Tensor:

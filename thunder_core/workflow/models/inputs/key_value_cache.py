@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicCache
 from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.transformers_versions import returned_cache
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
-from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

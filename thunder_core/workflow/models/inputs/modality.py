@@ -1,28 +1,22 @@
-"""The inputs that a model reads (tokens, pixels, sound), from its config and its class, and their sizes in words."""
+"""The inputs that a model of transformers reads (tokens, pixels, sound), from its config and its class."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from transformers import PretrainedConfig
 
-from thunder_core.workflow.models.diffusion.config import is_diffusers
-from thunder_core.workflow.models.diffusion.inputs import sample_size
 from thunder_core.workflow.models.inputs.class_source import main_input_name
-from thunder_core.workflow.models.request.input_size import InputSize
 
 IMAGE_TOKENS = ("image_token_id", "image_token_index")
 SIZES = ("image_size", "input_size")  # the attributes of a config that may hold it
 IMAGE_SIZE = 224  # pixels, where any size will do
 WITH_IMAGE = ("vilt", "layoutlmv2", "layoutlmv3")  # families that read text and an image in one encoder
-SAMPLE = "sample"  # of models of diffusers
 SAMPLING_RATE = 16_000  # samples a second
 
 
 def main_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
-    """Return the main inputs of a model; `main` is the main input of its class."""
-    if is_diffusers(config):
-        return (SAMPLE,)
+    """Return the main inputs of a model of transformers; `main` is the main input of its class."""
     if main == "input_ids" and config.model_type in WITH_IMAGE:
         return ("input_ids", "pixel_values")
     if any(getattr(config, name, None) is not None for name in IMAGE_TOKENS):
@@ -58,52 +52,3 @@ def asked_image_size(config: PretrainedConfig, height: int | None, width: int | 
     """Return the requested height and width of images, or the height and width that a config names."""
     own = image_size(config)
     return (own[0] if height is None else height, own[1] if width is None else width)
-
-
-def sizes_in_words(config: PretrainedConfig, size: InputSize) -> str:
-    """Describe the size of an input: `sequence 128`, `sequence 1 and cache 64`, or `224 x 224 pixels` for images."""
-    names = main_inputs(config, named_input(config))
-    return ", ".join(WORDS.get(name, _tokens)(config, size) for name in names)
-
-
-def size_configuration(config: PretrainedConfig, size: InputSize) -> dict[str, str]:
-    """The size of a measurement's inputs: `seq`, and `size` in words where a sequence of tokens is not all of them."""
-    words = sizes_in_words(config, size)
-    plain = words == f"sequence {size.seq}"
-    return {"seq": str(size.seq), **({} if plain else {"size": words.removeprefix("sequence ")})}
-
-
-def _tokens(config: PretrainedConfig, size: InputSize) -> str:
-    return f"sequence {size.seq}{'' if size.cache is None else f' and cache {size.cache}'}"
-
-
-def _pixels(config: PretrainedConfig, size: InputSize) -> str:
-    height, width = asked_image_size(config, size.height, size.width)
-    frames = frames_of(config)
-    return f"{height} x {width} pixels{f' in {frames} frames' if frames else ''}"
-
-
-def _sound(config: PretrainedConfig, size: InputSize) -> str:
-    return "a second of sound"
-
-
-def _series(config: PretrainedConfig, size: InputSize) -> str:
-    return f"{config.context_length} past time steps"
-
-
-def _spectrogram(config: PretrainedConfig, size: InputSize) -> str:
-    return f"a spectrogram, sequence {size.seq} for the decoder"
-
-
-def _sample(config: PretrainedConfig, size: InputSize) -> str:
-    height, width = sample_size(config.settings, size.height, size.width)
-    return f"samples of {height} x {width}, sequence {size.seq} for texts"
-
-
-WORDS: dict[str, Callable[[PretrainedConfig, InputSize], str]] = {
-    "pixel_values": _pixels,
-    "input_values": _sound,
-    "input_features": _spectrogram,
-    "past_values": _series,
-    SAMPLE: _sample,
-}

@@ -6,7 +6,7 @@ import torch
 
 from thunder_core.foundation.errors import CannotGenerate
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
-from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 
 TEXT = "input_ids"
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
+Inputs = dict[str, Any]  # tensors, caches, and other arguments
 SPECIAL = (
     "pad_token_id",
     "bos_token_id",

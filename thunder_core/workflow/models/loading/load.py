@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING
 
 import torch
 import transformers
@@ -17,39 +16,30 @@ from thunder_core.foundation.plugins import nearest
 from thunder_core.tracing.library.model_output import set_outputs
 from thunder_core.workflow.models.adapters.folder import Adapter
 from thunder_core.workflow.models.adapters.loading import apply_adapter, describe_adapter, require_peft
-from thunder_core.workflow.models.diffusion.config import config_of_model, is_diffusers
-from thunder_core.workflow.models.diffusion.loading import read_diffusers_weights
+from thunder_core.workflow.models.diffusion.config import config_of_model
 from thunder_core.workflow.models.folder.checkpoint import checkpoint_files
 from thunder_core.workflow.models.folder.foreign_formats import refuse_other_kinds
 from thunder_core.workflow.models.folder.hub import are_stages_unknown, fetch_code, fetch_weights
 from thunder_core.workflow.models.folder.origin import FolderOrigin, SampleOrigin, find_origin, request_of
+from thunder_core.workflow.models.kinds.table import kind_of, kind_of_folder
 from thunder_core.workflow.models.loading.attending_weights import enlarge_queries_and_keys
-from thunder_core.workflow.models.loading.config import class_names, load_config
+from thunder_core.workflow.models.loading.config import class_names
 from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
 from thunder_core.workflow.models.loading.library_output import quiet_transformers, told_to_users
 from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
+from thunder_core.workflow.models.loading.model_folder import open_model_folder
 from thunder_core.workflow.models.loading.outputs import follow_config, request_outputs
-from thunder_core.workflow.models.loading.packed_weights import require_packages, unpack
+from thunder_core.workflow.models.loading.packed_weights import require_packages
+from thunder_core.workflow.models.loading.plan import LoadingPlan, StoredModel, described_dtype
 from thunder_core.workflow.models.loading.seeding import seeded
 from thunder_core.workflow.models.loading.timm_models import is_timm_config, timm_config
-from thunder_core.workflow.models.loading.weight_checks import Allowed, check_weights
 from thunder_core.workflow.models.request.device import parse_device
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
 from thunder_core.workflow.models.request.mode import put_into_mode
-from thunder_core.workflow.models.request.names import (
-    BASE_TASK,
-    OTHER_TASK,
-    SENTENCE_TASK,
-    TIMM_PREFIX,
-    is_generation,
-    is_sentence_task,
-    spelled_task,
-)
+from thunder_core.workflow.models.request.names import TIMM_PREFIX, is_generation, spelled_task
 from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS, ModelRequest, SampleModel
-from thunder_core.workflow.models.request.task import from_config, loading_class, require_task, task_named
-from thunder_core.workflow.models.sentences.folder import MODULES, has_stages
-from thunder_core.workflow.models.sentences.loading import describe_stages, with_stages
-from thunder_core.workflow.models.sentences.transformer import is_sentence_config
+from thunder_core.workflow.models.sentences.folder import MODULES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -58,49 +48,6 @@ UNKNOWN_STAGES = (
     f"the local cache does not tell whether {{name}} has stages ({MODULES} of sentence-transformers, such as a "
     "pooling); they are left out. With a network, `hf download {name}` fetches them"
 )
-POOLER = "pooler"  # the layer of a transformer that sentence embeddings do not use
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A model in eval mode on its device, with its config, task, source and notes from loading.
-
-    `source` is plain data from which `rebuild_model` builds the same model. `fingerprint` is the hash of the structure
-    (`structure_fingerprint`), which does not depend on the values of weights or the device. `original` is the loaded
-    model, if a recipe has prepared a different model from it. `caveats` are notes that must accompany every verdict on
-    the model: random weights, and unused weights of the checkpoint.
-    """
-
-    model: PreTrainedModel
-    config: PretrainedConfig
-    task: str
-    source: dict[str, object]
-    fingerprint: str
-    notes: tuple[str, ...] = ()
-    original: PreTrainedModel | None = None
-    caveats: tuple[str, ...] = ()
-
-    def prepared_as(self, model: torch.nn.Module) -> LoadedModel:
-        """Return a copy with the model that a recipe's transforms have prepared; `original` is the loaded model."""
-        if model is self.model:
-            return self
-        prepared = cast("PreTrainedModel", model)
-        return dataclasses.replace(
-            self, model=prepared, fingerprint=structure_fingerprint(prepared), original=self.model
-        )
-
-
-@dataclass(frozen=True)
-class LoadingPlan:
-    """The parsed request: the model and how to load it; `names_task` is True if the user has named the task."""
-
-    origin: FolderOrigin | SampleOrigin
-    config: PretrainedConfig
-    task: str
-    dtype: torch.dtype | None
-    device: torch.device
-    notes: tuple[str, ...]
-    names_task: bool = False
 
 
 def load_model(request: ModelRequest) -> LoadedModel:
@@ -145,11 +92,10 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
     config = config_of(origin, request, request.task)
     request_outputs(config, request.outputs)
     named = request.task is not None and not is_generation(request.task)
-    task, note = task_named(request.task, config)
-    require_task(task, config)
+    task, note = kind_of(config).find_task(request.task, config)
     on_adapter = () if adapter is None else (describe_adapter(adapter, request.adapter),)
     notes = (*on_adapter, *(() if note is None else (note,)), *notes_on_parts(origin, config, request.task))
-    return LoadingPlan(origin, config, task, dtype, device, notes, names_task=named or is_sentence_config(config))
+    return LoadingPlan(origin, config, task, dtype, device, notes, names_task=named)
 
 
 def adapter_of(origin: FolderOrigin | SampleOrigin) -> Adapter | None:
@@ -176,14 +122,12 @@ def notes_on_parts(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig
 
     Without a named task, a base model in the Hub's cache may be the transformer of a model of sentence-transformers.
     """
-    hub = None if isinstance(origin, SampleOrigin) else origin.hub
-    if hub is not None and task is None and are_stages_unknown(hub):
-        return (UNKNOWN_STAGES.format(name=hub.name),)
-    if isinstance(origin, FolderOrigin) and is_diffusers(config) and origin.folder != origin.named:
-        return (f"{origin.folder.name} of the pipeline in {origin.named}; other components have folders of their own",)
-    if isinstance(origin, SampleOrigin) or not has_stages(origin.named) or is_sentence_config(config):
+    if isinstance(origin, SampleOrigin):
         return ()
-    return (f"the stages of {MODULES} (such as the pooling) are left out: {SENTENCE_TASK} is the task that has them",)
+    if origin.hub is not None and task is None and are_stages_unknown(origin.hub):
+        return (UNKNOWN_STAGES.format(name=origin.hub.name),)
+    note = kind_of(config).describe_part(origin, config)
+    return () if note is None else (note,)
 
 
 def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: str | None) -> PretrainedConfig:
@@ -194,12 +138,8 @@ def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: 
         fetch_code(origin.hub)
     if origin.hub is not None and not request.random_weights:
         refuse_other_kinds(origin.folder)
-    is_sentences = has_stages(origin.named) and (task is None or is_sentence_task(task))
-    of_transformer = BASE_TASK if is_sentences else task
-    config = load_config(origin.folder, trust_remote_code=request.trust_remote_code, task=of_transformer)
-    if is_sentences:
-        describe_stages(config, origin.named)
-    return config
+    folder = open_model_folder(origin.folder, root=origin.named, task=task, trust_remote_code=request.trust_remote_code)
+    return kind_of_folder(folder).read_config(folder)
 
 
 def sample_config(sample: SampleModel) -> PretrainedConfig:
@@ -218,66 +158,43 @@ def sample_config(sample: SampleModel) -> PretrainedConfig:
     return config
 
 
-Built: TypeAlias = "tuple[PreTrainedModel, tuple[str, ...], tuple[str, ...]]"
-
-
-def build(plan: LoadingPlan, request: ModelRequest) -> Built:
+def build(plan: LoadingPlan, request: ModelRequest) -> StoredModel:
     """Build the model on the CPU with stored or random weights; return the model, caveats about weights, and notes."""
     adapter = adapter_of(plan.origin)
     if adapter is None:
         return build_base(plan, request)
     base, caveats, notes = build_base(plan, request, adapter.patterns)
     model, comparison = apply_adapter(base, adapter, request.adapter)
-    return model, caveats, (*notes, *comparison)
+    return StoredModel(model, caveats, (*notes, *comparison))
 
 
-def build_base(plan: LoadingPlan, request: ModelRequest, not_needed: tuple[str, ...] = ()) -> Built:
+def build_base(plan: LoadingPlan, request: ModelRequest, not_needed: tuple[str, ...] = ()) -> StoredModel:
     """Build the model without an adapter; `not_needed` are layers whose weights may be missing."""
     if isinstance(plan.origin, SampleOrigin):
-        return build_random(plan, f"the sample {plan.origin.sample.architecture}", request), (), ()
+        return StoredModel(build_random(plan, f"the sample {plan.origin.sample.architecture}", request))
     if request.random_weights:
-        return build_random(plan, plan.origin.folder, request), (), ()
+        return StoredModel(build_random(plan, plan.origin.folder, request))
     if plan.origin.hub is not None:
         fetch_weights(plan.origin.hub)
     checkpoint_files(plan.origin.folder)
     require_packages(plan.origin.folder, plan.config)
-    if is_diffusers(plan.config):
-        return read_diffusers_weights(plan.config, plan.dtype, plan.origin.folder), (), ()
-    if not is_sentence_config(plan.config):
-        return read_weights(plan, plan.origin.folder, request, not_needed)
-    transformer, caveats, notes = read_weights(plan, plan.origin.folder, request, (*not_needed, POOLER))
-    model = with_stages(transformer, plan.config, plan.origin.named)
-    return cast("PreTrainedModel", model), caveats, notes
+    return read_model(plan, plan.origin, request, not_needed)
 
 
 def build_random(plan: LoadingPlan, what: Path | str, request: ModelRequest) -> PreTrainedModel:
     """Build the model with random weights in the requested dtype, the dtype of the config, or float32."""
-    dtype = plan.dtype or plan.config.dtype or torch.float32
+    dtype = described_dtype(plan)
     with loading_errors(what, "cannot be built from its config"):
-        model: PreTrainedModel = from_config(
-            plan.task, plan.config, dtype=dtype, trust_remote_code=request.trust_remote_code
-        )
+        model: PreTrainedModel = kind_of(plan.config).build(plan.task, plan.config, dtype, request.trust_remote_code)
     enlarge_queries_and_keys(model)
     return model
 
 
-def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest, not_needed: tuple[str, ...] = ()) -> Built:
+def read_model(
+    plan: LoadingPlan, origin: FolderOrigin, request: ModelRequest, not_needed: tuple[str, ...]
+) -> StoredModel:
     """Load the model with the weights of a folder; raise `BadModelFolder` if the weights do not fit."""
-    kind = loading_class(plan.task, plan.config)
-    with loading_errors(folder, "cannot be loaded"):
-        model, report = kind.from_pretrained(
-            folder,
-            config=plan.config,
-            dtype="auto" if plan.dtype is None else plan.dtype,
-            use_safetensors=True,
-            local_files_only=True,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-            **({} if plan.task == OTHER_TASK else {"trust_remote_code": request.trust_remote_code}),
-        )
-        unpacked = unpack(model)
-    allowed = Allowed(request.allow_random_weights, request.allow_unused_weights, plan.names_task, not_needed)
-    return model, check_weights(folder, model, report, allowed), unpacked
+    return kind_of(plan.config).read(plan, origin, request, not_needed)
 
 
 def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, notes: tuple[str, ...]) -> LoadedModel:
@@ -287,7 +204,7 @@ def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, not
     put_into_mode(model, train=False)
     with loading_errors("the config of the model", "cannot be followed"):
         follow_config(model)
-    if is_diffusers(plan.config) and request.outputs in PLAIN_OUTPUTS:
+    if not kind_of(plan.config).config_sets_outputs and request.outputs in PLAIN_OUTPUTS:
         set_outputs(model, request.outputs)
     source = source_of(plan, request, model.dtype)
     return LoadedModel(model, config_of_model(model), plan.task, source, structure_fingerprint(model), notes)

@@ -6,15 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from transformers import AutoModel
+from transformers import AutoModel, PreTrainedModel
 
 from thunder_core.foundation.errors import BadModelFolder
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+from thunder_core.workflow.models.request.request import ModelRequest
 
 Mismatch = tuple[str, Iterable[int], Iterable[int]]  # a weight, its shape in the checkpoint and in the model
 
@@ -32,8 +30,13 @@ class Allowed:
     other_head: bool = False
     not_needed: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, request: ModelRequest, *, other_head: bool = False, not_needed: tuple[str, ...] = ()) -> Allowed:
+        """Return the patterns of a request."""
+        return cls(request.allow_random_weights, request.allow_unused_weights, other_head, not_needed)
 
-def check_weights(folder: Path, model: PreTrainedModel, report: Mapping[str, Any], allowed: Allowed) -> tuple[str, ...]:
+
+def check_weights(folder: Path, model: torch.nn.Module, report: Mapping[str, Any], allowed: Allowed) -> tuple[str, ...]:
     """Return caveats about random or unused weights; raise `BadModelFolder` for weights that are not allowed."""
     refuse_other_shapes(folder, model, report["mismatched_keys"])
     missing = sorted(name for name in report["missing_keys"] if not matches(name, allowed.not_needed))
@@ -49,7 +52,7 @@ def check_weights(folder: Path, model: PreTrainedModel, report: Mapping[str, Any
     return tuple(caveats)
 
 
-def refuse_other_shapes(folder: Path, model: PreTrainedModel, mismatched: Collection[Mismatch]) -> None:
+def refuse_other_shapes(folder: Path, model: torch.nn.Module, mismatched: Collection[Mismatch]) -> None:
     """Raise `BadModelFolder` if the shape of a weight in the checkpoint differs from the config."""
     if not mismatched:
         return
@@ -61,7 +64,7 @@ def refuse_other_shapes(folder: Path, model: PreTrainedModel, mismatched: Collec
     )
 
 
-def refuse_missing(folder: Path, model: PreTrainedModel, missing: list[str], allowed: Allowed) -> None:
+def refuse_missing(folder: Path, model: torch.nn.Module, missing: list[str], allowed: Allowed) -> None:
     """Raise `BadModelFolder` for weights that the checkpoint lacks, unless they are allowed to be random."""
     needed = [name for name in missing if not matches(name, allowed.random)]
     if not needed:
@@ -78,7 +81,7 @@ def refuse_missing(folder: Path, model: PreTrainedModel, missing: list[str], all
     raise BadModelFolder(f"{folder} lacks {_count(needed)} of {type(model).__name__}: {_few(needed)}", fix=fix)
 
 
-def refuse_unused(folder: Path, model: PreTrainedModel, unused: list[str], allowed: Allowed) -> None:
+def refuse_unused(folder: Path, model: torch.nn.Module, unused: list[str], allowed: Allowed) -> None:
     """Raise `BadModelFolder` for unused weights, unless they are allowed or belong to a different head."""
     left = [name for name in unused if not matches(name, allowed.unused)]
     left = [name for name in left if not (allowed.other_head and is_head(name, model))]
@@ -98,8 +101,13 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(one, pattern) for pattern in patterns for one in names)
 
 
-def is_head(name: str, model: PreTrainedModel) -> bool:
-    """Whether a weight belongs to a head or a pooler, and not to the layers that all models of the family share."""
+def is_head(name: str, model: torch.nn.Module) -> bool:
+    """Whether a weight belongs to a head or a pooler, and not to the layers that all models of the family share.
+
+    Only models of transformers have families with layers that they share.
+    """
+    if not isinstance(model, PreTrainedModel):
+        return False
     top = _inside(name, model.base_model_prefix).partition(".")[0]
     return "pooler" in name.split(".") or top not in {one.partition(".")[0] for one in backbone_names(model)}
 

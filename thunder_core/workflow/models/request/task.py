@@ -10,20 +10,14 @@ from transformers import PretrainedConfig
 from transformers.models.auto import modeling_auto as auto
 
 from thunder_core.foundation.errors import BadOption, CannotGenerate
-from thunder_core.workflow.models.diffusion.config import is_diffusers
-from thunder_core.workflow.models.diffusion.loading import random_diffusers_model
 from thunder_core.workflow.models.request.names import (
     BASE_TASK,
-    DIFFUSERS_TASK,
     GENERATING,
     OTHER_TASK,
-    SENTENCE_TASK,
     TASKS,
     is_generation,
     spelled_task,
-    usual_spelling,
 )
-from thunder_core.workflow.models.sentences.transformer import is_sentence_config, random_model, transformer_class
 
 # Tasks whose models give logits over a vocabulary for each position.
 LANGUAGE_TASKS = frozenset({"causal-lm", "masked-lm", "seq2seq-lm", "speech-seq2seq", "image-text-to-text"})
@@ -39,17 +33,11 @@ def auto_class(task: str) -> type:
 
 def loading_class(task: str, config: PretrainedConfig) -> Any:
     """Return the class that loads a model for a task: an Auto class, or the class that the config names."""
-    if is_sentence_config(config):
-        return transformer_class(config)
     return getattr(transformers, (config.architectures or [""])[0]) if task == OTHER_TASK else auto_class(task)
 
 
 def from_config(task: str, config: PretrainedConfig, **options: Any) -> Any:
     """Build a model for a task from a config, with random weights; `options` are passed to `from_config`."""
-    if is_diffusers(config):
-        return random_diffusers_model(config, options["dtype"])
-    if is_sentence_config(config):
-        return random_model(config, options["dtype"])
     found = loading_class(task, config)
     if task == OTHER_TASK:  # the class is from transformers, so there is no remote code
         return found._from_config(config, dtype=options["dtype"])
@@ -102,23 +90,9 @@ def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | N
 
     Raises `UnknownName` for an unknown task, and `CannotGenerate` for `generate` if the model cannot generate.
     """
-    if is_sentence_config(config):
-        return SENTENCE_TASK, None
-    if is_diffusers(config):
-        require_no_other_task(name, config)
-        return DIFFUSERS_TASK, None
     if name is None:
         return deduce_task(config)
     return generating_task(config) if is_generation(name) else task_among(spelled_task(name), config), None
-
-
-def require_no_other_task(name: str | None, config: PretrainedConfig) -> None:
-    """Raise `BadOption` if the user names a task for a model of diffusers, whose class decides what it does."""
-    if name is not None and usual_spelling(name) != DIFFUSERS_TASK:
-        raise BadOption(
-            f"the task {name!r:.80} is not that of {(config.architectures or [''])[0]}, a model of diffusers",
-            fix="leave out --task",
-        )
 
 
 def generating_task(config: PretrainedConfig) -> str:
@@ -148,8 +122,6 @@ def task_among(tasks: Sequence[str], config: PretrainedConfig) -> str:
 def require_task(task: str, config: PretrainedConfig) -> None:
     """Raise `BadOption` where the transformers library has no class of this family for the task."""
     known = tasks_of(config.model_type)
-    if is_sentence_config(config) or is_diffusers(config):
-        return
     if task == OTHER_TASK:
         named = (config.architectures or [""])[0]
         if is_unlisted_class(named, config):

@@ -35,7 +35,7 @@ from thunder_core.workflow.benchmark.memory_bandwidth import memory_bandwidth
 from thunder_core.workflow.models.folder.origin import find_origin, request_of
 from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
 from thunder_core.workflow.models.inputs.tokens import tokenizer_beside
-from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, Sampling
 from thunder_core.workflow.pipeline.session.rebuild import loaded_from
 

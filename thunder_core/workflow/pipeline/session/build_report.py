@@ -18,7 +18,7 @@ from thunder_core.workflow.benchmark import BenchmarkReport
 from thunder_core.workflow.benchmark.generation import GenerationBenchmark
 from thunder_core.workflow.models.inputs.batches import MASK
 from thunder_core.workflow.models.inputs.tokenizer_inputs import names_beside_tokens
-from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executors import given_up
 from thunder_core.workflow.pipeline.session.planning import Plan, transform_name

@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from thunder_core.foundation.errors import OutOfMemory
 from thunder_core.workflow.models.inputs.input_tensors import converted, tensors_in
 from thunder_core.workflow.models.inputs.inputs import Inputs
-from thunder_core.workflow.models.inputs.modality import sizes_in_words
-from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.inputs.size_words import sizes_in_words
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.purpose import Purpose

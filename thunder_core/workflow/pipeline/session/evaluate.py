@@ -10,7 +10,7 @@ import torch
 from thunder_core.foundation.errors import BadData
 from thunder_core.workflow.models.inputs.batches import CAUSAL, MASK, Batches
 from thunder_core.workflow.models.inputs.dataset import Dataset
-from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.validation.leaves import leaves_of

@@ -17,7 +17,7 @@ from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
 from thunder_core.workflow.models.loading.described_model import describe_model, is_mapped
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
-from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.loading.packed_weights import settings_of
 from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.memory.memory_limits import process_limits

@@ -19,7 +19,7 @@ from thunder_core.workflow.models.folder.foreign_formats import has_weights
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.inputs.batches import longer_than
 from thunder_core.workflow.models.inputs.dataset import Dataset
-from thunder_core.workflow.models.inputs.modality import size_configuration, sizes_in_words
+from thunder_core.workflow.models.inputs.size_words import size_configuration, sizes_in_words
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.destination import check_destination, choose_destination
 from thunder_core.workflow.pipeline.request.first_rows import named_architecture

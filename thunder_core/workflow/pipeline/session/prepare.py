@@ -20,7 +20,8 @@ from thunder_core.workflow.models.folder.checkpoint import require_checkpoint
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.inputs.labels import require_labels
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
-from thunder_core.workflow.models.loading.load import LoadingPlan, plan_loading
+from thunder_core.workflow.models.loading.load import plan_loading
+from thunder_core.workflow.models.loading.plan import LoadingPlan
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.sample_models import SAMPLES
 from thunder_core.workflow.pipeline.request.automatic import asks_for_choice, choose_recipe, with_choice

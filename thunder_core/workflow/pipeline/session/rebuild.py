@@ -8,7 +8,7 @@ from thunder_core.foundation.errors import WrongInputs
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.loading import rebuilt_model
 from thunder_core.workflow.models.diffusion.config import config_of_model
-from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

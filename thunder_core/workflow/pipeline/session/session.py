@@ -25,10 +25,11 @@ from thunder_core.workflow.benchmark.report import size_in_words
 from thunder_core.workflow.models.inputs.batches import IDS
 from thunder_core.workflow.models.inputs.dataset import Dataset
 from thunder_core.workflow.models.inputs.inputs import Inputs
-from thunder_core.workflow.models.inputs.modality import size_configuration
+from thunder_core.workflow.models.inputs.size_words import size_configuration
 from thunder_core.workflow.models.inputs.tokenizer_inputs import returned_names, tokenizer_inputs
 from thunder_core.workflow.models.loading.described_model import describe_model
-from thunder_core.workflow.models.loading.load import LoadedModel, load_model, rebuild_model
+from thunder_core.workflow.models.loading.load import load_model, rebuild_model
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 from thunder_core.workflow.pipeline.request.artifact_tolerance import tolerance_of

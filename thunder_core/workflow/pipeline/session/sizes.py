@@ -11,8 +11,9 @@ from transformers import PretrainedConfig
 from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.errors.tree import message_line
 from thunder_core.workflow.models.inputs.dataset import Dataset
-from thunder_core.workflow.models.inputs.modality import image_size, sizes_in_words
+from thunder_core.workflow.models.inputs.modality import image_size
 from thunder_core.workflow.models.inputs.sequence import longest_sequence
+from thunder_core.workflow.models.inputs.size_words import sizes_in_words
 from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.ranges import size_within

@@ -1,0 +1,61 @@
+"""The sizes of a model's inputs in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from transformers import PretrainedConfig
+
+from thunder_core.workflow.models.diffusion.inputs import SAMPLE, sample_size
+from thunder_core.workflow.models.inputs.modality import asked_image_size, frames_of, named_input
+from thunder_core.workflow.models.kinds.table import kind_of
+from thunder_core.workflow.models.request.input_size import InputSize
+
+
+def sizes_in_words(config: PretrainedConfig, size: InputSize) -> str:
+    """Describe the size of an input: `sequence 128`, `sequence 1 and cache 64`, or `224 x 224 pixels` for images."""
+    names = kind_of(config).main_inputs(config, named_input(config))
+    return ", ".join(WORDS.get(name, _tokens)(config, size) for name in names)
+
+
+def size_configuration(config: PretrainedConfig, size: InputSize) -> dict[str, str]:
+    """The size of a measurement's inputs: `seq`, and `size` in words where a sequence of tokens is not all of them."""
+    words = sizes_in_words(config, size)
+    plain = words == f"sequence {size.seq}"
+    return {"seq": str(size.seq), **({} if plain else {"size": words.removeprefix("sequence ")})}
+
+
+def _tokens(config: PretrainedConfig, size: InputSize) -> str:
+    return f"sequence {size.seq}{'' if size.cache is None else f' and cache {size.cache}'}"
+
+
+def _pixels(config: PretrainedConfig, size: InputSize) -> str:
+    height, width = asked_image_size(config, size.height, size.width)
+    frames = frames_of(config)
+    return f"{height} x {width} pixels{f' in {frames} frames' if frames else ''}"
+
+
+def _sound(config: PretrainedConfig, size: InputSize) -> str:
+    return "a second of sound"
+
+
+def _series(config: PretrainedConfig, size: InputSize) -> str:
+    return f"{config.context_length} past time steps"
+
+
+def _spectrogram(config: PretrainedConfig, size: InputSize) -> str:
+    return f"a spectrogram, sequence {size.seq} for the decoder"
+
+
+def _sample(config: PretrainedConfig, size: InputSize) -> str:
+    height, width = sample_size(config.settings, size.height, size.width)
+    return f"samples of {height} x {width}, sequence {size.seq} for texts"
+
+
+WORDS: dict[str, Callable[[PretrainedConfig, InputSize], str]] = {
+    "pixel_values": _pixels,
+    "input_values": _sound,
+    "input_features": _spectrogram,
+    "past_values": _series,
+    SAMPLE: _sample,
+}

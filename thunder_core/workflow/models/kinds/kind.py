@@ -1,0 +1,46 @@
+"""The kind of a model: everything in which the models of one library differ from those of another library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from transformers import PretrainedConfig
+
+from thunder_core.workflow.models.folder.origin import FolderOrigin
+from thunder_core.workflow.models.inputs.random_inputs import Inputs, RandomInputs
+from thunder_core.workflow.models.loading.loaded_model import LoadedModel
+from thunder_core.workflow.models.loading.model_folder import ModelFolder
+from thunder_core.workflow.models.loading.plan import LoadingPlan, StoredModel
+from thunder_core.workflow.models.request.request import ModelRequest
+
+Task: TypeAlias = "tuple[str, str | None]"  # a task, and a note if the task is only a fallback
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """The models of one library: how they are recognized, their tasks, how they are loaded, and their inputs.
+
+    A kind is recognized by `has_folder` before the config is read, and by `has_config` afterwards. `find_task` takes
+    the task that the user names, or None, and raises `BadOption` for a task that the model does not have. `build` takes
+    a task, a config, a dtype and whether remote code is trusted, and sets random weights. `read` takes the patterns of
+    weights that may be missing; it checks the weights and returns caveats about them. `example_inputs` takes whether
+    labels are needed, and the length of a cache. `describe_part` says which part of a folder is the model, if it is
+    not the whole. The weights of a kind without `is_mapped` are converted in memory. A kind without
+    `config_sets_outputs` has no attribute in its configs for the type of outputs.
+    """
+
+    library: str
+    has_folder: Callable[[ModelFolder], bool]
+    read_config: Callable[[ModelFolder], PretrainedConfig]
+    has_config: Callable[[PretrainedConfig], bool]
+    find_task: Callable[[str | None, PretrainedConfig], Task]
+    build: Callable[[str, PretrainedConfig, torch.dtype, bool], Any]
+    read: Callable[[LoadingPlan, FolderOrigin, ModelRequest, tuple[str, ...]], StoredModel]
+    main_inputs: Callable[[PretrainedConfig, str], tuple[str, ...]]
+    example_inputs: Callable[[LoadedModel, RandomInputs, bool, int | None], Inputs]
+    describe_part: Callable[[FolderOrigin, PretrainedConfig], str | None] = lambda origin, config: None
+    is_mapped: bool = True
+    config_sets_outputs: bool = True

@@ -1,0 +1,78 @@
+"""Models of the transformers library, and those of timm, which the transformers library wraps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from transformers import PretrainedConfig
+
+from thunder_core.workflow.models.folder.origin import FolderOrigin
+from thunder_core.workflow.models.inputs.modality import main_inputs
+from thunder_core.workflow.models.inputs.transformers_inputs import transformers_inputs
+from thunder_core.workflow.models.kinds.kind import ModelKind
+from thunder_core.workflow.models.loading.config import read_transformers_config
+from thunder_core.workflow.models.loading.model_folder import ModelFolder
+from thunder_core.workflow.models.loading.read_weights import read_weights
+from thunder_core.workflow.models.loading.timm_models import TIMM as TIMM_LIBRARY
+from thunder_core.workflow.models.loading.timm_models import is_timm_config, timm_config
+from thunder_core.workflow.models.request.names import SENTENCE_TASK
+from thunder_core.workflow.models.request.task import from_config, require_task, task_named
+from thunder_core.workflow.models.sentences.folder import MODULES, has_stages
+
+TIMM_FAMILY = "timm_wrapper"
+
+
+def find_task(name: str | None, config: PretrainedConfig) -> tuple[str, str | None]:
+    """Return the task with a name, or without a name the task of the architecture; and a note if it is a fallback.
+
+    Raises `UnknownName` for an unknown task, `BadOption` for a task that the family does not have, and
+    `CannotGenerate` for `generate` if the model cannot generate.
+    """
+    task, note = task_named(name, config)
+    require_task(task, config)
+    return task, note
+
+
+def build(task: str, config: PretrainedConfig, dtype: torch.dtype, trust_remote_code: bool) -> Any:
+    """Build a model for a task from a config, with random weights."""
+    return from_config(task, config, dtype=dtype, trust_remote_code=trust_remote_code)
+
+
+def describe_part(origin: FolderOrigin, config: PretrainedConfig) -> str | None:
+    """Return a note if the stages of sentence-transformers are left out."""
+    if not has_stages(origin.named):
+        return None
+    return f"the stages of {MODULES} (such as the pooling) are left out: {SENTENCE_TASK} is the task that has them"
+
+
+def is_timm_folder(folder: ModelFolder) -> bool:
+    """Whether the config in a folder is that of timm."""
+    return is_timm_config(folder.content)
+
+
+def read_timm_config(folder: ModelFolder) -> PretrainedConfig:
+    """Return the config of transformers for the config of timm in a folder."""
+    return timm_config(folder.folder, folder.content)
+
+
+TRANSFORMERS = ModelKind(
+    library="transformers",
+    has_folder=lambda folder: True,
+    read_config=read_transformers_config,
+    has_config=lambda config: True,
+    find_task=find_task,
+    build=build,
+    read=read_weights,
+    main_inputs=main_inputs,
+    example_inputs=transformers_inputs,
+    describe_part=describe_part,
+)
+TIMM = dataclasses.replace(
+    TRANSFORMERS,
+    library=TIMM_LIBRARY,
+    has_folder=is_timm_folder,
+    read_config=read_timm_config,
+    has_config=lambda config: config.model_type == TIMM_FAMILY,
+)
