@@ -30,7 +30,7 @@ STOREYS = list(storeys())
 HEIGHT_OF = {room: height for height, rooms in enumerate(STOREYS) for room in rooms}
 # Rooms that programs do not import: their names are internal.
 NOT_BY_THEIR_OWN_NAMES = {
-    "foundation": {"rooms", "tested_versions", "transformers_versions"},
+    "foundation": {"rooms", "tested_versions", "time_format", "transformers_versions"},
     "tracing": {"library"},
     "compilation": {"gradients"},
 }

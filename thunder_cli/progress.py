@@ -10,7 +10,7 @@ from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, Task, TaskID
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from thunder_cli.views.quantity import seconds
+from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.pipeline import STAGES, Progress
 
 WIDTH = max(map(len, STAGES))
@@ -22,7 +22,7 @@ class Elapsed(ProgressColumn):
     def render(self, task: Task) -> Text:
         """Return the time, dim while the stage runs."""
         elapsed = task.fields.get("seconds") or task.elapsed or 0.0
-        return Text(seconds(elapsed).rjust(8), "cyan" if task.finished else "dim")
+        return Text(format_time(elapsed).rjust(8), "cyan" if task.finished else "dim")
 
 
 class Bars:
@@ -63,7 +63,7 @@ class Lines:
 
     def end(self, stage: str, seconds_taken: float) -> None:
         """Print the stage and its time."""
-        self.console.print(f"{stage:<{WIDTH}}  {seconds(seconds_taken)}")
+        self.console.print(f"{stage:<{WIDTH}}  {format_time(seconds_taken)}")
 
 
 @contextmanager

@@ -7,16 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from thunder_cli.views.quantity import ago, counted, magnitude, seconds, size, speedup
+from thunder_cli.views.quantity import ago, counted, magnitude, size, speedup
 from thunder_core.workflow.benchmark import Interval
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.0, "0 us"), (4.31e-6, "4.31 us"), (0.0123, "12.3 ms"), (0.999, "999 ms"), (1.0, "1 s"), (61.0, "1.02 min")],
-)
-def test_seconds(value, text):
-    assert seconds(value) == text
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,6 @@ from thunder_core.workflow.report.number_format import TIMES
 @pytest.mark.parametrize(
     ("function", "value", "text"),
     [
-        (number_format.seconds, 0.0221, "22.1 ms"),
-        (number_format.seconds, 1.0, "1.00 s"),
-        (number_format.seconds, 61.25, "61.2 s"),
-        (number_format.seconds, 8.7e-6, "8.70 µs"),
-        (number_format.seconds, 3e-7, "0.300 µs"),
-        (number_format.seconds, 0.0, "0 µs"),
         (number_format.size, 0, "0 B"),
         (number_format.size, 1023, "1023 B"),
         (number_format.size, 1 << 20, "1.00 MiB"),

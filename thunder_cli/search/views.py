@@ -9,8 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import counted, magnitude, minutes, seconds, size, speedup
+from thunder_cli.views.quantity import counted, magnitude, minutes, size, speedup
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, fitting, plain_table, spaced, titled
+from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.report import SearchCandidate, SearchReport
 from thunder_core.workflow.report.number_format import percent
 from thunder_core.workflow.report.render import bounds_in_words
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 STYLES = {"faster": GOOD, "slower": BAD, "unstable": "bold yellow"}
 COLUMNS: Mapping[str, Callable[[SearchCandidate], str]] = {
     "speed  [95%]": lambda row: "" if row.speed is None else speedup(row.speed),
-    "median": lambda row: "" if row.seconds is None else seconds(row.seconds),
+    "median": lambda row: "" if row.seconds is None else format_time(row.seconds),
     "rounds": lambda row: str(row.rounds),
     "error": lambda row: "" if row.error is None else magnitude(row.error),
     "KL, nats": lambda row: "" if row.kl is None else magnitude(row.kl),
@@ -103,7 +104,7 @@ def found_text(row: SearchCandidate) -> str:
     if row.state != "measured":
         return f"{row.name}  {row.state}: {row.reason}"
     speed = "" if row.speed is None or row.rank == 0 else f"  {speedup(row.speed)}"
-    time = "" if row.seconds is None else f"  {seconds(row.seconds)}"
+    time = "" if row.seconds is None else f"  {format_time(row.seconds)}"
     return f"{row.name}{speed}{time}{'' if row.is_within else f'  out of bounds: {row.reason}'}"
 
 

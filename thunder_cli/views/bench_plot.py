@@ -8,8 +8,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from thunder_cli.views.bench import heading, size_of
-from thunder_cli.views.quantity import seconds
 from thunder_core.foundation.printable import printable
+from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite
 from thunder_core.workflow.report import render_benchmark
 
@@ -36,7 +36,7 @@ def drawn_tokens(suite: BenchmarkSuite) -> Figure:
     for report, axes in zip(reports, figure.subplots(1, len(reports), squeeze=False)[0], strict=True):
         for number, text in enumerate(report.texts):
             first, *following = text.seconds
-            label = f"{printable(text.name)}, first after {seconds(first)}"
+            label = f"{printable(text.name)}, first after {format_time(first)}"
             places = range(2, len(text.seconds) + 1)
             colour = COLOURS[number % len(COLOURS)]
             axes.plot(places, [value * MILLI for value in following], label=label, color=colour, linewidth=1.3)

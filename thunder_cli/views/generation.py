@@ -8,8 +8,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import rate, rounds_of, seconds, size, speedup
+from thunder_cli.views.quantity import rate, rounds_of, size, speedup
 from thunder_cli.views.table import fitting, plain_table, titled
+from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport, GenerationBenchmark
 from thunder_core.workflow.benchmark.report import size_in_words
 
@@ -55,7 +56,7 @@ def _ratio(candidate: BenchmarkCandidate, part: BenchmarkReport | None) -> str:
 
 
 def _first_token(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
-    return seconds(next(one.median for one in report.first_token.candidates if one.name == candidate.name))
+    return format_time(next(one.median for one in report.first_token.candidates if one.name == candidate.name))
 
 
 def _rate(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
@@ -68,7 +69,7 @@ COLUMNS: Mapping[str, Cell] = {
     "first-token speed-up": lambda one, report: _ratio(one, report.first_token),
     "tokens/s": _rate,
     "tokens/s speed-up": lambda one, report: _ratio(one, report.next_token),
-    "whole call": lambda one, _: seconds(one.median),
+    "whole call": lambda one, _: format_time(one.median),
     "peak memory": lambda one, _: "" if one.peak_bytes is None else size(one.peak_bytes),
 }
 SPARE = (

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.generation import generation_table, tokens_view
-from thunder_cli.views.quantity import counted, magnitude, rate, rounds_of, seconds, size, speedup
+from thunder_cli.views.quantity import counted, magnitude, rate, rounds_of, size, speedup
 from thunder_cli.views.ranges import ranges_view
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, plain_table, spaced, titled
+from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport
 from thunder_core.workflow.report import Report
 from thunder_core.workflow.report.number_format import percent
@@ -220,10 +221,10 @@ def _behind(candidate: BenchmarkCandidate, benchmark: BenchmarkReport, text: str
 
 
 COLUMNS: Mapping[str, Callable[[BenchmarkCandidate, BenchmarkReport], Text]] = {
-    "median": lambda one, _: Text(seconds(one.median)),
-    "spread": lambda one, _: Text(seconds(one.spread), DIM),
-    "p90": lambda one, _: Text(seconds(one.p90)),
-    "p99": lambda one, _: Text(seconds(one.p99)),
+    "median": lambda one, _: Text(format_time(one.median)),
+    "spread": lambda one, _: Text(format_time(one.spread), DIM),
+    "p90": lambda one, _: Text(format_time(one.p90)),
+    "p99": lambda one, _: Text(format_time(one.p99)),
     "samples/s": lambda one, report: Text(rate(report.throughput[one.name])),
     "peak memory": lambda one, _: Text("" if one.peak_bytes is None else size(one.peak_bytes)),
     "speed-up  [95%]": lambda one, report: _behind(one, report, speedup(one.speedup)),

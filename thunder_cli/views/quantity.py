@@ -12,13 +12,6 @@ if TYPE_CHECKING:
 
 SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 AGES = ((172_800, 86_400, "days"), (3_600, 3_600, "h"), (60, 60, "min"))
-TIMES = ((60.0, 1 / 60, "min"), (1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "us"))
-
-
-def seconds(value: float) -> str:
-    """Return a time in a suitable unit: `12.3 ms`."""
-    _, factor, unit = next(row for row in TIMES if value >= row[0] or row[0] == 0.0)
-    return f"{value * factor:.3g} {unit}" if value * factor < 100 else f"{value * factor:.0f} {unit}"
 
 
 def magnitude(value: float) -> str:

@@ -8,8 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import counted, magnitude, seconds, speedup
+from thunder_cli.views.quantity import counted, magnitude, speedup
 from thunder_cli.views.table import BAD, DIM, GOOD, VERDICTS, fitting, plain_table, titled
+from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.report import Report
 from thunder_core.workflow.report.ranges import ConstraintRow, Point, constraints_of, points_of, served
 
@@ -43,7 +44,7 @@ def _cell(point: Point, column: str) -> Text:
 
 def _median(point: Point, place: int) -> Text:
     assert point.benchmark is not None
-    return Text(seconds(point.benchmark.candidates[place].median), "" if place else DIM)
+    return Text(format_time(point.benchmark.candidates[place].median), "" if place else DIM)
 
 
 def _verdict(point: Point) -> Text:

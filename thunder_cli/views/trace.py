@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.console import say, stderr, stdout
-from thunder_cli.views.quantity import counted, seconds, size
+from thunder_cli.views.quantity import counted, size
 from thunder_cli.views.ranges import constraints_view
 from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.time_format import format_time
 from thunder_core.tracing.ir.layout import layout
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.workflow.inspect.difference import unified
@@ -240,7 +241,7 @@ def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
     """Return a stage as cells: its number, its step, its lines, the changed lines and its time."""
     facts = stage.facts
     changed = f"+{facts.added} -{facts.removed}" if facts.added or facts.removed else "-"
-    time = seconds(facts.seconds) if facts.seconds else "-"
+    time = format_time(facts.seconds) if facts.seconds else "-"
     return str(facts.number), stage.made_by, str(facts.lines), changed, time
 
 

@@ -20,6 +20,7 @@ import torch
 from thunder_core.backend.cache import Entry, Key, Store
 from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.foundation.errors import OutOfDisk
+from thunder_core.foundation.time_format import format_time
 from thunder_core.tracing.extension.processor import processor_name
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, function, source_digest
 from thunder_executors.packed_linear.kinds import LINEAR
@@ -56,12 +57,7 @@ class Times:
 
     def __str__(self) -> str:
         wrong = "" if self.agrees else " with other values"
-        return f"{EXECUTOR_NAME} {in_units(self.kernel)}{wrong}, {self.operation} {in_units(self.library)}"
-
-
-def in_units(seconds: float) -> str:
-    """Return a short time in microseconds or milliseconds."""
-    return f"{1e6 * seconds:.3g} us" if seconds < 1e-3 else f"{1e3 * seconds:.3g} ms"
+        return f"{EXECUTOR_NAME} {format_time(self.kernel)}{wrong}, {self.operation} {format_time(self.library)}"
 
 
 def times_of(product: Product, budget: TuningBudget) -> Times | None:

@@ -1,24 +1,14 @@
-"""Numbers formatted for people: times, bytes, counts, errors and ratios."""
+"""Numbers formatted for people: bytes, counts, errors and ratios."""
 
 from __future__ import annotations
 
 import math
 
-TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+from thunder_core.foundation.time_format import significant
+
 BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 TIMES = "\N{MULTIPLICATION SIGN}"
 COUNT_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
-
-
-def seconds(value: float) -> str:
-    """Return `22.1 ms`."""
-    size, unit = time_unit(value)
-    return f"{significant(value / size)} {unit}"
-
-
-def time_unit(value: float) -> tuple[float, str]:
-    """Return the best unit for a time, as its size in seconds and its name."""
-    return next((unit for unit in TIME_UNITS if value >= unit[0]), TIME_UNITS[-1])
 
 
 def size(value: float) -> str:
@@ -45,14 +35,6 @@ def percent(share: float) -> str:
     """Return a share of 1 as a percentage, without decimals if it is whole; `100%` only for the entire amount."""
     text = f"{share:.2%}"
     return "99.99%" if text == "100.00%" and share < 1 else text.replace(".00%", "%")
-
-
-def significant(value: float) -> str:
-    """Return a number with three significant digits, without an exponent up to a million."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.2e}"
 
 
 def shortened(text: str, width: int) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import median
 
+from thunder_core.foundation.time_format import format_time, time_unit
 from thunder_core.workflow.benchmark.generation import GeneratedTokens, GenerationBenchmark
 from thunder_core.workflow.benchmark.report import BenchmarkCandidate, BenchmarkReport, size_in_words
 from thunder_core.workflow.report import number_format
@@ -159,7 +160,7 @@ class TokenLines:
 
 def stage_bars(stages: Sequence[StageTime]) -> Bars:
     """Return bars of the time of each stage, in the order of the pipeline."""
-    return _bars("Time of each stage", [(s.name, s.seconds, number_format.seconds(s.seconds)) for s in stages], "")
+    return _bars("Time of each stage", [(s.name, s.seconds, format_time(s.seconds)) for s in stages], "")
 
 
 def operation_bars(operations: Sequence[OperationCount]) -> Bars:
@@ -227,7 +228,7 @@ def _segments(parts: Sequence[tuple[str, float, str]]) -> tuple[BarSegment, ...]
 def time_strips(benchmark: BenchmarkReport) -> Strips:
     """Return the distribution of the times of each candidate."""
     left = label_room(text for c in benchmark.candidates for text in (c.name, _median_text(c))) + 8
-    unit, name = number_format.time_unit(benchmark.first.median)
+    unit, name = time_unit(benchmark.first.median)
     shown = [value for c in benchmark.candidates for value in c.seconds if value <= _fence(c)]
     axis = linear((value / unit for value in shown), left, WIDTH - LAST_LABEL, from_zero=False)
     strips = tuple(_strip(c, axis, unit, 10 + STRIP * row) for row, c in enumerate(benchmark.candidates))
@@ -241,7 +242,7 @@ def _fence(candidate: BenchmarkCandidate) -> float:
 
 def _median_text(candidate: BenchmarkCandidate) -> str:
     beyond = sum(value > _fence(candidate) for value in candidate.seconds)
-    return number_format.seconds(candidate.median) + (f" (+{beyond} slower)" if beyond else "")
+    return format_time(candidate.median) + (f" (+{beyond} slower)" if beyond else "")
 
 
 def _strip(candidate: BenchmarkCandidate, axis: Axis, unit: float, y: float) -> Strip:
@@ -326,7 +327,7 @@ def token_lines(generation: GenerationBenchmark) -> TokenLines:
     """Return the median time of each token after the first, which shows a growing cache and stalls."""
     left, top, bottom = 44.0, 12.0, 170.0
     latest = [median(text.seconds[1:] or text.seconds) for text in generation.texts]
-    unit, name = number_format.time_unit(max(latest))
+    unit, name = time_unit(max(latest))
     times = (min(value, TALLEST * max(latest)) / unit for text in generation.texts for value in text.seconds[1:])
     across = Axis(2, max(generation.new_tokens, 3), left, WIDTH - 10)
     upwards = linear(times, bottom, top, from_zero=True)
@@ -347,9 +348,9 @@ def token_lines(generation: GenerationBenchmark) -> TokenLines:
 def _token_line(text: GeneratedTokens, colour: int, across: Axis, upwards: Axis, unit: float) -> TokenLine:
     first, *following = text.seconds
     points = " L".join(f"{across(place)},{upwards(value / unit)}" for place, value in enumerate(following, start=2))
-    times = f"first after {number_format.seconds(first)}"
+    times = f"first after {format_time(first)}"
     if following:
-        times += f", then {number_format.seconds(median(following))} per token"
+        times += f", then {format_time(median(following))} per token"
     return TokenLine(text.name, times, colour, f"M{points}" if points else "")
 
 

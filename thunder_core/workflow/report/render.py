@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from thunder_core.foundation.package import __version__
 from thunder_core.foundation.printable import printable
+from thunder_core.foundation.time_format import format_time, significant
 from thunder_core.tracing.extension.requirement import by_reason
 from thunder_core.workflow.benchmark.report import BenchmarkCandidate, BenchmarkReport
 from thunder_core.workflow.benchmark.verdict import Verdict
@@ -40,7 +41,7 @@ TEMPLATES = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-FILTERS = ("seconds", "size", "count", "error", "times", "percent", "significant")
+FILTERS = ("size", "count", "error", "times", "percent")
 MOODS: dict[Verdict, str] = {
     "faster": "good",
     "slower": "bad",
@@ -56,7 +57,12 @@ def plural(number: int, noun: str) -> str:
 
 
 TEMPLATES.filters.update(
-    {name: getattr(number_format, name) for name in FILTERS}, cell=cell, code=code_cell, plural=plural
+    {name: getattr(number_format, name) for name in FILTERS},
+    cell=cell,
+    code=code_cell,
+    plural=plural,
+    seconds=format_time,
+    significant=significant,
 )
 TEMPLATES.globals.update(generation_rows=generation_rows)
 
@@ -224,9 +230,7 @@ def _speed(report: Report) -> list[Headline]:
     verdict, ratio = report.speed.verdict(second), second.speedup
     figure = number_format.times(ratio.value) if verdict in SHOWN_FIGURE else verdict.capitalize()
     between = f"95% interval {number_format.times(ratio.low)} to {number_format.times(ratio.high)}"
-    medians = (
-        f"{number_format.seconds(first.median)} {first.name}, {number_format.seconds(second.median)} {second.name}"
-    )
+    medians = f"{format_time(first.median)} {first.name}, {format_time(second.median)} {second.name}"
     words = report.speed.told(second).removeprefix(f"{verdict}: ")
     detail = f"{words}; {number_format.times(ratio.value)}, {between}; {medians}"
     return [Headline(f"Speed compared with {first.name}", figure, detail, MOODS[verdict])]
