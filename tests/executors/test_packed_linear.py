@@ -28,9 +28,9 @@ from thunder_core.workflow.pipeline.session.trace_stats import kernel_choices
 from thunder_executors.packed_linear import EXECUTOR, PackedLinear, kernel, measurement
 from thunder_executors.packed_linear.activations import GELU, GELU_TANH, RELU, SILU
 from thunder_executors.packed_linear.kernel import library
-from thunder_executors.packed_linear.kinds import KINDS, LINEAR, Kind
 from thunder_executors.packed_linear.measurement import Times
 from thunder_executors.packed_linear.product import Product
+from thunder_executors.packed_linear.product_kinds import KINDS, LINEAR, ProductKind
 from thunder_executors.packed_linear.source import ARGUMENTS, NAME, source_of
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECUTOR.missing()))
@@ -567,7 +567,7 @@ inline void store(int32_t* to, Vector value) { std::memcpy(to, &value, 64); }
 """
 
 
-def operands_of(kind: Kind, rows: int, depth: int, columns: int, extra: bool = True) -> tuple[torch.Tensor, ...]:
+def operands_of(kind: ProductKind, rows: int, depth: int, columns: int, extra: bool = True) -> tuple[torch.Tensor, ...]:
     """Return random operands of a product; integers have all values of 8 bits."""
 
     def numbers(*shape: int, dtype: torch.dtype) -> torch.Tensor:
@@ -577,7 +577,7 @@ def operands_of(kind: Kind, rows: int, depth: int, columns: int, extra: bool = T
     return (*operands, numbers(columns, dtype=kind.extra)) if kind.extra and (extra or kind.scales) else operands
 
 
-def exact_product(kind: Kind, x, weight, extra=None):
+def exact_product(kind: ProductKind, x, weight, extra=None):
     """Return a product in float64, or in int64 of integers."""
     wide = torch.float64 if kind.result.is_floating_point else torch.int64
     product = x.to(wide) @ weight.to(wide).t()
@@ -586,7 +586,7 @@ def exact_product(kind: Kind, x, weight, extra=None):
     return product * extra.double() if kind.scales else product + extra.double()
 
 
-def assert_exact(kind: Kind, found, operands) -> None:
+def assert_exact(kind: ProductKind, found, operands) -> None:
     """Check that a result is the exact one, rounded once to its dtype after sums in float32."""
     exact, depth = exact_product(kind, *operands), operands[0].shape[1]
     assert found.dtype == kind.result
@@ -598,7 +598,7 @@ def assert_exact(kind: Kind, found, operands) -> None:
     assert (difference <= 0.51 * torch.finfo(kind.result).eps * exact.abs() + 1e-5 * size).all()
 
 
-def program_of(kind: Kind):
+def program_of(kind: ProductKind):
     """Return a function of the operands that has the operation of a kind of products."""
     assert kind.operation == LINEAR or kind.operation.rpartition(".")[2] in IMPLEMENTATIONS
     return lambda *operands: kind.function(*operands)

@@ -27,9 +27,9 @@ from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 from thunder_executors.inductor.building.machine import processors
 from thunder_executors.packed_linear.activations import activations_in
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, library, missing_processor
-from thunder_executors.packed_linear.kinds import OPERATIONS
 from thunder_executors.packed_linear.measurement import times_of
 from thunder_executors.packed_linear.product import Product, product_of, region_text, with_activation
+from thunder_executors.packed_linear.product_kinds import OPERATIONS
 
 NOT_MEASURED = Refusal("it was not measured in the time that --tune allows")
 

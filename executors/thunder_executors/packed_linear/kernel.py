@@ -13,7 +13,7 @@ from thunder_core.backend.fusion.machine_code import extension
 from thunder_core.foundation import plugins
 from thunder_executors.inductor.building.machine import facts, processors
 from thunder_executors.inductor.keep import BUILDING
-from thunder_executors.packed_linear.kinds import FLOAT32, Kind
+from thunder_executors.packed_linear.product_kinds import FLOAT32, ProductKind
 from thunder_executors.packed_linear.source import NAME, source_of
 
 EXECUTOR_NAME = "packed-linear"
@@ -28,7 +28,7 @@ def missing_processor() -> str | None:
     return None if processors()[0] in PROCESSORS else "the kernel needs a processor with AVX2 and FMA"
 
 
-def library(kind: Kind = FLOAT32) -> bytes:
+def library(kind: ProductKind = FLOAT32) -> bytes:
     """Return the shared object of a kind of products for this machine's class of processors.
 
     Raises `CompilerFailed` if it is not cached and cannot be compiled, and `OutOfDisk`.
@@ -38,25 +38,25 @@ def library(kind: Kind = FLOAT32) -> bytes:
     return entry.read(LIBRARY)
 
 
-def key(kind: Kind) -> Key:
+def key(kind: ProductKind) -> Key:
     """Return the key of a shared object: its source, and the machine's facts except the threads."""
     machine = {name: value for name, value in facts().items() if name != "threads"}
     return Key(EXECUTOR_NAME, {"source": source_digest(kind), **machine})
 
 
-def function(kind: Kind = FLOAT32) -> Callable[..., Any]:
+def function(kind: ProductKind = FLOAT32) -> Callable[..., Any]:
     """Return the function of the shared object of a kind of products."""
     kernel: Callable[..., Any] = getattr(extension(library(kind)), NAME)
     return kernel
 
 
 @cache
-def source_digest(kind: Kind) -> str:
+def source_digest(kind: ProductKind) -> str:
     """Return the digest of the C++ source of a kind of products."""
     return sha256(source_of(kind.type).encode()).hexdigest()
 
 
-def _write(kind: Kind, folder: Path) -> None:
+def _write(kind: ProductKind, folder: Path) -> None:
     """Compile the shared object into a folder."""
     with BUILDING:
         build: Callable[[str], bytes] = plugins.imported(BUILD)  # type: ignore[assignment]

@@ -23,8 +23,8 @@ from thunder_core.foundation.errors import OutOfDisk
 from thunder_core.foundation.time_format import format_time
 from thunder_core.tracing.extension.processor import processor_name
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, function, source_digest
-from thunder_executors.packed_linear.kinds import LINEAR
 from thunder_executors.packed_linear.product import Product
+from thunder_executors.packed_linear.product_kinds import LINEAR
 
 FILE = "times.json"
 POOL = 1 << 26  # bytes of weights, more than the cache of most processors

@@ -17,7 +17,7 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of, text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.packed_linear.activations import Activation, activation_of
-from thunder_executors.packed_linear.kinds import FLOAT32, Kind, kind_of, operands_of
+from thunder_executors.packed_linear.product_kinds import FLOAT32, ProductKind, kind_of, operands_of
 from thunder_executors.packed_linear.source import NAME
 
 TEXT = """\
@@ -46,7 +46,7 @@ class Product:
     weight: TensorProxy
     extra: TensorProxy | None
     result: TensorProxy
-    kind: Kind = FLOAT32
+    kind: ProductKind = FLOAT32
     activation: Activation | None = None
 
     @property

@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProductKind:
     """A kind of products: the operation, the dtypes of its tensors, and the type in C++ that computes it.
 
     `extra` is the dtype of a third argument with a number for each column: a bias, or scales if they are `scales`.
@@ -40,8 +40,8 @@ class Kind:
         return function  # type: ignore[no-any-return]
 
 
-def _linear(kind: str, dtype: torch.dtype, words: str, tolerance: float) -> Kind:
-    return Kind(LINEAR, ("input", "weight", "bias"), kind, dtype, dtype, dtype, dtype, words, tolerance)
+def _linear(kind: str, dtype: torch.dtype, words: str, tolerance: float) -> ProductKind:
+    return ProductKind(LINEAR, ("input", "weight", "bias"), kind, dtype, dtype, dtype, dtype, words, tolerance)
 
 
 LINEAR = "torch.nn.functional.linear"
@@ -50,7 +50,7 @@ KINDS = (
     FLOAT32,
     _linear("Floats<BFloat16>", torch.bfloat16, "in bfloat16", 2**-6),
     _linear("Floats<Half>", torch.float16, "in float16", 2**-9),
-    Kind(
+    ProductKind(
         operation="torch.ops.thunder.int8_product",
         arguments=("x", "codes", "scales"),
         type="Scaled",
@@ -62,7 +62,7 @@ KINDS = (
         tolerance=2**-6,
         scales=True,
     ),
-    Kind(
+    ProductKind(
         operation="torch.ops.thunder.integer_product",
         arguments=("x", "codes"),
         type="Integers",
@@ -76,7 +76,7 @@ KINDS = (
 OPERATIONS = frozenset(kind.operation for kind in KINDS)
 
 
-def kind_of(operation: str, operands: Mapping[str, TensorProxy], result: TensorProxy) -> Kind | None:
+def kind_of(operation: str, operands: Mapping[str, TensorProxy], result: TensorProxy) -> ProductKind | None:
     """Return the kind of product that an operation computes from operands of these dtypes; None if there is none."""
     return next((kind for kind in KINDS if kind.operation == operation and _has_dtypes(kind, operands, result)), None)
 
@@ -88,7 +88,7 @@ def operands_of(bsym: BoundSymbol) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-def _has_dtypes(kind: Kind, operands: Mapping[str, TensorProxy], result: TensorProxy) -> bool:
+def _has_dtypes(kind: ProductKind, operands: Mapping[str, TensorProxy], result: TensorProxy) -> bool:
     """Whether operands and result have the dtypes of a kind; a bias may be missing, but scales may not."""
     required = kind.arguments if kind.scales else kind.arguments[:2]
     dtypes = dict(zip(kind.arguments, (kind.input, kind.weight, kind.extra), strict=False))

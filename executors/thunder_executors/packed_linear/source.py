@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_executors.packed_linear.vectors import ACTIVATIONS, NUMBERS, VECTORS
+from thunder_executors.packed_linear.vector_source import ACTIVATIONS, NUMBERS, VECTORS
 
 NAME = "packed_linear"  # the function in the extension module
 # The arguments: input, weight, bias or scales, result, rows, in, out, input row stride, weight row stride, whether

@@ -30,9 +30,9 @@ from thunder_core.frontend.acquire.outside.paths import Path, expression_path
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
-from thunder_core.frontend.acquire.run.inputs import RunInputs
 from thunder_core.frontend.acquire.run.observed_calls import ObservedCalls
 from thunder_core.frontend.acquire.run.options import RunOptions
+from thunder_core.frontend.acquire.run.run_inputs import RunInputs
 from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.frontend.acquire.settings import Settings
 from thunder_core.frontend.acquire.texts import Texts
