@@ -9,16 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
-from typing import Any, Protocol
+from typing import Any
 
-import torch
 from torch.utils._pytree import tree_flatten
 
 from thunder_core.backend.cache.built_for import built_for
 from thunder_core.backend.runtime.dispatch import ProgramIndex, Refusal, Route
 from thunder_core.backend.runtime.keyword_order import in_order
+from thunder_core.backend.runtime.lazy_parameters import initialization, is_uninitialized
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
+from thunder_core.backend.runtime.program_compiler import ProgramCompiler
 from thunder_core.backend.runtime.raising import RaisingCalls, has_effects
 from thunder_core.backend.runtime.refusals import (
     number_refused,
@@ -46,28 +47,6 @@ from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.library import transformed_calls
 from thunder_core.tracing.library.draws import forget_left_draws, take_back_draws
 from thunder_core.tracing.library.objects import CaughtError, GuardFailed, UnexpectedValue
-
-
-class ProgramCompiler(Protocol):
-    """A compiler of calls; numbers and sizes that were `observed` to change become symbolic if possible."""
-
-    def __call__(
-        self,
-        subject: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        observed: ObservedValues | None = None,
-    ) -> Program:
-        """Return the program for a call."""
-
-    @property
-    def settings(self) -> Any:
-        """The settings of the compiler: the transforms, the options and the device."""
-
-    @property
-    def differs_from_eager(self) -> bool:
-        """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
-
 
 # Held while a function is traced: tracing changes the user's objects and restores them, invisibly to other traces.
 COMPILING = RLock()
@@ -270,11 +249,11 @@ class Specializations:
             return partial(self.subject, *args, **kwargs)
         self.misses += 1
         if is_uninitialized(self.subject):
-            return self._initialization(args, kwargs)
+            return initialization(self.subject, self.compiler, args, kwargs)
         try:
             program, inputs, outside = self._compile_and_prepare(args, kwargs)
         except Uninitialized:
-            return self._initialization(args, kwargs)
+            return initialization(self.subject, self.compiler, args, kwargs)
         except (CannotReplay, DataDependent, OperationFailed) as error:
             if not self.observed.eager_lines:
                 raise
@@ -294,15 +273,6 @@ class Specializations:
             return partial(self.raising.call_first_time, raised, args, kwargs, keep=self.options.cache != "no caching")
         finally:
             del raised  # its traceback refers to this frame
-
-    def _initialization(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
-        """Return the eager call that initializes lazy parameters; raise `CannotReplay` if eager PyTorch differs."""
-        if self.compiler.differs_from_eager:
-            raise CannotReplay(
-                "lazy parameters get their shapes in eager PyTorch, where lookasides and parallel recipes do not apply",
-                fix="call the module once before you compile it",
-            )
-        return partial(self.subject, *args, **kwargs)
 
     def _require_same_input(self, reasons: Sequence[str]) -> None:
         """Raise `WrongInputs` with these reasons if `cache="same input"` is set and there is a program."""
@@ -429,11 +399,3 @@ class Specializations:
 def run_and_finish(first_run: Callable[[], Callable[[], Any]]) -> Any:
     """Run a new program, and compute the call's result."""
     return first_run()()
-
-
-def is_uninitialized(subject: Callable[..., Any]) -> bool:
-    """Whether a module has lazy parameters or buffers, which its first call, in eager PyTorch, materializes."""
-    if not isinstance(subject, torch.nn.Module):
-        return False
-    tensors = (*torch.nn.Module.parameters(subject), *torch.nn.Module.buffers(subject))
-    return any(map(torch.nn.parameter.is_lazy, tensors))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from thunder_core.foundation import plugins
 
 if TYPE_CHECKING:
+    from thunder_core.compilation.compiler.binding import bind_compiler
     from thunder_core.compilation.compiler.check_listing import CheckedOperation, checks
     from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
     from thunder_core.compilation.compiler.compiler import (
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
         NOTHING_FOLLOWED,
         Compiler,
         CompilerLackingExecutor,
-        bind_compiler,
         compiler_by_names,
     )
     from thunder_core.compilation.compiler.entry import compile_in_order, jit, register_operators
@@ -51,7 +51,7 @@ HOMES = {
     "cache_misses": "last_call",
     "checks": "check_listing",
     "compile_in_order": "entry",
-    "bind_compiler": "compiler",
+    "bind_compiler": "binding",
     "compiler_by_names": "compiler",
     "jit": "entry",
     "last_backward_reason": "last_call",

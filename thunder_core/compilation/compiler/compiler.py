@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -14,8 +13,6 @@ from thunder_core.backend.claiming.claim import claim
 from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.claiming.free import free_after_last_use
 from thunder_core.backend.claiming.withholding import withholding
-from thunder_core.backend.runtime.compiled import ProgramCompiler, Specializations
-from thunder_core.backend.runtime.module import compiled_function, compiled_module
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.backend.runtime.retraces import warn_of
@@ -384,28 +381,3 @@ def name_for_pickle(executor: Executor) -> str:
             fix="register the executor under a unique name with register_executor, or pickle the original module",
         )
     return executor.name
-
-
-class BindableCompiler(ProgramCompiler, Protocol):
-    """A compiler of calls with the options and the transforms of `jit`."""
-
-    @property
-    def options(self) -> CompileOptions:
-        """The options of the compiler."""
-
-    @property
-    def transforms(self) -> tuple[Transform, ...]:
-        """The transforms in their order."""
-
-
-def bind_compiler(compiler: BindableCompiler, subject: Callable[..., Any]) -> Any:
-    """Return the subject, compiled lazily by a compiler; copies of a compiled module are compiled in the same way."""
-    call = Specializations(subject, compiler, compiler.options)
-    if not isinstance(subject, torch.nn.Module):
-        return compiled_function(call)
-    forward = Specializations(subject.forward, compiler, compiler.options)
-    methods = {name: method for transform in compiler.transforms for name, method in transform.methods(subject).items()}
-    compile_other = partial(bind_compiler, compiler)
-    callables = (transform.before_call(subject) for transform in compiler.transforms)
-    before_call = [function for function in callables if function is not None]
-    return compiled_module(call, forward, compile_other, methods, compile_other, before_call)

@@ -10,8 +10,9 @@ import torch
 
 from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.claiming.operator import Operator
+from thunder_core.compilation.compiler.binding import bind_compiler
 from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
-from thunder_core.compilation.compiler.compiler import Compiler, bind_compiler
+from thunder_core.compilation.compiler.compiler import Compiler
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.foundation.options.compile_options import (
     MAX_PROGRAMS,

@@ -19,10 +19,11 @@ from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.retraces import subject_name
-from thunder_core.compilation.compiler.compiler import Compiler, bind_compiler
+from thunder_core.compilation.compiler.binding import bind_compiler
+from thunder_core.compilation.compiler.compiler import Compiler
 from thunder_core.compilation.compiler.last_call import specializations_of
 from thunder_core.foundation.errors import WrongInputs
-from thunder_core.frontend.acquire.run.inputs import items_held
+from thunder_core.frontend.acquire.run.run_inputs import items_held
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.ir.printer import Source

@@ -16,7 +16,7 @@ from thunder_core.foundation.errors import NotDifferentiable
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_unwritten
-from thunder_core.passes.autodiff.reverse_mode import ReverseSweep
+from thunder_core.passes.autodiff.reverse_sweep import ReverseSweep
 from thunder_core.passes.autodiff.segment import RecordedSegment, aside
 from thunder_core.passes.autodiff.step import Step
 from thunder_core.passes.autodiff.tape import Underivable

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.backend.runtime.autograd_signature import RECORDED, DependentResult
-from thunder_core.passes.autodiff.reverse_mode import ReverseSweep, computed_from
+from thunder_core.passes.autodiff.reverse_mode import computed_from
+from thunder_core.passes.autodiff.reverse_sweep import ReverseSweep
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol

@@ -27,7 +27,7 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 
 class Sweep(Protocol):
-    """The reverse sweep over a function: `thunder_core.passes.autodiff.reverse_mode.ReverseSweep`."""
+    """The reverse sweep over a function: `thunder_core.passes.autodiff.reverse_sweep.ReverseSweep`."""
 
     steps: list[Step]
     requires_grad_names: set[str]

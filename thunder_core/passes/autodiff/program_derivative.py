@@ -26,7 +26,8 @@ from thunder_core.passes.autodiff.dependent_results import cut_at_sources, find_
 from thunder_core.passes.autodiff.functionalize_inplace import functionalize_followed_writes
 from thunder_core.passes.autodiff.output_aliases import split_output_aliases
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_no_hooks
-from thunder_core.passes.autodiff.reverse_mode import REQUIRE_GRAD, Differentiated, cotangent_of, differentiate
+from thunder_core.passes.autodiff.reverse_mode import Differentiated, differentiate
+from thunder_core.passes.autodiff.reverse_sweep import REQUIRE_GRAD, cotangent_of
 from thunder_core.passes.autodiff.rules import with_rules
 from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.analysis.aliasing import names_written_to

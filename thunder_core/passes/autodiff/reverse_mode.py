@@ -1,47 +1,27 @@
 """Reverse mode: a computation becomes a forward that also returns saved values, and a backward that reads them.
 
-Each bound symbol's derivative is PyTorch's own, derived once for a signature; a reverse sweep over the bound symbols
-composes the derivatives.
+Each bound symbol's derivative is PyTorch's own, derived once for a signature; the reverse sweep composes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
-import torch
-
-from thunder_core.passes.autodiff.control_flow import derive_control_flow
-from thunder_core.passes.autodiff.derivation import VJP, Derivation, fresh_names
 from thunder_core.passes.autodiff.recomputation.memory_budget import fit_budget
-from thunder_core.passes.autodiff.recomputation.recompute_units import block_of, kept_of
 from thunder_core.passes.autodiff.recomputation.rematerialization import (
     Rematerialized,
     rematerialize,
     with_recomputation,
 )
 from thunder_core.passes.autodiff.refusals import (
-    require_no_grad_views_unused,
-    require_plain_effects,
     require_unwritten,
-    underivable,
-    views_made_without_autograd,
 )
-from thunder_core.passes.autodiff.step import Step, corresponding_proxies, derivation_key, recomputed_views
+from thunder_core.passes.autodiff.reverse_sweep import MADE_BY, ReverseSweep
 from thunder_core.passes.autodiff.tape import Underivable
-from thunder_core.passes.autodiff.vjp import added, derive
-from thunder_core.tracing.analysis.grad_mode import grad_modes, sets_grad_mode
-from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
-from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, symbols_in
-from thunder_core.tracing.ir.sizes import generic_hint_of, sizes_for_trace, symbolic_dense_strides
-from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy, symbols_in
 from thunder_core.tracing.ir.trace import Trace, numbers_of, with_number_inputs
-
-MADE_BY = "differentiate"
-REQUIRE_GRAD = ("torch.Tensor.requires_grad_", "torch.Tensor.requires_grad.__set__")
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,252 +117,6 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     )
 
 
-@dataclass(eq=False)
-class ReverseSweep:
-    """The bound symbols of a trace with their derivations, and the forward and backward that they make."""
-
-    trace: Trace
-    steps: list[Step]
-    requires_grad_names: set[str]
-    _names: Iterator[str]
-    _no_grad_views: set[str] = field(
-        default_factory=set
-    )  # views, made with grad mode off, of tensors that require a gradient
-    _ended: dict[str, TensorProxy] = field(default_factory=dict)  # gradients at the cuts of the latest backward
-    _cotangents: dict[str, str] = field(
-        default_factory=dict
-    )  # the complete gradients of the latest backward, by tensor
-
-    @classmethod
-    def of(cls, trace: Trace, names: Iterator[str] | None = None) -> ReverseSweep:
-        """Derive each bound symbol that autograd would track; equal bound symbols share a derivation.
-
-        `names` yields fresh names; it is passed if the trace is part of a computation with other names.
-        """
-        sweep = cls(trace, [], set(), names or fresh_names(trace))
-        sweep.requires_grad_names |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
-        if any(getattr(value, "requires_grad", False) for value in trace.constants.values()):
-            raise Underivable("a tensor requires a gradient, but no path leads to it")
-        derivations: dict[Hashable, Derivation | None] = {}
-        enabled = True
-        modes = grad_modes(trace.bound_symbols, enabled)
-        for bsym, enabled in zip(trace.bound_symbols, modes, strict=True):
-            if not sets_grad_mode(bsym):
-                sweep._add(bsym, enabled, derivations)
-        if not enabled:
-            raise Underivable("autograd is off at the end of the program")
-        if any(proxy.name in sweep._no_grad_views for proxy in trace.outputs):
-            raise Underivable("it returns a view of a tensor that needs a gradient, made while autograd was off")
-        return sweep
-
-    @property
-    def results(self) -> list[TensorProxy]:
-        """The outputs of the trace that receive gradients."""
-        return [proxy for proxy in self.trace.output if proxy.name in self.requires_grad_names]
-
-    def _add(self, bsym: BoundSymbol, enabled: bool, derivations: dict[Hashable, Derivation | None]) -> None:
-        """Add a bound symbol as a step of the sweep, with its derivation if autograd tracks it."""
-        if self._absorb_requires_grad(bsym):
-            return
-        require_plain_effects(bsym, self.requires_grad_names)
-        require_no_grad_views_unused(bsym, self._no_grad_views, enabled=enabled)
-        step = Step(bsym)
-        self.steps.append(step)
-        if not enabled:
-            self._no_grad_views |= views_made_without_autograd(bsym, self.requires_grad_names | self._no_grad_views)
-            return
-        if not any(proxy.name in self.requires_grad_names for proxy in bsym.inputs):
-            return
-        key = derivation_key(bsym, self.requires_grad_names)
-        if key not in derivations:
-            derivations[key] = _derive(bsym, self.requires_grad_names)
-        step.derivation = derivations[key]
-        if step.derivation is not None:
-            step.names = corresponding_proxies(step.derivation.bsym, bsym)
-            for operation in step.derivation.bsyms:
-                self._assign_names(operation, step.names, step.names)
-            self.requires_grad_names |= {proxy.name for proxy in step.results}
-
-    def _absorb_requires_grad(self, bsym: BoundSymbol) -> bool:
-        """Absorb a call that only sets `requires_grad`, if it can be dropped; return whether it was.
-
-        It can be dropped for tensors that already require a gradient, and for tensors that the trace makes and does not
-        return.
-        """
-        if bsym.symbol.name not in REQUIRE_GRAD or not all((*bsym.args[1:], *bsym.kwargs.values())):
-            return False
-        outside = {proxy.name for proxy in (*self.trace.inputs, *self.trace.outputs)} | self.trace.constants.keys()
-        names = {proxy.name for proxy in bsym.inputs}
-        if names & outside - self.requires_grad_names:
-            return False
-        self.requires_grad_names |= names
-        return True
-
-    def _assign_names(self, bsym: BoundSymbol, names: dict[str, Proxy], assigned: Mapping[str, Proxy]) -> None:
-        """Add to `names` a proxy with a fresh name for each value that is made and not yet `assigned`."""
-        for proxy in bsym.defines:
-            if proxy.name not in assigned:
-                new = next(self._names)
-                names[proxy.name] = proxy.named(new) if isinstance(proxy, TensorProxy) else Proxy(new)
-
-    # ---- backward -------------------------------------------------------------------------------------------
-
-    def backward(
-        self, has_cotangent: Sequence[bool], cuts: Sequence[str] = (), ends: Sequence[str] | None = None
-    ) -> Trace:
-        """Return the backward for the results that are marked in `has_cotangent`.
-
-        Its inputs are only their gradients; other values that it reads have to be added to the inputs. The gradients of
-        `cuts` are not propagated further; the gradients of `ends`, if given, are returned in place of the inputs'
-        gradients.
-        """
-        chosen = [proxy for proxy, taken in zip(self.results, has_cotangent, strict=True) if taken]
-        inputs = {proxy.name: cotangent_of(proxy) for proxy in chosen}
-        bsyms, gradients = self.apply_vjps(inputs, cuts)
-        requires_grad_inputs: list[Proxy] = [
-            proxy for proxy in self.trace.inputs if proxy.name in self.requires_grad_names
-        ]
-        if ends is not None:
-            requires_grad_inputs, gradients = [Proxy(name) for name in ends], self._ended
-        input_gradients = [gradients.get(proxy.name) for proxy in requires_grad_inputs]
-        origins = _gradient_labels(
-            [*inputs.items(), *((p.name, grad) for p, grad in zip(requires_grad_inputs, input_gradients, strict=True))]
-        )
-        pairs = zip(requires_grad_inputs, input_gradients, strict=True)
-        labels = {proxy.name: gradient.name for proxy, gradient in pairs if gradient is not None}
-        return Trace(
-            "backward",
-            tuple(inputs.values()),
-            tuple(bsyms),
-            tuple(input_gradients),
-            MADE_BY,
-            origins,
-            cotangents={**self._cotangents, **labels},
-        )
-
-    def apply_vjps(
-        self, cotangents: Mapping[str, TensorProxy], cuts: Sequence[str] = ()
-    ) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
-        """Return the bound symbols from gradients of results to gradients, and the gradients by tensor names.
-
-        At `cuts`, computed gradients end; the sweep continues with the incoming gradient of the tensor, if any.
-        """
-        gradients = {name: cotangent for name, cotangent in cotangents.items() if name not in cuts}
-        self._cotangents.clear()
-        self._ended.clear()
-        bsyms: list[BoundSymbol] = []
-        for step in reversed(self.steps):
-            for name in [proxy.name for proxy in step.results if proxy.name in cuts]:
-                if name in gradients:
-                    self._ended[name] = gradients.pop(name)
-                if name in cotangents:
-                    gradients[name] = cotangents[name]
-            if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
-                self._apply_vjp(step, gradients, bsyms)
-        return bsyms, gradients
-
-    def _apply_vjp(self, step: Step, gradients: dict[str, TensorProxy], bsyms: list[BoundSymbol]) -> None:
-        """Append the backward of a step to `bsyms`, and accumulate its results in `gradients`."""
-        assert step.derivation is not None
-        incoming = [gradients.pop(proxy.name, None) for proxy in step.results]
-        pairs = zip(step.results, incoming, strict=True)
-        self._cotangents |= {proxy.name: cotangent.name for proxy, cotangent in pairs if cotangent is not None}
-        accumulated = [gradients.get(proxy.name) for proxy in step.differentiated_inputs]
-        try:
-            vjp, contains_accumulated = _vjp_with_accumulation(step.derivation, incoming, accumulated)
-        except Underivable as error:
-            raise underivable(step.bsym, str(error), error.missing_formula and step.bsym) from error
-        names = dict(step.names)
-        for old, new in zip((*vjp.cotangents, *vjp.accumulated), (*incoming, *accumulated), strict=True):
-            if old is not None and new is not None:
-                names[old.name] = new
-        fresh: dict[str, Proxy] = {}
-        for bsym in (*recomputed_views(step.derivation, vjp), *vjp.bsyms):
-            self._assign_names(bsym, fresh, {p.name: p for p in bsym.inputs})
-            names |= fresh
-            bsyms.append(step.placed(bsym, names, step.bsym))
-            step.reads |= {proxy.name for proxy in bsyms[-1].inputs}
-        contributions = zip(step.differentiated_inputs, vjp.gradients, contains_accumulated, strict=True)
-        for proxy, gradient, is_total in contributions:
-            if gradient is not None:
-                contribution: Any = names[gradient.name]
-                if is_total:
-                    gradients.pop(proxy.name)
-                self._accumulate(proxy.name, contribution, gradients, step, bsyms)
-
-    def _accumulate(
-        self, name: str, new: TensorProxy, gradients: dict[str, TensorProxy], step: Step, bsyms: list[BoundSymbol]
-    ) -> None:
-        """Add to the gradient of a name, as autograd does: the earlier gradient is the first operand."""
-        old = gradients.get(name)
-        if old is None:
-            gradients[name] = new
-            return
-        bsym = added(old, new, next(self._names))
-        bsyms.append(step.placed(bsym, {}, step.bsym))
-        gradients[name] = bsym.output
-
-    # ---- forward --------------------------------------------------------------------------------------------
-
-    def forward(self, saved: Sequence[TensorProxy]) -> Trace:
-        """Return the trace with `saved` after its outputs.
-
-        Switches of autograd, and absorbed calls of `requires_grad_`, are left out.
-        """
-        kept = {id(step.bsym) for step in self.steps}
-        dropped = {id(bsym) for bsym in self.trace.bound_symbols} - kept
-        bsyms = [
-            bsym for bsym in self.exposing_intermediates({proxy.name for proxy in saved}) if id(bsym) not in dropped
-        ]
-        blocks, kept_operations = dict(self.trace.blocks), dict(self.trace.kept_operations)
-        for step in self.steps:
-            block = block_of(step.bsym, blocks)
-            if block >= 0 and step.derivation is not None:
-                names = [proxy.name for bsym in step.bsyms for proxy in bsym.defines]
-                blocks |= dict.fromkeys(names, block)
-                kept_operations |= dict.fromkeys(names, kept_of(step.bsym, kept_operations))
-        marks = {"blocks": blocks, "kept_operations": kept_operations}
-        return self.trace.having(bsyms, made_by=MADE_BY, output=(*self.trace.output, *saved), **marks)
-
-    def exposing_intermediates(self, intermediates: Set[str]) -> Iterator[BoundSymbol]:
-        """Yield the bound symbols of the trace, as aten operations if they make one of `intermediates`.
-
-        A bound symbol with its own derivative rule is kept, followed by its operations under fresh names.
-        """
-        steps = {id(step.bsym): step for step in self.steps if step.derivation is not None}
-        for bsym in self.trace.bound_symbols:
-            operations = steps[id(bsym)].bsyms if id(bsym) in steps else ()
-            inner = {proxy.name for operation in operations for proxy in operation.defines} - {
-                proxy.name for proxy in bsym.outputs
-            }
-            if not intermediates & inner:
-                yield bsym
-            elif has_derivative_rule(bsym):  # its derivative differs from that of its operations, so both run
-                yield bsym
-                fresh = {proxy.name: replace(proxy, name=next(self._names)) for proxy in bsym.defines}
-                yield from (operation.renamed(fresh) for operation in operations)
-            else:
-                yield from operations
-
-
-def _vjp_with_accumulation(
-    derivation: Derivation, incoming: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
-) -> tuple[VJP, tuple[bool, ...]]:
-    """Return the VJP for cotangents, and for each of its gradients whether it includes the accumulated gradient.
-
-    Autograd adds the contributions to a tensor's gradient one after another. If a VJP is itself a sum, like that of `x
-    * x`, adding the finished sum would round differently, so its summands are added to the accumulated gradient.
-    """
-    vjp = derivation.vjp(incoming)
-    pairs = zip(accumulated, vjp.sums, strict=True)
-    taken = [old if is_sum and old is not None and len(old.stride) == len(old.shape) else None for old, is_sum in pairs]
-    if any(taken):
-        with suppress(Underivable):
-            vjp = derivation.vjp(incoming, taken)
-            return vjp, tuple(old is not None for old in taken)
-    return vjp, (False,) * len(taken)
-
-
 def computed_from(names: Iterable[str], trace: Trace) -> set[str]:
     """Return these names, and the names of all values that the bound symbols of a trace compute from them."""
     computed = set(names)
@@ -390,40 +124,6 @@ def computed_from(names: Iterable[str], trace: Trace) -> set[str]:
         if any(proxy.name in computed for proxy in bsym.inputs):
             computed |= {proxy.name for proxy in bsym.outputs}
     return computed
-
-
-def cotangent_of(proxy: TensorProxy) -> TensorProxy:
-    """Return the proxy of a tensor's cotangent, its incoming gradient, with the strides of `torch.empty_like`.
-
-    Raises `Underivable` for a sparse tensor.
-    """
-    if len(proxy.stride) != len(proxy.shape):
-        raise Underivable(f"the gradient of {proxy.name} is sparse")
-    shape, strides = (tuple(map(generic_hint_of, sizes)) for sizes in (proxy.shape, proxy.stride))
-    with torch.no_grad():
-        like = torch.empty_strided(shape, strides, dtype=proxy.dtype, device="meta")
-        stride = tuple(torch.empty_like(like, memory_format=torch.preserve_format).stride())
-    stride = sizes_for_trace(symbolic_dense_strides(stride, shape, proxy.shape))
-    return TensorProxy(f"grad_{proxy.name}", proxy.shape, stride, proxy.dtype, proxy.device)
-
-
-def _gradient_labels(gradients: Iterable[tuple[str, Proxy | None]]) -> dict[str, str]:
-    """Return a label for each gradient: the names that it is the gradient of."""
-    labels: dict[str, str] = {}
-    for name, gradient in gradients:
-        if gradient is not None:
-            labels[gradient.name] = (
-                f"{labels[gradient.name]}, {name}" if gradient.name in labels else f"gradient of {name}"
-            )
-    return labels
-
-
-def _derive(bsym: BoundSymbol, requires_grad_names: set[str]) -> Derivation | None:
-    names = frozenset(requires_grad_names)
-    try:
-        return derive_control_flow(bsym, names, ReverseSweep.of) if bsym.functions else derive(bsym, names)
-    except Underivable as error:
-        raise underivable(bsym, str(error), error.missing_formula and bsym) from error
 
 
 def _saved_tensors(full_backward: Trace) -> tuple[TensorProxy, ...]:

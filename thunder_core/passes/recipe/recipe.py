@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast
 
@@ -12,7 +12,7 @@ import torch
 
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.foundation import plugins
-from thunder_core.foundation.errors import BadRecipe, BadSymbolicArgument, RecipeConflict, RecipeMismatch
+from thunder_core.foundation.errors import BadRecipe, RecipeConflict, RecipeMismatch
 from thunder_core.foundation.options.left_out import left_out_texts
 from thunder_core.foundation.options.quality import Quality
 from thunder_core.foundation.options.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
@@ -22,6 +22,7 @@ from thunder_core.passes.recipe.dimensions import DIMENSIONS
 from thunder_core.passes.recipe.options import RecipeOptions, hyphenated, parse_options
 from thunder_core.passes.recipe.plugin import Composable, ExecutorRank, Plugin, as_composable, composed
 from thunder_core.passes.recipe.settings import WITHOUT, settings_of
+from thunder_core.passes.recipe.symbolic_ranges import common_ranges, require_dimensions
 from thunder_core.tracing.extension.authorship import called
 from thunder_core.tracing.extension.declaration import require_row, require_traits, vet_class
 from thunder_core.tracing.extension.lookaside import Lookaside
@@ -110,7 +111,7 @@ class Recipe(Traits, Composable):
         for name, kinds in DECLARED.items():
             require_row(cls.__name__, name, getattr(cls, name), kinds)
         require_traits(cls.__name__, cls)
-        require_dimensions(cls)
+        require_dimensions(cls.__name__, cls.dimensions, cls.symbolic)
         if not (isinstance(cls.Options, type) and issubclass(cls.Options, RecipeOptions)):
             raise BadRecipe(
                 f"{cls.__name__}: Options is not a subclass of RecipeOptions", fix="write class Options(RecipeOptions)"
@@ -360,37 +361,6 @@ def without_parts(without: object) -> list[Composable]:
 def own_classes(kind: type[Recipe]) -> tuple[type, ...]:
     """Return a recipe's class and its base classes, without `Recipe` and the base classes of `Recipe`."""
     return tuple(base for base in kind.__mro__ if base not in Recipe.__mro__)
-
-
-def common_ranges(stated: Iterable[tuple[str, SymbolicArgument]]) -> tuple[SymbolicArgument, ...]:
-    """Return each argument once, with the range that a part gives it; raise `RecipeConflict` for different ranges."""
-    arguments: dict[str, tuple[str, SymbolicArgument]] = {}
-    for owner, argument in stated:
-        first_owner, known = arguments.setdefault(argument.name, (owner, argument))
-        if argument.has_range and not known.has_range:
-            arguments[argument.name] = (owner, argument)
-        elif argument.has_range and (argument.lower, argument.upper) != (known.lower, known.upper):
-            raise RecipeConflict(
-                f"{first_owner} has {argument.name} {known.range_text}, but {owner} has it {argument.range_text}",
-                fix=f"leave out {first_owner} or {owner}, or pass symbolic= yourself",
-            )
-    return tuple(argument for _, argument in arguments.values())
-
-
-def require_dimensions(kind: type[Recipe]) -> None:
-    """Raise `BadRecipe` for invalid dimensions or symbolic arguments of a recipe."""
-    try:
-        for dimension, names in kind.dimensions.items():
-            require_row(kind.__name__, f"dimensions[{dimension!r}]", names, (str,))
-            symbolic_arguments(names)
-        symbolic_arguments(kind.symbolic)
-    except BadSymbolicArgument as error:
-        raise BadRecipe(f"{kind.__name__}: {error.what}", fix=error.fix) from error
-    except AttributeError as error:
-        raise BadRecipe(
-            f"{kind.__name__}: dimensions is {kind.dimensions!r:.80}",
-            fix='write the names of each dimension: {"seq": ("input_ids.size(1)",)}',
-        ) from error
 
 
 def lacks(need: Requirement, target: str = "", device: torch.device | None = None) -> str | None:

@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import torch
 
-from thunder_core.backend.runtime.compiled import ProgramCompiler, Specializations
+from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.module import compiled_function, compiled_module
 from thunder_core.backend.runtime.program import Program
+from thunder_core.backend.runtime.program_compiler import ProgramCompiler
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import ArtifactError, ArtifactForeign, BadModelFolder, PackageMissing, WrongInputs
 from thunder_core.foundation.tested_versions import require_tested_torch

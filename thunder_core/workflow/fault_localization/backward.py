@@ -14,7 +14,7 @@ from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.claiming.double_precision import in_float64
 from thunder_core.backend.runtime.program import Stage
 from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
-from thunder_core.passes.autodiff.reverse_mode import ReverseSweep
+from thunder_core.passes.autodiff.reverse_sweep import ReverseSweep
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.backward_lockstep import names_unlike_autograd

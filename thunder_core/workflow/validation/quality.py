@@ -122,23 +122,7 @@ def _judged(
     error = outputs.get(worst, 0.0)
     kl = sum(language.kl for language in languages) / len(languages) if languages else None
     top1 = sum(language.top1 for language in languages) / len(languages) if languages else None
-    failures = []
-    if not error <= bound.error:
-        failures.append(f"the relative error of {worst} is {error:.3g}, and at most {bound.error:g} is allowed")
-    if kl is not None and not kl <= bound.kl:
-        failures.append(f"the KL divergence of its logits is {kl:.3g} nats, and at most {bound.kl:g} is allowed")
-    if top1 is not None and not top1 >= bound.top1:
-        failures.append(f"its top-1 agreement is {top1:.1%}, and at least {bound.top1:.1%} is required")
-    layers = [
-        LayerQuality(
-            name=name,
-            kind=type(layer).__name__,
-            float_bytes=layer.rows * layer.columns * layer.dtype.itemsize,
-            bytes=sum(tensor.nbytes for tensor in layer.buffers(recurse=False)),
-            error=errors.get(name),
-        )
-        for name, layer in quantized_layers(quantized).items()
-    ]
+    failures = tuple(_violations(bound, worst, error, kl, top1))
     return QuantizationReport(
         passed=not failures,
         inputs=inputs,
@@ -147,11 +131,31 @@ def _judged(
         error=error,
         kl=kl,
         top1=top1,
-        layers=tuple(layers),
+        layers=tuple(_layer_qualities(quantized, errors)),
         float_bytes=bytes_of(original),
         bytes=bytes_of(quantized),
-        failures=tuple(failures),
+        failures=failures,
     )
+
+
+def _violations(bound: Quality, output: str, error: float, kl: float | None, top1: float | None) -> Iterator[str]:
+    if not error <= bound.error:
+        yield f"the relative error of {output} is {error:.3g}, and at most {bound.error:g} is allowed"
+    if kl is not None and not kl <= bound.kl:
+        yield f"the KL divergence of its logits is {kl:.3g} nats, and at most {bound.kl:g} is allowed"
+    if top1 is not None and not top1 >= bound.top1:
+        yield f"its top-1 agreement is {top1:.1%}, and at least {bound.top1:.1%} is required"
+
+
+def _layer_qualities(quantized: torch.nn.Module, errors: Mapping[str, float]) -> Iterator[LayerQuality]:
+    for name, layer in quantized_layers(quantized).items():
+        yield LayerQuality(
+            name=name,
+            kind=type(layer).__name__,
+            float_bytes=layer.rows * layer.columns * layer.dtype.itemsize,
+            bytes=sum(tensor.nbytes for tensor in layer.buffers(recurse=False)),
+            error=errors.get(name),
+        )
 
 
 def bytes_of(model: torch.nn.Module) -> int:

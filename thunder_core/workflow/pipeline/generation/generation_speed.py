@@ -143,14 +143,22 @@ def measure_generation(
         seconds=seconds,
         timer=timer,
     )
+    return generation_benchmark(whole, recorders, length, new_tokens)
+
+
+def generation_benchmark(
+    whole: BenchmarkReport, recorders: Mapping[str, TokenTimes], prompt_length: int, new_tokens: int
+) -> GenerationBenchmark:
+    """Return the report of whole calls with the times of their tokens, without the first call and the warm-up."""
     counted = slice(1 + whole.warmup, 1 + whole.warmup + whole.runs)
     rounds = {name: recorder.rounds[counted] for name, recorder in recorders.items()}
+    first = {name: [seconds[0] for seconds in found] for name, found in rounds.items()}
     following = {name: [fmean(seconds[1:]) for seconds in found] for name, found in rounds.items() if new_tokens > 1}
     return GenerationBenchmark(
         **dict(whole),
-        prompt_length=length,
+        prompt_length=prompt_length,
         new_tokens=new_tokens,
-        first_token=part_of(whole, FIRST_TOKEN, {name: [one[0] for one in found] for name, found in rounds.items()}),
+        first_token=part_of(whole, FIRST_TOKEN, first),
         next_token=part_of(whole, NEXT_TOKEN, following) if following else None,
         texts=tuple(compared_tokens(recorders, rounds)),
     )

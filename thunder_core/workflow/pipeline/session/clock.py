@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from thunder_core.backend.fusion.watch import watching
-from thunder_core.backend.runtime.compiled import ProgramCompiler
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
+from thunder_core.backend.runtime.program_compiler import ProgramCompiler
 from thunder_core.compilation.compiler import Compiler, specializations_of
 from thunder_core.compilation.compiler.for_device import CompilerForDevice
 from thunder_core.foundation.errors import Bug
