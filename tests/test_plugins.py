@@ -165,10 +165,10 @@ def test_an_entry_point_whose_package_is_gone_breaks_nothing(monkeypatch: pytest
 
 
 def test_objects_are_imported_by_path() -> None:
-    assert plugins.imported("pathlib:Path.name") is Path.name
-    assert plugins.imported("pathlib").__name__ == "pathlib"
+    assert plugins.import_object("pathlib:Path.name") is Path.name
+    assert plugins.import_object("pathlib").__name__ == "pathlib"
     with pytest.raises(AttributeError):
-        plugins.imported("pathlib:Nothing")
+        plugins.import_object("pathlib:Nothing")
 
 
 def test_listing_imports_no_torch() -> None:

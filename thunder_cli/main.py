@@ -17,7 +17,7 @@ from thunder_cli.app import build_app
 from thunder_cli.failure import Audience, interrupted, report_error
 from thunder_cli.streams import flush_results, is_closed_pipe, open_closed_streams, require_text, settle_streams
 from thunder_core.foundation.errors import BadOption, Interrupted, OutOfMemory
-from thunder_core.foundation.plugins import meant
+from thunder_core.foundation.plugins import did_you_mean
 from thunder_core.workflow.pipeline.request.launch import launch_of_process
 
 # The first two disable telemetry in huggingface_hub and transformers. The others silence PyTorch's profiler, which
@@ -126,7 +126,7 @@ def meant_option(option: str, error: ArgumentError) -> str:
     """Return the question whether a similar option was meant; empty if there is none."""
     context = getattr(error, "ctx", None)
     known = [name for one in (context.command.get_params(context) if context else ()) for name in one.opts]
-    return meant(option.lstrip("-"), [name.lstrip("-") for name in known if name.startswith("--")], dashes="--")
+    return did_you_mean(option.lstrip("-"), [name.lstrip("-") for name in known if name.startswith("--")], dashes="--")
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ def _checked(given: Mapping[str, object], kind: type[ThunderError], before: str)
     for name, value in values.items():
         if name not in SETTINGS:
             known = sorted(SETTINGS)
-            fix = f"{plugins.meant(name, known)}known: {', '.join(known)}"
+            fix = f"{plugins.did_you_mean(name, known)}known: {', '.join(known)}"
             raise kind(f"{before}there is no setting named {name!r:.80}", fix=fix)
         try:
             require_kind(SETTINGS[name], value)

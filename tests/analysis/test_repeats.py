@@ -53,5 +53,5 @@ def test_found_repeats_have_equal_keys_and_do_not_overlap(keys):
 
 def test_shift_beyond_the_slack_loses_a_period():
     repeat = Repeat(10, 5, 3, slack=2)
-    assert repeat.shifted(2) == Repeat(12, 5, 3, 0)
-    assert repeat.shifted(3) == Repeat(13, 5, 2, 4)
+    assert repeat.shift(2) == Repeat(12, 5, 3, 0)
+    assert repeat.shift(3) == Repeat(13, 5, 2, 4)

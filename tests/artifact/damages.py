@@ -143,7 +143,7 @@ def manifest_of(folder: Path) -> Manifest:
 
 def reseal(folder: Path, **changes: object) -> None:
     """Change the manifest and update its digest."""
-    (folder / MANIFEST).write_bytes(manifest_of(folder).model_copy(update=changes).sealed().to_bytes())
+    (folder / MANIFEST).write_bytes(manifest_of(folder).model_copy(update=changes).with_own_digest().to_bytes())
 
 
 def sealed(changes: dict[str, object]) -> Damage:

@@ -144,7 +144,7 @@ def test_another_minor_version_of_pytorch_is_refused(written, model, monkeypatch
 def test_a_device_that_is_not_here_is_refused(artifact, model):
     manifest = open_artifact(artifact).manifest
     elsewhere = manifest.programs[0].model_copy(update={"devices": ("cuda:99",)})
-    sealed = manifest.model_copy(update={"programs": (elsewhere,)}).sealed()
+    sealed = manifest.model_copy(update={"programs": (elsewhere,)}).with_own_digest()
     (artifact / "manifest.json").write_bytes(sealed.to_bytes())
     with pytest.raises(ArtifactForeign, match="cuda:99"):
         thunder.load(artifact, model)

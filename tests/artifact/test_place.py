@@ -53,7 +53,7 @@ def manifest(text: str, **facts: object) -> bytes:
             programs=(),
             **facts,
         )
-        .sealed()
+        .with_own_digest()
         .to_bytes()
     )
 

@@ -68,7 +68,7 @@ def changed(name: str, change: Change, share: float) -> Damage:
 def reseal(folder: Path, **changes: object) -> None:
     """Change the manifest and update its digest."""
     manifest = EntryManifest.model_validate_json((folder / MANIFEST).read_bytes())
-    sealed = manifest.model_copy(update=changes).sealed()
+    sealed = manifest.model_copy(update=changes).with_own_digest()
     (folder / MANIFEST).write_bytes(sealed.to_bytes())
 
 

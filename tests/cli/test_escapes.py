@@ -40,7 +40,7 @@ def hostile(tmp_path_factory) -> Path:
     files = {name: facts(folder / name) for name in content["files"]}
     told = poisoned({key: content[key] for key in TOLD if key in content}, PLAIN)
     manifest = Manifest.model_validate_json(text_of({**content, **told, "files": files}))
-    (folder / "manifest.json").write_bytes(manifest.sealed().to_bytes())
+    (folder / "manifest.json").write_bytes(manifest.with_own_digest().to_bytes())
     return folder
 
 

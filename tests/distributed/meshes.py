@@ -125,7 +125,7 @@ def with_groups(folder: Path, **facts: Any) -> Path:
     """The artifact as if its first axis had other facts; the manifest keeps its own digest valid."""
     dist.barrier()
     manifest = open_artifact(folder).manifest
-    manifest = manifest.model_copy(update={"group": manifest.group.model_copy(update=facts)}).sealed()
+    manifest = manifest.model_copy(update={"group": manifest.group.model_copy(update=facts)}).with_own_digest()
     dist.barrier()
     if dist.get_rank() == 0:
         (folder / "manifest.json").write_bytes(manifest.to_bytes())

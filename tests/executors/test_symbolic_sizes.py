@@ -30,7 +30,7 @@ TAKES = {
 
 @pytest.mark.parametrize("name", TAKES)
 def test_each_executor_declares_whether_it_accepts_symbolic_sizes(name: str) -> None:
-    if name == "triton" and not plugins.installed("triton"):
+    if name == "triton" and not plugins.is_installed("triton"):
         pytest.skip("triton is not installed")
     assert find_executor(name).symbolic_sizes is TAKES[name]
 

@@ -14,7 +14,7 @@ import pytest
 from tests.gpu.decode_counts import LAYERS, SIZES
 from thunder_core.foundation import plugins
 
-pytestmark = pytest.mark.skipif(not plugins.installed("triton"), reason="needs Triton")
+pytestmark = pytest.mark.skipif(not plugins.is_installed("triton"), reason="needs Triton")
 ROOT = Path(__file__).resolve().parents[2]
 FEW = 2  # layers, of a model that shows by its difference what a layer costs
 # Of a layer: by Inductor the rotation of queries, that of keys, and the position of the token; two norms and SwiGLU;

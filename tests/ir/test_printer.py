@@ -8,7 +8,7 @@ import torch
 import thunder_core as thunder
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.compilation.compiler import last_program
-from thunder_core.tracing.ir.layout import fitted, layout
+from thunder_core.tracing.ir.layout import fit, layout
 from thunder_core.tracing.ir.printer import list_trace, print_trace
 
 
@@ -99,7 +99,7 @@ def test_comments_are_cut_to_a_width_and_statements_never(traces):
 
 
 def test_text_is_cut_to_one_line():
-    assert fitted("x = 1  # a comment that is too long", 24) == "x = 1  # a comment that…"
-    assert fitted('x = "a very long literal of text"', 20) == 'x = "a very long literal of text"'
-    assert fitted("x = 1  # too long", 12) == "x = 1  # too long"
-    assert fitted("# a comment alone, and long", 20) == "# a comment alone, …"
+    assert fit("x = 1  # a comment that is too long", 24) == "x = 1  # a comment that…"
+    assert fit('x = "a very long literal of text"', 20) == 'x = "a very long literal of text"'
+    assert fit("x = 1  # too long", 12) == "x = 1  # too long"
+    assert fit("# a comment alone, and long", 20) == "# a comment alone, …"

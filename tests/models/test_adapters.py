@@ -133,8 +133,8 @@ def test_bad_folder_is_refused(adapted, name):
 
 def test_missing_peft_is_named(saved, tmp_path, monkeypatch):
     (tmp_path / "adapter_config.json").write_text(json.dumps({**LORA, "base_model_name_or_path": str(saved("llama"))}))
-    installed = plugins.installed
-    monkeypatch.setattr(plugins, "installed", lambda name: name != "peft" and installed(name))
+    installed = plugins.is_installed
+    monkeypatch.setattr(plugins, "is_installed", lambda name: name != "peft" and installed(name))
     with pytest.raises(PackageMissing, match="needs the package peft"):
         load_model(ModelRequest(model=str(tmp_path)))
 

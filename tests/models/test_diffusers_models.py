@@ -161,8 +161,8 @@ def test_pipeline_without_a_denoiser_is_refused(tmp_path):
 
 def test_missing_diffusers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.json").write_text('{"_class_name": "UNet2DModel", "_diffusers_version": "0.30"}')
-    installed = plugins.installed
-    monkeypatch.setattr(plugins, "installed", lambda name: name != "diffusers" and installed(name))
+    installed = plugins.is_installed
+    monkeypatch.setattr(plugins, "is_installed", lambda name: name != "diffusers" and installed(name))
     with pytest.raises(PackageMissing, match="needs the package diffusers"):
         load_model(ModelRequest(model=str(tmp_path)))
 

@@ -25,8 +25,8 @@ def timm() -> Any:
 
 @pytest.fixture
 def without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = plugins.installed
-    monkeypatch.setattr(plugins, "installed", lambda name: name != "timm" and installed(name))
+    installed = plugins.is_installed
+    monkeypatch.setattr(plugins, "is_installed", lambda name: name != "timm" and installed(name))
 
 
 def written(folder: Path, **config: object) -> Path:

@@ -41,7 +41,7 @@ from thunder_core.workflow.pipeline import carry_out, plan
 from thunder_core.workflow.pipeline.session.range_coverage import RangeCoverage
 from thunder_core.workflow.pipeline.validate import validate_artifact
 
-pytestmark = pytest.mark.skipif(not plugins.installed("triton"), reason="needs Triton")
+pytestmark = pytest.mark.skipif(not plugins.is_installed("triton"), reason="needs Triton")
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "hf-llama3-hopper"
 
@@ -168,7 +168,7 @@ def test_the_model_launches_only_kept_kernels(
     wanted, launched = [], []
     for specialization in kept:
         kept[specialization] = lambda launch: launched.append(launch.specialization)
-    launch: Any = plugins.imported("thunder_executors.triton.launch:Launch")
+    launch: Any = plugins.import_object("thunder_executors.triton.launch:Launch")
     run = launch.run
     monkeypatch.setattr(launch, "run", lambda self: (wanted.append(self.specialization), run(self)))
     with torch.no_grad():
@@ -231,7 +231,7 @@ def test_requirements_are_checked_for_the_target_alone() -> None:
 
 
 def test_the_interpreter_is_no_compiler(out: Path) -> None:
-    interpreted = plugins.imported("thunder_executors.triton.launch:INTERPRETED")
+    interpreted = plugins.import_object("thunder_executors.triton.launch:INTERPRETED")
     if not interpreted:
         pytest.skip("for the interpreter")
     made = plan(quick(out, RECIPE, target="sm_90"))

@@ -30,7 +30,7 @@ def with_swapped_operands(bsym: BoundSymbol) -> BoundSymbol:
     tensors = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
     pairs = ((a, b) for n, a in enumerate(tensors) for b in tensors[n + 1 :] if alike(a, b))
     pair = next(pairs, None)
-    return bsym if pair is None else bsym.renamed({pair[0].name: pair[1], pair[1].name: pair[0]})
+    return bsym if pair is None else bsym.rename({pair[0].name: pair[1], pair[1].name: pair[0]})
 
 
 def alike(first: TensorProxy, second: TensorProxy) -> bool:
@@ -46,7 +46,7 @@ def reading_another(bsym: BoundSymbol, earlier: list[TensorProxy]) -> BoundSymbo
                 (tensor for tensor in reversed(earlier) if tensor.name != proxy.name and alike(tensor, proxy)), None
             )
             if replacement is not None:
-                return bsym.renamed({proxy.name: replacement})
+                return bsym.rename({proxy.name: replacement})
     return bsym
 
 
@@ -86,7 +86,7 @@ def with_line(trace: Trace, place: int, bsym: BoundSymbol) -> Trace:
 def without_line(trace: Trace, place: int, source: TensorProxy) -> Trace:
     """The trace without a line, and the tensor that later lines read instead of its result."""
     name = trace.bound_symbols[place].tensors[0].name
-    rest = (bsym.renamed({name: source}) for bsym in trace.bound_symbols[place + 1 :])
+    rest = (bsym.rename({name: source}) for bsym in trace.bound_symbols[place + 1 :])
     output = replace_leaves(
         trace.output, lambda leaf: source if isinstance(leaf, Proxy) and leaf.name == name else leaf
     )

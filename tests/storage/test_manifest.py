@@ -42,7 +42,7 @@ def small(folder: Path) -> Small:
     (folder / "inner").mkdir()
     (folder / "a.txt").write_bytes(b"a")
     (folder / "inner" / "empty").write_bytes(b"")
-    return Small(name="it", files=files_of(folder)).sealed()
+    return Small(name="it", files=files_of(folder)).with_own_digest()
 
 
 def test_the_manifest_of_a_cache_entry_keeps_its_format() -> None:
@@ -55,7 +55,7 @@ def test_the_manifest_of_a_cache_entry_keeps_its_format() -> None:
         created=datetime(2026, 1, 1, tzinfo=UTC),
         files={"kernel.so": FileFacts(size=3, digest="0" * 64)},
     )
-    assert manifest.sealed().to_bytes() == WRITTEN
+    assert manifest.with_own_digest().to_bytes() == WRITTEN
     assert EntryManifest.model_validate_json(WRITTEN).is_sealed
 
 

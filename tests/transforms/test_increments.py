@@ -179,7 +179,7 @@ def joined_on_gpu(trace: Trace, is_on_gpu: Callable[[TensorProxy], bool] = lambd
     gpu = torch.device("cuda", 0)
     tensors = tensors_of(trace.bound_symbols).items()
     moved = {name: replace(proxy, device=gpu) for name, proxy in tensors if is_on_gpu(proxy)}
-    bsyms = [bsym.renamed(moved) for bsym in trace.bound_symbols]
+    bsyms = [bsym.rename(moved) for bsym in trace.bound_symbols]
     return additions_in(IncrementTogether()(trace.having(bsyms, made_by="tensors on a GPU")))
 
 

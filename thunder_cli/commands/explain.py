@@ -49,7 +49,8 @@ def find_error(code: str) -> Error:
     if (found := known.get(wanted) or by_name.get(wanted.lower())) is not None:
         return found
     raise UnknownName(
-        f"there is no error code {code!r}", fix=f"{plugins.meant(wanted, known)}`thunder explain` lists all codes"
+        f"there is no error code {code!r}",
+        fix=f"{plugins.did_you_mean(wanted, known)}`thunder explain` lists all codes",
     )
 
 

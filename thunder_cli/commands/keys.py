@@ -98,7 +98,7 @@ def forget(
         given = read_public_keys(Path(key).expanduser())
         gone = [one for one in known if one in given]
     if not gone:
-        near = plugins.meant(key, [one.comment or one.fingerprint for one in known])
+        near = plugins.did_you_mean(key, [one.comment or one.fingerprint for one in known])
         raise UnknownName(f"no key {key!r} is trusted", fix=f"{near}`thunder keys list` lists the trusted keys")
     write_trusted(one for one in known if one not in gone)
     list_keys(json=json)

@@ -88,7 +88,7 @@ def definitions(group: Group, base: str) -> Iterator[tuple[str, str]]:
                 yield name, node.name
 
 
-def provided(group: Group) -> Iterator[str]:
+def provided_names(group: Group) -> Iterator[str]:
     """Yield the names in `provides = ("name",)` of the classes of a group, read from the source."""
     for _, path in _sources(group).values():
         for inner in (inner for kind in _classes(path) for inner in kind.body):
@@ -213,14 +213,14 @@ def lazy_face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     def load_name(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = imported(f"{package}.{homes[name]}:{name}")
+        value = import_object(f"{package}.{homes[name]}:{name}")
         setattr(sys.modules[package], name, value)
         return value
 
     return load_name
 
 
-def imported(path: str) -> object:
+def import_object(path: str) -> object:
     """Import and return the object at `module:qualname`; raise ImportError or AttributeError if it does not exist."""
     module, _, qualname = path.partition(":")
     value: object = importlib.import_module(module)
@@ -251,7 +251,7 @@ def is_beginning(one: str, other: str) -> bool:
     return one.startswith(other) or other.startswith(one)
 
 
-def meant(name: str, known: Iterable[str], *, dashes: str = "") -> str:
+def did_you_mean(name: str, known: Iterable[str], *, dashes: str = "") -> str:
     """Return "did you mean X? " with the nearest names, as the beginning of a sentence; empty if no name is near."""
     near = [f"{dashes}{each}" for each in nearest(name, known)]
     return f"did you mean {' or '.join(near)}? " if near else ""
@@ -260,11 +260,12 @@ def meant(name: str, known: Iterable[str], *, dashes: str = "") -> str:
 def unknown_name(kind: str, name: str, known: Collection[str]) -> UnknownName:
     """Return the error for an unknown name, which suggests the nearest known names."""
     return UnknownName(
-        f"there is no {kind} called {name!r}", fix=f"{meant(name, known)}known: {', '.join(sorted(known)) or 'none'}"
+        f"there is no {kind} called {name!r}",
+        fix=f"{did_you_mean(name, known)}known: {', '.join(sorted(known)) or 'none'}",
     )
 
 
-def installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
     """Whether a top-level package is installed; the package is not imported."""
     top = package.partition(".")[0]
     if top in sys.modules:
@@ -387,7 +388,7 @@ def _describe(name: str, module: str, path: Path) -> Listed:
     except (SyntaxError, UnicodeDecodeError) as error:
         return Listed(name, "", module, f"{path} is not Python: {error}")
     summary = (ast.get_docstring(tree) or "").partition("\n")[0]
-    lacking = sorted({package for package in _imported_packages(tree) if not installed(package)})
+    lacking = sorted({package for package in _imported_packages(tree) if not is_installed(package)})
     reason = f"needs {', '.join(lacking)}, not installed here{_command(lacking)}" if lacking else None
     return Listed(name, summary, module, reason)
 

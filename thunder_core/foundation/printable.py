@@ -13,7 +13,7 @@ def printable(text: str) -> str:
     The escaped characters are control characters, characters that change the direction of text or have no width, and
     surrogates. Line ends and tabs are kept.
     """
-    return text if is_printable(text) else "".join(char if is_kept(char) else escaped(char) for char in text)
+    return text if is_printable(text) else "".join(char if is_kept(char) else escape(char) for char in text)
 
 
 def printable_json(document: str) -> str:
@@ -33,6 +33,6 @@ def is_kept(char: str) -> bool:
     return char.isprintable() or char in KEPT
 
 
-def escaped(char: str) -> str:
+def escape(char: str) -> str:
     """Return the escape of a character in a Python string literal."""
     return char.encode("unicode_escape").decode("ascii")

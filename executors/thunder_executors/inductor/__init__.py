@@ -65,7 +65,7 @@ class Inductor(FusionExecutor):
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
         """Return the reason why Triton, which compiles for a GPU, is missing."""
-        return None if plugins.installed("triton") else 'needs triton: pip install "thunder-optimize[triton]"'
+        return None if plugins.is_installed("triton") else 'needs triton: pip install "thunder-optimize[triton]"'
 
     def fuses(self, bsym: BoundSymbol) -> bool:
         """Whether all tensors of a bound symbol are on the CPU or one GPU, in dtypes that Inductor supports."""
@@ -88,7 +88,7 @@ class Inductor(FusionExecutor):
         ):
             return False
         kinds = {device.type for device in devices}
-        return kinds <= {"cpu"} or (kinds == {"cuda"} and plugins.installed("triton") and bool(architecture()))
+        return kinds <= {"cpu"} or (kinds == {"cuda"} and plugins.is_installed("triton") and bool(architecture()))
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with each flex attention on the CPU as a kernel, and the regions of the rest."""

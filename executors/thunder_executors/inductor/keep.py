@@ -74,7 +74,7 @@ def read(entry: Entry) -> Result:
 
 def _built(store: Store, regions: Sequence[Region], keys: Mapping[str, Key], builder: str) -> dict[str, Result]:
     with BUILDING:
-        build: Build = plugins.imported(builder)  # type: ignore[assignment]
+        build: Build = plugins.import_object(builder)  # type: ignore[assignment]
         results = dict(zip((region.digest for region in regions), build(regions), strict=True))
     for region in regions:
         result = results[region.digest]

@@ -68,13 +68,13 @@ def lacking() -> Iterator[str]:
     """Yield the parts that this machine lacks: a GPU, Python and the package."""
     if (gpu := Cuda().missing()) is not None:
         yield gpu
-    if not plugins.installed("nvfuser_direct"):
+    if not plugins.is_installed("nvfuser_direct"):
         here, there = (".".join(map(str, version)) for version in (sys.version_info[:2], PYTHON))
         version_note = "" if sys.version_info[:2] == PYTHON else f", under Python {there} (it has no wheels for {here})"
         yield f"nvfuser_direct is not installed: {INSTALL}{version_note}"
         return
     try:
-        plugins.imported(LIBRARY)
+        plugins.import_object(LIBRARY)
     except (ImportError, OSError) as error:
         yield f"nvfuser_direct cannot be loaded with PyTorch {torch.__version__}: {error}"
 

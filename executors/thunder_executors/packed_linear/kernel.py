@@ -59,5 +59,5 @@ def source_digest(kind: ProductKind) -> str:
 def _write(kind: ProductKind, folder: Path) -> None:
     """Compile the shared object into a folder."""
     with BUILDING:
-        build: Callable[[str], bytes] = plugins.imported(BUILD)  # type: ignore[assignment]
+        build: Callable[[str], bytes] = plugins.import_object(BUILD)  # type: ignore[assignment]
         (folder / LIBRARY).write_bytes(build(kind.type))

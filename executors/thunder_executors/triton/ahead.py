@@ -68,7 +68,7 @@ def key_of(specialization: Specialization, target: str) -> Key:
 
     `source` is Triton's digest of the kernel and of all functions that it calls.
     """
-    kernel: Any = plugins.imported(specialization.kernel)
+    kernel: Any = plugins.import_object(specialization.kernel)
     fields = {
         REGION: sha256(json.dumps(specialization.as_dict(), sort_keys=True).encode()).hexdigest(),
         "source": str(getattr(kernel, "cache_key", "")),

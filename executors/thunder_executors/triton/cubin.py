@@ -84,7 +84,7 @@ def compile_for(specialization: Specialization, target: str = "sm_90") -> Cubin:
 
     Raises EnvironmentLacks under Triton's interpreter, which compiles nothing.
     """
-    kernel = plugins.imported(specialization.kernel)
+    kernel = plugins.import_object(specialization.kernel)
     if not isinstance(kernel, JITFunction):
         raise EnvironmentLacks(
             f"{specialization.kernel} was loaded for Triton's interpreter and cannot be compiled",

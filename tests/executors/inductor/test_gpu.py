@@ -24,7 +24,7 @@ from thunder_core.foundation import plugins
 from thunder_core.foundation.options.target import TARGETS
 from thunder_core.tracing.ir.proxy import TensorProxy, with_sizes
 
-if not plugins.installed("triton"):
+if not plugins.is_installed("triton"):
     pytest.skip("needs Triton", allow_module_level=True)
 
 import triton.language
@@ -49,7 +49,7 @@ def moved(proxies):
 
 
 def on_cuda(line):
-    found = line.renamed(moved((*line.inputs, *line.outputs)))
+    found = line.rename(moved((*line.inputs, *line.outputs)))
     if "device" in line.kwargs:
         found = replace(found, kwargs={**found.kwargs, "device": torch.device("cuda:0")})
     return found

@@ -140,7 +140,7 @@ def moved(proxies):
 def on_cuda(line):
     """The same line of a program whose tensors are on the GPU."""
     inner = [proxy for bsym in line.subsymbols for proxy in (*bsym.inputs, *bsym.outputs)]
-    return line.renamed(moved((*line.inputs, *line.outputs, *inner)))
+    return line.rename(moved((*line.inputs, *line.outputs, *inner)))
 
 
 class Elsewhere(nvfuser.Nvfuser):
@@ -261,7 +261,7 @@ def test_error_of_a_definition_is_the_reason_of_the_refusal(stand_in, monkeypatc
 
 
 def test_missing_nvfuser_is_reported_with_the_command_that_installs_it(monkeypatch):
-    monkeypatch.setattr(nvfuser.plugins, "installed", lambda package: False)
+    monkeypatch.setattr(nvfuser.plugins, "is_installed", lambda package: False)
     monkeypatch.setattr(sys, "version_info", (3, 11, 7))
     reason = EXECUTOR.missing()
     assert "no CUDA GPU" in reason or torch.cuda.is_available()
@@ -303,7 +303,7 @@ def test_a_llama_for_a_gpu_that_is_not_here_can_be_written():
     assert len({one.region.digest for _, one in found}) < len(found), "layers are equal"
 
 
-@pytest.mark.skipif(not plugins.installed("nvfuser_direct"), reason="needs nvfuser_direct")
+@pytest.mark.skipif(not plugins.is_installed("nvfuser_direct"), reason="needs nvfuser_direct")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nvfuser_itself_takes_the_definitions(name):
     """Building a definition needs no GPU."""

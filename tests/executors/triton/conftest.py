@@ -9,7 +9,7 @@ import pytest
 
 from thunder_core.foundation import plugins
 
-collect_ignore_glob = [] if plugins.installed("triton") else ["test_*.py"]
+collect_ignore_glob = [] if plugins.is_installed("triton") else ["test_*.py"]
 
 
 def rounding(original: Callable[..., Any]) -> Callable[..., Any]:

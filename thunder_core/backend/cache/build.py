@@ -101,7 +101,7 @@ def manifest_for(key: Key, label: str, replaced: str, contents: dict[str, bytes]
         created=datetime.now(UTC),
         replaced=replaced,
         files={name: facts_of_content(content) for name, content in contents.items()},
-    ).sealed()
+    ).with_own_digest()
 
 
 def drop_entry(root: Path, digest: str) -> bool:

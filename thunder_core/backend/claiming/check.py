@@ -100,7 +100,7 @@ class Check:
     def _compare(self, result: Any, inputs: Values, before: InputSnapshot, states: RandomStates) -> None:
         """Compare results, inputs and drawn random numbers with those of the reference."""
         drawn = RandomStates.now(inputs)
-        expected = self._evaluated(private_values(before.values, (self.claimed, *self.reference)), states)
+        expected = self._evaluate(private_values(before.values, (self.claimed, *self.reference)), states)
         same_draws = drawn.equal(RandomStates.now(inputs))
         drawn.restore()
         if not same_draws:
@@ -125,7 +125,7 @@ class Check:
     def _output(self) -> Any:
         return self.claimed.output
 
-    def _evaluated(self, values: Values, states: RandomStates) -> Values:
+    def _evaluate(self, values: Values, states: RandomStates) -> Values:
         states.restore()
         evaluate(self.reference, values)
         return values

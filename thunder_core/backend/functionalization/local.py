@@ -36,11 +36,11 @@ def functionalize_local(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> l
     for place, bsym in enumerate(operations):
         if place not in replacements:
             first = {p.name: p.named(next(names)) for p in bsym.tensors if p.name in last_write}
-            result.append(bsym.renamed(current | first))
+            result.append(bsym.rename(current | first))
             current |= first
             continue
         name = bsym.mutates[0]
-        *before, write = (operation.renamed(current) for operation in replacements[place])
+        *before, write = (operation.rename(current) for operation in replacements[place])
         current[name] = bsym.output if last_write[name] == place else bsym.output.named(next(names))
         result += [*before, replace(write, output=current[name])]
     return result

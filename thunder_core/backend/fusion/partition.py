@@ -13,7 +13,7 @@ from thunder_core.backend.fusion.chains import ChainConditions, ChainOrder, form
 from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
 from thunder_core.backend.fusion.updates import is_update, shares_written_storage_by_one_name
 from thunder_core.tracing.analysis.aliasing import alias_sets, computes_nothing
-from thunder_core.tracing.analysis.cuts import divided, is_extern_call
+from thunder_core.tracing.analysis.cuts import divide, is_extern_call
 from thunder_core.tracing.analysis.data_errors import LOOK_AT_VALUES, is_check, may_raise
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
@@ -149,7 +149,7 @@ def _regions_between_chains(
     takes = [rules.can_fuse(bsym) for bsym in section]
     fusible_anywhere = [taken and rules.can_fuse_anywhere(bsym) for taken, bsym in zip(takes, section, strict=True)]
     for run in _split_at_unconnected_updates(
-        _runs(divided(section), takes if rules.updates else fusible_anywhere), section
+        _runs(divide(section), takes if rules.updates else fusible_anywhere), section
     ):
         group = section[run.start : run.stop]
         defined = (proxy.name for bsym in group for proxy in bsym.defines)

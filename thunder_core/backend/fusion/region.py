@@ -140,7 +140,7 @@ def _canonical_names(
 
 def _renamed(operations: Iterable[BoundSymbol], names: Mapping[str, Proxy]) -> Iterator[BoundSymbol]:
     for operation in operations:
-        plain = operation.renamed(names, at=(None, ""))
+        plain = operation.rename(names, at=(None, ""))
         yield replace(plain, subsymbols=(), executor="")
 
 

@@ -64,7 +64,7 @@ def without_replicas(trace: Trace) -> Trace:
             tensor = tensor_of(bsym)
             names[result_of(bsym).name] = names.get(tensor.name, tensor)
         else:
-            kept.append(bsym.renamed(names) if names else bsym)
+            kept.append(bsym.rename(names) if names else bsym)
     if not names:
         return trace
     return trace.having(kept, made_by="read parameters", output=renamed_proxies(trace.output, names))

@@ -96,7 +96,7 @@ def trace_on(
     branch, or if the function returns something other than tensors.
     """
     environment = environment or environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
-    fork = None if environment is None else environment.forked()
+    fork = None if environment is None else environment.fork()
     recorder = Recorder(OfParameters(), environment=fork)
     fakes: dict[str, torch.Tensor] = {}
     for number, proxy in enumerate(proxies_in(arguments)):
@@ -187,8 +187,8 @@ def _comparable(proxy: TensorProxy, environment: Sizing | None) -> TensorProxy:
     """A proxy whose symbolic sizes are replaced by expressions."""
     if environment is None:
         return proxy
-    shape: tuple[Any, ...] = tuple(map(environment.simplified, proxy.shape))
-    stride: tuple[Any, ...] = tuple(map(environment.simplified, proxy.stride))
+    shape: tuple[Any, ...] = tuple(map(environment.simplify_number, proxy.shape))
+    stride: tuple[Any, ...] = tuple(map(environment.simplify_number, proxy.stride))
     return replace(proxy, shape=shape, stride=stride)
 
 
@@ -219,7 +219,7 @@ def _key_of(leaf: Any, names: dict[str, int], environment: TraceShapeEnv | None)
     if isinstance(leaf, TensorProxy):
         return (names[leaf.name], described(leaf, True, environment))
     if isinstance(leaf, NumberProxy) and environment is not None:
-        expression: Hashable = environment.simplified(leaf.value)
+        expression: Hashable = environment.simplify_number(leaf.value)
         return expression
     return repr(leaf)
 

@@ -197,7 +197,7 @@ def _size_in(environment: Sizing | None, size: Any) -> Any:
     """Return a size as an expression of an environment."""
     if isinstance(environment, TraceShapeEnv):
         return Move(environment).size(size)
-    return size if environment is None else environment.simplified(size)
+    return size if environment is None else environment.simplify_number(size)
 
 
 def _within(bound: Any, size: Any) -> Any:
@@ -257,7 +257,7 @@ class Spelled:
         if isinstance(value, slice):
             return ("slice", self.value((value.start, value.stop, value.step), floating))
         if self.environment is not None and isinstance(value, torch.SymInt | torch.SymFloat):
-            value = self.environment.simplified(value)
+            value = self.environment.simplify_number(value)
         return _number(value, floating)
 
 

@@ -11,7 +11,7 @@ from thunder_core.backend.runtime.randomness import RandomState
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
-from thunder_core.tracing.capture.torch_facts.slices import written_by
+from thunder_core.tracing.capture.torch_facts.slices import written_names
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.objects import EXPECTATIONS
@@ -45,7 +45,7 @@ def _written_inputs(computation: Trace, count: int) -> tuple[int, ...]:
     """Return the places of the inputs that the first bound symbols may write to, or whose data they replace."""
     before = computation.bound_symbols[:count]
     written = names_written_to(computation.having(before, made_by=computation.made_by))
-    written |= {name for bsym in before for name in written_by(bsym)}
+    written |= {name for bsym in before for name in written_names(bsym)}
     return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
 
 

@@ -49,7 +49,7 @@ from thunder_core.passes.autodiff.program_derivative import (
 )
 from thunder_core.passes.autodiff.rules import with_rules
 from thunder_core.passes.recipe import Transform
-from thunder_core.tracing.analysis.control_flow import transformed
+from thunder_core.tracing.analysis.control_flow import transform_nested
 from thunder_core.tracing.capture.symbolic.all_sizes import size_oblivious
 from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
@@ -259,7 +259,7 @@ class Compiler:
                 require_for_this_call(acquired.sizes)
                 require_layouts_of_eager(trace, acquired.sizes, symbolic)
             for transform in self.transforms:
-                changed = transformed(trace, transform)
+                changed = transform_nested(trace, transform)
                 if changed is not trace:  # a transform that changes only the model adds no stage
                     trace = log.note(checked_trace(transform, changed))
         return acquired, trace

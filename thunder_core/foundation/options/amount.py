@@ -22,20 +22,20 @@ LONGEST = 36_525 * SECONDS["d"]  # a century
 
 def bytes_of(option: str, text: str) -> int:
     """Return the number of bytes for a size such as `500M` or `1.5GiB`; raise `BadOption`."""
-    number, factor = _parsed(text, BYTES) or _refuse(option, text, "a size", "500M, 2G, 1.5GiB or a number of bytes")
+    number, factor = _parse(text, BYTES) or _refuse(option, text, "a size", "500M, 2G, 1.5GiB or a number of bytes")
     return int(number * factor)
 
 
 def age_of(option: str, text: str) -> timedelta:
     """Return the time for an age such as `30d` or `12h`; raise `BadOption`."""
     accepted = "45m, 12h, 30d or 2w"
-    number, factor = _parsed(text, SECONDS) or _refuse(option, text, "an age", accepted)
+    number, factor = _parse(text, SECONDS) or _refuse(option, text, "an age", accepted)
     if number * factor > LONGEST:
         _refuse(option, text, "an age within a century", accepted)
     return timedelta(seconds=number * factor)
 
 
-def _parsed(text: str, units: dict[str, int]) -> tuple[float, int] | None:
+def _parse(text: str, units: dict[str, int]) -> tuple[float, int] | None:
     match = AMOUNT.fullmatch(text.strip())
     if match is None or match[2].lower() not in units:
         return None

@@ -165,7 +165,7 @@ def replace_folder(new: Path, folder: Path, require_free: RequireFree) -> None:
         return
     with held_folder(folder):
         if exchange_names(new, folder):
-            with undone_by(lambda: exchange_names(new, folder)):
+            with undo_on_error(lambda: exchange_names(new, folder)):
                 require_free(new)
             sync_folder(folder.parent)
             remove(new)
@@ -187,7 +187,7 @@ def rename_both(new: Path, folder: Path, require_free: RequireFree) -> None:
     """Move the old folder away and the new one into its place, on systems that cannot exchange two names."""
     old = temporary_name(folder, "old")
     folder.rename(old)
-    with undone_by(lambda: old.rename(folder)):
+    with undo_on_error(lambda: old.rename(folder)):
         require_free(old)
         new.rename(folder)
     sync_folder(folder.parent)
@@ -195,7 +195,7 @@ def rename_both(new: Path, folder: Path, require_free: RequireFree) -> None:
 
 
 @contextmanager
-def undone_by(undo: Callable[[], object]) -> Iterator[None]:
+def undo_on_error(undo: Callable[[], object]) -> Iterator[None]:
     """Call `undo` if the block raises."""
     try:
         yield

@@ -40,7 +40,7 @@ class SealedManifest(StoredFacts):
 
     leaves_out_defaults: ClassVar[bool] = False
 
-    def sealed(self) -> Self:
+    def with_own_digest(self) -> Self:
         """Return the manifest with its own digest."""
         return self.model_copy(update={"digest": self._own_digest()})
 

@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.foundation.errors import BadSymbolicArgument
 from thunder_core.foundation.options.symbolic_arguments import WRITE, Attribute, EachItem, Step, SymbolicArgument
-from thunder_core.foundation.plugins import meant
+from thunder_core.foundation.plugins import did_you_mean
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 NUMBERS = (int, float)
@@ -56,7 +56,7 @@ def _require_known(argument: SymbolicArgument, known_names: Iterable[str]) -> No
     if name not in names:
         raise BadSymbolicArgument(
             f"symbolic= names {argument.name!r}, but no argument is named {name!r}",
-            fix=f"{meant(name, names)}the arguments are: {', '.join(names) or 'none'}",
+            fix=f"{did_you_mean(name, names)}the arguments are: {', '.join(names) or 'none'}",
         )
 
 

@@ -77,7 +77,7 @@ class Texts:
             return None
         return self._text(tuple(parts)) if any(isinstance(part, TextPart) for part in parts) else "".join(parts)
 
-    def formatted(self, template: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def format(self, template: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return `template.format(*args, **kwargs)`; None if C has to format it."""
         fields = list(string.Formatter().parse(template))
         named = {name for _, name, _, _ in fields}
@@ -225,7 +225,7 @@ def _format(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str
     if (read := texts.with_values(template, args, kwargs)) is not None:
         template, args, kwargs = read[0], tuple(read[1]), {}
     arguments = (*args, *kwargs.values())
-    text = texts.formatted(template, args, kwargs) if any(map(texts.is_unknown, arguments)) else None
+    text = texts.format(template, args, kwargs) if any(map(texts.is_unknown, arguments)) else None
     return texts.natively(template.format, args, kwargs) if text is None else text
 
 
@@ -308,13 +308,13 @@ def is_in(function: Any, functions: Collection[Any]) -> bool:
 
 def with_strings(values: Any) -> tuple[Any, ...]:
     """Return values with symbolic texts replaced by their strings in this call."""
-    return tuple(value.handed_over() if type(value) is SymbolicText else value for value in values)
+    return tuple(value.text_for_c() if type(value) is SymbolicText else value for value in values)
 
 
 def plain(tree: Any, seen: set[int]) -> Any:
     """Return a tree with the strings of this call. Lists and dicts are changed in place."""
     if type(tree) is SymbolicText:
-        return tree.handed_over()
+        return tree.text_for_c()
     if type(tree) is tuple:
         items = [plain(item, seen) for item in tree]
         return tree if all(map(operator.is_, items, tree)) else tuple(items)

@@ -31,7 +31,7 @@ from thunder_core.passes.autodiff.reverse_sweep import REQUIRE_GRAD, cotangent_o
 from thunder_core.passes.autodiff.rules import with_rules
 from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.analysis.aliasing import names_written_to
-from thunder_core.tracing.analysis.control_flow import transformed
+from thunder_core.tracing.analysis.control_flow import transform_nested
 from thunder_core.tracing.analysis.grad_mode import SET_GRAD
 from thunder_core.tracing.capture.symbolic.shape_env import ConstraintAfterPrologue
 from thunder_core.tracing.extension.transform import Transform, rewritten_before_claiming
@@ -218,7 +218,7 @@ class ProgramDerivative:
         with without_saved_tensors_hooks():
             trace = note(check_trace(self.differentiated.backward(has_cotangent, cuts, ends)))
         for transform in self.transforms:
-            trace = note(check_trace(transformed(trace, transform)))
+            trace = note(check_trace(transform_nested(trace, transform)))
         trace = rewritten_before_claiming(trace, self.schedulers, lambda _, changed: note(check_trace(changed)))
         with torch.no_grad(), torch._C._DisableAutocast(), built_for(self.model):
             trace = note(claim(trace, self.executors))
@@ -269,7 +269,7 @@ def differentiate_program(
         if plain is None:
             raise
         for transform in transforms:
-            plain = transformed(plain, transform)
+            plain = transform_nested(plain, transform)
         steps.append(plain)
         try:
             return divided(plain)

@@ -255,7 +255,7 @@ class ReverseSweep:
             elif has_derivative_rule(bsym):  # its derivative differs from that of its operations, so both run
                 yield bsym
                 fresh = {proxy.name: replace(proxy, name=next(self._names)) for proxy in bsym.defines}
-                yield from (operation.renamed(fresh) for operation in operations)
+                yield from (operation.rename(fresh) for operation in operations)
             else:
                 yield from operations
 

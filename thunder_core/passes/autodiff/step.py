@@ -46,7 +46,7 @@ class Step:
 
     def placed(self, bsym: BoundSymbol, names: Mapping[str, Proxy], derives: BoundSymbol | None = None) -> BoundSymbol:
         """Return an operation of the derivation in the names of the trace, with the bound symbol's source line."""
-        placed = bsym.renamed(names, at=(self.bsym.source, self.bsym.module))
+        placed = bsym.rename(names, at=(self.bsym.source, self.bsym.module))
         return replace(placed, executor=self.bsym.executor, derives=derives)
 
 

@@ -88,7 +88,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.bsyms.append(BoundSymbol(alias, (before,), {}, replace(proxy, requires_grad=False)))
             self.bind(tensor, proxy)
             return
-        self.bsyms = [bsym.renamed({before.name: proxy}) for bsym in self.bsyms]
+        self.bsyms = [bsym.rename({before.name: proxy}) for bsym in self.bsyms]
         for identity, (tensor_of_proxy, known_proxy) in list(self._proxies.items()):
             if known_proxy.name == before.name:
                 self._proxies[identity] = (tensor_of_proxy, proxy)

@@ -27,7 +27,7 @@ from thunder_core.tracing.capture.symbolic.probed_floats import (
     stand_ins,
 )
 from thunder_core.tracing.capture.symbolic.shape_env import number_of
-from thunder_core.tracing.capture.symbolic_probe import named, with_values
+from thunder_core.tracing.capture.symbolic_probe import with_names, with_values
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
 from thunder_core.tracing.ir.evaluate import evaluate, evaluate_one
@@ -102,7 +102,7 @@ class ProbedDerivation(RecordedDerivation):
             differentiate(cotangents, accumulated)
             for differentiate in (super()._differentiated, self.twin._differentiated)
         )
-        bsyms = named(vjp.bsyms, twin.bsyms, self.names)
+        bsyms = with_names(vjp.bsyms, twin.bsyms, self.names)
         if bsyms is None:
             raise Underivable("its backward computes with a float that changes from call to call")
         return replace(vjp, bsyms=tuple(bsyms))
@@ -145,7 +145,7 @@ def probed(
             )
             for place in (0, 1)
         )
-        bsyms = None if probe is None or twin is None else named(probe.bsyms, twin.bsyms, names)
+        bsyms = None if probe is None or twin is None else with_names(probe.bsyms, twin.bsyms, names)
         if probe is None or bsyms is None:
             return None
         shared = ("differentiated_inputs", "results", "mode", "tape", "inputs", "outputs")

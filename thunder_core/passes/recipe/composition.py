@@ -12,7 +12,7 @@ from thunder_core.foundation.errors import EnvironmentLacks, RecipeConflict, Unk
 from thunder_core.passes.recipe.plugin import Composable, ExecutorRank
 from thunder_core.passes.recipe.settings import WITHOUT, merged_settings, settings_of
 from thunder_core.tracing.extension.arrangement import Arrangement, Member, StatedOrder
-from thunder_core.tracing.extension.declaration import returned
+from thunder_core.tracing.extension.declaration import checked_parts
 from thunder_core.tracing.extension.leaving_out import FALLBACK, remaining, require_parts
 from thunder_core.tracing.extension.lookaside import Lookaside, require_distinct
 from thunder_core.tracing.extension.requirement import Requirement
@@ -71,7 +71,9 @@ class Composition:
     @cached_property
     def owned_transforms(self) -> tuple[tuple[Transform, tuple[Part, ...]], ...]:
         """The transforms, each with the recipe or plug-in that adds it."""
-        rows = ((component, returned(component, "setup_transforms", (Transform,))) for component in self.components)
+        rows = (
+            (component, checked_parts(component, "setup_transforms", (Transform,))) for component in self.components
+        )
         return tuple((transform, (component,)) for component, row in rows for transform in row)
 
     def transforms(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
@@ -86,7 +88,7 @@ class Composition:
     @cached_property
     def lookasides(self) -> tuple[Lookaside, ...]:
         """The lookasides by name; raises `RecipeConflict` for two lookasides of one function."""
-        rows = (returned(component, "setup_lookasides", (Lookaside,)) for component in self.components)
+        rows = (checked_parts(component, "setup_lookasides", (Lookaside,)) for component in self.components)
         return require_distinct([lookaside for row in rows for lookaside in row])
 
     @cached_property
@@ -105,8 +107,8 @@ class Composition:
         members: dict[str, Member[ListedExecutor]] = {}
         orders = []
         for component in self.components:
-            row = returned(component, "setup_executors", (str, Executor))
-            operators = returned(component, "setup_operators", (Executor,))
+            row = checked_parts(component, "setup_executors", (str, Executor))
+            operators = checked_parts(component, "setup_operators", (Executor,))
             orders.append(StatedOrder(component, tuple(dict.fromkeys(map(name_of, row)))))
             ranked = [(operator, ExecutorRank.OPERATOR) for operator in operators]
             ranked += [(each, component.executor_rank) for each in row]
@@ -118,11 +120,11 @@ class Composition:
     @cached_property
     def executor_row(self) -> tuple[str | Executor, ...]:
         """The executors in claiming order, eager PyTorch last."""
-        rows = [returned(component, "setup_executors", (str, Executor)) for component in self.components]
+        rows = [checked_parts(component, "setup_executors", (str, Executor)) for component in self.components]
         objects = [item for row in rows for item in row if name_of(item) == FALLBACK and not isinstance(item, str)]
         if any(item != objects[0] for item in objects):
             raise RecipeConflict(f"two executors have the name {FALLBACK}", fix="leave out one of them, or rename it")
-        return (*(listed.value for listed in self.executors.ordered()), next(iter(objects), FALLBACK))
+        return (*(listed.value for listed in self.executors.in_order()), next(iter(objects), FALLBACK))
 
     @cached_property
     def settings(self) -> Mapping[str, object]:
@@ -142,13 +144,15 @@ class Composition:
     def requirements(self) -> tuple[tuple[str, Requirement], ...]:
         """The requirements of recipes and plug-ins on the machine, each with the part that has the requirement."""
         return tuple(
-            stated for component in self.components for stated in returned(component, "setup_requirements", (tuple,))
+            stated
+            for component in self.components
+            for stated in checked_parts(component, "setup_requirements", (tuple,))
         )
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """The recipes and plug-ins, and their transforms and executors."""
-        return (*self.components, *self.transforms().ordered(), *self.executors.ordered())
+        return (*self.components, *self.transforms().in_order(), *self.executors.in_order())
 
     def require_whole(self, more: Sequence[Transform] = ()) -> None:
         """Raise `RecipeConflict` for parts that exclude or lack others, and `UnknownName` for traits that name nothing.

@@ -23,7 +23,7 @@ from thunder_core.passes.recipe.options import RecipeOptions, hyphenated, parse_
 from thunder_core.passes.recipe.plugin import Composable, ExecutorRank, Plugin, as_composable, composed
 from thunder_core.passes.recipe.settings import WITHOUT, settings_of
 from thunder_core.passes.recipe.symbolic_ranges import common_ranges, require_dimensions
-from thunder_core.tracing.extension.authorship import called
+from thunder_core.tracing.extension.authorship import call_part
 from thunder_core.tracing.extension.declaration import require_row, require_traits, vet_class
 from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.extension.requirement import Cuda, Degradation, Package, Processor, Requirement
@@ -247,19 +247,19 @@ class Recipe(Traits, Composable):
 
     def loosest_tolerance(self, dtype: torch.dtype) -> Tolerance:
         """Return the tolerance of the sum's result: the loosest of its recipes."""
-        stated: list[Tolerance] = [called(recipe, "tolerance", Tolerance, dtype) for recipe in self.recipes]
+        stated: list[Tolerance] = [call_part(recipe, "tolerance", Tolerance, dtype) for recipe in self.recipes]
         return functools.reduce(Tolerance.or_looser, stated)
 
     @property
     def loosest_quality(self) -> Quality:
         """The bound on the sum's loss of model quality: the loosest of its recipes."""
-        qualities = (called(recipe, "quality", (Quality, type(None))) for recipe in self.recipes)
+        qualities = (call_part(recipe, "quality", (Quality, type(None))) for recipe in self.recipes)
         stated = [quality for quality in qualities if quality is not None]
         return functools.reduce(Quality.or_looser, stated) if stated else Quality()
 
     def all_transforms(self) -> tuple[Transform, ...]:
         """Return the ordered transforms of the sum; this method and similar ones raise like `Composition`."""
-        return self.composition.transforms().ordered()
+        return self.composition.transforms().in_order()
 
     def all_lookasides(self) -> tuple[Lookaside, ...]:
         """Return the lookasides of the sum, by name; raise `RecipeConflict` for two lookasides of one function."""

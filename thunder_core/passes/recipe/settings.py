@@ -37,7 +37,7 @@ def settings_of(part: object) -> Mapping[str, object]:
         if name not in SETTINGS:
             raise BadRecipe(
                 f"{owner}: setup_config has {name!r:.60}, which is not a setting of recipes",
-                fix=f"{plugins.meant(str(name), SETTINGS)}known: {', '.join(SETTINGS)}",
+                fix=f"{plugins.did_you_mean(str(name), SETTINGS)}known: {', '.join(SETTINGS)}",
             )
     symbolic_arguments(requested.get(SYMBOLIC, ()))
     settings = dict(requested)

@@ -157,7 +157,7 @@ class _Replay(RecordedProgram):
         names = {
             name: value if isinstance(value, Proxy) else self._recorder.proxy_of(value) for name, value in read.items()
         }
-        self.bsyms.append(bsym.renamed(names | renamed))
+        self.bsyms.append(bsym.rename(names | renamed))
 
     def _keep_with_dtypes(self, bsym: BoundSymbol) -> None:
         """Keep a bound symbol with operands cast to their former dtypes; functions of a branch are cast separately."""
@@ -168,7 +168,7 @@ class _Replay(RecordedProgram):
             names[proxy.name] = replace(proxy, name=self._recorder.tensors.next_name())
             with without_our_functions():
                 self._values[proxy.name] = self._input(names[proxy.name])
-        self.bsyms.append(bsym.renamed(names))
+        self.bsyms.append(bsym.rename(names))
 
     def _in_its_dtype(self, leaf: Any) -> Any:
         """Return the value of a name, cast back to its former dtype by a bound symbol if its dtype has changed."""
@@ -227,7 +227,7 @@ class _Replay(RecordedProgram):
         if key_of(direct) != key_of([rest], names):
             return operations
         results = {old.name: new for old, new in zip(direct[0].outputs, bsym.outputs, strict=True)}
-        return [*(new for _, bsyms in casted.values() for new in bsyms), direct[0].renamed(results)]
+        return [*(new for _, bsyms in casted.values() for new in bsyms), direct[0].rename(results)]
 
     def _valued(self, tree: Any) -> Any:
         return replace_leaves(tree, self._value)

@@ -43,7 +43,7 @@ class ShareCommonExpressions(Transform):
         names: dict[str, Proxy] = {}
         kept: list[BoundSymbol] = []
         for original in trace.bound_symbols:
-            bsym = original.renamed(names) if names else original
+            bsym = original.rename(names) if names else original
             if bsym.ordered:
                 first.clear()
             key = None if bsym.keeps_place or any(p.name in distinct for p in bsym.defines) else signature(bsym)

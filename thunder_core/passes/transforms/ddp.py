@@ -64,7 +64,7 @@ class AverageGradients(Transform):
         symbol = symbol_of(OPERATORS.replicate.default)
         group_name = marks[0].args[0]
         replicas = [BoundSymbol(symbol, (proxy, group_name), {}, names[proxy.name]) for proxy in parameters]
-        bsyms = (*replicas, *(bsym.renamed(names) for bsym in rest))
+        bsyms = (*replicas, *(bsym.rename(names) for bsym in rest))
         return trace.having(bsyms, made_by="average gradients", output=renamed_proxies(trace.output, names))
 
     def before_claiming(self, trace: Trace) -> Trace:

@@ -59,7 +59,7 @@ class ShardParameters(Transform):
         names: dict[str, Proxy] = {}
         kept: list[BoundSymbol] = []
         for bsym in trace.bound_symbols:
-            renamed = bsym.renamed(names) if names else bsym
+            renamed = bsym.rename(names) if names else bsym
             if is_call(bsym, "gather_parameter"):
                 result = result_of(renamed)
                 earlier = first.setdefault(tensor_of(renamed).name, result)

@@ -264,7 +264,7 @@ class _Rewriting:
         for proxy in bsym.tensors:
             if self._of([proxy.name]):
                 self._functionalizer.add(proxy)
-        return bsym.renamed(names) if names else bsym
+        return bsym.rename(names) if names else bsym
 
     def _take(self, bsym: BoundSymbol | None) -> None:
         """Append the operations that the functionalizer has recorded, with the source line of a bound symbol."""
@@ -340,7 +340,7 @@ class _Rewriting:
         for name in _names(maker):
             if isinstance(name, TensorProxy) and name.name not in read:
                 names[name.name] = name.named(next(self._fresh))
-        self.bsyms.append(maker.renamed(names))
+        self.bsyms.append(maker.rename(names))
 
 
 def _is_as_strided(operation: BoundSymbol) -> bool:

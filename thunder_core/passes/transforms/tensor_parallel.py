@@ -59,7 +59,7 @@ class ParallelizeLinears(Transform):
         names: dict[str, Proxy] = {}
         kept: list[BoundSymbol] = []
         for bsym in trace.bound_symbols:
-            renamed = bsym.renamed(names) if names else bsym
+            renamed = bsym.rename(names) if names else bsym
             if is_call(bsym, "copy_to_group"):
                 result = result_of(renamed)
                 earlier = first.setdefault((tensor_of(renamed).name, *renamed.args[1:]), result)

@@ -10,7 +10,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, with_subtraces
 
 
-def transformed(trace: Trace, transform: Callable[[Trace], Trace]) -> Trace:
+def transform_nested(trace: Trace, transform: Callable[[Trace], Trace]) -> Trace:
     """Apply a transform to a trace, after its sub-traces at all depths were transformed.
 
     A `Transform` may treat sub-traces differently (`of_function`). Raises `OperationFailed` if the transformed function
@@ -25,13 +25,13 @@ def _with_transformed_functions(trace: Trace, transform: Callable[[Trace], Trace
         return trace
     of_function = getattr(transform, "of_function", transform)
 
-    def changed(bsym: BoundSymbol) -> BoundSymbol:
+    def transform_functions(bsym: BoundSymbol) -> BoundSymbol:
         def change(function: Trace) -> Trace:
             return require_alike(bsym, function, of_function(_with_transformed_functions(function, transform)))
 
         return with_subtraces(bsym, change)
 
-    return trace.having(map(changed, trace.bound_symbols), made_by=trace.made_by)
+    return trace.having(map(transform_functions, trace.bound_symbols), made_by=trace.made_by)
 
 
 def require_alike(bsym: BoundSymbol, function: Trace, changed: Trace) -> Trace:

@@ -31,7 +31,7 @@ def is_extern_call(operation: BoundSymbol) -> bool:
     return operation.symbol.name.rpartition(".")[0] in EXTERN_CALLS
 
 
-def divided(bsyms: Sequence[BoundSymbol]) -> list[range]:
+def divide(bsyms: Sequence[BoundSymbol]) -> list[range]:
     """Return the segments of the bound symbols: each period of a repeat, and the stretches between repeats."""
     cuts = {
         cut for repeat in find_repeats([structural_key(bsym) for bsym in bsyms]) for cut in _place(repeat, bsyms).cuts
@@ -44,7 +44,7 @@ def _place(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
     window = bsyms[repeat.start : repeat.start + repeat.period * min(repeat.count, 3)]
     costs = cut_costs(window)[repeat.period :]
     allowed = repeat.period if repeat.count > 2 else min(repeat.slack + 1, repeat.period)
-    return repeat.shifted(min(range(allowed), key=lambda by: (costs[by].bytes, by > repeat.slack, costs[by].tensors)))
+    return repeat.shift(min(range(allowed), key=lambda by: (costs[by].bytes, by > repeat.slack, costs[by].tensors)))
 
 
 @dataclass

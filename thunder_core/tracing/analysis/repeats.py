@@ -35,7 +35,7 @@ class Repeat:
         """The positions at which periods begin, and the end of the last period."""
         return [self.start + self.period * number for number in range(self.count + 1)]
 
-    def shifted(self, by: int) -> Repeat:
+    def shift(self, by: int) -> Repeat:
         """Return the repeat shifted to a later start; a shift by more than the slack loses a period."""
         length = self.period * self.count + self.slack - by
         return Repeat(self.start + by, self.period, length // self.period, length % self.period)

@@ -7,7 +7,7 @@ from typing import Any
 
 from thunder_core.tracing.analysis.data_errors import is_check
 from thunder_core.tracing.analysis.own_derivatives import has_own_derivative
-from thunder_core.tracing.capture.call import RecordedCall, named_before
+from thunder_core.tracing.capture.call import RecordedCall, with_earlier_names
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.place import Place
 from thunder_core.tracing.capture.symbolic.sizes import without_sizes
@@ -57,7 +57,7 @@ class Binding:
         place, opaque = self._place(), call.opaque or call.valued
         tensors = self._tensors
         to_proxies = tensors.to_proxies_in_kind if has_own_derivative(function) else tensors.to_proxies
-        args, kwargs = named_before(to_proxies((args, kwargs)), before)
+        args, kwargs = with_earlier_names(to_proxies((args, kwargs)), before)
         return BoundSymbol(
             symbol=symbol,
             args=args,

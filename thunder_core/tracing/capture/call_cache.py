@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.tracing.capture.fakes.memo import CachedCall, cached_call, fresh_fake, rebuilt, signature
+from thunder_core.tracing.capture.fakes.memo import CachedCall, cached_call, fresh_fake, rebuild, signature
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.place import Place
 from thunder_core.tracing.capture.torch_facts.symbols import QUESTIONS
@@ -71,5 +71,5 @@ class CallCache:
         bsym = call.bsym
         if bsym is not None:
             here = place()
-            bsym = bsym.renamed(names, at=(here.source, here.module))
-        return bsym, rebuilt(call.result, fakes)
+            bsym = bsym.rename(names, at=(here.source, here.module))
+        return bsym, rebuild(call.result, fakes)

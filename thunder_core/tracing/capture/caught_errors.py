@@ -9,7 +9,7 @@ from typing import Any
 from thunder_core.foundation.errors import SourceLine, ThunderError
 from thunder_core.tracing.analysis.data_errors import may_raise
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
-from thunder_core.tracing.capture.failures import located
+from thunder_core.tracing.capture.failures import with_source_line
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.symbolic.numbers import MAY_RAISE as NUMBERS_MAY_RAISE
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
@@ -62,7 +62,7 @@ class CaughtErrors:
             raise
         except Exception as error:
             self._expect(error, function, args, kwargs)
-            raise located(error.with_traceback(None), self._line()) from None
+            raise with_source_line(error.with_traceback(None), self._line()) from None
 
     def is_at_line_that_raised(self) -> bool:
         """Whether the program is at a line that has raised before: its numbers need their values there."""

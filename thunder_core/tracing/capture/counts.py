@@ -16,7 +16,7 @@ import torch
 from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.fakes.trial import apart
-from thunder_core.tracing.capture.quantities import COUNT, NUMBER, QUANTITIES, VALUE, Quantity, told
+from thunder_core.tracing.capture.quantities import COUNT, NUMBER, QUANTITIES, VALUE, Quantity, find_quantity
 from thunder_core.tracing.capture.symbolic.calls import OPAQUE
 from thunder_core.tracing.capture.symbolic.composites import COMPOSITES
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
@@ -54,7 +54,7 @@ class Counts:
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: RecordedCall
     ) -> Iterator[None]:
         """Use a symbol, if possible, for a result size that depends on a tensor's values, during the block."""
-        decisive = told(function, args, kwargs) if self.allowed else None
+        decisive = find_quantity(function, args, kwargs) if self.allowed else None
         size = None if decisive is None else self._symbol(*decisive)
         if decisive is None or size is None or self.sizes is None:
             yield
@@ -84,7 +84,7 @@ class Counts:
             source, count = self._source_and_value(quantity, proxy, proxy) or (None, 0)
             if source is None or not count or self.sizes is None:
                 return None
-            self.symbols[key] = self._counted(self.sizes.symbol(source, count, least=1))
+            self.symbols[key] = self._count_in_prologue(self.sizes.symbol(source, count, least=1))
         return self.symbols[key]
 
     def value(self, maker: BoundSymbol) -> torch.SymInt | None:
@@ -98,10 +98,10 @@ class Counts:
             source, value = self._source_and_value(quantity, proxy, maker.output) or (None, 0)
             if source is None or self.sizes is None or value < LEAST:
                 return None
-            self.symbols[key] = self._counted(self.sizes.symbol(source, value))
+            self.symbols[key] = self._count_in_prologue(self.sizes.symbol(source, value))
         return self.symbols[key]
 
-    def _counted(self, size: torch.SymInt) -> torch.SymInt:
+    def _count_in_prologue(self, size: torch.SymInt) -> torch.SymInt:
         """Record that the prologue computes a symbol from tensors, and return the symbol."""
         size.node.shape_env.counts |= size.node._expr.free_symbols
         return size

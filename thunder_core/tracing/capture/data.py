@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
-from thunder_core.tracing.capture.fakes.fake import marked
+from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.symbolic.expectations import foreseen
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
@@ -80,7 +80,7 @@ class Data:
         fake = self._tensors.fake(tensor)
         if not force and (fake.requires_grad or fake.is_conj() or fake.is_neg()):
             with torch._C.DisableTorchFunction(), _disable_current_modes():
-                like = marked(torch.empty(0, dtype=fake.dtype), is_conj=fake.is_conj(), is_neg=fake.is_neg())
+                like = mark(torch.empty(0, dtype=fake.dtype), is_conj=fake.is_conj(), is_neg=fake.is_neg())
                 return like.requires_grad_(fake.requires_grad).numpy()  # raises the error of eager PyTorch
         values = self.values(torch.Tensor.numpy, tensor)
         with torch._C.DisableTorchFunction(), _disable_current_modes():
@@ -90,7 +90,7 @@ class Data:
         self.shared.add(memory_of(fake))
         return array
 
-    def converted(self, tensor: torch.Tensor, dtype: Any = None) -> Any:
+    def convert(self, tensor: torch.Tensor, dtype: Any = None) -> Any:
         """Return `tensor.__array__(dtype)`, with which NumPy makes an array of a tensor."""
         array = self.array(tensor)
         return array if dtype is None else array.astype(dtype, copy=False)
@@ -139,7 +139,7 @@ class Data:
             self._asked(tensor, *(("is_leaf", True) if node is None else ("grad_fn.name()", node.name())))
         return "" if node is None else node_name(node)
 
-    def formatted(self, tensor: torch.Tensor, specification: str) -> str:
+    def format(self, tensor: torch.Tensor, specification: str) -> str:
         """Return `format(tensor, specification)`: of a number if the tensor has no dimensions, else of its `repr`."""
         kind = torch.Tensor if type(tensor) is FakeTensor else type(tensor)
         if self._tensors.fake(tensor).dim() == 0 and kind is torch.Tensor:
@@ -152,7 +152,7 @@ class Data:
 
 DATA: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.numpy: Data.array,
-    torch.Tensor.__array__: Data.converted,
+    torch.Tensor.__array__: Data.convert,
     torch.Tensor.__repr__: Data.text,
-    torch.Tensor.__format__: Data.formatted,
+    torch.Tensor.__format__: Data.format,
 }

@@ -52,7 +52,7 @@ class DataDependentValues:
         """Return the result of a function on the values of its arguments in this call."""
         self._require_repeatable(function)
         call.valued = True
-        result, written = self._evaluated(function, lambda: self.evaluation.call(function, args, kwargs))
+        result, written = self._evaluate(function, lambda: self.evaluation.call(function, args, kwargs))
         call.written.update(map(memory_of, written))
         return result
 
@@ -66,9 +66,9 @@ class DataDependentValues:
         """Return the result of `compute`; raise an error if reading values is not allowed, or if `compute` fails."""
         if not self.allowed:
             raise self.fail(function, None)
-        return self._evaluated(function, compute)
+        return self._evaluate(function, compute)
 
-    def _evaluated(self, function: Callable[..., Any], compute: Callable[[], Any]) -> Any:
+    def _evaluate(self, function: Callable[..., Any], compute: Callable[[], Any]) -> Any:
         """Return the result of `compute`, which evaluates bound symbols; raise the error of `fail` if it fails."""
         try:
             return compute()

@@ -71,7 +71,7 @@ def hides(function: Callable[..., Any], source: SourceLine | None) -> ThunderErr
     )
 
 
-def located(error: Exception, source: SourceLine | None) -> Exception:
+def with_source_line(error: Exception, source: SourceLine | None) -> Exception:
     """Add a note with the source line to an error, and return it; its class stays, because the program may catch it."""
     if source is not None and not hasattr(error, "__notes__"):
         error.add_note(f"  at: {source}")

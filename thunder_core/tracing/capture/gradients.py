@@ -19,8 +19,8 @@ from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
 from thunder_core.tracing.capture.torch_facts.compiled_call import require_taken_apart
 from thunder_core.tracing.capture.torch_facts.graph import (
     Node,
-    copied,
-    executed,
+    copy_gradient,
+    executed_nodes,
     graph_of,
     has_layout_of,
     leaves_of,
@@ -133,7 +133,7 @@ class Gradients:
         roots = _sequence(self._tensors.to_fake(tensors))
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
-            reached = self._reached(roots, graph)
+            reached = self._reachable_leaves(roots, graph)
         wanted = reached if inputs is None else _as_given(inputs)
         leaves = [self._fake_with_gradient(leaf) for leaf in _sequence(wanted)]
         memory = self._tensors.memory()
@@ -180,7 +180,7 @@ class Gradients:
         leaves = _sequence(wanted)
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
-            self._reached(roots, graph, but=leaves)
+            self._reachable_leaves(roots, graph, but=leaves)
         with self._running(graph, leaves, retain_graph, create_graph), torch._C.DisableTorchFunction():
             gradients = torch.autograd.grad(roots, wanted, cotangents, retain_graph, create_graph, **options)
         return self._tensors.to_real(gradients)
@@ -191,7 +191,7 @@ class Gradients:
             nodes = graph_of(_sequence(self._tensors.to_fake(tensors)))
         made = [node._forward_cls for node in nodes if hasattr(node, "_forward_cls")]
         return [
-            *itertools.chain(*map(called_by, self.hooks)),
+            *itertools.chain(*map(hooks_in, self.hooks)),
             *(getattr(kind, name) for kind in made for name in ("backward", "vjp")),
         ]
 
@@ -205,7 +205,7 @@ class Gradients:
         with torch._C.DisableTorchFunction():
             return any(id(node) in self._spent for node in graph_of([self._tensors.fake(tensor)]))
 
-    def _reached(self, roots: Any, graph: list[Node], but: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+    def _reachable_leaves(self, roots: Any, graph: list[Node], but: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         """Return the leaves that a pass reaches; refuse tensors whose graph continues outside of the program."""
         require_taken_apart(graph)
         known = set(map(id, but))
@@ -240,7 +240,7 @@ class Gradients:
             self.is_running = False
         if not (create_graph if retain_graph is None else retain_graph):
             with torch._C.DisableTorchFunction():
-                self._spent.update((id(node), node) for node in executed(graph, leaves))
+                self._spent.update((id(node), node) for node in executed_nodes(graph, leaves))
 
     def _accumulate(self, leaf: torch.Tensor, grad: torch.Tensor, create_graph: bool, shared: Collection[int]) -> None:
         """Accumulate a gradient as the engine's AccumulateGrad does, and call the hooks of the tensor.
@@ -257,7 +257,7 @@ class Gradients:
             old = leaf.grad
             if old is None:
                 taken = not (hooks.before or create_graph or memory_of(grad) in shared) and has_layout_of(grad, leaf)
-                leaf.grad = grad if taken else copied(grad, leaf)
+                leaf.grad = grad if taken else copy_gradient(grad, leaf)
             elif create_graph:
                 leaf.grad = old + grad
             else:
@@ -266,7 +266,7 @@ class Gradients:
             hook(tensor)
 
 
-def called_by(hook: Any) -> Iterator[Any]:
+def hooks_in(hook: Any) -> Iterator[Any]:
     """Yield a hook, and the hooks that one of PyTorch's own wrappers around them calls."""
     yield hook
     for cell in getattr(hook, "__closure__", None) or ():

@@ -59,7 +59,7 @@ class NumberRecorder(Protocol):
     def function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one torch function and record it."""
 
-    def faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def with_fakes(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with fakes for real tensors."""
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
@@ -97,7 +97,7 @@ class NumberCalls:
         records other programs when they run.)
         """
         numbers = numbers_in((args, kwargs))
-        args, kwargs = self._recording.faked(args, kwargs)
+        args, kwargs = self._recording.with_fakes(args, kwargs)
         requires_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
         if self._may_be_symbols(function, numbers):
             return self._with_float_symbols(function, (args, kwargs), numbers, requires_grad=requires_grad)

@@ -31,8 +31,8 @@ Run = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 class AtenOperations:
     """The execution of the aten operations of torch functions on fakes; they become subsymbols of the call.
 
-    A `TorchDispatchMode` passes each operation to `dispatch`. `faked` returns arguments with fakes for real tensors,
-    and `record` records an operation that C++ code called outside of any torch function.
+    A `TorchDispatchMode` passes each operation to `dispatch`. `with_fakes` returns arguments with fakes for real
+    tensors, and `record` records an operation that C++ code called outside of any torch function.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ Told = tuple[torch.Tensor, Quantity]
 Arguments = dict[str, Any]
 
 
-def told(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Told | None:
+def find_quantity(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Told | None:
     """Return the tensor and the quantity that determine the number of results of a call.
 
     Return None if the number does not depend on a single tensor.

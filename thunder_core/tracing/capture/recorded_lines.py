@@ -19,7 +19,7 @@ from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.gradients import Gradients
 from thunder_core.tracing.capture.place import ForwardPlaces, Place
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
-from thunder_core.tracing.capture.symbolic.expectations import counted, expected
+from thunder_core.tracing.capture.symbolic.expectations import with_count_checks, with_result_checks
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.symbolic.recorded_numbers import Numbers
 from thunder_core.tracing.capture.torch_facts.autocast import autocast_state, changes
@@ -84,11 +84,11 @@ class RecordedLines:
         """Append the bound symbol of a call, or the checks of its result if the result depends on values."""
         if call.valued:
             self.data_dependent.asking.append(bsym)
-            for check in expected(bsym, output, self.tensors.next_name):
+            for check in with_result_checks(bsym, output, self.tensors.next_name):
                 self.append(check)
         else:
             (self.emit if is_ordered(bsym.symbol) else self.append)(bsym)
-            for check in counted(bsym) if call.counted else ():
+            for check in with_count_checks(bsym) if call.counted else ():
                 self.append(check)
 
     def replace_from(self, start: int, bsyms: Iterable[BoundSymbol]) -> None:
@@ -122,7 +122,7 @@ class RecordedLines:
         self.failure = unrunnable(function, self._place().source, error)
         return self.failure
 
-    def faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def with_fakes(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with fakes for real tensors; an unsupported tensor fails with the program's line."""
         try:
             return self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))

@@ -19,7 +19,7 @@ from thunder_core.tracing.capture.constants import constants_for, forget_constan
 from thunder_core.tracing.capture.counts import Counts
 from thunder_core.tracing.capture.data import DATA, Data
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
-from thunder_core.tracing.capture.failures import hides, located, needs_data, needs_value
+from thunder_core.tracing.capture.failures import hides, needs_data, needs_value, with_source_line
 from thunder_core.tracing.capture.fakes.device_guards import needs_device_guard
 from thunder_core.tracing.capture.fakes.kernel_types import KERNEL_TYPES
 from thunder_core.tracing.capture.fakes.memo import CachedCall
@@ -54,7 +54,7 @@ from thunder_core.tracing.capture.symbolic_probe import BackwardOf
 from thunder_core.tracing.capture.torch_facts.autocast import autocast_state
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import FunctionMode, OperatorMode
-from thunder_core.tracing.capture.torch_facts.settings import placed
+from thunder_core.tracing.capture.torch_facts.settings import with_default_device
 from thunder_core.tracing.capture.torch_facts.storages import mark_device, storage_class, with_named_size
 from thunder_core.tracing.capture.torch_facts.symbols import (
     REPLACES_MEMORY,
@@ -66,7 +66,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import (
 )
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, run_through, wrappers_in
-from thunder_core.tracing.capture.transform_levels import TransformLevels, wrapped_in
+from thunder_core.tracing.capture.transform_levels import TransformLevels, wrapped_tensors
 from thunder_core.tracing.capture.values import TracedValues
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.retrace import HidesNumbers, Retrace
@@ -143,7 +143,7 @@ class Recorder(RecordedLines):
         self._forward = ForwardPlaces()
         self.backward_of: BackwardOf = program.backward_of
         self._reads_values: list[Callable[..., Any]] = []  # functions in progress that were tried with numbers
-        self._operators = AtenOperations(self.tensors, self.faked, self._run_function)
+        self._operators = AtenOperations(self.tensors, self.with_fakes, self._run_function)
         self._binding = Binding(self.tensors, self._place, symbolic_sizes=self.environment is not None)
         self._number_calls = NumberCalls(self, self._binding, self.tensors, self.numbers)
         self._shape_changes = ShapeChanges(self.tensors.fakes)
@@ -218,7 +218,7 @@ class Recorder(RecordedLines):
         if (kinds := torch_function_classes(classes)) and torch._C._is_torch_function_enabled():
             return self.subclasses.run(function, args, kwargs, kinds)
         if self.levels.take(function, args, kwargs):
-            return self.levels.run(function, args, placed(function, kwargs))
+            return self.levels.run(function, args, with_default_device(function, kwargs))
         try:
             return self._run_function(function, args, kwargs)
         except Wrapped:
@@ -226,7 +226,7 @@ class Recorder(RecordedLines):
 
     def _run_function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a function on tensors without wrappers; raise `Wrapped` if one is a wrapper."""
-        args, kwargs = with_named_size(function, args, placed(function, kwargs))
+        args, kwargs = with_named_size(function, args, with_default_device(function, kwargs))
         if function is TOLIST and has_few_items(self.tensors.fake(args[0])):
             return items(args[0], self.tensors.fake(args[0]), self._run_function, self._item)
         if function in VALUE_READERS and not (self.data_dependent.allowed and (function is TOLIST or function in DATA)):
@@ -237,16 +237,16 @@ class Recorder(RecordedLines):
         if function in AUTOGRAD:
             return AUTOGRAD[function](self.gradients, *args, **kwargs)
         if self.numbers.any_symbolic and numbers_in((args, kwargs)):
-            return self._number_calls.run(function, *self.numbers.simplified((args, kwargs)))
+            return self._number_calls.run(function, *self.numbers.simplify_number((args, kwargs)))
         if (answer := self._questions.lasting_answer(function, args)) is not None:
             return answer
         if function is torch.Tensor.item and (kind := scalar_kind(self.tensors.fake(args[0]))):
             return self._item(args[0], kind)
-        if (sized := self._sizes_of_values.added(function, args, kwargs)) is not None:
+        if (sized := self._sizes_of_values.with_size(function, args, kwargs)) is not None:
             return self._run_function(*sized)
         if (by_indices := self._masks.without(function, args, kwargs)) is not None:
             return self._run_function(*by_indices)
-        args, kwargs = self.faked(args, kwargs)
+        args, kwargs = self.with_fakes(args, kwargs)
         if function is torch.Tensor.storage_type:
             return storage_class(args[0])
         return self._record(function, args, kwargs)
@@ -266,14 +266,14 @@ class Recorder(RecordedLines):
         if cached_call is not None and autocast_state() == self._autocast:
             return self._replay(cached_call, args, kwargs)
         if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors)) is not None:
-            raise located(refusal, self._place().source)
+            raise with_source_line(refusal, self._place().source)
         self.caught_errors.raise_as_in_call(function, args, kwargs)
         call = RecordedCall(idle=is_idle(function, args, kwargs))
         try:
             output = self.run(function, args, kwargs, call)
         except TakesIntegers:
             return self._with_numbers(function, args, kwargs)
-        if self.levels.depth and wrapped_in(output):  # random numbers, which differ for each element
+        if self.levels.depth and wrapped_tensors(output):  # random numbers, which differ for each element
             return self.levels.run(function, args, kwargs)
         if function in STORAGES:
             mark_device(output, args[0].device)
@@ -348,10 +348,10 @@ class Recorder(RecordedLines):
                     return self.data_dependent.result(function, args, kwargs, call)
             eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
             if eager is not None and not (valued and self.caught_errors.is_caught()):
-                raise located(eager, self._place().source) from None
+                raise with_source_line(eager, self._place().source) from None
             if valued or needs_data(error):
                 raise self._fail(function, error) from error
-            located(error, self._place().source)
+            with_source_line(error, self._place().source)
             raise
         finally:
             self._operators.end()

@@ -24,12 +24,14 @@ class SizesOfValues:
     item: Callable[[torch.Tensor], Any]
     fake: Callable[[torch.Tensor], torch.Tensor]
 
-    def added(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    def with_size(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
         """The call with the size that values would decide; None for all other calls."""
         rule = RULES.get(function)
         return None if rule is None else rule(self, function, args, kwargs)
 
-    def _repeated(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    def _with_repeated_size(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Call | None:
         """`repeat_interleave(x, repeats)` has the sum of `repeats` for its `output_size`."""
         given = dict(zip(REPEATED, args, strict=False)) | dict(kwargs)
         repeats = given.get("repeats", given.get("input"))
@@ -54,6 +56,6 @@ class SizesOfValues:
 
 
 RULES: Mapping[Callable[..., Any], Callable[..., Call | None]] = {
-    **dict.fromkeys((torch.repeat_interleave, torch.Tensor.repeat_interleave), SizesOfValues._repeated),
+    **dict.fromkeys((torch.repeat_interleave, torch.Tensor.repeat_interleave), SizesOfValues._with_repeated_size),
     torch._C._nn.one_hot: SizesOfValues._one_hot,
 }

@@ -41,13 +41,13 @@ class Subclasses:
         """
         kind = most_derived(kinds)
         if kind is None or not all(map(has_default_function, kinds)):
-            return self._asked(function, args, kwargs, kinds)
+            return self._ask(function, args, kwargs, kinds)
         return self.default(function, args, kwargs, kind)
 
-    def _asked(
+    def _ask(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], kinds: Sequence[type]
     ) -> Any:
-        for kind in derived_first(kinds):
+        for kind in in_calling_order(kinds):
             method = kind.__torch_function__  # type: ignore[attr-defined]
             with FunctionMode(self._record):
                 answer = self._call_torch_function(method, function, tuple(kinds), tuple(args), dict(kwargs))
@@ -58,14 +58,14 @@ class Subclasses:
     def default(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], kind: type) -> Any:
         """Run a function as `torch.Tensor.__torch_function__` does for a class."""
         output = self._record(function, args, kwargs)
-        return output if function in get_default_nowrap_functions() else self.converted(output, kind)
+        return output if function in get_default_nowrap_functions() else self.convert(output, kind)
 
-    def converted(self, output: Any, kind: type) -> Any:
+    def convert(self, output: Any, kind: type) -> Any:
         """Convert a result to a subclass, as `torch.Tensor.__torch_function__` does."""
         if isinstance(output, torch.Tensor) and not isinstance(output, kind):
             return self.cast(output, kind)
         if isinstance(output, tuple | list):
-            return type(output)(self.converted(item, kind) for item in output)
+            return type(output)(self.convert(item, kind) for item in output)
         return output
 
     def cast(self, tensor: torch.Tensor, kind: type) -> torch.Tensor:
@@ -89,7 +89,7 @@ def has_default_function(kind: type) -> bool:
     return getattr(kind.__torch_function__, "__func__", None) is DEFAULT  # type: ignore[attr-defined]
 
 
-def derived_first(kinds: Sequence[type]) -> list[type]:
+def in_calling_order(kinds: Sequence[type]) -> list[type]:
     """Return the classes in PyTorch's calling order: from left to right, with a subclass before its bases."""
     order: list[type] = []
     for kind in kinds:

@@ -56,7 +56,7 @@ def run_on_numbers(
     second_values = {key: value * FACTOR for key, value in first_values.items()}
     output, call, twin = run_twice(run, arguments, first_values, second_values)
     names = {(first_values[id(number)], second_values[id(number)]): number.proxy for number in numbers}
-    parts = None if call.opaque else named(call.subsymbols, twin.subsymbols, names)
+    parts = None if call.opaque else with_names(call.subsymbols, twin.subsymbols, names)
     if any(isinstance(number, SymbolicInteger) for number in numbers):
         integer_names = {number.proxy.name for number in numbers if isinstance(number, SymbolicInteger)}
         itself = BoundSymbol(symbol_of(function), to_proxies(arguments[0]), to_proxies(arguments[1]), None)
@@ -79,7 +79,7 @@ def run_on_floats(
     """
     first_values, second_values = ({key: pair[place] for key, pair in stand_ins.items()} for place in (0, 1))
     output, call, twin = run_twice(run, arguments, first_values, second_values)
-    parts = None if call.opaque else named(call.subsymbols, twin.subsymbols, names)
+    parts = None if call.opaque else with_names(call.subsymbols, twin.subsymbols, names)
     call.opaque, call.subsymbols = parts is None, parts or []
     return output, call
 
@@ -116,7 +116,7 @@ def backward_reads_numbers(
         first, second = (
             backward_of(with_values(bsym, values), requires_grad_names) for values in (first_values, second_values)
         )
-    return first is not None and second is not None and named(first, second, names) is not None
+    return first is not None and second is not None and with_names(first, second, names) is not None
 
 
 def with_values(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
@@ -165,7 +165,7 @@ def _arithmetic(parts: Sequence[BoundSymbol]) -> set[str]:
     return operands - others
 
 
-def named(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names: Pairs) -> list[BoundSymbol] | None:
+def with_names(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names: Pairs) -> list[BoundSymbol] | None:
     """Return the operations with stand-in values replaced by names; None if the values cannot be identified."""
     if [part.symbol for part in parts] != [twin.symbol for twin in twins]:
         return None

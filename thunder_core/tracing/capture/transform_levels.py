@@ -30,7 +30,7 @@ functorch: Any = torch._C._functorch
 is_wrapped: Callable[[torch.Tensor], bool] = functorch.is_functorch_wrapped_tensor
 
 
-def wrapped_in(tree: Any) -> list[torch.Tensor]:
+def wrapped_tensors(tree: Any) -> list[torch.Tensor]:
     """Return the tensors among arguments or results that a level of a function transform wraps."""
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor) and is_wrapped(leaf)]
 
@@ -145,7 +145,7 @@ class TransformLevels:
         differentiates = any(level.differentiates for level in self._levels)
         inside = differentiates or (function is SET_GRAD and bool(self._levels))
         is_inside = inside and functorch.peek_interpreter_stack() is not None
-        return is_inside or is_indexing(function, args) or bool(wrapped_in((args, kwargs)))
+        return is_inside or is_indexing(function, args) or bool(wrapped_tensors((args, kwargs)))
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function of functorch that the program calls, which no torch function mode sees."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from thunder_core.tracing.capture.fakes.fake import marked
+from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import apart
@@ -19,7 +19,7 @@ from thunder_core.tracing.capture.torch_facts.autocast import State, autocast_st
 from thunder_core.tracing.capture.torch_facts.compiled_call import call_of, is_repeatable
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import without_recording
-from thunder_core.tracing.capture.torch_facts.slices import REPLACES_DATA, Slices, is_state, written_by
+from thunder_core.tracing.capture.torch_facts.slices import REPLACES_DATA, Slices, is_state, written_names
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.capture.torch_facts.symbols import as_bound_symbol
 from thunder_core.tracing.ir.evaluate import evaluate
@@ -119,12 +119,12 @@ class TracedValues:
 
     def _values(self, proxies: Sequence[Proxy]) -> dict[str, Any]:
         """Return values by name, including those of the proxies; run the new bound symbols that they need."""
-        new, decomposed = self._needed(proxies)
+        new, decomposed = self._backward_slice(proxies)
         if self._needs_reset(new, decomposed):
-            copies_inputs = self._copies_inputs or any(written_by(self._bsyms[place]) for place in new)
+            copies_inputs = self._copies_inputs or any(written_names(self._bsyms[place]) for place in new)
             self._reset()
             self._copies_inputs = copies_inputs
-            new, decomposed = self._needed(proxies)
+            new, decomposed = self._backward_slice(proxies)
         to_run = {place: list(operations_of(self._bsyms[place], decomposed=place in decomposed)) for place in new}
         self._take_inputs([*proxies, *(proxy for bsyms in to_run.values() for bsym in bsyms for proxy in bsym.inputs)])
         with torch.no_grad():
@@ -140,7 +140,7 @@ class TracedValues:
         writes to inputs that were not copied; or the results of subsymbols are needed, but the bound symbol ran as one
         call.
         """
-        writes_to_inputs = not self._copies_inputs and any(written_by(self._bsyms[place]) for place in new)
+        writes_to_inputs = not self._copies_inputs and any(written_names(self._bsyms[place]) for place in new)
         lacks_inner_results = bool((self._places_run - self._places_decomposed) & decomposed)
         return writes_to_inputs or lacks_inner_results or any(map(self._reads_changed_memory, new))
 
@@ -157,7 +157,7 @@ class TracedValues:
         for place in places:
             bsym = self._bsyms[place]
             self._places_run.add(place)
-            for memory in self._slices.memory_of(written_by(bsym)):
+            for memory in self._slices.memory_of(written_names(bsym)):
                 self._last_writes[memory] = max(place, self._last_writes.get(memory, -1))
 
     def _run(self, bsyms: Mapping[int, Sequence[BoundSymbol]]) -> None:
@@ -207,7 +207,7 @@ class TracedValues:
             elif isinstance(proxy, NumberProxy):
                 self._values_by_name[proxy.name] = self._tensors.in_call(proxy.value)
 
-    def _needed(self, proxies: Sequence[Proxy]) -> tuple[list[int], set[int]]:
+    def _backward_slice(self, proxies: Sequence[Proxy]) -> tuple[list[int], set[int]]:
         """Return the positions of the bound symbols in the backward slice of proxies that have not run.
 
         Also return the positions of the bound symbols that must run as subsymbols, because intermediates are needed.
@@ -245,7 +245,7 @@ def copy_of(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torc
         memory[storage._cdata] = storage_bytes.clone().untyped_storage()
     copy = torch.empty(0, dtype=real.dtype, device=real.device)
     copy.set_(memory[storage._cdata], real.storage_offset(), real.shape, real.stride())
-    return marked(copy, is_conj=real.is_conj(), is_neg=real.is_neg())
+    return mark(copy, is_conj=real.is_conj(), is_neg=real.is_neg())
 
 
 def switch(before: State, after: State) -> None:

@@ -88,7 +88,7 @@ class Arrangement(Generic[Kind]):
         before = [edge for edge in sorted(self.edge_reasons) if edge[1] == place]
         return [edge for edge in before if not any((edge[0], other) in self.edge_reasons for other, _ in before)]
 
-    def ordered(self) -> tuple[Kind, ...]:
+    def in_order(self) -> tuple[Kind, ...]:
         """Return the parts in order."""
         return tuple(self.members[place].part for place in self._sort())
 

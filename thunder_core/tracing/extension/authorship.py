@@ -33,7 +33,7 @@ def authors_error(error: BaseException) -> ThunderError | None:
         return None
     frame, line = frames[-1]
     where = SourceLine(frame.f_code.co_filename, line, frame.f_code.co_qualname)
-    what = f"{title_of([each for each, _ in frames])} {deed_of(error)}"
+    what = f"{title_of([each for each, _ in frames])} {describe_failure(error)}"
     kind = BadModelFolder if is_models(frame) else BadRecipe
     return kind(what, fix=MEND, where=where)
 
@@ -60,7 +60,7 @@ def line_of(function: Any) -> SourceLine | None:
     return SourceLine(code.co_filename, code.co_firstlineno, code.co_qualname) if isinstance(code, CodeType) else None
 
 
-def deed_of(error: BaseException) -> str:
+def describe_failure(error: BaseException) -> str:
     """Return the failure of a user's code in words."""
     if isinstance(error, SystemExit):
         return f"would have ended the process: sys.exit({error.code!r:.80})"
@@ -139,7 +139,7 @@ def library_folders() -> tuple[Path, ...]:
     return tuple(Path(folder).resolve() for folder in (*installers_folders(), package.FOLDER))
 
 
-def called(part: object, method: str, wanted: type | tuple[type, ...], *args: object) -> Any:
+def call_part(part: object, method: str, wanted: type | tuple[type, ...], *args: object) -> Any:
     """Call a method of a part and return the result; raise `BadRecipe` if the result has another type than `wanted`."""
     function: Callable[..., Any] = getattr(part, method)
     return checked_return(part, method, function(*args), wanted)

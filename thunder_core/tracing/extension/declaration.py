@@ -30,11 +30,12 @@ def vet_class(
     `but` are allowed.
     """
     read = {name for name in dir(base) if name.startswith(SETUP)}
-    for name in declared(kind, base):
+    for name in declared_names(kind, base):
         if name.startswith(SETUP) and name not in read:
             raise BadRecipe(
                 f"{kind.__name__} defines {name}, which this version of Thunder never calls",
-                fix=f"{plugins.meant(name, read)}remove it; Thunder calls: {', '.join(sorted(read)) or 'nothing'}",
+                fix=f"{plugins.did_you_mean(name, read)}remove it; "
+                f"Thunder calls: {', '.join(sorted(read)) or 'nothing'}",
             )
         if name in dir(base) or name in but or name.startswith("_"):
             continue
@@ -45,7 +46,7 @@ def vet_class(
             )
 
 
-def declared(kind: type, base: type) -> Iterator[str]:
+def declared_names(kind: type, base: type) -> Iterator[str]:
     """Yield the names that a class defines or inherits from classes other than the bases of `base`."""
     for member in kind.__mro__:
         if member not in base.__mro__:  # `issubclass` would use the cache of an abstract class
@@ -83,7 +84,7 @@ def require_kinds(owner: str, name: str, row: Iterable[object], kinds: tuple[typ
         )
 
 
-def returned(part: object, name: str, kinds: tuple[type, ...]) -> tuple[Any, ...]:
+def checked_parts(part: object, name: str, kinds: tuple[type, ...]) -> tuple[Any, ...]:
     """Return the result of a `setup_...` method of a recipe or plug-in; raise `BadRecipe` for an invalid result."""
     owner, result = type(part).__name__, getattr(part, name)()
     if isinstance(result, str | type) or not isinstance(result, Iterable):

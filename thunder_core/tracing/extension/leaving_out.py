@@ -10,7 +10,7 @@ import torch
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, RecipeConflict, UnknownName
 from thunder_core.foundation.options.left_out import LeftOut, covers, parse_left_out, parts_left_out
-from thunder_core.tracing.extension.traits import Part, called
+from thunder_core.tracing.extension.traits import Part, parts_named
 
 Kind = TypeVar("Kind", bound=Part)
 FALLBACK = "torch"  # the executor of all operations that no other executor claims
@@ -38,7 +38,7 @@ def require_parts(
     removed_parts = [part for part in (*transforms, *executors) if part not in remaining_parts]
     for part in (*others, *remaining_parts):
         for name in part.needs:
-            if called(name, removed_parts) and not called(name, remaining_parts):
+            if parts_named(name, removed_parts) and not parts_named(name, remaining_parts):
                 raise RecipeConflict(
                     f"{part.title} needs {name}, but --without leaves it out",
                     fix=f"leave out {part.title} too, or keep {name}",
@@ -52,13 +52,13 @@ def require_part(left_out: LeftOut, transforms: Sequence[Part], executors: Seque
             f"--without {left_out}: {FALLBACK} runs the operations that no other executor claims",
             fix="name another executor",
         )
-    if called(left_out.name, executors):
+    if parts_named(left_out.name, executors):
         return
-    if not called(left_out.name, transforms):
+    if not parts_named(left_out.name, transforms):
         known = sorted({label for part in (*transforms, *executors) for label in part.labels} - {FALLBACK})
         raise UnknownName(
             f"--without {left_out}: no executor or transform of the recipe is named {left_out.name!r:.60}",
-            fix=f"{plugins.meant(left_out.name, known)}known: {', '.join(known)}",
+            fix=f"{plugins.did_you_mean(left_out.name, known)}known: {', '.join(known)}",
         )
     if left_out.pattern:
         raise BadOption(
@@ -75,5 +75,5 @@ def require_modules(without: Sequence[str], model: torch.nn.Module) -> None:
             shown = ", ".join(paths[:SHOWN]) + (", ..." if len(paths) > SHOWN else "")
             raise UnknownName(
                 f"--without {part}: no module of this {type(model).__name__} matches {part.pattern!r:.60}",
-                fix=f"{plugins.meant(part.pattern, paths)}its modules: {shown or 'none'}",
+                fix=f"{plugins.did_you_mean(part.pattern, paths)}its modules: {shown or 'none'}",
             )

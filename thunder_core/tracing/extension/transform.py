@@ -149,7 +149,7 @@ def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
     for transform in members:
         require_known(transform, members)
     require_compatible(members)
-    return arrangement.ordered()
+    return arrangement.in_order()
 
 
 def arranged_transforms(owned: Sequence[tuple[Transform, tuple[Part, ...]]]) -> Arrangement[Transform]:
@@ -180,7 +180,7 @@ def require_known(part: Part, others: Iterable[Part]) -> None:
             known = {*known_names(), *(label for other in others for label in other.labels)}
             raise UnknownName(
                 f"{part.title}: {trait} names {name!r}, but no transform or executor has this name",
-                fix=f"{plugins.meant(name, known)}known: {', '.join(sorted(known))}",
+                fix=f"{plugins.did_you_mean(name, known)}known: {', '.join(sorted(known))}",
             )
 
 
@@ -192,7 +192,7 @@ def known_names() -> Iterator[str]:
     for file, name in plugins.definitions("transforms", Transform.__name__):
         yield from (file, file.replace("-", "_"), name)
     for group in ("transforms", "executors", "recipes"):
-        yield from plugins.provided(group)
+        yield from plugins.provided_names(group)
 
 
 def subclasses(kind: type) -> Iterator[type]:

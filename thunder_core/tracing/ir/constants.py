@@ -52,14 +52,14 @@ def is_plain(value: Any) -> bool:
     return is_constant(value) or (type(value) in (tuple, frozenset) and all(map(is_plain, value)))
 
 
-def bound(value: Any, scope: Scope) -> str:
+def bind_constant(value: Any, scope: Scope) -> str:
     """Return the name of a function, class or module as a constant, because its dotted name could be reassigned."""
     if not isinstance(value, BY_IDENTITY) or (isinstance(value, type) and value.__module__ == "builtins"):
         return literal(value, scope)
     return scope.constant(value, getattr(value, "__name__", "constant"))
 
 
-def named(value: object) -> str:
+def name_of(value: object) -> str:
     """Return an object's name, or a text with its type if its `repr` would contain an address."""
     if isinstance(value, SINGLETONS):
         return str(value)

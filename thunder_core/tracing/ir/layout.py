@@ -36,10 +36,10 @@ def layout(
     body = [*_body(listing.lines, level, comments, column, listing.name == BACKWARD), f"return {listing.returns}"]
     lines = [*head, *map(import_line, listing.imports), *preamble, "", "", *signature(listing, comments, column)]
     lines += [INDENT + line if line else "" for line in body]
-    return "\n".join(lines if width is None else [fitted(line, width) for line in lines]).strip("\n") + "\n"
+    return "\n".join(lines if width is None else [fit(line, width) for line in lines]).strip("\n") + "\n"
 
 
-def fitted(line: str, width: int) -> str:
+def fit(line: str, width: int) -> str:
     """Return the line with its comment cut at the width; statements are never cut."""
     statement, mark, comment = line.rpartition("  # ") if "  # " in line else ("", "", line)
     if len(line) <= width or not (mark or line.lstrip().startswith("#")):
@@ -84,7 +84,7 @@ def beside(statement: str, comment: str, column: int) -> str:
     return f"{statement:<{column - len(INDENT)}}  # {comment}" if comment else statement
 
 
-def told(line: Statement) -> str:
+def result_comment(line: Statement) -> str:
     """Return the comment on the results of a statement and its executor."""
     types = ", ".join(value.described for value in line.makes if value.described)
     origins = together([value.origin for value in line.makes if value.origin])
@@ -130,7 +130,7 @@ def derives(line: Statement) -> bool:
     return bool(line.derives) or any(part.derives for part in line.parts)
 
 
-def derived_from(line: Statement, before: str) -> list[str]:
+def derivation_comment(line: Statement, before: str) -> list[str]:
     """Return the comment with the forward's line whose derivative this is, unless it equals the previous one."""
     return [f"# of {line.derives}"] if line.derives and line.derives != before else []
 
@@ -147,12 +147,12 @@ def _body(lines: Sequence[Statement], level: str, comments: bool, column: int, b
             where = place(line)
             yield f"# {where}"
         if comments:
-            yield from derived_from(line, forward)
+            yield from derivation_comment(line, forward)
             forward = line.derives
         for definition in line.definitions:
             yield from _definition(definition, level, comments, column)
         for part in at_level(line, level):
-            yield beside(part.text, told(part), column) if comments else part.text
+            yield beside(part.text, result_comment(part), column) if comments else part.text
         if comments and level == "torch":
             yield from _inside(line, shown, "#   ")
 
@@ -170,7 +170,7 @@ def _inside(line: Statement, shown: set[str], indent: str) -> Iterator[str]:
         return
     forward = ""
     for part in line.parts:
-        yield from (f"{indent}{comment}" for comment in derived_from(part, forward))
+        yield from (f"{indent}{comment}" for comment in derivation_comment(part, forward))
         forward = part.derives
         yield f"{indent}{part.text}{f'  [{part.executor}]' if is_claimed(part.executor) else ''}"
         yield from _inside(part, shown, f"{indent}  ")

@@ -154,7 +154,7 @@ class BoundSymbol:
         for part in self.subsymbols:
             yield from part.at_level(level)
 
-    def renamed(self, names: Mapping[str, Proxy], at: tuple[SourceLine | None, str] | None = None) -> BoundSymbol:
+    def rename(self, names: Mapping[str, Proxy], at: tuple[SourceLine | None, str] | None = None) -> BoundSymbol:
         """Return the call with each proxy whose name is a key replaced, also in subsymbols; `at` is a new place."""
         source, module = at or (self.source, self.module)
         return BoundSymbol(
@@ -162,7 +162,7 @@ class BoundSymbol:
             args=renamed_proxies(self.args, names),
             kwargs=renamed_proxies(dict(self.kwargs), names),
             output=renamed_proxies(self.output, names),
-            subsymbols=tuple(sub.renamed(names) for sub in self.subsymbols),
+            subsymbols=tuple(sub.rename(names) for sub in self.subsymbols),
             source=source,
             module=module,
             mutates=tuple(names[name].name if name in names else name for name in self.mutates),

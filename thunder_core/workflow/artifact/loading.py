@@ -171,7 +171,7 @@ def prepared(artifact: Artifact, model: torch.nn.Module, *, has_values: bool) ->
     facts = artifact.manifest.compiler
     if not facts.prepares:
         return model
-    prepared_by: Any = plugins.imported(PREPARED_BY)
+    prepared_by: Any = plugins.import_object(PREPARED_BY)
     result: torch.nn.Module = prepared_by(facts, model, trust_in(model, ()), has_values=has_values)
     return result
 
@@ -301,7 +301,7 @@ def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_c
 def builder(artifact: Artifact, path: str) -> Any:
     """Return a function that builds models; raise `PackageMissing` if the library of the model is not installed."""
     try:
-        return plugins.imported(path)
+        return plugins.import_object(path)
     except ModuleNotFoundError as error:
         raise PackageMissing(
             f"{artifact.folder} cannot build its {artifact.manifest.subject} without {error.name}: {error}",

@@ -35,7 +35,7 @@ BEFORE_CALL = "thunder_core.workflow.artifact.format.parts:before_call_of"
 
 def settings_of(facts: CompilerFacts, trust: Trust) -> Any:
     """Return the compiler that `facts` describes; raise the errors of `compiler_of`."""
-    compiler_of: Any = plugins.imported(COMPILER)
+    compiler_of: Any = plugins.import_object(COMPILER)
     return compiler_of(facts, trust)
 
 
@@ -43,7 +43,7 @@ def kept_methods(facts: CompilerFacts, model: Any, trust: Trust) -> dict[str, Ca
     """Return the recipe's methods for a compiled module, by name; raise `ArtifactForeign` or `ImportRefused`."""
     if not any(transform.methods for transform in facts.transforms):
         return {}
-    methods_of: Any = plugins.imported(METHODS)
+    methods_of: Any = plugins.import_object(METHODS)
     methods: dict[str, Callable[..., Any]] = methods_of(facts, model, trust)
     return methods
 
@@ -52,7 +52,7 @@ def kept_before_call(facts: CompilerFacts, model: Any, trust: Trust) -> list[Cal
     """The functions that the recipe runs before each call; raises `ArtifactForeign` and `ImportRefused`."""
     if not any(transform.before_call for transform in facts.transforms):
         return []
-    before_call_of: Any = plugins.imported(BEFORE_CALL)
+    before_call_of: Any = plugins.import_object(BEFORE_CALL)
     found: list[Callable[[], None]] = before_call_of(facts, model, trust)
     return found
 

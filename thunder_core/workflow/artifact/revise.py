@@ -47,7 +47,7 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
         pages = {name: facts_of_file(new / name) for name in (PAGES if report else ())}
         manifest = artifact.manifest.model_copy(
             update={"validation": validation, "files": {**artifact.manifest.files, **pages}}
-        ).sealed()
+        ).with_own_digest()
         (new / MANIFEST).write_bytes(manifest.to_bytes())
     return Revision(manifest, signed)
 

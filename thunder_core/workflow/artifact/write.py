@@ -160,7 +160,7 @@ def origin_facts(report: Report | None) -> dict[str, Any]:
 def sealed(folder: Path, manifest: Manifest) -> Manifest:
     """Write the manifest with the size and digest of each file in a folder, and with its own digest; return it."""
     files = {name: facts for name, facts in files_of(folder).items() if name != MANIFEST}
-    manifest = manifest.model_copy(update={"files": files}).sealed()
+    manifest = manifest.model_copy(update={"files": files}).with_own_digest()
     (folder / MANIFEST).write_bytes(manifest.to_bytes())
     return manifest
 

@@ -249,7 +249,7 @@ def same_but_inputs(old: BoundSymbol, new: BoundSymbol) -> bool:
     if old.symbol.name != new.symbol.name or len(old.inputs) != len(new.inputs):
         return False
     names = dict(zip((proxy.name for proxy in old.inputs), new.inputs, strict=True))
-    return bound_symbol_text(old.renamed(names)) == bound_symbol_text(new)
+    return bound_symbol_text(old.rename(names)) == bound_symbol_text(new)
 
 
 def first_new_ancestor(bsym: BoundSymbol, before: Trace, made_by: Mapping[str, BoundSymbol]) -> BoundSymbol:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from thunder_core.foundation.errors import BadOption, NoSuchTrace
-from thunder_core.tracing.ir.layout import at_level, place, told
+from thunder_core.tracing.ir.layout import at_level, place, result_comment
 from thunder_core.tracing.ir.listing import DELETE, LIST, Listing, Statement, Value
 from thunder_core.workflow.inspect.regions import Belongs, EarlierStages, all_held, held_by, is_within, opened
 
@@ -63,8 +63,8 @@ def matching(
     claimed = any(part.file for part in statement.parts)
     for part in (statement,) if claimed else at_level(statement, level):
         about = () if statement.symbol == DELETE else (match.place, part.derives or statement.derives)
-        if any(pattern.search(text) for text in (part.text, told(part), match.module, *about)):
-            yield replace(match, text=part.text, told=told(part))
+        if any(pattern.search(text) for text in (part.text, result_comment(part), match.module, *about)):
+            yield replace(match, text=part.text, told=result_comment(part))
 
 
 def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAGES) -> Listing:

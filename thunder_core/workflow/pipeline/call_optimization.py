@@ -121,7 +121,7 @@ class CallOptimization:
         """Return the validation, the evaluation and the measurement that the request asks for."""
         request = self.plan.request
         validation = self._validated() if request.validate else None
-        evaluation = self._evaluated()
+        evaluation = self._evaluate()
         measured = self._measured() if request.benchmark else []
         benchmark = measured[0] if measured else None
         if measured and request.require_speedup is not None:
@@ -150,7 +150,7 @@ class CallOptimization:
             )
         return with_inside(report, look, seconds)
 
-    def _evaluated(self) -> Evaluation | None:
+    def _evaluate(self) -> Evaluation | None:
         if self.plan.judged_by is None:
             return None
         self.clock.begin(EVALUATE)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.tracing.ir.constants import SINGLETONS, bound, named
+from thunder_core.tracing.ir.constants import SINGLETONS, bind_constant, name_of
 from thunder_core.tracing.ir.literal import Scope, before_counts, literal
 from thunder_core.tracing.ir.proxy import TensorProxy
 
@@ -84,13 +84,12 @@ class Is(OfConstant):
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         is_class = isinstance(self.value, type)
-        return (
-            f"{subject} is {scope.constant(self.value, self.value.__name__) if is_class else bound(self.value, scope)}"
-        )
+        name = scope.constant(self.value, self.value.__name__) if is_class else bind_constant(self.value, scope)
+        return f"{subject} is {name}"
 
     @property
     def words(self) -> str:
-        return f"was {named(self.value)}"
+        return f"was {name_of(self.value)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +282,7 @@ class SparseTensorMetadata(TensorMetadata):
 
 def is_of_type(subject: str, kind: type, scope: Scope) -> str:
     """Return the condition that a subject is of exactly this class."""
-    return f"type({subject}) is {bound(kind, scope)}"
+    return f"type({subject}) is {bind_constant(kind, scope)}"
 
 
 def constant_guard(path: Path, value: Any) -> OfConstant:

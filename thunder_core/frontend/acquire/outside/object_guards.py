@@ -7,7 +7,7 @@ from typing import Any
 
 from thunder_core.frontend.acquire.outside.guards import Guard, GuardScope
 from thunder_core.frontend.acquire.outside.paths import Path, namespace
-from thunder_core.tracing.ir.constants import bound
+from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.literal import literal
 from thunder_core.tracing.library.capturing_hooks import HOOKS
 
@@ -41,7 +41,7 @@ class Keys(Guard):
     def condition(self, subject: str, scope: GuardScope) -> str:
         if self.kind is dict:
             return f"tuple({subject}) == {literal(self.keys, scope)}" if self.keys else f"not {subject}"
-        return f"tuple({bound(self.base, scope)}.keys({subject})) == {literal(self.keys, scope)}"
+        return f"tuple({bind_constant(self.base, scope)}.keys({subject})) == {literal(self.keys, scope)}"
 
     @property
     def words(self) -> str:
@@ -110,7 +110,7 @@ class HasMember(Guard):
         return (HasMember, self.path, self.member)
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{bound(self.member, scope)} {'in' if self.is_held else 'not in'} {subject}"
+        return f"{bind_constant(self.member, scope)} {'in' if self.is_held else 'not in'} {subject}"
 
     @property
     def words(self) -> str:

@@ -160,4 +160,4 @@ def _ahead(
             names[output.name] = replace(output, name=next_name())
         inner = [proxy for part in bsym.subsymbols for proxy in part.defines if proxy.name not in names]
         names |= {proxy.name: replace(proxy, name=next_name()) for proxy in inner}
-        yield bsym.renamed(names)
+        yield bsym.rename(names)

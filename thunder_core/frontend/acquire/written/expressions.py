@@ -51,7 +51,7 @@ class Expressions(TensorExpressions):
     def value(self, value: Any, where: str) -> str:
         """Return an expression for a value at the end of tracing; error messages name `where` the value is."""
         if isinstance(value, SymbolicNumber) and value.size is not None:
-            value = value.numbers.simplified(value)
+            value = value.numbers.simplify_number(value)
         if type(value) is SymbolicText and value.text is not None:
             value = value.text
         return next(text for rule in EXPRESSIONS if (text := rule(self, value, where)) is not None)

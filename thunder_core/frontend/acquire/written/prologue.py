@@ -13,7 +13,7 @@ from thunder_core.frontend.acquire.outside.guards import Equal, Guard, TensorMet
 from thunder_core.frontend.acquire.outside.object_guards import NO_OTHER_HOOKS, SPECIAL_METHODS, STATE_OF, OfNamespace
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.written.variables import PROXIED, Variables, statement
-from thunder_core.tracing.ir.constants import bound
+from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
 from thunder_core.tracing.ir.literal import Code, before_counts, literal
 from thunder_core.tracing.ir.proxy import Proxy
@@ -162,7 +162,7 @@ class Prologue:
         if type(value) in (list, tuple):
             inner = ", ".join(map(self._argument, value))
             return f"[{inner}]" if type(value) is list else f"({inner}{',' if len(value) == 1 else ''})"
-        return bound(value, self._scope)
+        return bind_constant(value, self._scope)
 
     # ---- guards ---------------------------------------------------------------------------------------------
 

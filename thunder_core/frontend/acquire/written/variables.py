@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from thunder_core.frontend.acquire.outside.guards import GuardScope
 from thunder_core.frontend.acquire.outside.paths import COMPUTED, MODULE_TABLES, Path, namespace, operands_of
-from thunder_core.tracing.ir.constants import bound
+from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.literal import Code, Scope, literal, unique_name
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.sizes import text_of
@@ -62,7 +62,7 @@ class Variables:
         if path.step == "entry":
             return f"{self.operand(namespace(path.parent))}[{literal(path.key, self.scope)}]"
         if path.step == "member":
-            return bound(path.value, self.scope)
+            return bind_constant(path.value, self.scope)
         if path.step == "keyed item":
             return f"{self.variable(path.parent)}[{self.variable(path.key)}]"
         return STEPS[path.step](path, self.variable(path.parent), self.scope)
@@ -86,7 +86,7 @@ class Variables:
     def _root(self, path: Path) -> str:
         """Return the expression of a root other than the arguments: a class, a module, or the globals of a module."""
         if path.step != "globals":
-            return bound(path.value, self.scope)
+            return bind_constant(path.value, self.scope)
         if path.key == "?":
             return self.scope.constant(path.value, "globals")
         name = self.new_name(f"{path.key.rpartition('.')[2]}_globals")
@@ -147,7 +147,7 @@ def _called(path: Path, owner: str, scope: Scope) -> str:
 
 def _keys(path: Path, owner: str, scope: Scope) -> str:
     plain = path.parent is not None and type(path.parent.value) is path.key
-    return f"tuple({owner})" if plain else f"tuple({bound(path.key, scope)}.keys({owner}))"
+    return f"tuple({owner})" if plain else f"tuple({bind_constant(path.key, scope)}.keys({owner}))"
 
 
 def _stored_item(path: Path, owner: str, scope: Scope) -> str:

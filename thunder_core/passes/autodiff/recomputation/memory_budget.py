@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from thunder_core.passes.autodiff.recomputation.recompute_units import block_of
 from thunder_core.passes.autodiff.recomputation.rematerialization import Rematerialized, rematerialize
-from thunder_core.tracing.analysis.cuts import divided
+from thunder_core.tracing.analysis.cuts import divide
 from thunder_core.tracing.analysis.storages import Storages, size_of
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
@@ -54,7 +54,7 @@ def _pieces(forward: Trace) -> list[range]:
     count = len(forward.bound_symbols)
     even = max(1, math.isqrt(count))
     pieces = [range(0)]
-    for piece in divided(forward.bound_symbols):
+    for piece in divide(forward.bound_symbols):
         joined = len(pieces[-1]) < even // 2
         if joined:
             pieces[-1] = range(pieces[-1].start, piece.stop)

@@ -204,7 +204,7 @@ class _Graph:
         total = sum(capacity for *_, capacity in self._edges if capacity > 0)
         unit = max(1, -(-total // (UNBOUNDED // 2)))
         scaled = [(*ends, UNBOUNDED if bytes_ < 0 else max(1, bytes_ // unit)) for *ends, bytes_ in self._edges]
-        sink_side_of_min_cut: Any = plugins.imported(MIN_CUT)
+        sink_side_of_min_cut: Any = plugins.import_object(MIN_CUT)
         sink_side: set[int] = sink_side_of_min_cut(scaled, size, self.SOURCE, self.SINK, most=UNBOUNDED)
         return {name for name, node in self._numbers.items() if node not in sink_side and node + 1 in sink_side}
 
@@ -226,7 +226,7 @@ def with_recomputation(backward: Trace, rematerialized: Rematerialized) -> Trace
 def _recomputed_bsyms(unit: Unit, kept: Mapping[str, Proxy], state: TensorProxy | None) -> Iterator[BoundSymbol]:
     """Yield the bound symbols of a unit, with saved tensors renamed, and with the original random state."""
     saved = {name: kept[name] for name in unit.defines if name in kept}
-    bsyms = [bsym.renamed(saved) if saved else bsym for bsym in unit.bsyms]
+    bsyms = [bsym.rename(saved) if saved else bsym for bsym in unit.bsyms]
     if state is None:
         yield from bsyms
         return

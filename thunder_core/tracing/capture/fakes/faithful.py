@@ -18,10 +18,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.tracing.capture.symbolic.all_sizes import is_size_oblivious
-from thunder_core.tracing.capture.symbolic.metadata import decide, deciding, is_between_symbols, sliced
+from thunder_core.tracing.capture.symbolic.metadata import decide, deciding, is_between_symbols, slice_dimension
 from thunder_core.tracing.capture.torch_facts.casts import require_castable
 from thunder_core.tracing.capture.torch_facts.examples import example_of
-from thunder_core.tracing.capture.torch_facts.indexing import indexed
+from thunder_core.tracing.capture.torch_facts.indexing import indexing_strides
 from thunder_core.tracing.capture.torch_facts.layouts import (
     OF_NOTHING,
     Rule,
@@ -58,7 +58,7 @@ class FaithfulMode(FakeTensorMode):
             decide(func, args, kwargs)
         if func is aten.slice.Tensor and is_between_symbols(args, kwargs):
             with self:
-                return sliced(*args, **kwargs)
+                return slice_dimension(*args, **kwargs)
         require_castable(func, args, kwargs)
         if func in POWERS and is_power_of_booleans(args, kwargs):
             others = {name: value for name, value in kwargs.items() if name == "out"}
@@ -239,4 +239,4 @@ METADATA: dict[object, Callable[..., Any]] = {
     aten._grouped_mm.default: grouped_mm,
     aten.block_diag.default: block_diag,
 }
-rule(aten.index.Tensor, aten._unsafe_index.Tensor)(indexed)
+rule(aten.index.Tensor, aten._unsafe_index.Tensor)(indexing_strides)

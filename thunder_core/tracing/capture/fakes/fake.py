@@ -32,10 +32,10 @@ def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
 def empty(proxy: TensorProxy) -> torch.Tensor:
     """Return a tensor with the metadata of a proxy, without data if a fake mode is active."""
     tensor = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
-    return marked(tensor, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+    return mark(tensor, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
 
 
-def marked(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> torch.Tensor:
+def mark(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> torch.Tensor:
     """Mark a new tensor as conjugated or negated when its memory is read, and return it."""
     if is_conj:
         torch._C._set_conj(tensor, True)
@@ -137,9 +137,9 @@ def fake_of(
             storage = storages.like(tensor.untyped_storage())
             meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
         else:
-            meta = strided_at(int(tensor.storage_offset()), *layout, tensor.dtype)
+            meta = strided_tensor(int(tensor.storage_offset()), *layout, tensor.dtype)
         unmarked = FakeTensor(mode, meta, device or tensor.device)
-        fake = marked(unmarked, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
+        fake = mark(unmarked, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
         if tensor.requires_grad:
             fake = fake.requires_grad_(True) if tensor.is_leaf else followed_from_outside(fake)
         if not (tensor.is_inference() or fake.is_inference()):  # inference tensors have no versions
@@ -147,7 +147,7 @@ def fake_of(
         return fake
 
 
-def strided_at(offset: int, shape: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
+def strided_tensor(offset: int, shape: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
     """Return a data-free tensor with this storage offset, in a minimal storage; sizes and strides may be symbolic."""
     if not offset:
         return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
@@ -160,4 +160,4 @@ def fake_like(proxy: TensorProxy, mode: FakeTensorMode) -> torch.Tensor:
     """Return a fake tensor with a proxy's metadata and its own memory, which autograd does not track."""
     with _disable_current_modes():
         meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
-        return marked(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+        return mark(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)

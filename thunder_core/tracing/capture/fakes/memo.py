@@ -15,7 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 
-from thunder_core.tracing.capture.fakes.fake import marked
+from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import size_for_trace
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -120,7 +120,9 @@ def cached_call(
     tensors = [tensor for identity, tensor in returned.items() if identity not in ids_read]
     if any(tensor.requires_grad or tensor.constant is not None for tensor in tensors):  # type: ignore[attr-defined]
         return None
-    outputs = tuple(_made(tensor, [tensor_read for tensor_read, _ in read], proxy_of(tensor)) for tensor in tensors)
+    outputs = tuple(
+        _describe_result(tensor, [tensor_read for tensor_read, _ in read], proxy_of(tensor)) for tensor in tensors
+    )
     if len({tensor.untyped_storage()._cdata for tensor in tensors}) < sum(1 for m in outputs if m.view_of is None):
         return None  # results that share memory with each other
     outer = {proxy.name for _, proxy in read} | {made.proxy.name for made in outputs}
@@ -130,7 +132,7 @@ def cached_call(
     return CachedCall(bsym, tuple(read), outputs, tuple(inner.values()), output)
 
 
-def _made(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) -> Made:
+def _describe_result(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) -> Made:
     """Describe a result, with the position of the first input that it is a view of, or else shares memory with."""
     storage, base = tensor.untyped_storage()._cdata, tensor._base
     sharing = [number for number, tensor_read in enumerate(read) if tensor_read.untyped_storage()._cdata == storage]
@@ -157,13 +159,13 @@ def fresh_fake(output: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> 
             meta = torch.empty(0, dtype=proxy.dtype, device="meta")
             meta.set_(storage, 0, (0,), (1,))  # with symbolic sizes, `set_` would decide whether they are contiguous
             meta.as_strided_(proxy.shape, proxy.stride, output.offset)
-        return marked(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+        return mark(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
 
 
-def rebuilt(result: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
+def rebuild(result: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
     """Return a cached result with its tensors replaced by new ones."""
     if isinstance(result, torch.Tensor):
         return fakes[id(result)]
     if type(result) in (tuple, list):
-        return type(result)(rebuilt(item, fakes) for item in result)
+        return type(result)(rebuild(item, fakes) for item in result)
     return result

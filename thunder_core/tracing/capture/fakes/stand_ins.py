@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.tracing.capture.fakes.fake import marked
+from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import followed_from_outside
 from thunder_core.tracing.ir.proxy import tensor_proxy
@@ -51,7 +51,7 @@ class StandIns:
                 return tensor
             stand_in = torch.empty(0, dtype=fake.dtype, device=self._device or fake.device)
             stand_in.set_(self._storage(fake), fake.storage_offset(), fake.shape, fake.stride())
-            marked(stand_in, is_conj=fake.is_conj(), is_neg=fake.is_neg())
+            mark(stand_in, is_conj=fake.is_conj(), is_neg=fake.is_neg())
             if not fake.requires_grad:
                 return stand_in
             return stand_in.requires_grad_(True) if fake.is_leaf else followed_from_outside(stand_in)

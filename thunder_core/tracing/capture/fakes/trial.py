@@ -15,7 +15,7 @@ import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.tracing.capture.fakes.fake import marked
+from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.capture.fakes.memo import CONSTANTS
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
@@ -102,6 +102,6 @@ def _copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, ten
         memory.copy_(real.untyped_storage())
     copy = torch.empty(0, dtype=proxy.dtype)
     copy.set_(memory, offset, *tensors.in_call((tuple(proxy.shape), tuple(proxy.stride))))
-    marked(copy, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+    mark(copy, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
     copy.requires_grad_(proxy.requires_grad)
     return copy if fake.is_leaf else copy.clone()

@@ -29,7 +29,7 @@ def has_symbolic_integer(tree: Any) -> bool:
 @rewrites(torch.Tensor.__getitem__, always=True)
 def get_item(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """Rewrite `x[n]` as `x.select(0, n)`."""
-    return (selected, args, kwargs) if is_basic(args[1]) else None
+    return (select, args, kwargs) if is_basic(args[1]) else None
 
 
 @rewrites(torch.Tensor.__setitem__, always=True)
@@ -53,7 +53,7 @@ def is_basic(index: Any) -> bool:
     )
 
 
-def selected(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+def select(tensor: torch.Tensor, index: Any) -> torch.Tensor:
     """Return the view at an index: first index with the other entries, and then select at each symbolic integer."""
     entries = entries_of(index)
     consumed = sum(entry is not None and entry is not Ellipsis for entry in entries)
@@ -73,7 +73,7 @@ def selected(tensor: torch.Tensor, index: Any) -> torch.Tensor:
 
 def store_selected(tensor: torch.Tensor, index: Any, value: Any) -> None:
     """Write to the view at an index."""
-    selected(tensor, index)[...] = value
+    select(tensor, index)[...] = value
 
 
 def is_broadcast_by_index(tensor: torch.Tensor, index: Any, value: Any) -> bool:
@@ -112,10 +112,10 @@ def tensor_of_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | 
     plain = all(known or type(number) in (int, float, bool) for known, number in zip(symbolic, numbers, strict=True))
     if not plain or not any(symbolic) or kwargs.keys() - OPTIONS:
         return None
-    return filled, args, kwargs
+    return tensor_of_lists, args, kwargs
 
 
-def filled(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
+def tensor_of_lists(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
     """Return a tensor of the numbers in nested lists."""
     if dtype is None:
         dtype = (
@@ -124,7 +124,7 @@ def filled(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> t
             else torch.int64
         )
     if isinstance(data, Sequence):
-        return torch.stack([filled(part, dtype, device) for part in data])
+        return torch.stack([tensor_of_lists(part, dtype, device) for part in data])
     return torch.full((), data, dtype=dtype, device=device)
 
 

@@ -51,7 +51,7 @@ def stands_for(*functions: Callable[..., Any]) -> Callable[[Python], Python]:
 # ---- Fourier transforms with a given number of points ----
 
 
-def resized(tensor: Tensor, dim: int, size: Any) -> Tensor:
+def resize(tensor: Tensor, dim: int, size: Any) -> Tensor:
     """Return the first `size` elements of a dimension, padded with zeros; `size` may be symbolic."""
     if comparison_keys((tensor.shape[dim],)) == comparison_keys((size,)):
         return tensor
@@ -70,7 +70,7 @@ def transform_of_one(function: Callable[..., Any]) -> Python:
 
     def transform(input: Tensor, n: Any = None, dim: int = -1, norm: Any = None) -> Any:  # noqa: A002
         if n is not None and n >= 1 and -input.dim() <= dim < input.dim():
-            input = resized(input, dim, points_of(function.__name__, n))  # noqa: A001
+            input = resize(input, dim, points_of(function.__name__, n))  # noqa: A001
         return function(input, n, dim, norm)
 
     return transform
@@ -94,7 +94,7 @@ def resized_in_all(name: str, tensor: Tensor, sizes: Sequence[Any], dims: Sequen
     """Return the input of a transform along several dimensions, resized to the elements that it uses."""
     for place, (size, dim) in enumerate(zip(sizes, dims, strict=False)):
         if size >= 1 and -tensor.dim() <= dim < tensor.dim():
-            tensor = resized(tensor, dim, points_of(name, size) if place == len(sizes) - 1 else size)
+            tensor = resize(tensor, dim, points_of(name, size) if place == len(sizes) - 1 else size)
     return tensor
 
 
@@ -115,11 +115,11 @@ def kron(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
     """Return the Kronecker product: each element of one tensor times the other tensor."""
     dims = max(input.dim(), other.dim())
     ours, theirs = ([1] * (dims - tensor.dim()) + [*tensor.shape] for tensor in (input, other))
-    product = input.reshape(interleaved(ours, [1] * dims)) * other.reshape(interleaved([1] * dims, theirs))
+    product = input.reshape(interleave(ours, [1] * dims)) * other.reshape(interleave([1] * dims, theirs))
     return product.reshape([size * count for size, count in zip(ours, theirs, strict=True)])
 
 
-def interleaved(evens: Sequence[Any], odds: Sequence[Any]) -> list[Any]:
+def interleave(evens: Sequence[Any], odds: Sequence[Any]) -> list[Any]:
     """Return the items of two sequences in alternation."""
     return [size for pair in zip(evens, odds, strict=True) for size in pair]
 
@@ -323,10 +323,10 @@ def combinations(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     arguments = dict(zip(("input", "r", "with_replacement"), args, strict=False)) | dict(kwargs)
     if arguments.get("input") is None or arguments["input"].dim() != 1 or arguments.get("r", PAIR) not in (1, PAIR):
         return None
-    return chosen, (arguments["input"], arguments.get("r", PAIR), arguments.get("with_replacement", False)), {}
+    return choose, (arguments["input"], arguments.get("r", PAIR), arguments.get("with_replacement", False)), {}
 
 
-def chosen(tensor: Tensor, count: int, repeated: bool) -> Tensor:
+def choose(tensor: Tensor, count: int, repeated: bool) -> Tensor:
     """Return the single elements of a vector, or its pairs, with or without repetition."""
     if count == 1:
         return tensor.clone().unsqueeze(1)

@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_core.tracing.library.objects import expect_items, expect_layout, expect_shape, expect_value
 
 
-def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> Iterator[BoundSymbol]:
+def with_result_checks(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> Iterator[BoundSymbol]:
     """Yield the bound symbol, and checks that end a call for which its result differs."""
     if type(output) in (tuple, list):
         all_values = Proxy(next_name())
@@ -29,7 +29,7 @@ def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> It
             yield _check(bsym, expect_value, proxy, value)
 
 
-def counted(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
+def with_count_checks(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
     """Yield checks that end a call for which a bound symbol returns other sizes than the prologue has counted."""
     for proxy in bsym.outputs:
         if isinstance(proxy, TensorProxy):

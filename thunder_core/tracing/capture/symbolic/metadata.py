@@ -102,7 +102,9 @@ def is_between_symbols(args: Any, kwargs: Any) -> bool:
     return any(isinstance(place, torch.SymInt) for place in (*args[2:4], kwargs.get("start"), kwargs.get("end")))
 
 
-def sliced(tensor: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> torch.Tensor:
+def slice_dimension(
+    tensor: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> torch.Tensor:
     """Return the part of a tensor between two indices, whose size is an expression of them."""
     shape, strides = list(tensor.shape), list(tensor.stride())
     size = shape[dim]

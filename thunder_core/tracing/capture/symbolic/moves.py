@@ -19,14 +19,14 @@ from thunder_core.tracing.ir.tree import replace_leaves
 class Sizing(Protocol):
     """The environment in which sizes are compared."""
 
-    def simplified(self, size: Any) -> Any:
+    def simplify_number(self, size: Any) -> Any:
         """Return a size or a number in a form that can be compared."""
 
 
 class AtHints:
     """A replacement for an environment, in which each size has its value at tracing."""
 
-    def simplified(self, size: Any) -> Any:
+    def simplify_number(self, size: Any) -> Any:
         """Return the value of a size or a number at tracing."""
         return size.node.hint if isinstance(size, torch.SymInt | torch.SymFloat) else size
 
@@ -40,7 +40,7 @@ def at_hints(tree: Any) -> Any:
 
 
 def _at_hints(leaf: Any) -> Any:
-    mapped = with_sizes(leaf, AT_HINTS.simplified)
+    mapped = with_sizes(leaf, AT_HINTS.simplify_number)
     return mapped.value if isinstance(mapped, NumberProxy) else mapped
 
 

@@ -33,7 +33,7 @@ class NumberRecording(Protocol):
     def decide(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """Return the outcome of a comparison, which each call checks."""
 
-    def simplified(self, tree: Any) -> Any:
+    def simplify_number(self, tree: Any) -> Any:
         """Return nested values with each symbolic number whose value is already guarded replaced by the value."""
 
 
@@ -155,7 +155,7 @@ def _concrete_property(name: str) -> Callable[[SymbolicNumber], Any]:
     return lambda self: getattr(self.concretize(), name)
 
 
-def _rounded(self: SymbolicNumber, digits: Any = None) -> Any:
+def _round(self: SymbolicNumber, digits: Any = None) -> Any:
     if digits is not None and self.kind is float and type(digits) is int:
         return self.numbers.compute(round, (self, digits))
     if digits is not None:
@@ -178,7 +178,7 @@ def _is_integer(self: SymbolicFloat) -> bool:
     return bool(fraction == 0)
 
 
-def _shifted_left(self: SymbolicInteger, other: Any) -> Any:
+def _shift_left(self: SymbolicInteger, other: Any) -> Any:
     value: Any = self.concretize() if type(other) is not int or other < 0 else None
     return self * 2**other if value is None else value << concrete(other)
 
@@ -200,7 +200,7 @@ def _bitwise_and(self: SymbolicInteger, other: Any) -> Any:
 
 # For integers and constants, these operators can be expressed as arithmetic.
 BITWISE: dict[str, Callable[..., Any]] = {
-    "__lshift__": _shifted_left,
+    "__lshift__": _shift_left,
     "__rshift__": _shifted_right,
     "__and__": _bitwise_and,
     "__rand__": _bitwise_and,
@@ -219,7 +219,7 @@ for _class in SYMBOLIC_CLASSES.values():
         setattr(_class, f"__{_name}__", _unary(_name))
     _class.__pow__ = _power
     _class.__divmod__ = lambda self, other: (self // other, self % other)
-    _class.__round__ = _rounded
+    _class.__round__ = _round
     _class.__hash__ = _hash  # type: ignore[assignment]
     for _name in COMPARING:
         setattr(_class, f"__{_name}__", _binary_method("decide", getattr(operator, _name)))

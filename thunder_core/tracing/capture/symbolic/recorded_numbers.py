@@ -110,7 +110,7 @@ class Numbers:
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Return the result of a function of numbers; the prologue computes it if all numbers come from outside."""
-        operands = self.simplified(operands)
+        operands = self.simplify_number(operands)
         if self.is_expression(function, operands):
             return self.sizes.compute(function, operands, self)
         kind = kind_of(function, operands)
@@ -127,7 +127,7 @@ class Numbers:
 
     def decide(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """Return the outcome of a condition on numbers, which must be the same at each call."""
-        operands = self.simplified(operands)
+        operands = self.simplify_number(operands)
         if not numbers_in(operands):
             return bool(function(*operands))
         if self.sizes is not None and self.sizes.are_integers(operands):
@@ -175,13 +175,13 @@ class Numbers:
             self._concrete[name] = concretize()
         return self._concrete[name]
 
-    def simplified(self, tree: Any) -> Any:
+    def simplify_number(self, tree: Any) -> Any:
         """Return nested values with each symbolic number whose value is already guarded replaced by the value."""
 
         def value(leaf: Any) -> Any:
             if not isinstance(leaf, SymbolicNumber):
                 return leaf
-            return self._concrete.get(leaf.proxy.name, leaf) if leaf.size is None else self.sizes.simplified(leaf)
+            return self._concrete.get(leaf.proxy.name, leaf) if leaf.size is None else self.sizes.simplify_number(leaf)
 
         return replace_leaves(tree, value)
 

@@ -129,7 +129,7 @@ class TraceShapeEnv(ShapeEnv):
         finally:
             self.where = before
 
-    def forked(self) -> TraceShapeEnv:
+    def fork(self) -> TraceShapeEnv:
         """Return a copy of the environment with all its decisions; later decisions in the copy do not affect it."""
         fork: TraceShapeEnv = object.__new__(type(self))
         fields = vars(self).items()
@@ -147,7 +147,7 @@ class TraceShapeEnv(ShapeEnv):
         for condition in conditions:
             self.evaluate_expr(condition)
 
-    def simplified(self, size: Any) -> Any:
+    def simplify_number(self, size: Any) -> Any:
         """Return a size or a number of this environment or its fork in a form that can be compared."""
         if not isinstance(size, torch.SymInt | torch.SymFloat):
             return size

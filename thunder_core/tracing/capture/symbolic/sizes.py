@@ -190,11 +190,11 @@ class SymbolicSizes:
                 environment.restrict(symbol, lower, upper)
             self.values[symbol] = sympy.Integer(value)
             size: Any = environment.create_symintnode(symbol, hint=hint, source=named)
-            self._symbols[source] = self._shared(source, value, size)
+            self._symbols[source] = self._shared_symbol(source, value, size)
         existing: torch.SymInt = self._symbols[source]
         return existing
 
-    def _shared(self, source: Any, value: int, size: torch.SymInt) -> torch.SymInt:
+    def _shared_symbol(self, source: Any, value: int, size: torch.SymInt) -> torch.SymInt:
         """Return the symbol of the group's first size with this value; equal sizes are constrained to equal it."""
         group = self._group_of(source)
         if group is None:
@@ -309,7 +309,7 @@ class SymbolicSizes:
 
     # ---- arithmetic -----------------------------------------------------------------------------------------
 
-    def simplified(self, number: ExpressionInteger) -> Any:
+    def simplify_number(self, number: ExpressionInteger) -> Any:
         """Return a number, or its value if constraints allow no other."""
         expression = number.size.node.expr
         return int(expression) if expression.is_number else number

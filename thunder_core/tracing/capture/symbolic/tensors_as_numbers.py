@@ -46,12 +46,12 @@ def has_few_items(fake: torch.Tensor) -> bool:
     return getattr(fake, "constant", None) is None and 0 < math.prod(map(hint_of, fake.shape)) <= MOST_ITEMS
 
 
-def nested(numbers: list[Any], shape: tuple[int, ...]) -> Any:
+def nest(numbers: list[Any], shape: tuple[int, ...]) -> Any:
     """Numbers as nested lists of a shape, as `Tensor.tolist` gives them."""
     if not shape:
         return numbers[0]
     step = len(numbers) // shape[0]
-    return [nested(numbers[place * step : (place + 1) * step], shape[1:]) for place in range(shape[0])]
+    return [nest(numbers[place * step : (place + 1) * step], shape[1:]) for place in range(shape[0])]
 
 
 def items(
@@ -68,4 +68,4 @@ def items(
     if not fake.dim():
         return item(tensor, kind)
     flat = record(torch.Tensor.flatten, (record(torch.Tensor.detach, (tensor,), {}),), {})
-    return nested([item(one, kind) for one in record(torch.Tensor.unbind, (flat,), {})], shape)
+    return nest([item(one, kind) for one in record(torch.Tensor.unbind, (flat,), {})], shape)

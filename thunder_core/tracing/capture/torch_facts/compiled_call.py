@@ -76,7 +76,7 @@ class CompiledCall:
     @property
     def output(self) -> Any:
         """The proxies that the bound symbol returns for parts of the result: a single proxy, or a tuple."""
-        names = tuple(name for part in self.parts if (name := named(part)) is not None)
+        names = tuple(name for part in self.parts if (name := proxy_of(part)) is not None)
         return names[0] if len(names) == 1 else names
 
     def __call__(self, *args: Any, beside: tuple[Any, ...] = (), **kwargs: Any) -> Any:  # noqa: ARG002
@@ -88,7 +88,7 @@ class CompiledCall:
         leaves, spec = tree_flatten(result)
         if spec != self.spec or not all(map(fits, self.parts, leaves)):
             raise self._mismatch(leaves, spec)
-        returned = tuple(leaf for part, leaf in zip(self.parts, leaves, strict=True) if named(part) is not None)
+        returned = tuple(leaf for part, leaf in zip(self.parts, leaves, strict=True) if proxy_of(part) is not None)
         return returned[0] if len(returned) == 1 else returned
 
     def _mismatch(self, leaves: list[Any], spec: TreeSpec) -> Exception:
@@ -107,7 +107,7 @@ class CompiledCall:
         )
 
 
-def named(part: Part) -> Proxy | None:
+def proxy_of(part: Part) -> Proxy | None:
     """Return the proxy of a part of a result, or None."""
     if isinstance(part, NumberOf):
         return part.proxy

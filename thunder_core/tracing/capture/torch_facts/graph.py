@@ -45,7 +45,7 @@ def leaves_of(roots: Sequence[torch.Tensor], graph: Sequence[Node]) -> list[torc
     return list({id(leaf): leaf for leaf in leaves}.values())
 
 
-def executed(graph: Sequence[Node], inputs: Sequence[torch.Tensor]) -> list[Node]:
+def executed_nodes(graph: Sequence[Node], inputs: Sequence[torch.Tensor]) -> list[Node]:
     """Return the nodes that a pass to these inputs executes."""
     before: dict[int, list[Node]] = {}
     for node in graph:
@@ -76,7 +76,7 @@ def has_layout_of(grad: torch.Tensor, leaf: torch.Tensor) -> bool:
     return grad.is_contiguous()
 
 
-def copied(grad: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+def copy_gradient(grad: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
     """Return a copy of a gradient with the layout that the engine wants."""
     if leaf.is_contiguous() or not is_non_overlapping_and_dense_or_false(leaf):
         return grad.clone(memory_format=torch.contiguous_format)

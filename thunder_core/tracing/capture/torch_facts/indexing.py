@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch.utils._mode_utils import no_dispatch
 
-from thunder_core.tracing.capture.torch_facts.layouts import iterated
+from thunder_core.tracing.capture.torch_facts.layouts import iterator_strides
 from thunder_core.tracing.capture.torch_facts.strides import Strides
 
 MASKS = frozenset({torch.bool, torch.uint8})  # the number of results depends on values, so the kernels have already run
 
 
-def indexed(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def indexing_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """Return the strides of a tensor that is indexed by others."""
     tensor, given_indices = args
     with no_dispatch():
@@ -26,7 +26,7 @@ def indexed(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
         if indices is None:
             return None
         bare = [index if index is None else _bare(index) for index in indices]
-        return iterated(read_by_index(_bare(tensor), bare, on_gpu=tensor.device.type == "cuda"), result.shape)
+        return iterator_strides(read_by_index(_bare(tensor), bare, on_gpu=tensor.device.type == "cuda"), result.shape)
 
 
 def with_columns(indices: Sequence[torch.Tensor | None], result: torch.Tensor) -> Sequence[torch.Tensor | None] | None:

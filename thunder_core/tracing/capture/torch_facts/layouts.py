@@ -96,34 +96,36 @@ AS_PYTORCH_SAYS = frozenset({aten.mvlgamma.default})
 )
 def pointwise(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """Return the strides of TensorIterator's result for the operands."""
-    return iterated(tensors_of(args, kwargs), result.shape)
+    return iterator_strides(tensors_of(args, kwargs), result.shape)
 
 
 def with_number(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """Return the strides of TensorIterator's result if an operand is a number."""
-    return iterated(tensors_of(args, kwargs), result.shape, numbers=True)
+    return iterator_strides(tensors_of(args, kwargs), result.shape, numbers=True)
 
 
 @rule(aten.threshold_backward.default, aten.leaky_relu_backward.default)
 def input_first(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """Return the strides of the gradient of kernels that take the input before the gradient."""
-    return iterated([args[1], args[0]], result.shape)
+    return iterator_strides([args[1], args[0]], result.shape)
 
 
 @rule(aten._prelu_kernel_backward.default)
 def prelu_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """Return the strides of the gradient of a kernel that takes the gradient last."""
-    return iterated([args[1], args[2], args[0]], result.shape)
+    return iterator_strides([args[1], args[2], args[0]], result.shape)
 
 
 @rule(aten.glu.default)
 def glu(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """Return the strides of `glu`, whose operands are the halves of its input."""
     tensor = args[0]
-    return iterated([tensor.as_strided(result.shape, tensor.stride())] * 2, result.shape)
+    return iterator_strides([tensor.as_strided(result.shape, tensor.stride())] * 2, result.shape)
 
 
-def iterated(operands: Sequence[torch.Tensor], shape: Sequence[int], *, numbers: bool = False) -> Strides | None:
+def iterator_strides(
+    operands: Sequence[torch.Tensor], shape: Sequence[int], *, numbers: bool = False
+) -> Strides | None:
     """Return the strides of TensorIterator's result with this shape; None if the operands do not broadcast to it."""
     if not operands or tuple(_broadcast_shape(operands)) != tuple(shape):
         return None
@@ -178,7 +180,7 @@ def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
     aten._prelu_kernel.default,
     aten._scaled_dot_product_flash_attention_for_cpu.default,
 )
-def preserved(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def preserved_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """Return the strides of `torch.empty_like` of the first tensor, unless another memory format is requested."""
     tensor = args[0]
     if tensor.shape != result.shape or kwargs.get("memory_format") not in (None, torch.preserve_format):
@@ -192,10 +194,10 @@ def preserved(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 def dropout(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """Return strides like the input's for the mask, and those of the product of both for the result."""
     tensor = args[0]
-    mask = preserved((tensor,), {}, tensor)
+    mask = preserved_strides((tensor,), {}, tensor)
     if result.dtype == torch.bool or mask is None:
         return mask
-    return iterated([tensor, torch.empty_strided(tensor.shape, mask, device="meta")], tensor.shape)
+    return iterator_strides([tensor, torch.empty_strided(tensor.shape, mask, device="meta")], tensor.shape)
 
 
 @rule(
@@ -204,7 +206,7 @@ def dropout(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     aten.reflection_pad3d.default,
     aten.replication_pad3d.default,
 )
-def suggested(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def suggested_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """Return strides in the memory format that the input suggests, if the result has as many dimensions."""
     return _strides_in_format(args[0], suggests_channels_last(args[0]), result)
 
@@ -289,7 +291,7 @@ def contiguous(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 
 
 @rule(aten.view.default, aten._unsafe_view.default)
-def viewed(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def view_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """Return the strides of a view from PyTorch's own function, which reads no data."""
     tensor = args[0]
     with no_dispatch():
@@ -298,7 +300,7 @@ def viewed(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 
 
 @rule(aten.roll.default)
-def rolled(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+def roll_strides(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """Return the strides after joining the two parts along each dimension in turn."""
     tensor, shifts, dims = args[0], args[1], args[2] if len(args) > 2 else kwargs.get("dims", ())
     if tensor.device.type != "cpu" or not dims:
@@ -383,4 +385,4 @@ def _like_weight(weight: torch.Tensor, groups: int, memory_format: torch.memory_
 
 
 # The rules that also apply to tensors without elements.
-OF_NOTHING = frozenset({pointwise, with_number, preserved, contiguous})
+OF_NOTHING = frozenset({pointwise, with_number, preserved_strides, contiguous})

@@ -87,7 +87,7 @@ def _pair(
     return (Setting((sets,), (tells,), keep, decisive, chooses_attention),)
 
 
-def _named(name: str, *, decisive: bool = False) -> tuple[Setting, ...]:
+def _settings_named(name: str, *, decisive: bool = False) -> tuple[Setting, ...]:
     return _pair(getattr(C, f"_set_{name}", None), getattr(C, f"_get_{name}", None), decisive=decisive)
 
 
@@ -173,7 +173,7 @@ SETTINGS: tuple[Setting, ...] = (
         _keep_determinism,
         decisive=True,
     ),
-    *_named("deterministic_fill_uninitialized_memory", decisive=True),
+    *_settings_named("deterministic_fill_uninitialized_memory", decisive=True),
     *_pair(C._set_check_sparse_tensor_invariants, C._check_sparse_tensor_invariants, decisive=True),
     Setting(
         (torch.set_anomaly_enabled,),
@@ -194,7 +194,7 @@ SETTINGS: tuple[Setting, ...] = (
     *_pair(C._set_multithreading_enabled, C._is_multithreading_enabled),
     *_pair(getattr(C, "_set_view_replay_enabled", None), getattr(C, "_is_view_replay_enabled", None)),
     _precision(),
-    *(setting for name in VALUED for setting in _named(name)),
+    *(setting for name in VALUED for setting in _settings_named(name)),
     *(setting for name in ATTENTION for setting in _attention(f"_set_sdp_use_{name}", f"_get_{name}_sdp_enabled")),
     *_attention("_set_sdp_priority_order", "_get_sdp_priority_order"),
 )
@@ -225,7 +225,7 @@ def device_contexts() -> dict[int, DeviceContext]:
     return {place: mode for place, mode in enumerate(modes) if isinstance(mode, DeviceContext)}
 
 
-def placed(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_default_device(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the keywords of a call, with the default device if it determines where the call makes a tensor."""
     contexts = device_contexts() if torch._C._len_torch_function_stack() else None
     if not contexts or kwargs.get("device") is not None or function not in _device_constructors():

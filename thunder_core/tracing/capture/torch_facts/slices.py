@@ -80,13 +80,16 @@ class Slices:
                 places.add(place)
                 heappush(waiting, -place)
 
-        require([*self._used(proxies), STATE], len(self._bsyms))
+        require([*self._used_resources(proxies), STATE], len(self._bsyms))
         sliced = []
         while waiting:
             place = -heappop(waiting)
             if place not in done:
                 sliced.append(place)
-                require([*self._used(self._bsyms[place].inputs), *self._defined(self._bsyms[place])], place)
+                require(
+                    [*self._used_resources(self._bsyms[place].inputs), *self._defined_resources(self._bsyms[place])],
+                    place,
+                )
         return sliced[::-1], decomposed
 
     def changing_autograd(self, inputs: Container[str]) -> BoundSymbol | None:
@@ -108,7 +111,7 @@ class Slices:
         """Add the new bound symbols to the index."""
         for place in range(self._indexed, len(self._bsyms)):
             bsym = self._bsyms[place]
-            for resource in self._defined(bsym):
+            for resource in self._defined_resources(bsym):
                 self._definitions[resource].append(place)
             outputs = {proxy.name for proxy in bsym.outputs}
             inner = {proxy.name for part in bsym.subsymbols for proxy in part.defines} - outputs
@@ -124,16 +127,16 @@ class Slices:
         number = bisect_left(places, before)
         return places[max(number - 1, 0) : number]
 
-    def _used(self, proxies: Iterable[Proxy]) -> list[Resource]:
+    def _used_resources(self, proxies: Iterable[Proxy]) -> list[Resource]:
         """Return the resources that a use of proxies reads: their names, and the memory of tensors."""
         names = {proxy.name for proxy in proxies}
         return [("name", name) for name in names] + self._memories(names)
 
-    def _defined(self, bsym: BoundSymbol) -> list[Resource]:
+    def _defined_resources(self, bsym: BoundSymbol) -> list[Resource]:
         """Return the resources that a bound symbol defines: its outputs, the memory that it writes, and states."""
         changed: list[Resource] = [("name", name) for name in {proxy.name for proxy in bsym.outputs}]
         states = ((RANDOM, is_drawing(bsym)), (STATE, bsym.ordered and is_state(bsym)))
-        written = written_by(bsym)
+        written = written_names(bsym)
         unknown: list[Resource] = [("name", name) for name in written if self._memory(name) is None]
         return changed + unknown + self._memories(written) + [state for state, changes in states if changes]
 
@@ -142,7 +145,7 @@ class Slices:
         return [("memory", memory) for memory in self.memory_of(names) - {None}]
 
 
-def written_by(bsym: BoundSymbol) -> tuple[str, ...]:
+def written_names(bsym: BoundSymbol) -> tuple[str, ...]:
     """Return the names of tensors that a bound symbol writes to, or whose data it replaces."""
     replaced = bsym.args[:1] if bsym.symbol.name in REPLACES_DATA else ()
     return (*bsym.mutates, *(proxy.name for proxy in replaced if isinstance(proxy, Proxy)))

@@ -93,11 +93,11 @@ def symbol_of(function: Callable[..., Any]) -> Symbol:
     """Return the symbol of a torch function, method, property accessor or aten operator."""
     if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return Symbol(f"torch.ops.{function}", function)
-    name = resolve_name(function) or _dotted(function)
+    name = resolve_name(function) or _dotted_name(function)
     return Symbol(name.replace(f"{VARIABLE_FUNCTIONS}.", ""), function)
 
 
-def _dotted(function: Callable[..., Any]) -> str:
+def _dotted_name(function: Callable[..., Any]) -> str:
     """Return the dotted name that leads from a function's module to the function, or its qualified name."""
     module, name = getattr(function, "__module__", ""), getattr(function, "__name__", "")
     reached = f"{module}.{name}"

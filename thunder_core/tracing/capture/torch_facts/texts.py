@@ -49,7 +49,7 @@ class SymbolicText:
             self._text = "".join(part if isinstance(part, str) else self._read(part) for part in self.parts)
         return self._text
 
-    def handed_over(self) -> str:
+    def text_for_c(self) -> str:
         """Return the string for C code: guarded, unless a container lookup is known not to find it."""
         text, self.looked_up = self.looked_up, None
         return self.concretize() if text is None else text

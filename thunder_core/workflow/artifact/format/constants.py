@@ -179,7 +179,9 @@ def _torch_name(value: Any) -> tuple[str, str] | None:
         name = resolve_name(value)
     except TypeError:  # not hashable
         return None
-    return (name, "torch") if name and name.startswith("torch.") and plugins.imported(_colon(name)) is value else None
+    return (
+        (name, "torch") if name and name.startswith("torch.") and plugins.import_object(_colon(name)) is value else None
+    )
 
 
 def _colon(name: str) -> str:

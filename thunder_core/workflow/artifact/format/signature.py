@@ -61,7 +61,7 @@ def message_of(manifest: Manifest) -> bytes:
 
 def computing(name: str) -> Any:
     """Import a function from the module that computes with keys."""
-    return plugins.imported(f"{KEYS}:{name}")
+    return plugins.import_object(f"{KEYS}:{name}")
 
 
 def is_signed(folder: Path) -> bool:

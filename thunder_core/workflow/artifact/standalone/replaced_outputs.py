@@ -71,7 +71,7 @@ def replace_outputs(text: str) -> tuple[str, frozenset[str]]:
 
 def is_read_alike(path: str) -> bool:
     """Whether an output class of transformers, at `module:qualname`, is read as `ModelOutput` is; import the class."""
-    base, kind = plugins.imported(BASE), plugins.imported(path)
+    base, kind = plugins.import_object(BASE), plugins.import_object(path)
     if not isinstance(base, type) or not isinstance(kind, type) or not issubclass(kind, base):
         return False
     own = [parent for parent in kind.__mro__ if issubclass(parent, base) and parent is not base]

@@ -208,7 +208,7 @@ def is_imported(packages: Iterable[str]) -> bool:
 
 def holds_without_library(facts: StandaloneFacts) -> bool:
     """Whether no library of the model is installed here, so that no library can differ from the recorded one."""
-    return facts.python == python_version() and not any(map(plugins.installed, facts.packages))
+    return facts.python == python_version() and not any(map(plugins.is_installed, facts.packages))
 
 
 def python_version() -> str:
@@ -242,5 +242,5 @@ def has_same_code(artifact: Artifact) -> bool:
     return all(
         (path := plugins.file_of(module)) is not None and digest_of(path.read_bytes()) == digest
         for module, digest in artifact.manifest.code.items()
-        if package_of(module) not in BY_VERSION and plugins.installed(module)
+        if package_of(module) not in BY_VERSION and plugins.is_installed(module)
     )

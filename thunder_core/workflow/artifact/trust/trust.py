@@ -45,14 +45,14 @@ class Trust:
         if module in sys.modules and not self.covers(module):
             return object_in_memory(path)
         with plugins.kept_running(f"importing {module}"):
-            return plugins.imported(path)
+            return plugins.import_object(path)
 
     def require(self, path: str) -> str:
         """Return the module of `module:qualname` without importing it; raise `ImportRefused` if it is not trusted."""
         module = path.partition(":")[0]
         if not module.partition(".")[0]:
             raise ImportError(f"{module!r} is not a module name")
-        if module not in sys.modules and plugins.installed(module):
+        if module not in sys.modules and plugins.is_installed(module):
             self._require(path, module)
         return module
 

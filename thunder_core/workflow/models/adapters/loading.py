@@ -21,13 +21,13 @@ TOKENS, BATCH = 16, 2
 
 def require_peft(adapter: Adapter) -> None:
     """Raise `PackageMissing` without PEFT, and `BadModelFolder` for a type of adapters that it does not know."""
-    if not plugins.installed(PEFT):
+    if not plugins.is_installed(PEFT):
         raise PackageMissing(
             f"{adapter.folder} holds an adapter ({adapter.kind}), which needs the package peft to be loaded",
             fix="pip install peft",
         )
     with loading_errors(adapter.folder, "holds an adapter, and peft cannot be imported"):
-        known: Any = plugins.imported(f"{PEFT}:PeftType")
+        known: Any = plugins.import_object(f"{PEFT}:PeftType")
     names = [member.value for member in known]
     if adapter.kind not in names:
         near = plugins.nearest(adapter.kind, names)
@@ -44,7 +44,7 @@ def apply_adapter(model: Any, adapter: Adapter, mode: str | None) -> tuple[Any, 
     model of PEFT by more than rounding.
     """
     require_adapter_weights(adapter)
-    peft_model: Any = plugins.imported(f"{PEFT}:PeftModel")
+    peft_model: Any = plugins.import_object(f"{PEFT}:PeftModel")
     with loading_errors(adapter.folder, "does not fit its base model"):
         adapted = peft_model.from_pretrained(model, str(adapter.folder)).eval()
     inner = adapted.get_base_model()

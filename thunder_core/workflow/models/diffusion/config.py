@@ -45,13 +45,13 @@ def is_diffusers(config: PretrainedConfig) -> bool:
 def diffusers_config(folder: Path, content: Mapping[str, Any]) -> DiffusersConfig:
     """Return the config in a folder; raise `PackageMissing` and, for an unknown class, `UnknownArchitecture`."""
     name = str(content["_class_name"])
-    if not plugins.installed(DIFFUSERS):
+    if not plugins.is_installed(DIFFUSERS):
         raise PackageMissing(
             f"{folder} holds a model of diffusers ({name:.80}), which needs the package diffusers",
             fix="pip install diffusers",
         )
     with loading_errors(folder, "holds a model of diffusers, which cannot be imported"):
-        library: Any = plugins.imported(DIFFUSERS)
+        library: Any = plugins.import_object(DIFFUSERS)
         kind = getattr(library, name, None)
         base: Any = library.ModelMixin
     if not isinstance(kind, type) or not issubclass(kind, base):
@@ -64,4 +64,4 @@ def diffusers_config(folder: Path, content: Mapping[str, Any]) -> DiffusersConfi
 
 def class_of(config: PretrainedConfig) -> Any:
     """Return the class of diffusers that a config names."""
-    return plugins.imported(f"{DIFFUSERS}:{(config.architectures or [''])[0]}")
+    return plugins.import_object(f"{DIFFUSERS}:{(config.architectures or [''])[0]}")

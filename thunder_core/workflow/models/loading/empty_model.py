@@ -159,7 +159,7 @@ def library_class(path: str) -> type:
         return SentenceModel
     if not path.startswith(LIBRARY):
         raise TypeError(f"{path} is not part of the transformers library")
-    kind = plugins.imported(path)
+    kind = plugins.import_object(path)
     if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
         raise TypeError(f"{path} is not a model")
     return kind

@@ -51,7 +51,7 @@ def require_packages(what: Path | str, config: PretrainedConfig) -> None:
             fix="correct or remove the quantization_config of its config.json; known formats: "
             + ", ".join(sorted(known)),
         )
-    missing = [package for package in PACKAGES.get(method, ()) if not plugins.installed(package.replace("-", "_"))]
+    missing = [package for package in PACKAGES.get(method, ()) if not plugins.is_installed(package.replace("-", "_"))]
     if missing:
         raise PackageMissing(
             f"{what} has quantized weights ({method}), which need {' and '.join(missing)} to be loaded",
@@ -65,7 +65,7 @@ def unpack(model: PreTrainedModel) -> tuple[str, ...]:
         return ()
     quantizer: Any = model.hf_quantizer
     quantizer.compressor.decompress_model(model)
-    remove_offloading = cast("Callable[[PreTrainedModel], object]", plugins.imported(REMOVE_OFFLOADING))
+    remove_offloading = cast("Callable[[PreTrainedModel], object]", plugins.import_object(REMOVE_OFFLOADING))
     remove_offloading(model)  # the library wraps each module for offloading, although all modules are on the CPU
     del model.hf_quantizer  # the weights are plain tensors now
     return (UNPACKED.format(str(model.dtype).removeprefix("torch.")),)
@@ -86,4 +86,4 @@ def place_packed_layers(model: PreTrainedModel) -> None:
 
 def _quantizers(name: str) -> Any:
     """Import a name from transformers' module of quantizers, which is slow to import and rarely needed."""
-    return plugins.imported(f"{QUANTIZERS}:{name}")
+    return plugins.import_object(f"{QUANTIZERS}:{name}")

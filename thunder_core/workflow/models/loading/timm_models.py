@@ -30,7 +30,7 @@ def timm_config(what: Path | str, content: Mapping[str, Any]) -> PretrainedConfi
     require_timm(what)
     name = str(content["architecture"])
     with loading_errors(what, "is a model of timm, and timm cannot be imported"):
-        library: Any = plugins.imported(TIMM)
+        library: Any = plugins.import_object(TIMM)
     if not library.is_model(name):
         near = plugins.nearest(name, library.list_models())
         raise UnknownArchitecture(
@@ -55,5 +55,5 @@ def timm_config(what: Path | str, content: Mapping[str, Any]) -> PretrainedConfi
 
 def require_timm(what: Path | str) -> None:
     """Raise `PackageMissing` if timm is not installed."""
-    if not plugins.installed(TIMM):
+    if not plugins.is_installed(TIMM):
         raise PackageMissing(f"{what} is a model of timm, which needs the package timm", fix="pip install timm")

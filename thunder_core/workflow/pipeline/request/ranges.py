@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from thunder_core.foundation.errors import BadOption, BadSymbolicArgument
-from thunder_core.foundation.plugins import meant
+from thunder_core.foundation.plugins import did_you_mean
 from thunder_core.workflow.models.request.input_size import InputSize
 
 SizeRange = tuple[int, int]
@@ -50,7 +50,7 @@ def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
         if name not in InputSize._fields:
             raise BadSymbolicArgument(
                 f"{option} names {name!r:.80}, which is not a size of an input",
-                fix=f"{meant(name, InputSize._fields)}name one of: {', '.join(InputSize._fields)}",
+                fix=f"{did_you_mean(name, InputSize._fields)}name one of: {', '.join(InputSize._fields)}",
             )
         if not (isinstance(given, tuple) and len(given) == 2 and all(type(bound) is int for bound in given)):
             raise BadOption(f"{option} {name} is {given!r:.80}, which is not a range", fix="write (minimum, maximum)")

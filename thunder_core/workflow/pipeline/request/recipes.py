@@ -20,7 +20,7 @@ from thunder_core.passes.recipe import Plugin, Recipe, Transform, lacks
 from thunder_core.passes.recipe.options import hyphenated, require_option_names
 from thunder_core.passes.recipe.plugin import as_composable, composed
 from thunder_core.passes.recipe.recipe import without_parts
-from thunder_core.tracing.extension.authorship import authors_error, deed_of
+from thunder_core.tracing.extension.authorship import authors_error, describe_failure
 from thunder_core.workflow.models.request.request import SampleModel
 from thunder_core.workflow.models.request.sample_models import SAMPLES
 from thunder_core.workflow.pipeline.request.part_names import (
@@ -182,7 +182,7 @@ def named_executor(name: str) -> Plugin:
 def not_loaded(path: Path, error: BaseException) -> BadRecipe:
     """Return the error for a file whose code raised an error, or tried to end the process."""
     known = authors_error(error)
-    reason = deed_of(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+    reason = describe_failure(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
     where = known.where if known is not None else None
     return BadRecipe(f"{path} cannot be loaded: {reason}", fix="correct the error in the file", where=where)
 
@@ -243,7 +243,7 @@ def usable_transforms(
     """
     return tuple(
         transform
-        for transform in recipe.composition.transforms(more).ordered()
+        for transform in recipe.composition.transforms(more).in_order()
         if not any(lacks(need, target, device) for need in transform.requirements)
     )
 

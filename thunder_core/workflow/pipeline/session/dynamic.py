@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import BadSymbolicArgument, SequenceTooLong
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
-from thunder_core.foundation.plugins import meant
+from thunder_core.foundation.plugins import did_you_mean
 from thunder_core.frontend.acquire.named import named_values
 from thunder_core.passes.recipe import Recipe
 from thunder_core.workflow.models.inputs.input_tensors import numbers_in, tensors_in
@@ -36,7 +36,7 @@ def require_dimensions(recipe: Recipe, ranges: Ranges) -> None:
         if name not in known:
             raise BadSymbolicArgument(
                 f"--dynamic names {name!r}, which is not a dimension of the recipe {recipe.name}",
-                fix=f"{meant(name, known)}name one of: {', '.join(known)}",
+                fix=f"{did_you_mean(name, known)}name one of: {', '.join(known)}",
             )
 
 

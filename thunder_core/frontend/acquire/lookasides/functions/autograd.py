@@ -11,14 +11,14 @@ import torch
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
-from thunder_core.tracing.capture.gradients import AUTOGRAD, called_by
-from thunder_core.tracing.capture.transform_levels import wrapped_in
+from thunder_core.tracing.capture.gradients import AUTOGRAD, hooks_in
+from thunder_core.tracing.capture.transform_levels import wrapped_tensors
 
 
 @lookaside_of_each(torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 def differentiate(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Run autograd's engine under the recorder, and interpret the program's functions that the engine calls."""
-    if wrapped_in((args, kwargs)):
+    if wrapped_tensors((args, kwargs)):
         return differentiate_in_levels(run, function, args, kwargs)
 
     def engine(_called: Any, *args: Any, **kwargs: Any) -> Any:
@@ -44,5 +44,5 @@ def differentiate_in_levels(run: TracedRun, function: Callable[..., Any], args: 
         with torch.autograd.set_multithreading_enabled(False):
             return run.recorder.levels.call(function, args, kwargs)
 
-    called = [*chain(*map(called_by, run.recorder.gradients.hooks))]
+    called = [*chain(*map(hooks_in, run.recorder.gradients.hooks))]
     return run.machine.natively(engine, (called, *args), kwargs)

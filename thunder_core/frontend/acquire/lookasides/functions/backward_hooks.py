@@ -14,7 +14,7 @@ from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.torch_facts.wrappers import wrappers_in
-from thunder_core.tracing.capture.transform_levels import wrapped_in
+from thunder_core.tracing.capture.transform_levels import wrapped_tensors
 
 METHODS_OF_NODES = frozenset({"register_hook", "register_prehook"})
 
@@ -22,7 +22,7 @@ METHODS_OF_NODES = frozenset({"register_hook", "register_prehook"})
 @lookaside_of_each(torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook)
 def register_hook(method: Callable[..., Any], run: TracedRun, /, tensor: torch.Tensor, hook: Callable[..., Any]) -> Any:
     """Register a hook of a tensor."""
-    if wrapped_in(tensor) or wrappers_in(tensor):
+    if wrapped_tensors(tensor) or wrappers_in(tensor):
         run.recorder.gradients.hooks.append(hook)
         return NOT_TAKEN
     return run.backward_hooks.on_tensor(method.__name__, tensor, hook)
@@ -31,7 +31,7 @@ def register_hook(method: Callable[..., Any], run: TracedRun, /, tensor: torch.T
 @lookaside(register_multi_grad_hook)
 def register_hook_of_several(run: TracedRun, /, tensors: Any, fn: Callable[..., Any], *, mode: Any = "all") -> Any:
     """Register a hook that is called with the gradients of several tensors."""
-    return NOT_TAKEN if wrapped_in((tensors, fn)) else run.backward_hooks.on_several(tensors, fn, mode)
+    return NOT_TAKEN if wrapped_tensors((tensors, fn)) else run.backward_hooks.on_several(tensors, fn, mode)
 
 
 @lookaside(RemovableHandle.remove, _MultiHandle.remove)

@@ -24,7 +24,7 @@ from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.capture.torch_facts.torch_versions import APPLY, IS_APPLIED_IN_C, with_defaults
 from thunder_core.tracing.capture.torch_facts.wrappers import wrappers_in
-from thunder_core.tracing.capture.transform_levels import wrapped_in
+from thunder_core.tracing.capture.transform_levels import wrapped_tensors
 from thunder_core.tracing.library.backward_hooks import pass_gradients
 
 FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user, which are parts of the program
@@ -37,7 +37,7 @@ def apply(run: TracedRun, kind: Any, /, *args: Any, **kwargs: Any) -> Any:
     The forward of a function that is one operation runs natively, with the program.
     """
     levels = run.recorder.levels
-    if levels.depth or wrapped_in(args):
+    if levels.depth or wrapped_tensors(args):
         return levels.call(within_levels(run, kind).apply, args, kwargs)
     if kind is BackwardHookFunction and _is_followed(run.recorder, args):
         return _as_one_operation(run, pass_gradients, args)

@@ -71,7 +71,7 @@ def element_function(
     with torch._C.DisableTorchFunction():
         elements = [recorder.tensors.made_tensor(proxy) for proxy in proxies]
     try:
-        indexing: Any = plugins.imported(INDEXING)
+        indexing: Any = plugins.import_object(INDEXING)
         with indexing():
             output = run.machine.call(function, *elements)
         bsyms = recorder.bound_symbols[start:]
@@ -120,7 +120,7 @@ def canonical(
             if not isinstance(proxy, TensorProxy):
                 return None
             names.setdefault(proxy.name, proxy.named(f"{stem}{index}"))
-    renamed = tuple(replace(operation.renamed(names, at=(None, "")), subsymbols=()) for operation in operations)
+    renamed = tuple(replace(operation.rename(names, at=(None, "")), subsymbols=()) for operation in operations)
     inputs = tuple(names[proxy.name] for proxy in (*parameters, *captured))
     lines = [*map(described, inputs), *map(text_of, renamed), f"return {names[output.name].name}"]
     return ElementFunction("; ".join(lines), inputs, renamed, names[output.name], captured)  # type: ignore[arg-type]
