@@ -8,7 +8,7 @@ from torch.nn.functional import embedding, linear
 
 from thunder_core.backend.claiming import deferred_tensor
 from thunder_core.backend.claiming.check import perturb
-from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, deferred, has_same_values
+from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, defer, has_same_values
 from thunder_core.backend.claiming.double_precision import in_float64
 
 WEIGHT = torch.randn(512, 1024, generator=torch.Generator().manual_seed(0))  # 2 MiB
@@ -28,14 +28,14 @@ READS = {
 
 @pytest.mark.parametrize("read", READS)
 def test_operation_on_deferred_tensor_matches_the_converted_tensor(read):
-    found = READS[read](deferred(WEIGHT, in_float64))
+    found = READS[read](defer(WEIGHT, in_float64))
     expected = READS[read](in_float64(WEIGHT))
     assert (found.dtype, found.shape, found.stride()) == (expected.dtype, expected.shape, expected.stride())
     assert torch.equal(found, expected)
 
 
 def test_views_are_deferred_and_hold_the_memory_of_the_source():
-    wide = deferred(WEIGHT, in_float64)
+    wide = defer(WEIGHT, in_float64)
     view = wide.t()[3:]
     assert isinstance(wide, DeferredTensor)
     assert isinstance(view, DeferredTensor)
@@ -44,28 +44,28 @@ def test_views_are_deferred_and_hold_the_memory_of_the_source():
 
 def test_gradient_of_deferred_parameter_matches_the_converted_parameter():
     plain = torch.nn.Parameter(in_float64(WEIGHT))
-    wide = torch.nn.Parameter(deferred(WEIGHT, in_float64))
+    wide = torch.nn.Parameter(defer(WEIGHT, in_float64))
     for parameter in (plain, wide):
         linear(ROWS, parameter).square().sum().backward()
     assert torch.equal(wide.grad, plain.grad)
 
 
 def test_small_tensors_and_integers_are_converted_at_once():
-    assert type(deferred(torch.ones(4), in_float64)) is torch.Tensor
+    assert type(defer(torch.ones(4), in_float64)) is torch.Tensor
     counts = torch.ones(1 << 20, dtype=torch.int64)
-    assert deferred(counts, in_float64) is counts
+    assert defer(counts, in_float64) is counts
 
 
 def test_write_to_deferred_tensor_is_refused():
     with pytest.raises(RuntimeError, match="writes to a tensor that is deferred"):
-        deferred(WEIGHT, in_float64).mul_(2)
+        defer(WEIGHT, in_float64).mul_(2)
 
 
 def test_same_source_and_function_have_the_same_values():
-    wide = deferred(WEIGHT, in_float64)
-    assert has_same_values(wide, deferred(WEIGHT, in_float64))
-    assert not has_same_values(wide, deferred(WEIGHT, perturb))
-    assert not has_same_values(wide, deferred(WEIGHT.clone(), in_float64))
+    wide = defer(WEIGHT, in_float64)
+    assert has_same_values(wide, defer(WEIGHT, in_float64))
+    assert not has_same_values(wide, defer(WEIGHT, perturb))
+    assert not has_same_values(wide, defer(WEIGHT.clone(), in_float64))
     assert not has_same_values(wide.t(), wide)
 
 
@@ -97,7 +97,7 @@ def test_large_weight_is_converted_in_parts(read, monkeypatch):
         return in_float64(value)
 
     monkeypatch.setattr(deferred_tensor, "PART", 1 << 18)
-    found, expected = PRODUCTS[read](deferred(WEIGHT, in_parts)), PRODUCTS[read](in_float64(WEIGHT))
+    found, expected = PRODUCTS[read](defer(WEIGHT, in_parts)), PRODUCTS[read](in_float64(WEIGHT))
     assert found.stride() == expected.stride()
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-11)
     real = [count for count in converted if count != WEIGHT.numel()]

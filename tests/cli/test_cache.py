@@ -11,7 +11,7 @@ import torch
 import thunder_core
 from tests.cache.samples import Builder, key_of
 from thunder_cli.commands.cache import complete_entry, complete_model
-from thunder_core.backend.cache import Store, built_for
+from thunder_core.backend.cache import Store, record_model
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def test_the_list_as_json(thunder, store):
 @pytest.fixture
 def two_models(store):
     for number, model in enumerate(["Llama", "Llama", "Bert"]):
-        with built_for(model):
+        with record_model(model):
             store.get_or_build(key_of(f"of {number}"), Builder({"kernel.so": bytes(200_000)}), "layers.1")
     return store
 
@@ -115,7 +115,7 @@ def test_models_that_completion_offers(two_models):
 
 
 def test_model_of_an_entry_is_the_outermost_that_is_compiled(store):
-    with built_for("Outer"), built_for("Inner"):
+    with record_model("Outer"), record_model("Inner"):
         store.get_or_build(key_of("nested"), Builder(), "layers.2")
     assert [record.model for record in store.entries() if record.label == "layers.2"] == ["Outer"]
 

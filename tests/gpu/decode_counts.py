@@ -20,7 +20,7 @@ import transformers
 import thunder_core as thunder
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import specializations_of
-from thunder_core.compilation.compiler.for_device import compiled_for
+from thunder_core.compilation.compiler.for_device import compile_for
 from thunder_core.compilation.memory import program_memory
 from thunder_core.tracing.analysis.aliasing import computes_nothing
 from thunder_core.tracing.ir.proxy import TensorProxy
@@ -52,7 +52,7 @@ def generate(layers: int) -> list[Program]:
     recipe = HFLlama3Hopper()
     executors = [name for name in recipe.executors if name != "nvfuser"]
     compiled = thunder.jit(llama(layers), executors=executors, transforms=recipe.setup_transforms())
-    absent = compiled_for(compiled, torch.device("cuda"), "sm_90", [])
+    absent = compile_for(compiled, torch.device("cuda"), "sm_90", [])
     with torch.no_grad(), values_on_meta():
         ids = torch.arange(5, 5 + PROMPT).unsqueeze(0).to("meta")
         lengths = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS}

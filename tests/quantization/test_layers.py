@@ -12,11 +12,11 @@ import torch
 import thunder_core as thunder
 from thunder_core.backend.quantization.integers import (
     column_factors,
-    packed,
+    pack,
     quantized_groups,
     quantized_rows,
     rotation,
-    unpacked,
+    unpack,
     weight_of_groups,
 )
 from thunder_core.backend.quantization.layers import QuantizedLayer, bfloat16_of
@@ -68,7 +68,7 @@ def test_a_compiled_quantized_model_is_saved_and_loaded(scheme: str, tmp_path: P
 
 def test_codes_of_4_bits_are_packed_and_unpacked() -> None:
     codes = torch.randint(0, 16, (70, 32), dtype=torch.uint8)
-    assert torch.equal(unpacked(packed(codes))[:70], codes)
+    assert torch.equal(unpack(pack(codes))[:70], codes)
 
 
 def test_calibration_loses_less_on_important_columns() -> None:

@@ -26,7 +26,7 @@ from thunder_core.passes.recipe import (
     order_transforms,
     recipes_for,
 )
-from thunder_core.passes.recipe.options import hyphenated
+from thunder_core.passes.recipe.options import hyphenate
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
@@ -127,7 +127,7 @@ def test_an_unknown_option_suggests_the_nearest() -> None:
 
 def test_names_come_from_classes() -> None:
     names = ("HFLlama3Hopper", "Default", "HFTransformers", "MyBERTRecipe")
-    assert [*map(hyphenated, names)] == ["hf-llama3-hopper", "default", "hf-transformers", "my-bert-recipe"]
+    assert [*map(hyphenate, names)] == ["hf-llama3-hopper", "default", "hf-transformers", "my-bert-recipe"]
     assert Careful().name == "careful"
     assert Careful.summary() == "A recipe with options."
 

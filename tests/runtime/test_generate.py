@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.backend.runtime.generate import FIRST_REWRITTEN_CALL, _traces, rewritten
+from thunder_core.backend.runtime.generate import FIRST_REWRITTEN_CALL, _traces, rewriting_traces
 from thunder_core.tracing.ir.trace import Trace
 
 
@@ -20,7 +20,7 @@ def test_a_trace_is_rewritten_once_and_only_where_its_function_is_called() -> No
         made.append(trace)
         return trace.having(trace.bound_symbols[:-1], made_by="leave the last bound symbol out")
 
-    with rewritten(rewriting):
+    with rewriting_traces(rewriting):
         for _ in range(2):
             with pytest.raises(NameError, match="t0"):
                 called(x)

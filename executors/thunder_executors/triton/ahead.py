@@ -10,7 +10,7 @@ from typing import Any
 
 from thunder_core.backend.cache import REGION, Entry, Key, Store
 from thunder_core.backend.claiming.device_code import DeviceCode
-from thunder_core.backend.fusion.wrapping import unwrapped
+from thunder_core.backend.fusion.wrapping import unwrap
 from thunder_core.backend.patterns.outcome import trace_on
 from thunder_core.foundation import plugins
 from thunder_core.tracing.ir.proxy import NumberProxy, with_sizes
@@ -32,7 +32,7 @@ def device_code(trace: Trace, executor: str, target: str) -> tuple[DeviceCode, .
 
 def launches_of(trace: Trace, executor: str) -> Iterator[Launch]:
     """Yield the launches of the executor's bound symbols, found by running them on tensors without data."""
-    for bsym in unwrapped(trace.bound_symbols):
+    for bsym in unwrap(trace.bound_symbols):
         if bsym.executor == executor:
             yield from launches(bsym)
 

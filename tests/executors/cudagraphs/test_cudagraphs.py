@@ -15,7 +15,7 @@ from transformers import StaticCache
 import thunder_core as thunder
 from tests.generation.models import model_of, prompt_of
 from thunder_core.backend.claiming.claim import claims_by_executor
-from thunder_core.backend.fusion.machine_code import kept_by
+from thunder_core.backend.fusion.machine_code import machine_code_of
 from thunder_core.compilation.compiler import trace_for
 from thunder_core.compilation.compiler.last_call import last_program
 from thunder_core.foundation.transformers_versions import cache_argument
@@ -372,7 +372,7 @@ def test_the_text_of_a_graph(cuda, fast):
     compiled = thunder.jit(lambda x: torch.nn.functional.silu(x) * 2.0, executors=(fast, OnCpu(), "torch"))
     compiled(torch.randn(3))
     (line,) = graphs_in(compiled)
-    assert kept_by(line.symbol.target).text == TEXT
+    assert machine_code_of(line.symbol.target).text == TEXT
     printed = str(thunder.last_traces(compiled)[-1])
     assert "(t1,) = graph_0(fast_silu, x)" in printed
     assert "#   t0 = fast_silu(x, inplace=False)  [fast]" in printed

@@ -20,7 +20,7 @@ import thunder_core as thunder
 from tests.processes import run_python
 from thunder_core.backend.cache import Key, Store
 from thunder_core.backend.fusion.fuse import Fused, Refusal
-from thunder_core.backend.fusion.machine_code import MachineCode, kept_by
+from thunder_core.backend.fusion.machine_code import MachineCode, machine_code_of
 from thunder_core.backend.fusion.partition import partition_into_regions
 from thunder_core.backend.fusion.region import Region
 from thunder_executors.inductor import EXECUTOR
@@ -355,7 +355,7 @@ def test_an_artifact_runs_without_a_compiler(tmp_path):
 
 def test_a_region_keeps_its_machine_code(built):
     (_, result) = built["norm"]
-    code = kept_by(result.function("region_7"))
+    code = machine_code_of(result.function("region_7"))
     assert code is result
     assert code.library.startswith(b"\x7fELF")
     assert "avx2" in code.needs or not code.needs

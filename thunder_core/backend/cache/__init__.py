@@ -4,7 +4,7 @@ A `Key` names everything that a kernel depends on; a `Store` is a folder of entr
 digests were verified. Nothing here imports torch.
 """
 
-from thunder_core.backend.cache.built_for import built_for
+from thunder_core.backend.cache.built_for import record_model
 from thunder_core.backend.cache.entry import Entry
 from thunder_core.backend.cache.explanation import KeyDifference, Why
 from thunder_core.backend.cache.key import REGION, Key
@@ -23,7 +23,7 @@ __all__ = [
     "Record",
     "Store",
     "Why",
-    "built_for",
     "by_models",
     "cache_folder",
+    "record_model",
 ]

@@ -10,7 +10,7 @@ _MODEL: ContextVar[str] = ContextVar("thunder_model_of_cache_entries", default="
 
 
 @contextmanager
-def built_for(model: str) -> Iterator[None]:
+def record_model(model: str) -> Iterator[None]:
     """Record this model's name in the entries that are built within the block; the outermost block decides."""
     token = _MODEL.set(_MODEL.get() or model)
     try:

@@ -84,7 +84,7 @@ class Store:
                 entry, second = self._sound(key)  # another process may have built it while we waited
                 if entry is None:
                     self.counts["misses"] += 1
-                    return self._built(key, build, label, first or second, hindrance)
+                    return self._build(key, build, label, first or second, hindrance)
         self.counts["hits"] += 1
         return entry
 
@@ -94,7 +94,7 @@ class Store:
 
     def verify(self) -> list[Record]:
         """Read and verify every file of every entry; entries whose `damage` is not empty have been dropped."""
-        records = [self._verified(record) for record in self.entries()]
+        records = [self._verify(record) for record in self.entries()]
         self._remove([record for record in records if record.damage])
         return records
 
@@ -104,7 +104,7 @@ class Store:
         The rest fits if it has at most `max_bytes`. Damaged entries are removed first, and folders left by killed
         processes are cleaned up. With `dry_run` nothing is removed.
         """
-        return self._freed(choose_removed(self.entries(), max_bytes, max_age), dry_run=dry_run)
+        return self._free(choose_removed(self.entries(), max_bytes, max_age), dry_run=dry_run)
 
     def clear(self, *, model: str | None = None, dry_run: bool = False) -> Freed:
         """Remove all entries, or the entries built for a model, and folders left by killed processes.
@@ -114,7 +114,7 @@ class Store:
         records = self.entries()
         removed = tuple(record for record in records if model in (None, record.model))
         kept = tuple(record for record in records if model not in (None, record.model))
-        return self._freed(Freed(removed, kept), dry_run=dry_run)
+        return self._free(Freed(removed, kept), dry_run=dry_run)
 
     def why(self, key: Key, label: str = "") -> Why:
         """Explain a cache miss: how the key differs from the most similar earlier entry."""
@@ -144,7 +144,7 @@ class Store:
         mark_used(self.folder / ENTRIES / key.digest)
         return entry, ""
 
-    def _built(self, key: Key, build: Build, label: str, replaced: str, hindrance: str) -> Entry:
+    def _build(self, key: Key, build: Build, label: str, replaced: str, hindrance: str) -> Entry:
         if not hindrance:
             try:
                 return build_entry(self.folder, key, build, label, replaced)
@@ -156,7 +156,7 @@ class Store:
         _warn_once(self.folder, hindrance)
         return build_alone(key, build, label)
 
-    def _verified(self, record: Record) -> Record:
+    def _verify(self, record: Record) -> Record:
         if record.damage:
             return record
         try:
@@ -168,7 +168,7 @@ class Store:
             return record.model_copy(update={"damage": str(damage)})
         return record
 
-    def _freed(self, freed: Freed, *, dry_run: bool) -> Freed:
+    def _free(self, freed: Freed, *, dry_run: bool) -> Freed:
         if not dry_run:
             self._remove(freed.removed)
             self._clean_up()

@@ -17,7 +17,7 @@ from thunder_core.backend.claiming.comparison import (
     value_difference,
 )
 from thunder_core.backend.claiming.copies import Values, not_copied, shares_memory
-from thunder_core.backend.claiming.deferred_tensor import deferred
+from thunder_core.backend.claiming.deferred_tensor import defer
 from thunder_core.backend.claiming.double_precision import evaluate_in_double, in_float64
 from thunder_core.backend.claiming.input_snapshot import InputSnapshot, private_values
 from thunder_core.foundation.errors import WrongResult
@@ -84,9 +84,9 @@ class Check:
         arguments = list(leaves((args, kwargs)))
         names = list(leaves((self.claimed.args, dict(self.claimed.kwargs))))
         inputs = {proxy.name: value for proxy, value in zip(names, arguments, strict=True) if isinstance(proxy, Proxy)}
-        return self._checked(inputs, lambda: target(*args, **kwargs))
+        return self._check(inputs, lambda: target(*args, **kwargs))
 
-    def _checked(self, inputs: Values, run: Callable[[], Any]) -> Any:
+    def _check(self, inputs: Values, run: Callable[[], Any]) -> Any:
         if (reason := next(filter(None, map(not_copied, inputs.values())), None)) is not None:
             self.left_out = reason
             return run()
@@ -183,16 +183,16 @@ class ExactValues:
 
     def _value(self, name: str, *, perturbed: bool) -> torch.Tensor | None:
         if perturbed not in self._values:
-            self._values[perturbed] = self._computed(perturbed=perturbed)
+            self._values[perturbed] = self._compute(perturbed=perturbed)
         result = (self._values[perturbed] or {}).get(name)
         return result if isinstance(result, torch.Tensor) else None
 
-    def _computed(self, *, perturbed: bool) -> Values | None:
+    def _compute(self, *, perturbed: bool) -> Values | None:
         if not self.states.equal(self.drawn):
             return None  # another dtype gets different random numbers
         change = perturb if perturbed else in_float64
         written = any(bsym.mutates for bsym in (self.claimed, *self.reference))
-        widen = change if written else partial(deferred, compute=change)
+        widen = change if written else partial(defer, compute=change)
         values = {
             key: widen(value) for key, value in private_values(self.before, (self.claimed, *self.reference)).items()
         }

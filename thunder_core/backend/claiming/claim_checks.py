@@ -57,16 +57,16 @@ def with_checks(bsyms: Sequence[BoundSymbol], program: Unclaimed) -> Iterator[Bo
         is_eager = bsym.executor in ("", EAGER)
         end = place if is_eager else last_write(bsyms, place)
         reference = () if is_eager or end > place else reference_of(bsym, program)
-        yield checked(bsym, reference, next(names)) if reference else bsym
+        yield with_check(bsym, reference, next(names)) if reference else bsym
         if not (is_eager or reference or later):
             parts.append(bsym)
             if bsym.defines and (original := program.originals.get(names_of(bsym))) is not None:
-                later[end] = checked_later(parts, original, program, next(names))
+                later[end] = check_after(parts, original, program, next(names))
                 parts = []
         if place in later:
             yield later.pop(place)
     if parts:
-        yield checked_later(parts, None, program, next(names))
+        yield check_after(parts, None, program, next(names))
 
 
 def last_write(bsyms: Sequence[BoundSymbol], place: int) -> int:
@@ -79,13 +79,13 @@ def last_write(bsyms: Sequence[BoundSymbol], place: int) -> int:
     return last
 
 
-def checked(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...], name: str) -> BoundSymbol:
+def with_check(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...], name: str) -> BoundSymbol:
     """Return the bound symbol with a check in its place."""
-    check = Check(bsym, reference, reason_to_leave_out(bsym, reference), uninitialized(bsym, reference))
+    check = Check(bsym, reference, reason_to_leave_out(bsym, reference), uninitialized_results(bsym, reference))
     return replace(bsym, symbol=Symbol(name, check, bsym.symbol.empties), subsymbols=(bsym,), ordered=True)
 
 
-def checked_later(
+def check_after(
     parts: Sequence[BoundSymbol], original: BoundSymbol | None, program: Unclaimed, name: str
 ) -> BoundSymbol:
     """Return the check after the bound symbols of an executor's function, against a bound symbol of the program."""
@@ -138,10 +138,10 @@ def reason_to_leave_out(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -
     if not known.issuperset(proxy.name for proxy in bsym.outputs):
         return UNKNOWN
     results = {proxy.name for proxy in bsym.outputs}
-    return UNINITIALIZED if results and results <= uninitialized(bsym, reference) else ""
+    return UNINITIALIZED if results and results <= uninitialized_results(bsym, reference) else ""
 
 
-def uninitialized(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -> frozenset[str]:
+def uninitialized_results(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -> frozenset[str]:
     """Return the results that are uninitialized memory, which have no values to compare."""
     written = {name for operation in reference for name in operation.mutates}
     made = {

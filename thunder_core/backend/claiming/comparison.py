@@ -119,17 +119,17 @@ def different_at(actual: torch.Tensor, expected: torch.Tensor, largest: float) -
 def blocks_of(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Yield matching blocks of the elements of tensors of one shape, in a dtype for differences."""
     for block in zip(*(torch.split(tensor.detach().reshape(-1), BLOCK) for tensor in tensors), strict=True):
-        yield tuple(map(widened, block))
+        yield tuple(map(widen, block))
 
 
-def widened(tensor: torch.Tensor) -> torch.Tensor:
+def widen(tensor: torch.Tensor) -> torch.Tensor:
     """Return the values of a tensor in float64 or complex128, in which differences can be computed."""
     return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def differences(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     """Return the differences of values: 0 for equal infinities or two NaNs, infinite for other non-finite pairs."""
-    left, right = widened(actual), widened(expected)
+    left, right = widen(actual), widen(expected)
     same = (left == right) | (left.isnan() & right.isnan())
     return torch.where(same, 0.0, (left - right).abs().nan_to_num(nan=torch.inf))
 

@@ -24,7 +24,7 @@ def not_copied(value: Any) -> str | None:
     return None
 
 
-def copied(values: Values) -> Values:
+def copy_values(values: Values) -> Values:
     """Return copies of tensors, which share memory with each other as the tensors do; other values unchanged."""
     storages: dict[int, torch.UntypedStorage] = {}
     return {name: _copy(value, storages) for name, value in values.items()}

@@ -113,7 +113,7 @@ def is_view_of_first(func: Any) -> bool:
     )
 
 
-def deferred(value: Any, compute: Compute) -> Any:
+def defer(value: Any, compute: Compute) -> Any:
     """Return the result of an elementwise function: computed now, or, for a large tensor, whenever it is read."""
     is_plain = type(value) in PLAIN and value.layout is torch.strided and not value.is_quantized
     is_large = is_plain and value.is_floating_point() and value.nbytes >= LEAST

@@ -108,10 +108,10 @@ class Executor(Traits, ABC):
 
         Kernels read memory directly, so operations on a conjugated or negated view run in eager PyTorch.
         """
-        bsyms = (bsym if bsym.executor or not bsym.is_resolved else self._claimed(bsym) for bsym in trace.bound_symbols)
+        bsyms = (bsym if bsym.executor or not bsym.is_resolved else self._claim(bsym) for bsym in trace.bound_symbols)
         return trace.having(bsyms, made_by=f"claim by {self.name}")
 
-    def _claimed(self, bsym: BoundSymbol) -> BoundSymbol:
+    def _claim(self, bsym: BoundSymbol) -> BoundSymbol:
         """Return a bound symbol in the executor's form, or unchanged.
 
         Raise `BadRecipe` for other results of `claim`.
@@ -241,7 +241,7 @@ def register_executor(executor: Executor) -> Executor:
     return executor
 
 
-def registered(name: str) -> Executor:
+def registered_executor(name: str) -> Executor:
     """Return the executor of that name registered in this process; raise `UnknownName` if there is none."""
     if name not in _executors:
         raise UnknownName(f"no executor is named {name!r}", fix=f"use one of: {', '.join(sorted(_executors))}")
@@ -266,7 +266,7 @@ def find_executor(name: str | Executor) -> Executor:
             f"{name!r:.80} is not an executor", fix="pass the name of an executor, or an instance of Executor"
         )
     if name in registered_names():
-        return registered(name)
+        return registered_executor(name)
     return executor_in(plugins.load("executors", name), f"the executor {name}")
 
 

@@ -25,7 +25,7 @@ def free_after_last_use(trace: Trace) -> Trace:
     """Return the trace with `del` statements; inputs, constants and results are not deleted."""
     lists = _names_for_lists(trace)
     pairs = zip(trace.bound_symbols, last_uses(trace), strict=True)
-    bsyms = [bsym for bsym, last in pairs for bsym in _freed(bsym, last, lists)]
+    bsyms = [bsym for bsym, last in pairs for bsym in _with_deletion(bsym, last, lists)]
     return trace.having(bsyms, made_by="free after last use")
 
 
@@ -45,12 +45,12 @@ def last_uses(trace: Trace) -> list[list[Proxy]]:
     return last_uses[::-1]
 
 
-def _freed(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Proxy]) -> Iterator[BoundSymbol]:
+def _with_deletion(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Proxy]) -> Iterator[BoundSymbol]:
     """Yield a bound symbol, and the deletion of the names that are not read after it."""
     read = {proxy.name for proxy in bsym.inputs}
     dying = [proxy for proxy in last if proxy.name in read]
     if bsym.symbol.empties and dying:
-        yield from _handed_over(bsym, dying, next(lists))
+        yield from _hand_over(bsym, dying, next(lists))
         last = [proxy for proxy in last if proxy.name not in read]
     else:
         yield bsym
@@ -58,7 +58,7 @@ def _freed(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Proxy]) -> 
         yield deletion(last, bsym)
 
 
-def _handed_over(bsym: BoundSymbol, dying: Sequence[Proxy], taken_list: Proxy) -> Iterator[BoundSymbol]:
+def _hand_over(bsym: BoundSymbol, dying: Sequence[Proxy], taken_list: Proxy) -> Iterator[BoundSymbol]:
     """Yield a bound symbol that takes its tensors in a list, after the deletion of the names that it reads last."""
     yield BoundSymbol(LIST, bsym.args, {}, taken_list, source=bsym.source, module=bsym.module)
     yield deletion(dying, bsym)

@@ -8,7 +8,7 @@ from functools import cache
 
 import torch
 
-from thunder_core.backend.claiming.copies import Values, copied, is_large, shares_memory
+from thunder_core.backend.claiming.copies import Values, copy_values, is_large, shares_memory
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 WORD = torch.int64
@@ -49,7 +49,7 @@ def private_values(values: Values, bsyms: Sequence[BoundSymbol], *, always: bool
     if not (always or any(bsym.mutates for bsym in bsyms)):
         return dict(values)
     shared = large_inputs(values, bsyms)
-    own = copied({name: value for name, value in values.items() if name not in shared})
+    own = copy_values({name: value for name, value in values.items() if name not in shared})
     return {name: shared.get(name, own.get(name)) for name in values}
 
 
@@ -71,7 +71,7 @@ def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
     """
     first, words, last = aligned_memory(tensor)
     factors = factors_on(tensor.device)
-    sums = [(mixed(chunk) * factors[: chunk.numel()]).sum() for chunk in torch.split(words, CHUNK)]
+    sums = [(mix(chunk) * factors[: chunk.numel()]).sum() for chunk in torch.split(words, CHUNK)]
     return torch.cat([first.to(WORD), torch.stack(sums), last.to(WORD)])
 
 
@@ -82,7 +82,7 @@ def factors_on(device: torch.device) -> torch.Tensor:
     return factors.to(device)
 
 
-def mixed(words: torch.Tensor) -> torch.Tensor:
+def mix(words: torch.Tensor) -> torch.Tensor:
     """Return a one-to-one mix of words in which high bits, such as signs, also affect lower bits."""
     words = words * MULTIPLIER
     return words ^ (words >> 32)

@@ -94,7 +94,7 @@ class Operator(Executor):
             with new_mode(environment), torch.no_grad():
                 args, kwargs = replace_leaves((bsym.args, dict(bsym.kwargs)), _without_data)
                 result = (self.meta or self.implementation)(*args, **kwargs)
-                actual, expected = tree_map(_described, result), tree_map(_described, _without_data_in(bsym.output))
+                actual, expected = tree_map(_describe, result), tree_map(_describe, _without_data_in(bsym.output))
         except Exception as error:
             message = error.what if isinstance(error, ThunderError) else error
             raise BadRecipe(
@@ -122,7 +122,7 @@ def _without_data_in(tree: Any) -> Any:
     return replace_leaves(tree, _without_data)
 
 
-def _described(leaf: Any) -> str:
+def _describe(leaf: Any) -> str:
     """Describe a result: a tensor by dtype, sizes, strides and device; by dtype and rank if sizes are symbolic."""
     if not isinstance(leaf, torch.Tensor):
         return "no tensor" if leaf is None else f"a {type(leaf).__name__}"

@@ -71,13 +71,13 @@ class WithholdingExecutor(Executor):
         """Return the trace with every bound symbol that the executor takes outside of these modules."""
         turn = Turn.of(trace, self._places(trace, lambda bsym: not bsym.executor), WITHHELD)
         claimed = apply_patterns(turn.trace, self.name, self.executor.replacements)
-        claimed = turn.ended(self.executor.claim_all(claimed))
+        claimed = turn.end(self.executor.claim_all(claimed))
         return with_refused(claimed, self.name, self._count(turn))
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:
         """Return the claimed trace with the executor's checks outside of these modules."""
         turn = Turn.of(claimed, self._places(claimed, lambda bsym: bool(bsym.executor)), EAGER)
-        return turn.ended(self.executor.check_claimed(unclaimed, turn.trace))
+        return turn.end(self.executor.check_claimed(unclaimed, turn.trace))
 
     def wrap_claimed(self, trace: Trace) -> Trace:
         """Return the claimed trace with the executor's wrappers outside of these modules."""
@@ -85,7 +85,7 @@ class WithholdingExecutor(Executor):
         wrapped = self.executor.wrap_claimed(turn.trace)
         if wrapped is turn.trace:
             return trace
-        return with_refused(turn.ended(wrapped), self.name, sum(map(self.executor.takes, turn.withheld)))
+        return with_refused(turn.end(wrapped), self.name, sum(map(self.executor.takes, turn.withheld)))
 
     def _places(self, trace: Trace, is_offered: Callable[[BoundSymbol], bool]) -> frozenset[int]:
         bsyms = enumerate(trace.bound_symbols)
@@ -130,7 +130,7 @@ class Turn:
         """The bound symbols that the executor must not take."""
         return (self.original.bound_symbols[place] for place in sorted(self.places))
 
-    def ended(self, trace: Trace) -> Trace:
+    def end(self, trace: Trace) -> Trace:
         """Return the trace that the executor made, with the withheld bound symbols restored."""
         if not self.places:
             return trace

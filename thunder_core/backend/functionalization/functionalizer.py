@@ -133,7 +133,7 @@ class Functionalizer:
         if operator in NOT_COMPLEX and args[0].is_complex() and self._proxy(args[0]).name in self._followed:
             raise NotFunctionalizable(f"PyTorch has no derivative of {operator} for complex numbers")
         if operator is ATEN.copy.default:
-            return self._copied(*args)
+            return self._copy(*args)
         if operator is ATEN.zero.default and args[0].is_complex():  # PyTorch differentiates only `zero_`
             return self.record(ATEN.fill.Scalar, (args[0], 0), {})
         if operator in LIFTS and not self._is_known(args[0]):
@@ -156,7 +156,7 @@ class Functionalizer:
         self._bsyms.append(replace(bsym, ordered=is_random(operator, args, kwargs)))
         return output
 
-    def _copied(self, into: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    def _copy(self, into: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         """Record `copy` as `_to_copy`, `expand` and `clone`, which autograd can differentiate.
 
         The overwritten tensor has a gradient too, which is zero: `where` records it if autograd tracks the tensor.

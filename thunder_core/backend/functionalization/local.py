@@ -87,7 +87,7 @@ def _functional(bsym: BoundSymbol, names: Iterator[str]) -> tuple[BoundSymbol, .
     if output.name not in bsym.mutates:
         return None
     if target is COPY:
-        return _copied(bsym, output, names)
+        return _copy_operations(bsym, output, names)
     functional = out_of_place(target)
     if functional is None:
         return None
@@ -95,7 +95,7 @@ def _functional(bsym: BoundSymbol, names: Iterator[str]) -> tuple[BoundSymbol, .
     return (write,) if _makes_metadata(functional, write, output) else None
 
 
-def _copied(bsym: BoundSymbol, output: TensorProxy, names: Iterator[str]) -> tuple[BoundSymbol, ...] | None:
+def _copy_operations(bsym: BoundSymbol, output: TensorProxy, names: Iterator[str]) -> tuple[BoundSymbol, ...] | None:
     """Return differentiable operations for `copy_`: the source is expanded and then converted."""
     source = bsym.args[1]
     dense = torch.empty(output.shape, device="meta").stride() == output.stride

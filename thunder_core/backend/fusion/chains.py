@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.backend.fusion.foreach import one_by_one
-from thunder_core.backend.fusion.order import ordered
+from thunder_core.backend.fusion.order import order_groups
 from thunder_core.backend.fusion.updates import result_of, shares_written_storage_by_one_name
 from thunder_core.tracing.analysis.aliasing import AliasSets
 from thunder_core.tracing.analysis.cuts import is_extern_call
@@ -109,7 +109,7 @@ class _Window:
                 continue
             sharing = self._sharing(chains, steps)
             fit = [chain for chain in chains if chain not in sharing]
-            order, stuck = ordered([step.bsym for step in steps], fit, self.conditions.aliasing)
+            order, stuck = order_groups([step.bsym for step in steps], fit, self.conditions.aliasing)
             if not sharing and not stuck:
                 return _chain_order(order, steps)
             for chain in (*sharing, *stuck):
@@ -164,7 +164,9 @@ class _Joining:
 
     def chains(self) -> list[tuple[int, ...]]:
         """Return the chains, as ordered places: groups that write and have more than one operation."""
-        owned = {representative for place in self.shapes for representative in self._owned(self.steps[place].bsym)}
+        owned = {
+            representative for place in self.shapes for representative in self._owned_names(self.steps[place].bsym)
+        }
         first: dict[str, int] = {}
         for place, shape in self.shapes.items():
             bsym = self.steps[place].bsym
@@ -197,7 +199,7 @@ class _Joining:
         fits = shape is not None and not self.conditions.representatives(bsym.mutates) & set(self.excluded)
         return shape if fits and self.conditions.takes(bsym) else None
 
-    def _owned(self, bsym: BoundSymbol) -> set[str]:
+    def _owned_names(self, bsym: BoundSymbol) -> set[str]:
         return self.conditions.representatives([*bsym.mutates, *(proxy.name for proxy in bsym.tensors)])
 
     def _is_worthwhile(self, group: Sequence[int]) -> bool:

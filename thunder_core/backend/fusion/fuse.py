@@ -96,15 +96,15 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
         lost = [(places, one) for places, one in plan.chain_regions if isinstance(compiled[one.region.digest], Refusal)]
         if not lost:
             break
-        refused += _refused(lost, compiled, executor.name)
+        refused += _refusals(lost, compiled, executor.name)
         excluded.update(name for _, one in lost for bsym in one.bsyms for name in bsym.mutates)
-    plan, others = _admitted(plan, compiled, executor.name)
-    refused += [*_refused(plan.occurrences, compiled, executor.name), *others]
-    kept = _replaced(plan, compiled, executor.name)
+    plan, others = _admit(plan, compiled, executor.name)
+    refused += [*_refusals(plan.occurrences, compiled, executor.name), *others]
+    kept = _replace(plan, compiled, executor.name)
     return trace.having(kept, made_by=f"fuse by {executor.name}", refused=tuple(refused))
 
 
-def _admitted(
+def _admit(
     plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str
 ) -> tuple[FusionPlan, list[RefusedOperations]]:
     """Return the plan without unsupported occurrences, and the refusals of these.
@@ -122,7 +122,7 @@ def _admitted(
     return replace(plan, occurrences=tuple(kept)), refused
 
 
-def _replaced(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:
+def _replace(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:
     """Yield the bound symbols, with the members of each compiled region replaced by one bound symbol."""
     symbols = _symbols({one.region.digest: compiled[one.region.digest] for _, one in plan.occurrences})
     taken: dict[int, list[BoundSymbol]] = {}
@@ -135,7 +135,7 @@ def _replaced(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executo
         yield from taken.get(place, [bsym])
 
 
-def _refused(
+def _refusals(
     occurrences: Iterable[tuple[range, RegionOccurrence]], compiled: Mapping[str, Fused | Refusal], executor: str
 ) -> Iterator[RefusedOperations]:
     """Yield the refusals of the occurrences that the executor did not compile."""

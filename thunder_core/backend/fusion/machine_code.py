@@ -41,12 +41,12 @@ class MachineCode:
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return a function of that name that runs the region."""
-        return self._named(name, self._define(name, {}))
+        return self._name_function(name, self._define(name, {}))
 
     def function_at_first_call(self, name: str) -> Callable[..., Any]:
         """Return a function of that name that runs the region; nothing is executed or loaded before its first call."""
         namespace: dict[str, Any] = {}
-        return self._named(name, deferred(ENTRY, namespace, lambda: self._define(name, namespace)))
+        return self._name_function(name, deferred(ENTRY, namespace, lambda: self._define(name, namespace)))
 
     def _define(self, name: str, namespace: dict[str, Any]) -> Callable[..., Any]:
         """Execute the text in a namespace with the library's contents, and return the region's function."""
@@ -56,14 +56,14 @@ class MachineCode:
         function: Callable[..., Any] = executed_source(label, self.text, namespace, ENTRY)
         return function
 
-    def _named(self, name: str, function: Any) -> Callable[..., Any]:
+    def _name_function(self, name: str, function: Any) -> Callable[..., Any]:
         function.__name__ = function.__qualname__ = name
         function.machine_code = self
         run: Callable[..., Any] = function
         return run
 
 
-def kept_by(function: object) -> MachineCode | None:
+def machine_code_of(function: object) -> MachineCode | None:
     """Return the machine code of a function that runs a region; None for any other object."""
     machine_code = getattr(function, "machine_code", None)
     return machine_code if isinstance(machine_code, MachineCode) else None
@@ -76,11 +76,11 @@ def extension(library: bytes) -> ModuleType:
     """Load verified bytes as an extension module; equal bytes are loaded once."""
     digest = sha256(library).hexdigest()
     if digest not in _loaded:
-        _loaded[digest] = _imported(_path_of(library))
+        _loaded[digest] = _import_module(_path_of(library))
     return _loaded[digest]
 
 
-def _imported(path: str) -> ModuleType:
+def _import_module(path: str) -> ModuleType:
     loader = importlib.machinery.ExtensionFileLoader(MODULE, path)
     spec = importlib.machinery.ModuleSpec(MODULE, loader, origin=path)
     module = importlib.util.module_from_spec(spec)

@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 Group = tuple[int, ...]
 
 
-def ordered(
+def order_groups(
     bsyms: Sequence[BoundSymbol], groups: Sequence[Group], aliasing: AliasSets
 ) -> tuple[list[Group], list[Group]]:
     """Return an order of groups of places: each group where its last member was, other places as groups of one.
@@ -31,14 +31,14 @@ def ordered(
         if earlier != later:
             before[later].add(earlier)
             after[earlier].add(later)
-    order = _sorted(every, before)
+    order = _sort(every, before)
     left = before.keys() - set(order)
-    behind_cycles = _sorted(every, {number: after[number] & left for number in left})
+    behind_cycles = _sort(every, {number: after[number] & left for number in left})
     stuck = [every[number] for number in sorted(left - set(behind_cycles)) if len(every[number]) > 1]
     return [every[number] for number in order], stuck
 
 
-def _sorted(every: Sequence[Group], before: Mapping[int, Collection[int]]) -> list[int]:
+def _sort(every: Sequence[Group], before: Mapping[int, Collection[int]]) -> list[int]:
     """Return the numbers of groups, each after the groups `before` it, otherwise by last place; without cycles.
 
     Groups on a cycle, and groups after a cycle, are left out.

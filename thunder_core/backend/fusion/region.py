@@ -45,10 +45,10 @@ class Region:
     def body(self) -> str:
         """The text of the region's computation: operations, constants, and the metadata of its tensors."""
         spelling = _Spelling.of(self.symbols)
-        lines = [*spelling.kinds, *map(spelling.described, self.inputs)]
+        lines = [*spelling.kinds, *map(spelling.describe, self.inputs)]
         for bsym in self.operations:
-            values = " ".join(spelling.described(leaf) for leaf in bsym.defines if isinstance(leaf, TensorProxy))
-            args, kwargs = spelling.spelled(bsym.args), spelling.spelled(dict(bsym.kwargs))
+            values = " ".join(spelling.describe(leaf) for leaf in bsym.defines if isinstance(leaf, TensorProxy))
+            args, kwargs = spelling.spell(bsym.args), spelling.spell(dict(bsym.kwargs))
             lines.append(f"{bsym.symbol.name} {args} {kwargs} -> {values}")
         return "\n".join(lines)
 
@@ -115,7 +115,7 @@ def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
     outputs = {names[proxy.name].name: proxy for bsym in bsyms for proxy in bsym.tensors}
     region = Region(
         tuple(_tensors(names[proxy.name] for proxy in inputs)),
-        tuple(_renamed(operations, names)),
+        tuple(_rename(operations, names)),
         numbers=tuple(names[proxy.name] for proxy in numbers),
         symbols=symbols_in(
             [*inputs, *(p for operation in operations for p in (*operation.inputs, *operation.defines))]
@@ -138,7 +138,7 @@ def _canonical_names(
     return names
 
 
-def _renamed(operations: Iterable[BoundSymbol], names: Mapping[str, Proxy]) -> Iterator[BoundSymbol]:
+def _rename(operations: Iterable[BoundSymbol], names: Mapping[str, Proxy]) -> Iterator[BoundSymbol]:
     for operation in operations:
         plain = operation.rename(names, at=(None, ""))
         yield replace(plain, subsymbols=(), executor="")
@@ -167,7 +167,7 @@ class _Spelling:
                 kinds.append(f"s{place} = {text_of(known.xreplace(names))}")
         return cls(names, tuple(kinds))
 
-    def spelled(self, tree: Any) -> str:
+    def spell(self, tree: Any) -> str:
         """Return the text of nested arguments."""
         kind = type(tree)
         if isinstance(tree, NumberProxy):
@@ -175,12 +175,12 @@ class _Spelling:
         if isinstance(tree, Proxy):
             return tree.name
         if isinstance(tree, tuple | list):
-            return f"{kind.__name__}({', '.join(map(self.spelled, tree))})"
+            return f"{kind.__name__}({', '.join(map(self.spell, tree))})"
         if isinstance(tree, dict):
-            return f"dict({', '.join(f'{name}={self.spelled(value)}' for name, value in tree.items())})"
+            return f"dict({', '.join(f'{name}={self.spell(value)}' for name, value in tree.items())})"
         return f"{kind.__name__}:{tree!r}"
 
-    def described(self, proxy: TensorProxy) -> str:
+    def describe(self, proxy: TensorProxy) -> str:
         """Return the text of a tensor's name and metadata."""
         return f"{proxy.name}: {proxy.dtype} {self._sizes(proxy.shape)} {self._sizes(proxy.stride)} {proxy.device}"
 

@@ -72,7 +72,7 @@ def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
         section = bsyms[places[0] : places[-1] + 1]
         run = RegionCandidate.of(section, _read(trace, bsyms[places[-1] + 1 :]), memory) if takes else None
         if run is not None and run.is_worthwhile:
-            section = (_wrapped(run, executor, f"{executor.short_name}_{count}"),)
+            section = (_wrap(run, executor, f"{executor.short_name}_{count}"),)
             count += 1
         result += section
     return trace.having(result, made_by=f"wrap by {executor.name}")
@@ -166,7 +166,7 @@ class RegionCandidate:
         return launches > 1 and self.copied_bytes / COPIED_PER_SECOND < launches * LAUNCH_SECONDS
 
 
-def unwrapped(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+def unwrap(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
     """Yield the bound symbols, with wrapped bound symbols in place of their wrapper."""
     for bsym in bsyms:
         yield from bsym.subsymbols if any(inner.executor for inner in bsym.subsymbols) else (bsym,)
@@ -193,7 +193,7 @@ def _read(trace: Trace, bsyms: Iterable[BoundSymbol]) -> frozenset[str]:
     return frozenset(proxy.name for proxies in (*(bsym.inputs for bsym in bsyms), trace.outputs) for proxy in proxies)
 
 
-def _wrapped(run: RegionCandidate, executor: WrappingExecutor, name: str) -> BoundSymbol:
+def _wrap(run: RegionCandidate, executor: WrappingExecutor, name: str) -> BoundSymbol:
     inner = Trace(ENTRY, run.inputs, run.bsyms, run.outputs, made_by=f"wrap by {executor.name}")
     listing, constants = list_trace(free_after_last_use(inner))
     function = MachineCode(_text(listing, executor, _options(run)), b"", ()).function(name)

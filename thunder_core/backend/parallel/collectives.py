@@ -244,7 +244,7 @@ def scatter(
     gradients, shards = list(map(tensor_of, bsyms)), [bsym.args[1] for bsym in bsyms]
     take = OPERATORS.take_held_gradients.default
     taken = emitter.call(take, gradients, shards, dtype, at=bsyms[0], ordered=True)
-    starts, tensors = filled_up(emitter, bsyms, taken.output, rows)
+    starts, tensors = fill_up(emitter, bsyms, taken.output, rows)
     strided = [tensor for tensor in tensors if is_strided(tensor)]
     copies = [contiguous_copy(emitter, tensor, at=bsyms[0]) for tensor in strided]
     contiguous = {copy.args[0].name: copy.output for copy in copies}
@@ -305,7 +305,7 @@ REDUCTIONS = ("average_gradient", "scatter_gradient")
 KINDS = ("gather_parameter", *REDUCTIONS)
 
 
-def filled_up(
+def fill_up(
     emitter: Emitter, bsyms: Sequence[BoundSymbol], unfilled: Sequence[TensorProxy], rows: Sequence[int]
 ) -> tuple[list[BoundSymbol], list[TensorProxy]]:
     """Pad tensors, each for a bound symbol, with zeros to numbers of rows.

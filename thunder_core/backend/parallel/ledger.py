@@ -158,7 +158,7 @@ class Ledger:
         """Write the error of a run for the other ranks."""
         self.store.set(f"differs/{run.place}", message)
 
-    def reported(self, place: RunPlace) -> str:
+    def error_of(self, place: RunPlace) -> str:
         """Return the error that another rank has written for a run, or an empty string."""
         key = f"differs/{place}"
         return str(self.store.get(key).decode()) if self.store.check([key]) else ""

@@ -44,7 +44,7 @@ def distributed_parameter(
     Programs read the `leaf`, and the gradients of the leaf become gradients of the returned parameter. `local` is the
     leaf without the rows that only pad it.
     """
-    distributed = distributed_in(mesh, placements)
+    distributed = distributor(mesh, placements)
     shard = torch.nn.Parameter(distributed(local, whole), requires_grad=whole.requires_grad)
     if leaf.is_floating_point() or leaf.is_complex():
         hook = handing_over_to(weakref.ref(shard), distributed)
@@ -54,14 +54,14 @@ def distributed_parameter(
     return shard
 
 
-def distributed_in(mesh: DeviceMesh, placements: Sequence[Placement]) -> Distributed:
+def distributor(mesh: DeviceMesh, placements: Sequence[Placement]) -> Distributed:
     """Return a function that makes a DTensor of a local tensor, with the full shape of another DTensor or tensor."""
 
-    def distributed(tensor: torch.Tensor, like: torch.Tensor) -> DTensor:
+    def distribute(tensor: torch.Tensor, like: torch.Tensor) -> DTensor:
         size, stride = like.size(), torch.empty(like.shape, device="meta").stride()
         return DTensor.from_local(tensor, mesh, placements, run_check=False, shape=size, stride=stride)
 
-    return distributed
+    return distribute
 
 
 def handing_over_to(

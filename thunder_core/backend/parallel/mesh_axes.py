@@ -67,10 +67,10 @@ def program_name(group: Any) -> str:
         return _program_names[group]
     if layout_of(group) is None:
         return str(group.group_name)
-    return next(name for name in numbered(axis_of(group)) if register(group, name))
+    return next(name for name in axis_names(axis_of(group)) if register(group, name))
 
 
-def numbered(axis: str) -> Iterator[str]:
+def axis_names(axis: str) -> Iterator[str]:
     """Yield names for an axis: names that are no numbers, because PyTorch names groups by numbers."""
     stem = axis if axis.isidentifier() else f"axis_{axis}"
     yield stem

@@ -37,7 +37,7 @@ def counting(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method of process groups that also counts by how much it advances PyTorch's count."""
 
     @wraps(method)
-    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_counted(self: Any, *args: Any, **kwargs: Any) -> Any:
         before = sequence_number(self)
         try:
             return method(self, *args, **kwargs)
@@ -45,7 +45,7 @@ def counting(method: Callable[..., Any]) -> Callable[..., Any]:
             with suppress(TypeError):  # a group without weak references
                 _messages[self] = _messages.get(self, 0) + sequence_number(self) - before
 
-    return counted
+    return call_counted
 
 
 if dist.is_available():

@@ -32,8 +32,8 @@ from thunder_core.backend.parallel.local_parts import (
     REFUSALS,
     Distributed,
     add_gradient,
-    distributed_in,
     distributed_parameter,
+    distributor,
     own_parameters,
     placement_of_part,
     subclass_like,
@@ -126,7 +126,7 @@ class Sharding:
         unsharded = None
         if leaf.is_floating_point() or leaf.is_complex():
             unsharded = unsharded_leaf(whole, parameter.requires_grad)
-            reduce = self._reducing(weakref.ref(shard), distributed_in(mesh, placements))
+            reduce = self._reducing(weakref.ref(shard), distributor(mesh, placements))
             held = HeldGradient(unsharded, reduce, self.reduce_dtype, synchronization)
             hold_gradient_of(held)
             setattr(leaf, HELD, held)
@@ -167,10 +167,11 @@ class Sharding:
         module.__dict__[UNSHARDED] = unsharded
         copied_to = module.__dict__.get(COPIED_TO)
         module.__class__ = subclass_like(
-            type(module), {**REFUSALS, **{name: self._gathered(name, shards[name].rows, copied_to) for name in shards}}
+            type(module),
+            {**REFUSALS, **{name: self._gathering_property(name, shards[name].rows, copied_to) for name in shards}},
         )
 
-    def _gathered(self, name: str, rows: int, copied_to: str | None) -> property:
+    def _gathering_property(self, name: str, rows: int, copied_to: str | None) -> property:
         """Return the property that gathers a parameter of a module; `copied_to` names the group of its readers."""
         group_name, reshard = program_name(self.group), self.reshard_after_forward
 

@@ -102,7 +102,7 @@ class TensorParallelism:
         broadcast_values([*model.parameters(), *model.buffers()], self.group)
         for path, module, style in list(modules_of(model, plan)):
             if style == REDUCED:
-                reduced = {name: self._reduced(name) for name in own_parameters(module)}
+                reduced = {name: self._reducing_property(name) for name in own_parameters(module)}
                 module.__dict__[COPIED_TO] = program_name(self.group)
                 module.__class__ = subclass_like(type(module), reduced)
                 continue
@@ -162,7 +162,7 @@ class TensorParallelism:
         part: torch.Tensor = tensor.chunk(self.group.size(), placement.dim)[self.group.rank()]
         return part
 
-    def _reduced(self, name: str) -> property:
+    def _reducing_property(self, name: str) -> property:
         """Return the property of a full parameter whose gradients are summed over the ranks."""
         group_name = program_name(self.group)
 

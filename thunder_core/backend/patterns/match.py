@@ -8,11 +8,11 @@ from typing import Any
 
 import sympy
 
-from thunder_core.backend.patterns.outcome import FunctionOutcome, described, names_of_floats, proxies_in
+from thunder_core.backend.patterns.outcome import FunctionOutcome, describe, names_of_floats, proxies_in
 from thunder_core.backend.patterns.pattern import Pattern
 from thunder_core.backend.patterns.replacement import Replacement
 from thunder_core.backend.patterns.search import MatchCandidate, anchors, candidates
-from thunder_core.backend.patterns.spelling import key, viewed_whole
+from thunder_core.backend.patterns.spelling import key, whole_view
 from thunder_core.backend.patterns.trace_index import TraceIndex
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.tracing.analysis.aliasing import is_view
@@ -63,7 +63,7 @@ def matched_positions(trace: Trace, executor: str, replacements: Sequence[Replac
             for candidate in candidates(replacement.pattern, index, anchor) if index.free[anchor] else ():
                 constant = MatchCandidate(at_hints(candidate.arguments), candidate.positions)
                 try:
-                    yield _checked(replacement, constant, index, executor, AT_HINTS).match.positions
+                    yield _check(replacement, constant, index, executor, AT_HINTS).match.positions
                 except NoMatch:
                     continue
 
@@ -99,14 +99,14 @@ def _replace(replacement: Replacement, candidate: MatchCandidate, index: TraceIn
     """Replace a match; the conditions on symbolic sizes that this needs are recorded as needed by the executor."""
     environment = _environment_of(candidate)
     if environment is None:
-        taken = _checked(replacement, candidate, index, executor)
+        taken = _check(replacement, candidate, index, executor)
     else:
         source = index.bsym_at(max(candidate.positions)).source
         place = f" at {source}" if source else ""
         with environment.deciding_for(f"needed by {executor} for {replacement.symbol.short_name}{place}"):
-            taken = _checked(replacement, candidate, index, executor)
+            taken = _check(replacement, candidate, index, executor)
             environment.require(taken.conditions)
-    index.replaced(taken.match.positions, taken.match.kept, taken.match.place, taken.bsym)
+    index.replace(taken.match.positions, taken.match.kept, taken.match.place, taken.bsym)
 
 
 def _is_lost_by_sizes(replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str) -> bool:
@@ -115,7 +115,7 @@ def _is_lost_by_sizes(replacement: Replacement, candidate: MatchCandidate, index
         return False
     constant = MatchCandidate(at_hints(candidate.arguments), candidate.positions)
     try:
-        _checked(replacement, constant, index, executor, AT_HINTS)
+        _check(replacement, constant, index, executor, AT_HINTS)
     except NoMatch:
         return False
     return True
@@ -134,7 +134,7 @@ class _Taken:
     conditions: tuple[sympy.Basic, ...]
 
 
-def _checked(
+def _check(
     replacement: Replacement,
     candidate: MatchCandidate,
     index: TraceIndex,
@@ -145,7 +145,7 @@ def _checked(
     last = index.bsym_at(max(candidate.positions))
     grad = _grad_mode(candidate, index)
     outcome = _outcome(replacement.pattern, candidate, grad)
-    match = legal(proved(outcome, candidate, index, sizing or outcome.environment), candidate, index)
+    match = legal(prove(outcome, candidate, index, sizing or outcome.environment), candidate, index)
     output = match.results[0] if outcome.single else match.results
     bsym = BoundSymbol(
         symbol=replacement.symbol,
@@ -185,7 +185,7 @@ def _outcome(pattern: Pattern, candidate: MatchCandidate, grad: bool) -> Functio
 # ---- is it the pattern? -------------------------------------------------------------------------------------------
 
 
-def proved(
+def prove(
     outcome: FunctionOutcome, candidate: MatchCandidate, index: TraceIndex, sizing: Sizing | None
 ) -> tuple[Proxy, ...]:
     """Return the pattern's results as proxies of the trace; raise `NoMatch` unless the operations are the same."""
@@ -195,7 +195,7 @@ def proved(
     matched_keys: set[Hashable] = set()
     matched = (index.bsym_at(position) for position in sorted(candidate.positions))
     for operation in (inner for bsym in matched for inner in (bsym.subsymbols or (bsym,))):
-        view = viewed_whole(operation)
+        view = whole_view(operation)
         computed = None if view is not None else key(operation, names, sizing)
         if view is not None and view.name in names:
             names[operation.output.name] = names[view.name]
@@ -210,7 +210,7 @@ def proved(
         raise NoMatch("")
     proxies = tuple(outputs.get(outcome.numbers[proxy.name], proxy) for proxy in outcome.results)
     for result, like in zip(proxies, outcome.results, strict=True):
-        if not isinstance(result, TensorProxy) or described(result, False, sizing) != described(like, False, sizing):
+        if not isinstance(result, TensorProxy) or describe(result, False, sizing) != describe(like, False, sizing):
             raise NoMatch("")  # operands in another order may give other strides
     return proxies
 
@@ -228,11 +228,11 @@ def legal(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceInd
     between = index.effect_between(min(positions), max(positions))
     if between is not None:
         raise NoMatch(f"`{index.bsym_at(between).symbol.name}` in between has an effect")
-    kept = _kept(positions, names, index)
+    kept = _kept_positions(positions, names, index)
     return Match(positions, kept, _place(positions - kept, names, candidate, index), results)
 
 
-def _kept(positions: frozenset[int], names: set[str], index: TraceIndex) -> frozenset[int]:
+def _kept_positions(positions: frozenset[int], names: set[str], index: TraceIndex) -> frozenset[int]:
     """Return the positions of views that are read outside too; raise `NoMatch` for any other value read outside."""
     kept: set[int] = set()
     for position in sorted(positions, reverse=True):

@@ -12,7 +12,7 @@ import sympy
 import torch
 
 from thunder_core.backend.patterns.placeholder import Parameter
-from thunder_core.backend.patterns.spelling import key, viewed_whole
+from thunder_core.backend.patterns.spelling import key, whole_view
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.tracing.analysis.copies import tells_copies_from_views
 from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake, metadata
@@ -52,7 +52,7 @@ class FunctionOutcome:
         """The names of results by a key of the computation; operations that compute the same value share one key."""
         names_of: dict[Hashable, tuple[str, ...]] = {}
         for operation in self.operations:
-            if (view := viewed_whole(operation)) is not None:
+            if (view := whole_view(operation)) is not None:
                 self.numbers[operation.output.name] = self.numbers[view.name]
                 continue
             names = names_of.setdefault(key(operation, self.numbers, self.environment), names_in(operation.output))
@@ -100,7 +100,7 @@ def trace_on(
     recorder = Recorder(OfParameters(), environment=fork)
     fakes: dict[str, torch.Tensor] = {}
     for number, proxy in enumerate(proxies_in(arguments)):
-        fakes[proxy.name] = _adopted(proxy if fork is None else Move(fork).leaf(proxy), f"x{number}", recorder)
+        fakes[proxy.name] = _adopt(proxy if fork is None else Move(fork).leaf(proxy), f"x{number}", recorder)
     floats = {
         leaf: recorder.numbers.unknown(name, float, refuse_value) for leaf, name in names_of_floats(arguments).items()
     }
@@ -121,7 +121,7 @@ def trace_on(
     outcome = FunctionOutcome(
         operations=live(recorder.bound_symbols, {proxy.name for proxy in results}),
         results=results,
-        shares=_shared(list(fakes.values()), [recorder.tensors.fake(tensor) for tensor in tensors]),
+        shares=_shared_memory(list(fakes.values()), [recorder.tensors.fake(tensor) for tensor in tensors]),
         single=isinstance(output, torch.Tensor),
         environment=fork,
         conditions=() if fork is None or environment is None else fork.decided_since(environment),
@@ -129,7 +129,7 @@ def trace_on(
     return FunctionRun(outcome, tuple(recorder.bound_symbols))
 
 
-def _adopted(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:
+def _adopt(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:
     """Return a tensor without data that is like an argument, and record it under the name."""
     fake = fresh_fake(Made(proxy, None, 0), [], recorder.tensors.mode)
     fake = fake.requires_grad_(True) if proxy.requires_grad else fake
@@ -177,7 +177,7 @@ def names_of_floats(arguments: Any) -> dict[Proxy, str]:
     return {proxy: f"y{number}" for number, proxy in enumerate(named)}
 
 
-def described(proxy: TensorProxy, with_grad: bool, environment: Sizing | None = None) -> tuple[Hashable, ...]:
+def describe(proxy: TensorProxy, with_grad: bool, environment: Sizing | None = None) -> tuple[Hashable, ...]:
     """A description of everything that the rest of the program may depend on; comparing descriptions adds no guard."""
     comparable = _comparable(proxy, environment)
     return metadata(replace(comparable, requires_grad=with_grad and proxy.requires_grad))
@@ -217,7 +217,7 @@ class Outcomes:
 
 def _key_of(leaf: Any, names: dict[str, int], environment: TraceShapeEnv | None) -> Hashable:
     if isinstance(leaf, TensorProxy):
-        return (names[leaf.name], described(leaf, True, environment))
+        return (names[leaf.name], describe(leaf, True, environment))
     if isinstance(leaf, NumberProxy) and environment is not None:
         expression: Hashable = environment.simplify_number(leaf.value)
         return expression
@@ -236,7 +236,7 @@ def _state(grad: bool) -> tuple[Hashable, ...]:
     return (grad, *autocast, *process)
 
 
-def _shared(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> tuple[tuple[str, ...], ...]:
+def _shared_memory(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> tuple[tuple[str, ...], ...]:
     """Return, for each result, the names of the arguments (`x0`) and earlier results (`0`) that share its memory."""
     before = [(f"x{index}", tensor.untyped_storage()._cdata) for index, tensor in enumerate(inputs)]
     groups = []

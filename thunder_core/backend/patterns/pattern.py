@@ -60,10 +60,10 @@ class Pattern:
 
     def outcome(self, arguments: tuple[Any, ...], grad: bool) -> FunctionOutcome:
         """Return the outcome of the function for the arguments in a grad mode; raises what the function raises."""
-        outcome_of: FunctionOutcome = self._outcomes.get(arguments, grad, lambda: self._traced(arguments, grad))
+        outcome_of: FunctionOutcome = self._outcomes.get(arguments, grad, lambda: self._trace(arguments, grad))
         return outcome_of
 
-    def _traced(self, arguments: tuple[Any, ...], grad: bool) -> FunctionOutcome:
+    def _trace(self, arguments: tuple[Any, ...], grad: bool) -> FunctionOutcome:
         run = trace_on(self.function, self.parameters, arguments, grad)
         first = next((bsym for bsym in run.bound_symbols if bsym.has_effect), None)
         if first is not None:

@@ -123,7 +123,7 @@ class Fact:
         return Fact()
 
     def __iter__(self) -> Iterator[Fact]:
-        return iter([Fact() for _ in range(_unpacked(sys._getframe(1)))])
+        return iter([Fact() for _ in range(_unpacked_count(sys._getframe(1)))])
 
     def __bool__(self) -> bool:
         return decisions[-1].next()
@@ -141,7 +141,7 @@ class PlaceholderValue:
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Remember the call."""
-        return called(function, args, kwargs or {})
+        return call_placeholder(function, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
         attribute: Any = getattr(torch.Tensor, name, MISSING)
@@ -152,14 +152,14 @@ class PlaceholderValue:
         if name in FACT_METHODS:
             return lambda *args, **kwargs: Fact()
         if callable(attribute):
-            return lambda *args, **kwargs: called(attribute, (self, *args), kwargs)
-        return called(attribute.__get__, (self,), {}) if name in TENSOR_ATTRIBUTES else Fact()
+            return lambda *args, **kwargs: call_placeholder(attribute, (self, *args), kwargs)
+        return call_placeholder(attribute.__get__, (self,), {}) if name in TENSOR_ATTRIBUTES else Fact()
 
     def __iter__(self) -> Iterator[PlaceholderValue]:
         node = self._node
         if not isinstance(node, PlaceholderCall):
             raise PatternRefused("it iterates over a tensor")
-        return iter([PlaceholderValue(Item(node, index)) for index in range(_unpacked(sys._getframe(1)))])
+        return iter([PlaceholderValue(Item(node, index)) for index in range(_unpacked_count(sys._getframe(1)))])
 
     def __bool__(self) -> NoReturn:
         raise PatternRefused("it branches on the value of a tensor")
@@ -187,7 +187,7 @@ NUMBERS: dict[type | None, type[WholeNumber] | type[RealNumber]] = {int: WholeNu
 
 
 def _binary(name: str) -> Callable[[PlaceholderValue, Any], Any]:
-    return lambda self, other: called(getattr(torch.Tensor, name), (self, other), {})
+    return lambda self, other: call_placeholder(getattr(torch.Tensor, name), (self, other), {})
 
 
 def _in_place(self: PlaceholderValue, other: Any) -> NoReturn:
@@ -212,12 +212,14 @@ for _name in UNARY:
     setattr(
         PlaceholderValue,
         f"__{_name}__",
-        lambda self, _name=_name: called(getattr(torch.Tensor, f"__{_name}__"), (self,), {}),
+        lambda self, _name=_name: call_placeholder(getattr(torch.Tensor, f"__{_name}__"), (self,), {}),
     )
     setattr(Fact, f"__{_name}__", _fact)
 
 
-def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PlaceholderValue:
+def call_placeholder(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> PlaceholderValue:
     """Return the result of a torch function as a placeholder that remembers the call.
 
     Raises `PatternRefused` for a function with an effect, or with a tensor that is not a parameter.
@@ -266,7 +268,7 @@ def node_of(value: PlaceholderValue | WholeNumber | RealNumber) -> Node:
     return value._node if isinstance(value, PlaceholderValue) else value.node
 
 
-def _unpacked(frame: Any) -> int:
+def _unpacked_count(frame: Any) -> int:
     """Return the number of names that the assignment at a frame's current instruction unpacks into."""
     for instruction in dis.get_instructions(frame.f_code):
         if instruction.offset == frame.f_lasti and instruction.opname == "UNPACK_SEQUENCE":

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.backend.patterns.outcome import FunctionOutcome, Outcomes, described, trace_on
+from thunder_core.backend.patterns.outcome import FunctionOutcome, Outcomes, describe, trace_on
 from thunder_core.backend.patterns.pattern import Pattern, line_of
 from thunder_core.foundation.errors import BadPattern, ThunderError
 from thunder_core.tracing.capture.symbolic.all_sizes import every_size_asked
@@ -38,24 +38,24 @@ class Replacement:
         A program sees no difference under the conditions of both outcomes.
         """
         outcome_of: FunctionOutcome | str = self._outcomes.get(
-            arguments, grad, lambda: self._tried(arguments, grad, expected)
+            arguments, grad, lambda: self._try(arguments, grad, expected)
         )
         return outcome_of if isinstance(outcome_of, str) else self._difference(outcome_of, expected) or outcome_of
 
     def _difference(self, actual: FunctionOutcome, expected: FunctionOutcome) -> str | None:
         """Return how the results differ from the pattern's; None if a program can see no difference."""
         if actual.single != expected.single or len(actual.results) != len(expected.results):
-            return f"{self.symbol.short_name} returns {_counted(actual)}, the pattern {_counted(expected)}"
+            return f"{self.symbol.short_name} returns {_number_text(actual)}, the pattern {_number_text(expected)}"
         with_grad, environment = self.meta is None, actual.environment
         pairs = zip(actual.results, expected.results, strict=True)
         for ours, theirs in pairs:
-            if described(ours, with_grad, environment) != described(theirs, with_grad, environment):
+            if describe(ours, with_grad, environment) != describe(theirs, with_grad, environment):
                 return f"{self.symbol.short_name} returns {_describe(ours)}, the pattern {_describe(theirs)}"
         if self.meta is None and actual.shares != expected.shares:
             return f"{self.symbol.short_name} returns tensors that share memory differently from the pattern's"
         return None
 
-    def _tried(self, arguments: tuple[Any, ...], grad: bool, expected: FunctionOutcome) -> FunctionOutcome | str:
+    def _try(self, arguments: tuple[Any, ...], grad: bool, expected: FunctionOutcome) -> FunctionOutcome | str:
         function = self.meta or self.symbol.target
         try:
             run = trace_on(function, None, arguments, grad, expected.environment)
@@ -99,7 +99,7 @@ def _reaches_out(bsym: BoundSymbol) -> bool:
     return bsym.ordered or any(name.startswith("x") for name in bsym.mutates)
 
 
-def _counted(outcome: FunctionOutcome) -> str:
+def _number_text(outcome: FunctionOutcome) -> str:
     return "one tensor" if outcome.single else f"{len(outcome.results)} tensors"
 
 

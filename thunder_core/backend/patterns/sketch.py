@@ -21,7 +21,7 @@ from thunder_core.backend.patterns.placeholder import (
     Parameter,
     PatternRefused,
     PlaceholderCall,
-    called,
+    call_placeholder,
     decisions,
     is_placeholder,
     node_of,
@@ -70,7 +70,7 @@ class _Sketching(TorchFunctionMode):
     """A mode in which calls without placeholder arguments (`torch.arange(4)`) return placeholders too."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return called(func, args, kwargs or {})
+        return call_placeholder(func, args, kwargs or {})
 
 
 def sketches(function: Callable[..., Any], parameters: tuple[Parameter, ...], where: SourceLine | None) -> list[Sketch]:

@@ -150,7 +150,7 @@ def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None, environment: 
     for position, (name, default) in enumerate(expected):
         argument = bsym.args[position] if position < len(bsym.args) else bsym.kwargs.get(name, default)
         if name in SETTLED:
-            argument = _settled(operator, name, argument, bsym, read, environment)
+            argument = _settle(operator, name, argument, bsym, read, environment)
         values.append(spelled.value(argument, floating))
     places = COMMUTATIVE.get(operator)
     if places is not None and (operator not in SCALED or values[-1] == spelled.value(1, floating)):
@@ -169,7 +169,7 @@ def _schema(operator: Callable[..., Any]) -> tuple[tuple[str, Any], ...] | None:
     return tuple((a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments)
 
 
-def _settled(
+def _settle(
     operator: str,
     name: str,
     value: Any,
@@ -185,7 +185,7 @@ def _settled(
         return value
     rank = len(read[0].shape) + (operator in ADDS_A_DIMENSION)
     if name in DIMENSIONS:
-        return [item % rank for item in value] if isinstance(value, list | tuple) else _counted(value, rank)
+        return [item % rank for item in value] if isinstance(value, list | tuple) else _count_from_front(value, rank)
     if operator == "aten.slice.Tensor" and name in BOUNDS:
         size = read[0].shape[(bsym.args[1] if len(bsym.args) > 1 else 0) % rank]
         value = (0 if name == "start" else size) if value is None else value
@@ -212,7 +212,7 @@ def _within(bound: Any, size: Any) -> Any:
     return size if (constant and bound == END) or statically_known_true(size <= bound) else bound
 
 
-def viewed_whole(bsym: BoundSymbol) -> Any:
+def whole_view(bsym: BoundSymbol) -> Any:
     """Return the tensor that an aten operation slices from end to end; None for all other operations.
 
     A trace with constant sizes has no such slices.
@@ -233,7 +233,7 @@ def _with_sizes(bsym: BoundSymbol) -> BoundSymbol:
     return replace(bsym, args=args, kwargs=kwargs)
 
 
-def _counted(value: Any, rank: int) -> Any:
+def _count_from_front(value: Any, rank: int) -> Any:
     return value % rank if isinstance(value, int) else value
 
 

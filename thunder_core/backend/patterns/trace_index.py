@@ -61,7 +61,7 @@ class TraceIndex:
         if not bsym.executor:
             self.by_family.setdefault(self.families[position], []).append(position)
 
-    def replaced(self, positions: frozenset[int], kept: frozenset[int], place: int, bsym: BoundSymbol) -> None:
+    def replace(self, positions: frozenset[int], kept: frozenset[int], place: int, bsym: BoundSymbol) -> None:
         """Put a bound symbol at `place` in place of the bound symbols at `positions`.
 
         The bound symbols at the `kept` positions are read elsewhere and stay.

@@ -7,7 +7,7 @@ bfloat16, as PyTorch's kernels for the CPU take them, before weights are divided
 of the quantization and adds no further error.
 
 A scale for a whole row loses most precision if one column is much larger than the others. `column_factors` equalizes
-the columns of a weight, for inputs that stay floats; `rotated` equalizes the columns of weights and of inputs, if both
+the columns of a weight, for inputs that stay floats; `rotate` equalizes the columns of weights and of inputs, if both
 become integers (QuaRot: Ashkboos et al., 2024, arXiv:2404.00456).
 """
 
@@ -79,7 +79,7 @@ def rotation(columns: int) -> Tensor:
     return matrix / math.sqrt(len(matrix))
 
 
-def rotated(x: Tensor, matrix: Tensor) -> Tensor:
+def rotate(x: Tensor, matrix: Tensor) -> Tensor:
     """Return rows (n, columns) with each group of columns rotated, which spreads each column over its group."""
     return (x.reshape(-1, len(matrix)) @ matrix).view(x.shape)
 
@@ -126,21 +126,21 @@ def _error(groups: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, weighin
     return (difference.square() * weighing).sum(2, keepdim=True)
 
 
-def packed(codes: Tensor) -> Tensor:
+def pack(codes: Tensor) -> Tensor:
     """Return 4-bit codes (rows, columns) as bytes (rows / 64, columns, 32), padded with rows of zeros to whole blocks.
 
     This is the layout of PyTorch's kernel on processors with AVX-512 (`_convert_weight_to_int4pack_for_cpu`).
     """
-    return torch.cat([_packed(block) for block in row_blocks(codes, BLOCK)])
+    return torch.cat([_pack(block) for block in row_blocks(codes, BLOCK)])
 
 
-def _packed(codes: Tensor) -> Tensor:
+def _pack(codes: Tensor) -> Tensor:
     padded = torch.nn.functional.pad(codes, (0, 0, 0, -codes.shape[0] % BLOCK))
     low, high = padded.view(-1, 2, BLOCK // 2, codes.shape[1]).unbind(1)
     return (low | (high << 4)).transpose(1, 2).contiguous()
 
 
-def unpacked(blocks: Tensor) -> Tensor:
+def unpack(blocks: Tensor) -> Tensor:
     """Return the codes of packed blocks as (rows, columns) in uint8, including the padding rows of zeros."""
     halves = torch.stack((blocks & 15, blocks >> 4), 1)  # (blocks, halves, columns, 32)
     return halves.transpose(2, 3).flatten(0, 2)

@@ -20,12 +20,12 @@ from thunder_core.backend.quantization.integers import (
     LARGEST,
     SMALLEST,
     column_factors,
-    packed,
+    pack,
     quantized_groups,
     quantized_rows,
-    rotated,
+    rotate,
     rotation,
-    unpacked,
+    unpack,
     weight_of_groups,
 )
 from thunder_core.backend.quantization.normal_float import quantized_normal, weight_of_normal
@@ -58,7 +58,7 @@ def scaled_rows(x: Tensor, largest: float) -> tuple[Tensor, Tensor]:
     return rows / scales, scales
 
 
-def computed(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def in_compute_dtype(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Return numbers in the compute dtype of products: float64 if `dtype` (or their own) is float64, else bfloat16."""
     return x.to(torch.float64 if (dtype or x.dtype) == torch.float64 else torch.bfloat16)
 
@@ -87,7 +87,7 @@ class QuantizedLayer(torch.nn.Module):
 
     If `is_empty` is set, the buffers have their shapes and no values yet, and the weight's values are not read.
     `importance` is the mean square of each column's inputs, which weights errors. `shared` are the buffers of a layer
-    with the same weight and the same `quantized`, which the new layer uses too.
+    with the same weight and the same `quantize`, which the new layer uses too.
     """
 
     codes: Tensor
@@ -115,12 +115,12 @@ class QuantizedLayer(torch.nn.Module):
 
     def _buffers_of(self, weight: Tensor, importance: Tensor | None, is_empty: bool) -> Mapping[str, Tensor]:
         if not is_empty:
-            return self.quantized(weight, importance)
-        described = self.quantized(weight.to("meta"), importance)
+            return self.quantize(weight, importance)
+        described = self.quantize(weight.to("meta"), importance)
         return {name: torch.empty_like(tensor, device=weight.device) for name, tensor in described.items()}
 
     @abstractmethod
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
+    def quantize(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
         """Return the buffers by name, made from the float weight."""
 
     @property
@@ -175,11 +175,11 @@ class _WithScaledRows(QuantizedLayer):
 
     code_dtype: ClassVar[torch.dtype] = torch.int8
 
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+    def quantize(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Return codes (rows, columns) and scales (rows,)."""
-        return self._scaled(weight, lambda rows: rows)
+        return self._scale(weight, lambda rows: rows)
 
-    def _scaled(self, weight: Tensor, change: Callable[[Tensor], Tensor]) -> Mapping[str, Tensor]:
+    def _scale(self, weight: Tensor, change: Callable[[Tensor], Tensor]) -> Mapping[str, Tensor]:
         """Return the codes and scales of changed rows."""
         codes, scales = quantized_rows(weight, self.code_dtype, change)
         return {"codes": codes, "scales": scales}
@@ -195,10 +195,10 @@ class _WithBalancedColumns(_WithScaledRows):
 
     factors: Tensor
 
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+    def quantize(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Return codes (rows, columns), scales (rows,) and factors (columns,)."""
         factors = column_factors(weight)
-        return {**self._scaled(weight, lambda rows: rows / factors), "factors": factors}
+        return {**self._scale(weight, lambda rows: rows / factors), "factors": factors}
 
     @property
     def weight(self) -> Tensor:
@@ -209,17 +209,17 @@ class _WithBalancedColumns(_WithScaledRows):
 class _WithRotatedRows(_WithScaledRows):
     """A weight whose rows were rotated before they were scaled, like the inputs that it is multiplied with."""
 
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+    def quantize(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Return codes (rows, columns) and scales (rows,)."""
-        return self._scaled(weight, lambda rows: self._rotated(rows.float()))
+        return self._scale(weight, lambda rows: self._rotate(rows.float()))
 
     @property
     def weight(self) -> Tensor:
         """The codes times the scales of their rows, rotated back."""
-        return self._rotated(self.codes.float() * self.scales.float()[:, None]).to(self.dtype)
+        return self._rotate(self.codes.float() * self.scales.float()[:, None]).to(self.dtype)
 
-    def _rotated(self, weight: Tensor) -> Tensor:
-        return rotated(weight, rotation(self.columns).to(weight.device))
+    def _rotate(self, weight: Tensor) -> Tensor:
+        return rotate(weight, rotation(self.columns).to(weight.device))
 
 
 class Int8WeightOnlyLinear(_WithBalancedColumns, QuantizedLinear):
@@ -234,7 +234,7 @@ class Int8WeightOnlyLinear(_WithBalancedColumns, QuantizedLinear):
 
     def product(self, x: Tensor) -> Tensor:
         """Compute the product by the operation `thunder.int8_product`."""
-        return int8_product(computed(x) * self.factors, self.codes, self.scales)  # type: ignore[no-any-return]
+        return int8_product(in_compute_dtype(x) * self.factors, self.codes, self.scales)  # type: ignore[no-any-return]
 
 
 class Int8DynamicLinear(_WithRotatedRows, QuantizedLinear):
@@ -246,7 +246,7 @@ class Int8DynamicLinear(_WithRotatedRows, QuantizedLinear):
     def product(self, x: Tensor) -> Tensor:
         """Compute the product by `thunder.integer_product`; raise `NotDifferentiable` if a gradient is needed."""
         require_no_gradient(x, "to 8 bits (int8-dynamic)")
-        rows, scales = scaled_rows(rotated_rows(computed(x)), LARGEST[torch.int8])
+        rows, scales = scaled_rows(rotated_rows(in_compute_dtype(x)), LARGEST[torch.int8])
         result: Tensor = integer_product(rows.round().to(torch.int8), self.codes)
         return result.to(rows.dtype) * scales * self.scales.float()
 
@@ -274,7 +274,7 @@ class FP8Linear(_WithScaledRows, QuantizedLinear):
             result: Tensor = fp8_product(codes, scales, self.codes, self.scales)
         else:
             weight = self.codes.double() if x.dtype == torch.float64 else bfloat16_of(self.codes)
-            result = functional.linear(computed(codes, x.dtype), weight).to(rows.dtype)
+            result = functional.linear(in_compute_dtype(codes, x.dtype), weight).to(rows.dtype)
             result = result * scales * self.scales.float()
         return result
 
@@ -285,19 +285,19 @@ class Int4WeightOnlyLinear(QuantizedLinear):
     scales_and_zeros: Tensor
     in_groups = True
 
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
+    def quantize(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
         """Return packed codes (blocks, columns, 32), and scales and zeros (groups, rows, 2)."""
         codes, scales_and_zeros = quantized_groups(weight, self.settings.group_size, importance)
-        return {"codes": packed(codes), "scales_and_zeros": scales_and_zeros}
+        return {"codes": pack(codes), "scales_and_zeros": scales_and_zeros}
 
     @property
     def weight(self) -> Tensor:
         """The codes times the scales of their groups, plus the zeros."""
-        return weight_of_groups(unpacked(self.codes)[: self.rows], self.scales_and_zeros, torch.float32).to(self.dtype)
+        return weight_of_groups(unpack(self.codes)[: self.rows], self.scales_and_zeros, torch.float32).to(self.dtype)
 
     def product(self, x: Tensor) -> Tensor:
         """Compute the product by the operation `thunder.int4_product`."""
-        return int4_product(computed(x), self.codes, self.scales_and_zeros)  # type: ignore[no-any-return]
+        return int4_product(in_compute_dtype(x), self.codes, self.scales_and_zeros)  # type: ignore[no-any-return]
 
 
 class NormalFloatLoRALinear(QuantizedLinear):
@@ -326,7 +326,7 @@ class NormalFloatLoRALinear(QuantizedLinear):
         self.lora_a = torch.nn.Parameter(narrow if is_empty else narrow.uniform_(-bound, bound, generator=generator))
         self.lora_b = torch.nn.Parameter(torch.zeros(self.rows, settings.rank, dtype=self.dtype, device=weight.device))
 
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+    def quantize(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Return codes (rows, columns / 2) and scales (rows, groups)."""
         codes, scales = quantized_normal(weight, self.settings.group_size)
         return {"codes": codes, "scales": scales}
@@ -339,14 +339,14 @@ class NormalFloatLoRALinear(QuantizedLinear):
     def product(self, x: Tensor) -> Tensor:
         """Compute the sum of the products by `thunder.normal_product` and by the two matrices."""
         adapted = functional.linear(functional.linear(x, self.lora_a.to(x.dtype)), self.lora_b.to(x.dtype))
-        frozen: Tensor = normal_product(computed(x), self.codes, self.scales)
+        frozen: Tensor = normal_product(in_compute_dtype(x), self.codes, self.scales)
         return frozen.to(x.dtype) + adapted * (self.settings.alpha / self.settings.rank)
 
 
 class _InBFloat16(QuantizedLayer):
     """A weight in bfloat16."""
 
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+    def quantize(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Return the rounded weight."""
         return {"codes": weight.bfloat16()}
 
@@ -361,7 +361,7 @@ class BFloat16Linear(_InBFloat16, QuantizedLinear):
 
     def product(self, x: Tensor) -> Tensor:
         """Multiply both in bfloat16, with the processor's accumulation, and round once."""
-        return functional.linear(computed(x), computed(self.codes, x.dtype))
+        return functional.linear(in_compute_dtype(x), in_compute_dtype(self.codes, x.dtype))
 
 
 class Int8Embedding(_WithBalancedColumns):

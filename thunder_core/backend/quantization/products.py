@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thunder_core.backend.quantization.integers import BLOCK, packed, rotated, rotation, unpacked, weight_of_groups
+from thunder_core.backend.quantization.integers import BLOCK, pack, rotate, rotation, unpack, weight_of_groups
 from thunder_core.backend.quantization.normal_float import weight_of_normal
 
 LIBRARY = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -87,7 +87,7 @@ def by_blocks(x: Tensor, rows: int, columns: int, weight: Callable[[int, int], T
 def rotated_rows(x: Tensor) -> Tensor:
     """Return rows (n, columns) in which large values of a column are spread over up to 32 columns."""
     dtype = computing_dtype(x.device.type, x.dtype) if x.shape[0] > FEW else torch.promote_types(x.dtype, torch.float32)
-    return rotated(x.to(dtype), _rotation(x.shape[1], dtype, x.device)).to(x.dtype)
+    return rotate(x.to(dtype), _rotation(x.shape[1], dtype, x.device)).to(x.dtype)
 
 
 @functools.cache
@@ -164,7 +164,7 @@ def int4_product(x: Tensor, codes: Tensor, scales_and_zeros: Tensor) -> Tensor:
 def int4_rows(codes: Tensor, scales_and_zeros: Tensor, start: int, stop: int, dtype: torch.dtype) -> Tensor:
     """Return some rows of a weight in 4 bits, starting at a block boundary, in `dtype`."""
     blocks = codes[start // BLOCK : -(-stop // BLOCK)]
-    return weight_of_groups(unpacked(blocks)[: stop - start], scales_and_zeros[:, start:stop], dtype)
+    return weight_of_groups(unpack(blocks)[: stop - start], scales_and_zeros[:, start:stop], dtype)
 
 
 @functools.cache
@@ -180,7 +180,7 @@ def kernel_reads_blocks(group_size: int) -> bool:
         theirs = torch._convert_weight_to_int4pack_for_cpu(codes, 1)
     except (RuntimeError, AttributeError):
         return False
-    return torch.equal(theirs.reshape(-1), packed(codes.to(torch.uint8)).reshape(-1))
+    return torch.equal(theirs.reshape(-1), pack(codes.to(torch.uint8)).reshape(-1))
 
 
 @operation(lambda _, codes, scales: codes.shape[0])

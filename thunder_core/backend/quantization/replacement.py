@@ -80,7 +80,7 @@ class LayerPlan:
         """The weight and its quantization: layers with equal keys share their codes."""
         memory = self.weight.data_ptr() or id(self.weight)
         groups = self.settings.group_size if self.kind.in_groups else 0
-        return memory, self.weight.shape, self.weight.stride(), self.weight.dtype, self.kind.quantized, groups
+        return memory, self.weight.shape, self.weight.stride(), self.weight.dtype, self.kind.quantize, groups
 
     def make(self, importance: Tensor | None, *, is_empty: bool, shared: Mapping[str, Tensor] | None) -> QuantizedLayer:
         """Return the quantized layer, with the codes that it shares with another layer, if any."""
@@ -137,7 +137,7 @@ def planned_layers(model: torch.nn.Module, settings: QuantizationSettings) -> di
             f"skip={','.join(settings.skip)!r} skips all layers of targets={','.join(settings.targets)!r}",
             fix="skip fewer layers, or leave out the recipe",
         )
-    return {name: _grouped(name, plan, settings) for name, plan in chosen.items()}
+    return {name: _with_group_size(name, plan, settings) for name, plan in chosen.items()}
 
 
 def is_chosen(name: str, settings: QuantizationSettings) -> bool:
@@ -184,7 +184,7 @@ def _is_table(module: torch.nn.Module, table: Any) -> bool:
     return module.weight is table.weight and module.max_norm is None
 
 
-def _grouped(name: str, plan: LayerPlan, settings: QuantizationSettings) -> LayerPlan:
+def _with_group_size(name: str, plan: LayerPlan, settings: QuantizationSettings) -> LayerPlan:
     """Return a plan with its group size, if it has groups.
 
     Raise `BadQuantization` for a requested size that does not fit.

@@ -140,7 +140,7 @@ def is_same(own: RunInGroup, rank: int) -> bool:
         if lines is None:
             return True
         raise_difference(own, rank, lines)
-    if message := own.ledger.reported(own.run.place):
+    if message := own.ledger.error_of(own.run.place):
         raise CollectivesDiffer(message, fix=FIX, where=own.collectives[0].source)
     return False
 
@@ -164,11 +164,11 @@ def raise_reported(groups: Mapping[str, GroupCollectives], error: RuntimeError) 
     """Raise `CollectivesDiffer` if a run failed because another rank found a difference and ended."""
     for _, ledger, _ in ledgers_of(groups):
         with suppress(RuntimeError):
-            if message := ledger.reported(ledger.last):
+            if message := ledger.error_of(ledger.last):
                 raise CollectivesDiffer(message, fix=FIX) from error
 
 
-def compared(function: Callable[..., Any], trace: Trace) -> Callable[..., Any]:
+def compare_first(function: Callable[..., Any], trace: Trace) -> Callable[..., Any]:
     """Return a trace's function that compares the collectives of the ranks before its first call."""
     members = groups_of(collectives_of(trace))
     groups = {

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.utils._pytree import tree_flatten
 
-from thunder_core.backend.cache.built_for import built_for
+from thunder_core.backend.cache.built_for import record_model
 from thunder_core.backend.runtime.dispatch import ProgramIndex, Refusal, Route
 from thunder_core.backend.runtime.keyword_order import in_order
 from thunder_core.backend.runtime.lazy_parameters import initialization, is_uninitialized
@@ -215,11 +215,11 @@ class Specializations:
         """
         state = transformed_state(self.subject)
         if state:
-            return self._transformed("of_state").call((state, args, kwargs), {})
+            return self._transform("of_state").call((state, args, kwargs), {})
         leaves, structure = tree_flatten((args, kwargs))
-        return TransformedCall(self, self._transformed, leaves, structure).run()
+        return TransformedCall(self, self._transform, leaves, structure).run()
 
-    def _transformed(self, name: str) -> Specializations:
+    def _transform(self, name: str) -> Specializations:
         if name not in self.transformed:
             function = getattr(transformed_calls, name)(self.subject)
             self.transformed[name] = Specializations(function, self.compiler, self.options)
@@ -328,7 +328,7 @@ class Specializations:
         Returns the program, and the inputs and the outside values that its prologue fetched.
         """
         for attempt in range(ATTEMPTS):
-            with built_for(subject_name(self.subject)):
+            with record_model(subject_name(self.subject)):
                 program = self.compiler(self.subject, args, kwargs, self.observed)
             try:
                 return program, *program.prepare(self.subject, args, kwargs)

@@ -11,7 +11,7 @@ from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from thunder_core.backend.runtime.agreement import compared
+from thunder_core.backend.runtime.agreement import compare_first
 from thunder_core.foundation.errors import Bug
 from thunder_core.tracing.ir.check import check_takes_numbers
 from thunder_core.tracing.ir.printer import Source, print_trace
@@ -30,7 +30,7 @@ os.register_at_fork(after_in_child=_REWRITING_LOCK._at_fork_reinit)  # type: ign
 
 def executable(source: Source, name: str) -> Callable[..., Any]:
     """Return the function of that name that the source defines; tracebacks show its lines."""
-    function: Callable[..., Any] = _defined(source, name, dict(source.constants))
+    function: Callable[..., Any] = _define(source, name, dict(source.constants))
     return function
 
 
@@ -45,14 +45,14 @@ def executable_at_first_call(
 
     def define() -> Callable[..., Any]:
         prepare()
-        function: Callable[..., Any] = _defined(source, name, namespace)
+        function: Callable[..., Any] = _define(source, name, namespace)
         return function
 
     return deferred(name, namespace, define)
 
 
 def executable_trace(trace: Trace) -> Callable[..., Any]:
-    """Return a trace as a function, which runs a rewritten trace within `rewritten`.
+    """Return a trace as a function, which runs a rewritten trace within `rewriting_traces`.
 
     Before the first call, the ranks of a process group compare the collectives of the trace, if it has any.
     """
@@ -60,15 +60,15 @@ def executable_trace(trace: Trace) -> Callable[..., Any]:
     assert isinstance(function, FunctionType)
     _traces[function] = trace
     _rewrite(function, trace)
-    return compared(function, trace)
+    return compare_first(function, trace)
 
 
 @contextmanager
-def rewritten(rewriting: Rewriting) -> Iterator[None]:
+def rewriting_traces(rewriting: Rewriting) -> Iterator[None]:
     """Within this context, functions of traces run the rewritten traces, including functions that are made meanwhile.
 
     A trace is rewritten only when its function is called, because a process may have thousands of functions. Raises
-    `Bug` if another `rewritten` context is active.
+    `Bug` if another `rewriting_traces` context is active.
     """
     if _rewriting:
         raise Bug(
@@ -104,7 +104,7 @@ def _first_rewritten_call(
         if rewriting in _rewriting and function.__code__ is _until_rewritten.__code__:
             source = print_trace(rewriting(trace))
             function.__globals__.update(source.constants)
-            function.__code__ = _defined(source, trace.name, function.__globals__).__code__
+            function.__code__ = _define(source, trace.name, function.__globals__).__code__
     return function(*args, **kwargs)
 
 
@@ -112,5 +112,5 @@ def _until_rewritten(*args: Any, **kwargs: Any) -> Any:
     return __first_rewritten_call__(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 (in the globals)
 
 
-def _defined(source: Source, name: str, namespace: dict[str, Any]) -> Any:
+def _define(source: Source, name: str, namespace: dict[str, Any]) -> Any:
     return executed_source(name, source.text, namespace, name)

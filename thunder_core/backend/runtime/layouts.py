@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 import torch
 
-from thunder_core.backend.runtime.generate import rewritten
+from thunder_core.backend.runtime.generate import rewriting_traces
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.capture.torch_facts.strides import is_channels_last
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
@@ -41,7 +41,7 @@ class Mismatch:
 
     def __str__(self) -> str:
         place = f" ({self.source})" if self.source else ""
-        wanted = described(self.proxy.shape, self.proxy.stride, self.proxy.dtype)
+        wanted = describe(self.proxy.shape, self.proxy.stride, self.proxy.dtype)
         return f"`{statement(self.bsym, Scope())}`{place}: `{self.proxy.name}` is {self.actual}, derived as {wanted}"
 
 
@@ -77,7 +77,7 @@ class LayoutWatch:
         if not isinstance(actual, torch.Tensor):
             return
         if differs(actual, self._sizes.in_call(number, proxy, actual), exactly=self._exactly):
-            description = described(actual.shape, actual.stride(), actual.dtype)
+            description = describe(actual.shape, actual.stride(), actual.dtype)
             self._found.setdefault(number, Mismatch(bsym, proxy, description))
 
 
@@ -139,7 +139,7 @@ def layouts_watched(*, exactly: bool = False) -> Iterator[LayoutWatch]:
     watch = LayoutWatch(exactly=exactly)
     _watching.append(watch)
     try:
-        with rewritten(watch.rewriting):
+        with rewriting_traces(watch.rewriting):
             yield watch
     finally:
         _watching.remove(watch)
@@ -168,6 +168,6 @@ def with_symbolic_from(sizes: Sequence[int], wanted: Sequence[Any]) -> tuple[int
     return tuple(want if type(want) is int else size for size, want in zip(sizes, wanted, strict=True))
 
 
-def described(shape: Any, strides: Any, dtype: torch.dtype) -> str:
+def describe(shape: Any, strides: Any, dtype: torch.dtype) -> str:
     """Describe a tensor's metadata."""
     return f"{dtype} of shape {list(shape)} and strides {list(strides)}"

@@ -33,7 +33,7 @@ def compiled_function(specializations: Specializations) -> Callable[..., Any]:
     return compiled
 
 
-def compiled_of(function: Any) -> Any:
+def programs_of(function: Any) -> Any:
     """Return the programs of a compiled function, method or module; None for everything else.
 
     A wrapper made by `functools.wraps`, such as `torch.vmap` returns, copies the attributes but is not compiled itself.
@@ -105,13 +105,13 @@ def calling_methods(
 
     methods: dict[str, Any] = {"__call__": run, "forward": run_forward}
     if before_call:
-        methods = {name: preceded_by(before_call, method, state) for name, method in methods.items()}
+        methods = {name: call_before(before_call, method, state) for name, method in methods.items()}
     methods["forward"]._thunder = Original(kind.forward, forward)
     methods["__call__"]._thunder = Original(kind.__call__, call)
     return methods
 
 
-def preceded_by(before: Sequence[Callable[[], None]], method: Method, state: dict[str, Any]) -> Method:
+def call_before(before: Sequence[Callable[[], None]], method: Method, state: dict[str, Any]) -> Method:
     """Return a method that first calls functions, for the module with this state."""
 
     @left_alone_by_dynamo
@@ -140,7 +140,7 @@ def copying_methods(module: Any, again: Rejit) -> dict[str, Any]:
     def reduce(self: Any, protocol: Any) -> Any:
         if self.__dict__ is not state:
             return itself, (plain_twin(self, kind),)
-        return uncompiled, (kind,), (module, again), None, None, become_compiled
+        return placeholder_of, (kind,), (module, again), None, None, become_compiled
 
     return {"__deepcopy__": deep_copy, "__copy__": shallow_copy, "__reduce_ex__": reduce}
 
@@ -209,7 +209,7 @@ class Original:
         return self.compiled
 
 
-def uncompiled(kind: type[torch.nn.Module]) -> torch.nn.Module:
+def placeholder_of(kind: type[torch.nn.Module]) -> torch.nn.Module:
     """Return a module without state, as a placeholder for a compiled module of that class while a pickle is read."""
     metaclass: Any = type(kind)
     blank: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), {}))

@@ -70,7 +70,7 @@ class TransformedCall:
         leaves = [next(results) if is_tensor(leaf) else leaf for leaf in self.output]
         return tree_unflatten(leaves, self.output_structure)
 
-    def filled(self, tensors: Sequence[Any], others: Callable[[Any], Any] = lambda leaf: leaf) -> Any:
+    def fill(self, tensors: Sequence[Any], others: Callable[[Any], Any] = lambda leaf: leaf) -> Any:
         """Return the nested arguments with `tensors` in the places of the tensors."""
         remaining = iter(tensors)
         return tree_unflatten(
@@ -94,13 +94,13 @@ class TransformedCall:
 
     def beneath(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the function on tensors without transforms."""
-        args, kwargs = self.filled(tensors)
+        args, kwargs = self.fill(tensors)
         return self.flat(self.compiled, args, kwargs, tensors)
 
     def of_batch(self, info: Any, in_dims: Sequence[int | None], *tensors: torch.Tensor) -> Any:
         """Call the function for all elements of a batch; return the results and their batch dimensions."""
-        args, kwargs = self.filled(tensors)
-        dims = self.filled(in_dims, lambda leaf: None)
+        args, kwargs = self.fill(tensors)
+        dims = self.fill(in_dims, lambda leaf: None)
         arguments = (args, kwargs, tuple(dims), info.randomness)
         self.first_passed = functorch.get_dynamic_layer_stack_depth() + 1
         results = self.flat(self.transformed("batched"), arguments, {}, tensors)
@@ -114,7 +114,7 @@ class TransformedCall:
         cotangents = tuple(
             gradient for gradient, output in zip(gradients, outputs, strict=True) if is_differentiable(output)
         )
-        results = iter(self.transformed("pulled_back").call((*self.filled(tensors), cotangents), {}))
+        results = iter(self.transformed("pulled_back").call((*self.fill(tensors), cotangents), {}))
         return tuple(next(results) if is_differentiable(tensor) else None for tensor in tensors)
 
     def tangents(self, tensors: Sequence[torch.Tensor], tangents: Sequence[Any]) -> tuple[Any, ...]:
@@ -124,7 +124,7 @@ class TransformedCall:
             (tangent, tensor) for tangent, tensor in zip(tangents, tensors, strict=True) if is_differentiable(tensor)
         ]
         directions = tuple(torch.zeros_like(tensor) if tangent is None else tangent for tangent, tensor in pairs)
-        results = iter(self.transformed("pushed_forward").call((*self.filled(tensors), directions), {}))
+        results = iter(self.transformed("pushed_forward").call((*self.fill(tensors), directions), {}))
         return tuple(next(results) if is_differentiable(output) else None for output in filter(is_tensor, self.output))
 
     def require_repeatable(self, of: str = "") -> None:

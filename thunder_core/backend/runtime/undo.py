@@ -17,7 +17,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.objects import EXPECTATIONS
 
 
-def written_before_last(computation: Trace) -> tuple[int, ...] | None:
+def inputs_written_before_last(computation: Trace) -> tuple[int, ...] | None:
     """Return the places of the inputs that a computation may write to before its last check of a value.
 
     Returns None for a computation that checks no values.
@@ -29,7 +29,7 @@ def written_before_last(computation: Trace) -> tuple[int, ...] | None:
     return _written_inputs(computation, last + 1)
 
 
-def written_before_caught(computation: Trace, lines: Collection[SourceLine]) -> tuple[int, ...] | None:
+def inputs_written_before_caught(computation: Trace, lines: Collection[SourceLine]) -> tuple[int, ...] | None:
     """Return the places of the inputs that a computation may write to before an error at one of these lines.
 
     Returns None for a computation without such lines.

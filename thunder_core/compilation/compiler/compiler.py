@@ -32,11 +32,11 @@ from thunder_core.compilation.compiler.transformation import checked_trace
 from thunder_core.foundation.errors import CannotReplay, EnvironmentLacks, UnknownName
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
-from thunder_core.frontend.acquire.acquire import acquire, constrained
+from thunder_core.frontend.acquire.acquire import acquire, add_constraints
 from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.named import named_values
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic, arguments_differ
-from thunder_core.frontend.acquire.retracing import retraced
+from thunder_core.frontend.acquire.retracing import retrace
 from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.acquire.written.shortfall import shortfalls
 from thunder_core.frontend.interpreter.lookup import forget_lookups
@@ -133,7 +133,7 @@ class Compiler:
             return program
 
         try:
-            program = retraced(attempt, attempts.take(), attempts.after)
+            program = retrace(attempt, attempts.take(), attempts.after)
         finally:
             forget_lookups()
         warn_of_shortfalls(subject, named, program)
@@ -212,7 +212,7 @@ class Compiler:
                 log.note(body)
         if acquired.sizes is not None:
             require_for_this_call(acquired.sizes)
-        acquired = constrained(acquired, forward.inputs)
+        acquired = add_constraints(acquired, forward.inputs)
         if acquired.sizes is not None:
             acquired.sizes.environment.close()
             log.add(acquired.prologue)

@@ -64,7 +64,7 @@ class EagerPiece:
 class PieceCall(NestedCall):
     """A call of an eager piece while a program is traced; the values of this call determine its result."""
 
-    def recorded(self) -> Any:
+    def record(self) -> Any:
         """Run the function, record its bound symbol, and return its result.
 
         The values that the function reads are not guarded, because the program calls the function each time. Raises
@@ -116,7 +116,7 @@ class EagerFunctions:
                 guard_containers(run, (args, kwargs))
                 call = eager_call(run, self.settings, function, *concrete((args, kwargs)))
                 try:
-                    return call.recorded()
+                    return call.record()
                 finally:
                     call.release()
         except ThunderError as error:

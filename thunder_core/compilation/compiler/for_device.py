@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.backend.cache.built_for import built_for
+from thunder_core.backend.cache.built_for import record_model
 from thunder_core.backend.claiming.device_code import DeviceCode, targeting
 from thunder_core.backend.runtime.compiled import COMPILING, Specializations
 from thunder_core.backend.runtime.generate import executable
@@ -40,7 +40,7 @@ def trace_for(
     """
     cache = specializations_of(compiled)
     compiler = replace(own_compiler(cache), device=device)
-    with built_for(subject_name(cache.subject)):
+    with record_model(subject_name(cache.subject)):
         with COMPILING, targeting(target):
             program = compiler(cache.subject, args, kwargs)
             cache.add(program)
@@ -201,7 +201,7 @@ def states_held(value: Any, visited: set[int]) -> Iterator[dict[str, Any]]:
         yield from states_held(inner, visited)
 
 
-def compiled_for(compiled: Any, device: torch.device, target: str, kernels: list[DeviceCode]) -> torch.nn.Module:
+def compile_for(compiled: Any, device: torch.device, target: str, kernels: list[DeviceCode]) -> torch.nn.Module:
     """Return a compiled module whose calls are compiled for a device and made in eager PyTorch, on the meta device.
 
     The machine code of the kernels for the architecture `target` is added to `kernels`.

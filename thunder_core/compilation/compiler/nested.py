@@ -14,7 +14,7 @@ from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.compilation.compiler.transformation import checked_trace
 from thunder_core.foundation.errors import CannotReplay, DataDependent, ThunderError
 from thunder_core.foundation.options.compile_options import CompileOptions
-from thunder_core.frontend.acquire.acquire import traced
+from thunder_core.frontend.acquire.acquire import trace_program
 from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.handover import Handover
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, items_of
@@ -97,7 +97,7 @@ class CallsByLine:
                 guard_containers(run, (args, kwargs))
                 call = NestedCall(run, self.settings, compiled, *concrete((args, kwargs)))
                 try:
-                    return call.recorded()
+                    return call.record()
                 finally:
                     call.release()
         except ThunderError as error:
@@ -158,7 +158,7 @@ class NestedCall:
         for probe in self._probes:
             probe.release()
 
-    def recorded(self) -> Any:
+    def record(self) -> Any:
         """Trace the function, check its reads and writes, record its bound symbol, and return its result."""
         if BESIDE in self.kwargs:
             self.refuse(f"takes a keyword argument `{BESIDE}`, a name that Thunder uses itself")
@@ -224,13 +224,13 @@ class NestedCall:
     def _probe(self) -> tuple[Run, Acquired]:
         """Trace the function without data, and again on the tensors of this call if it reads their values."""
         try:
-            return self._traced(evaluates=False)
+            return self._trace(evaluates=False)
         except DataDependent:
             if self.own.options.data_dependent == "error" or not self.recorder.data_dependent.allowed:
                 raise
             self._give_values()
             self.depends_on_values = True
-            return self._traced(evaluates=True)
+            return self._trace(evaluates=True)
 
     def _give_values(self) -> None:
         """Compute the tensors of this call, so that their stand-ins have values."""
@@ -242,7 +242,7 @@ class NestedCall:
                     self.refuse(f"reads the value of a tensor, and {reason}")
                 self.stand_ins.give(tensor, value)
 
-    def _traced(self, *, evaluates: bool) -> tuple[Run, Acquired]:
+    def _trace(self, *, evaluates: bool) -> tuple[Run, Acquired]:
         args, kwargs = self._with_stand_ins((self.args, self.kwargs))
         options = self.own.options
         with without_recording():
@@ -257,7 +257,7 @@ class NestedCall:
             probe = Run(self.compiled.subject, args, kwargs, run_options)
             self._probes.append(probe)
             try:
-                acquired = traced(probe)
+                acquired = trace_program(probe)
             except ProgramRaised as raised:
                 error = raised.error
             else:

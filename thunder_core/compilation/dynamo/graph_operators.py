@@ -14,7 +14,7 @@ from thunder_core.tracing.library.captured_parts import CheckpointedBody, OwnDer
 SAVED = "saved_for_backward_idx"  # among the operator's arguments, in the only form that is supported
 
 
-def checkpointed(module: torch.fx.GraphModule, node: torch.fx.Node) -> CheckpointedBody:
+def checkpointed_body(module: torch.fx.GraphModule, node: torch.fx.Node) -> CheckpointedBody:
     """Return the part of a graph that a node checkpoints."""
     options = dict(node.kwargs)
     if (context := node.meta.get("_checkpoint_context_fn")) is not None:
@@ -51,7 +51,7 @@ def within_autograds_mode(body: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 Replacement = Callable[[torch.fx.GraphModule, torch.fx.Node], torch.nn.Module | None]
 REPLACEMENTS: dict[str, Replacement] = {
-    "tag_activation_checkpoint": checkpointed,
+    "tag_activation_checkpoint": checkpointed_body,
     "autograd_function_apply": with_own_derivative,
 }
 

@@ -35,7 +35,7 @@ class CaptureLog:
                 self.captured.note(Split(in_a_line(reason.reason), line_of_stack(reason.user_stack)))
             for each in metrics_behind(last):
                 if not each.has_guarded_code and each.fail_type is not None:
-                    self.captured.note(left_alone(each))
+                    self.captured.note(split_of_uncaptured(each))
 
 
 def metrics_behind(last: Any) -> list[Any]:
@@ -45,7 +45,7 @@ def metrics_behind(last: Any) -> list[Any]:
     return metrics[places[-1] + 1 :] if places else metrics
 
 
-def left_alone(metrics: Any) -> Split:
+def split_of_uncaptured(metrics: Any) -> Split:
     """Return the split for a function that Dynamo did not capture."""
     name = function_name(metrics.co_name or "")
     file, line = metrics.fail_user_frame_filename, metrics.fail_user_frame_lineno
@@ -60,7 +60,7 @@ def in_a_line(reason: str) -> str:
     return ": ".join((lines[0].rstrip("."), *explained)) if lines else "Dynamo gives no reason"
 
 
-def captured_of(compiled: Any) -> CapturedSubject:
+def captured_subject(compiled: Any) -> CapturedSubject:
     """Return the graphs and splits of a result of `thunderfx`; raise `WrongInputs` for anything else."""
     captured = getattr(compiled, "_thunder", None)
     if not isinstance(captured, CapturedSubject):
@@ -74,7 +74,7 @@ def graphs(compiled: Any) -> tuple[CapturedGraph, ...]:
     A function that is called with different kinds of inputs has a graph for each kind. `last_traces`,
     `last_backward_traces` and similar functions accept a graph.
     """
-    return tuple(captured_of(compiled).graphs)
+    return tuple(captured_subject(compiled).graphs)
 
 
 def splits(compiled: Any) -> tuple[Split, ...]:
@@ -83,4 +83,4 @@ def splits(compiled: Any) -> tuple[Split, ...]:
     Code at such a place runs in eager PyTorch and is not optimized. Code after it is in a graph again. If a split names
     a `function`, no part of that function is in a graph. Raises `WrongInputs` if `thunderfx` did not return `compiled`.
     """
-    return tuple(captured_of(compiled).splits)
+    return tuple(captured_subject(compiled).splits)

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.runtime.compiled import Specializations
-from thunder_core.backend.runtime.module import compiled_of
+from thunder_core.backend.runtime.module import programs_of
 from thunder_core.compilation.compiler import Compiler, bind_compiler, jit, last_program, specializations_of
 from thunder_core.compilation.gradients.subjects import Gradient, Product
 from thunder_core.compilation.gradients.trees import (
@@ -87,7 +87,7 @@ def jvp(
         raise WrongInputs(
             "jvp: the primals and the tangents must be tuples, one item for each argument", fix="write (x,), (t,)"
         )
-    return _compiled(Product, function, (has_aux,), executors)(primals, tangents)
+    return _compile(Product, function, (has_aux,), executors)(primals, tangents)
 
 
 def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, executors: Executors | None = None) -> Any:
@@ -107,7 +107,7 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
     with torch.inference_mode(False), torch.enable_grad():
         pairs = zip(leaves, tracked_by_caller, strict=True)
         starts = [leaf.view_as(leaf) if tracked else _leaf(leaf) for leaf, tracked in pairs]
-        compiled = _compiled(None, function, (), executors)
+        compiled = _compile(None, function, (), executors)
         output, aux = split_aux(compiled(*tree_unflatten(starts, structure)), has_aux, "vjp", None)
     outputs = require_tensors(tree_flatten(output)[0], "vjp", None)
     follows = any(tracked_by_caller) or _follows_more(compiled)
@@ -157,11 +157,11 @@ def _follows_more(compiled: Any) -> bool:
 def _gradient(
     function: Callable[..., Any], argnums: Argnums, has_aux: bool, with_value: bool, executors: Executors | None
 ) -> Callable[..., Any]:
-    compiled: Callable[..., Any] = _compiled(Gradient, function, (argnums, has_aux, with_value), executors)
+    compiled: Callable[..., Any] = _compile(Gradient, function, (argnums, has_aux, with_value), executors)
     return compiled
 
 
-def _compiled(kind: Any, function: Any, options: tuple[Hashable, ...], executors: Executors | None) -> Any:
+def _compile(kind: Any, function: Any, options: tuple[Hashable, ...], executors: Executors | None) -> Any:
     """Return the compiled subject of a kind (None for the function itself), cached by function and options."""
     if not callable(function):
         raise WrongInputs(
@@ -170,9 +170,9 @@ def _compiled(kind: Any, function: Any, options: tuple[Hashable, ...], executors
         )
     wanted = None if executors is None else tuple(executors)
     try:
-        return _cached(kind, SameFunction(function), options, wanted)
+        return _cached_compile(kind, SameFunction(function), options, wanted)
     except TypeError:  # an option that cannot be hashed
-        return _cached.__wrapped__(kind, SameFunction(function), options, wanted)
+        return _cached_compile.__wrapped__(kind, SameFunction(function), options, wanted)
 
 
 class SameFunction:
@@ -194,11 +194,11 @@ class SameFunction:
 
 
 @lru_cache(maxsize=KEPT)
-def _cached(
+def _cached_compile(
     kind: Any, same: SameFunction, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None
 ) -> Any:
     function = same.function
-    known = compiled_of(function)
+    known = programs_of(function)
     if isinstance(known, Specializations):
         compiled = bind_compiler(_settings(known, executors), _subject(kind, known.subject, options))
         specializations_of(compiled).derivative_of = function

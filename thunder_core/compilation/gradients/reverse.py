@@ -63,7 +63,7 @@ class Reverse:
         """Derive the bound symbols that compute these results."""
         proxy = self.run.recorder.proxy_of
         self._results = tuple(proxy(result) for result in results)
-        starts = tuple(tracked(proxy(start)) for start in self._starts)
+        starts = tuple(track(proxy(start)) for start in self._starts)
         with refusing(self.name), aside():
             self._sweep = self._derive(starts)
 
@@ -125,7 +125,7 @@ class Pullback:
         return self.reverse.gradients(cotangents_taken)
 
 
-def tracked(proxy: TensorProxy) -> TensorProxy:
+def track(proxy: TensorProxy) -> TensorProxy:
     """Return the proxy of a tensor that requires a gradient."""
     return replace(proxy, requires_grad=True)
 

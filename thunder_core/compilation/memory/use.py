@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from thunder_core.backend.claiming.free import DELETE, LIST
-from thunder_core.backend.fusion.machine_code import kept_by
+from thunder_core.backend.fusion.machine_code import machine_code_of
 from thunder_core.compilation.memory.region import run_region
 from thunder_core.tracing.analysis.storages import Storages, round_to_block, size_of
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
@@ -127,7 +127,7 @@ class Meter:
         if bsym.symbol.name == PYTHON:
             return before
         if bsym.symbol.name == DELETE.name:
-            for name in deleted(bsym):
+            for name in deleted_names(bsym):
                 self.storages.drop(name)
             return before
         if bsym.symbol.name == LIST.name:
@@ -135,7 +135,7 @@ class Meter:
             return before
         if bsym.symbol.empties:
             return self._run_emptying(bsym)
-        code = kept_by(bsym.symbol.target)
+        code = machine_code_of(bsym.symbol.target)
         if code is not None:
             return run_region(code.text, bsym, self.storages)
         if bsym.subsymbols and bsym.executor in EAGER:
@@ -152,7 +152,7 @@ class Meter:
     def _run_emptying(self, bsym: BoundSymbol) -> int:
         """Run a bound symbol that empties a list; tensors that only the list holds are freed during the run."""
         named, alone = self._with_names(bsym)
-        code = kept_by(bsym.symbol.target)
+        code = machine_code_of(bsym.symbol.target)
         if code is not None:
             peak = run_region(code.text, named, self.storages, alone)
         else:
@@ -199,7 +199,7 @@ def is_outside(proxy: Proxy, trace: Trace) -> bool:
     return not origin.startswith("gradient of")
 
 
-def deleted(bsym: BoundSymbol) -> list[str]:
+def deleted_names(bsym: BoundSymbol) -> list[str]:
     """Return the names that a `del` statement deletes."""
     return [proxy.name for proxy in bsym.args if isinstance(proxy, Proxy)]
 

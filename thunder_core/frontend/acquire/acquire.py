@@ -12,8 +12,8 @@ from thunder_core.foundation import package
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.frontend.acquire.assembly import (
     Acquired,
-    assembled,
-    constrained,
+    add_constraints,
+    assemble,
     lasting_guards,
     prologue_of_guards,
 )
@@ -21,7 +21,7 @@ from thunder_core.frontend.acquire.gradients import log_gradients
 from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
 from thunder_core.frontend.acquire.observed import observed_values
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge, Surprises, apply_policy, users_line
-from thunder_core.frontend.acquire.retracing import retraced
+from thunder_core.frontend.acquire.retracing import retrace
 from thunder_core.frontend.acquire.run.options import DEFAULTS, RunOptions
 from thunder_core.frontend.acquire.run.process_state import process_state
 from thunder_core.frontend.acquire.run.run import Run
@@ -58,14 +58,14 @@ def acquire(
     def attempt(options: RunOptions) -> Acquired:
         run = Run(subject, args, kwargs, options)
         try:
-            return traced(run)
+            return trace_program(run)
         finally:
             run.release()
 
-    return retraced(attempt, options, RunOptions.after)
+    return retrace(attempt, options, RunOptions.after)
 
 
-def traced(run: Run) -> Acquired:
+def trace_program(run: Run) -> Acquired:
     """Run a program and return its traces. Set `run.output` to its result, and undo its writes to the user's objects.
 
     The caller releases the run when the run is not needed any more.
@@ -74,7 +74,7 @@ def traced(run: Run) -> Acquired:
         run.outside.surprises = Surprises(lambda: run.place().source)
     state = process_state(run.device)
     try:
-        output = run.output = _interpreted(run, state)
+        output = run.output = _interpret(run, state)
         require_recorded(run)
         run.functions.settle()
         run.recorder.follow_autocast()
@@ -84,7 +84,7 @@ def traced(run: Run) -> Acquired:
         apply_policy(run.options.sharp_edges, edges)
         log_gradients(run)
         with collection_paused():
-            return assembled(run, state | run.settings.asked, output, edges)
+            return assemble(run, state | run.settings.asked, output, edges)
     except Exception:
         if run.recorder.failure is not None:
             raise run.recorder.failure from None
@@ -106,7 +106,7 @@ def require_recorded(run: Run) -> None:
     run.saved_tensors_hooks.require_no_own_pass()
 
 
-def _interpreted(run: Run, state: dict[str, object]) -> Any:
+def _interpret(run: Run, state: dict[str, object]) -> Any:
     """Interpret the program and return its result.
 
     Raise `ProgramRaised` if it raises, after reporting its sharp edges.
@@ -132,7 +132,7 @@ def _interpreted(run: Run, state: dict[str, object]) -> Any:
             raise error.with_traceback(programs_traceback(error)) from None
         edges = run.collect_edges()
         apply_policy(run.options.sharp_edges, edges)
-        raised = _raised(run, state | run.settings.asked, error, sharp=bool(edges))
+        raised = _program_error(run, state | run.settings.asked, error, sharp=bool(edges))
     try:
         raise raised
     finally:
@@ -147,7 +147,7 @@ def programs_traceback(error: BaseException) -> TracebackType | None:
     return entry
 
 
-def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, sharp: bool) -> ProgramRaised:
+def _program_error(run: Run, state: Mapping[str, object], error: BaseException, *, sharp: bool) -> ProgramRaised:
     """Return the error of a program, with the program's part of the traceback and the guards of the failing call."""
     error.__traceback__ = programs_traceback(error)
     error.args = without_values(error.args)  # the user gets the error that eager PyTorch raises
@@ -156,4 +156,4 @@ def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, shar
     return ProgramRaised(error, users_line(error), prologue, observed, sharp=sharp)
 
 
-__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "constrained", "process_state", "traced"]
+__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "add_constraints", "process_state", "trace_program"]

@@ -22,7 +22,7 @@ from thunder_core.frontend.acquire.inlined_functions import InlinedFunction
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.interpreter import interpret
-from thunder_core.passes.autodiff.rules import applied, applied_class
+from thunder_core.passes.autodiff.rules import applied_class, operation_of
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.modes import without_functions, without_recording
@@ -78,7 +78,7 @@ class AppliedFunctions:
         if key not in self._met:
             self._met[key] = ((args, kwargs), self._meet(kind, args, kwargs))
         with without_functions():
-            output = self._run.recorder.function(applied(kind), args, kwargs)
+            output = self._run.recorder.function(operation_of(kind), args, kwargs)
         if effects and not self._met[key][1]:
             self._refuse(kind, "may read values that the program has written before, and cannot be traced")
         return output
@@ -130,7 +130,7 @@ class AppliedFunctions:
             return False
         handover = self._handover(kind, forward)
         handover.check()
-        if (written := handover.written()) is not None:
+        if (written := handover.written_path()) is not None:
             self._refuse(kind, f"writes to {written}")
         handover.guard()
         both, _ = self._probe(
@@ -145,15 +145,15 @@ class AppliedFunctions:
         """Make the program guard the reads of a backward that is derived ahead; leave a backward that writes to
         autograd.
         """
-        if handover is None or handover.written() is not None:
+        if handover is None or handover.written_path() is not None:
             self._live.add(kind)
             return
-        self._read_by_backwards.append((kind, handover, tuple(handover.met())))
-        if not any(map(handover.is_changed, handover.met())):
+        self._read_by_backwards.append((kind, handover, tuple(handover.met_paths())))
+        if not any(map(handover.is_changed, handover.met_paths())):
             handover.guard()
 
     @contextmanager
-    def unfollowed(self, fakes: tuple[Any, ...]) -> Iterator[None]:
+    def without_autograd(self, fakes: tuple[Any, ...]) -> Iterator[None]:
         """Record a forward while the context is active; PyTorch runs it with autograd off.
 
         The recording states that autograd is off if the forward reads a tensor that requires a gradient and no argument
@@ -255,4 +255,4 @@ def example(leaf: Any) -> Any:
 def _live(bsym: BoundSymbol) -> BoundSymbol:
     kind = applied_class(bsym.symbol.target)
     assert kind is not None
-    return replace(bsym, symbol=symbol_of(applied(kind, is_live=True)))
+    return replace(bsym, symbol=symbol_of(operation_of(kind, is_live=True)))

@@ -64,19 +64,19 @@ def inputs_of(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
     return [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
 
 
-def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
+def assemble(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
     """Return the traces of a run that has ended with this output, for this state of the process."""
     run.outside.effects.require_kept()
     inputs = inputs_of(run)
     results = results_of(run)
     run.recorder.data.require_unwritten()
     epilogue = Epilogue(run.outside.path_of, results, run.has_freed_graph, run.recorder)
-    effects = without_dead_references(run.outside.effects.effects, run.outside.effects.held)
+    effects = without_dead_references(run.outside.effects.effects, run.outside.effects.items_at_start)
     epilogue_trace = epilogue.trace(effects, output, settles=bool(run.draws.paths))
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     aliases = tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping)
     next_name = run.recorder.tensors.next_name
-    bsyms = checked_ahead(computed(run, epilogue), [proxy for _, proxy, _ in inputs], aliases, next_name)
+    bsyms = checked_ahead(computation_lines(run, epilogue), [proxy for _, proxy, _ in inputs], aliases, next_name)
     require_checks_before_collectives(bsyms)
     require_defined(run, bsyms)
     guard_tensors(run, inputs)
@@ -131,7 +131,7 @@ def computation_of(
     return computation, [path for _, path in sources]
 
 
-def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
+def add_constraints(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
     """Return the traces for a computation with these inputs, with all constraints checked in the prologue.
 
     Passes after tracing may have added symbolic numbers to the inputs, and constraints to those of the program.
@@ -172,7 +172,7 @@ def writes_inputs(computation: Trace) -> bool:
     return any(proxy.name in written for proxy in computation.inputs)
 
 
-def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
+def computation_lines(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
     """Return the bound symbols of the computation.
 
     Autograd is off for all of them if the program runs its backward passes itself, and no tensor that outlives the

@@ -30,7 +30,7 @@ class BatchedTensors:
         self._levels = levels
         self.dimensions = len(levels)
 
-    def unwrapped(self, tensor: torch.Tensor) -> torch.Tensor:
+    def unwrap(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor that the levels wrap. It may have batch dimensions, at any position."""
         while is_wrapped(tensor):
             tensor = functorch.get_unwrapped(tensor)
@@ -48,7 +48,7 @@ class BatchedTensors:
                 row = self._call(torch.unsqueeze, value, 0)
                 tensor = self._call(torch.Tensor.expand, row, level.batch_size, *[-1] * value.dim())
             else:
-                tensor = self._moved(value, dimension, 0)
+                tensor = self._move_dimension(value, dimension, 0)
         return self._call(torch.Tensor.contiguous, tensor) if self._levels else tensor
 
     def logical(self, physical: torch.Tensor) -> torch.Tensor:
@@ -71,11 +71,11 @@ class BatchedTensors:
 
     def with_slices_first(self, physical: torch.Tensor) -> torch.Tensor:
         """Return a physical tensor with the first logical dimension before the batch dimensions."""
-        return self._moved(physical, self.dimensions, 0)
+        return self._move_dimension(physical, self.dimensions, 0)
 
     def with_batches_first(self, stacked: torch.Tensor) -> torch.Tensor:
         """Return the physical tensor of a tensor that starts with the first logical dimension."""
-        return self._moved(stacked, 0, self.dimensions)
+        return self._move_dimension(stacked, 0, self.dimensions)
 
-    def _moved(self, tensor: torch.Tensor, source: int, destination: int) -> torch.Tensor:
+    def _move_dimension(self, tensor: torch.Tensor, source: int, destination: int) -> torch.Tensor:
         return tensor if source == destination else self._call(torch.movedim, tensor, source, destination)

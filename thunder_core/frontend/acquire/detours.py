@@ -19,7 +19,7 @@ class Detours:
         self.taken = taken
         self.last: Site | None = None
 
-    def asked(self, frame: Any, *, is_failing: bool) -> bool:
+    def answer(self, frame: Any, *, is_failing: bool) -> bool:
         """Return the answer for the interpreted function that runs in a frame.
 
         Optimizers use the answer to adapt to Dynamo, and then compute something else. So it is always False for them.

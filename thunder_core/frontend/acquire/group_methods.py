@@ -137,7 +137,7 @@ def equal_parts(tensor: torch.Tensor, size: int) -> list[int]:
     return [tensor.numel() // size] * size
 
 
-def waited(result: torch.Tensor) -> torch.Tensor:
+def wait(result: torch.Tensor) -> torch.Tensor:
     """Wait for the result of a functional collective, and return it."""
     return FUNCTIONAL.wait_tensor(result)  # type: ignore[no-any-return]
 
@@ -146,7 +146,7 @@ def copying(outputs: Tensors, results: Tensors) -> Finish:
     """Return a function that waits for results, and copies each result to the program's tensor."""
 
     def finish() -> None:
-        for output, result in zip(outputs, [waited(result) for result in results], strict=True):
+        for output, result in zip(outputs, [wait(result) for result in results], strict=True):
             output.copy_(result if result.shape == output.shape else result.view(output.shape))
 
     return finish
@@ -213,7 +213,7 @@ def all_gather(group: Group, outputs: Any, tensors: Any, opts: Any = None, timeo
     gathered = FUNCTIONAL.all_gather_into_tensor(tensor.contiguous().view(-1), group.size, group.name)
 
     def finish() -> None:
-        parts = waited(gathered).view(group.size, *tensor.shape)
+        parts = wait(gathered).view(group.size, *tensor.shape)
         for output, part in zip(data, parts.unbind(), strict=True):
             output.copy_(part)
 

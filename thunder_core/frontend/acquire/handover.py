@@ -38,7 +38,7 @@ class Handover:
         """Refuse draws, and reads and writes of objects that the outer program has written; close objects that the
         inner one writes.
         """
-        for path in self.met():
+        for path in self.met_paths():
             if leads_from_draw(path):
                 self._refuse("draws random numbers outside of PyTorch, which a trace cannot repeat there")
             if self.is_changed(path):
@@ -54,7 +54,7 @@ class Handover:
     def conflicts(self) -> bool:
         """Whether the inner program writes, prints, draws outside of PyTorch, or reads what was written."""
         return bool(self.inner.effects.effects) or any(
-            leads_from_draw(path) or self.is_changed(path) for path in self.met()
+            leads_from_draw(path) or self.is_changed(path) for path in self.met_paths()
         )
 
     def is_changed(self, path: Path) -> bool:
@@ -74,11 +74,11 @@ class Handover:
             self._refuse(f"writes to a {type(owner.value).__name__} that the calling program creates")
         self.outer.closed[id(owner.value)] = (owner.value, self._line)
 
-    def written(self) -> Path | None:
+    def written_path(self) -> Path | None:
         """Return the inner program's path to the first object that it writes to, or None."""
         return next((effect.owner for effect in self.inner.effects.effects if effect.owner is not None), None)
 
-    def met(self) -> Iterator[Path]:
+    def met_paths(self) -> Iterator[Path]:
         """Yield all paths of the inner program, to objects that it reads, guards or writes, in no particular order."""
         yield from self.inner.paths.values()
         for guard in self.inner.guards.values():

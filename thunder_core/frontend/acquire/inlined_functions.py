@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import torch
 
 from thunder_core.frontend.acquire.outside.guards import Identical
-from thunder_core.passes.autodiff.connected import CONSTANT, ITSELF, VIEW, ForwardResults, Opaque, connected
+from thunder_core.passes.autodiff.connected import CONSTANT, ITSELF, VIEW, ForwardResults, Opaque, connecting_operation
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
@@ -41,19 +41,21 @@ class InlinedFunction:
         output = self._run.machine.call(inlined_forward, self._kind, has_setup, context, self._args)
         if context.dirty_tensors:
             self._refuse(WRITES_INPUTS)
-        outputs = self._connected(output if isinstance(output, tuple) else (output,), context)
+        outputs = self._connect(output if isinstance(output, tuple) else (output,), context)
         return tuple(outputs) if isinstance(output, tuple) else outputs[0]
 
-    def _connected(self, outputs: tuple[Any, ...], context: ForwardContext) -> list[Any]:
+    def _connect(self, outputs: tuple[Any, ...], context: ForwardContext) -> list[Any]:
         """Return the outputs, with the tensors among them in autograd's graph."""
         results = self._results(outputs, context)
         tensors = tuple(outputs[place] for place in results.places)
         self._require_unshared(results.of_kind(tensors, VIEW), context)
         inputs = tuple(value if isinstance(value, torch.Tensor) else None for value in self._args)
-        attributes = {name: self._kept(value) for name, value in context.attributes().items()}
+        attributes = {name: self._kept_value(value) for name, value in context.attributes().items()}
         kept = (tuple(context.to_save), attributes, context.materialize_grads)
         with without_functions():
-            made = self._run.recorder.function(connected(self._kind), (inputs, tensors, Opaque(results), *kept), {})
+            made = self._run.recorder.function(
+                connecting_operation(self._kind), (inputs, tensors, Opaque(results), *kept), {}
+            )
         found = list(outputs)
         for place, view in zip(results.places, made, strict=True):
             if results.kind_of[place] == VIEW:
@@ -95,7 +97,7 @@ class InlinedFunction:
         if apart and any(id(value) in apart for value in values_in((self._args, vars(context), written), set())):
             self._refuse("returns a view and also keeps it in another object")
 
-    def _kept(self, value: Any) -> Any:
+    def _kept_value(self, value: Any) -> Any:
         """Return the value of an attribute for the backward, which gets objects from outside as they are when the
         backward runs.
         """
@@ -107,7 +109,7 @@ class InlinedFunction:
             self._run.outside.guard(Identical(path, value))
             return Opaque(value)
         if type(value) is tuple:
-            return tuple(map(self._kept, value))
+            return tuple(map(self._kept_value, value))
         is_given = any(value is given for given in values_in(self._args, set()))
         if type(value) not in (list, dict) or is_given:
             self._refuse(f"keeps a {type(value).__name__} that the program creates for its backward")
@@ -115,8 +117,8 @@ class InlinedFunction:
             self._refuse(f"keeps a {type(value).__name__} for its backward in two places, or in itself")
         self._copied.append(value)
         if type(value) is list:
-            return list(map(self._kept, value))
-        return {key: self._kept(item) for key, item in value.items()}
+            return list(map(self._kept_value, value))
+        return {key: self._kept_value(item) for key, item in value.items()}
 
     def _closes_over_tensors(self, value: Any) -> bool:
         """Whether a value is a function that the program creates, and reads a tensor of the program."""

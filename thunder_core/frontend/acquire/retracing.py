@@ -11,7 +11,7 @@ Options = TypeVar("Options")
 Result = TypeVar("Result")
 
 
-def retraced(
+def retrace(
     attempt: Callable[[Options], Result],
     options: Options,
     after: Callable[[Options, BaseException], Options | None],

@@ -14,11 +14,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.format_fields import with_values
-from thunder_core.frontend.acquire.lookasides.state.output import CONTAINERS, NotShownError, holds_tensors, shown
+from thunder_core.frontend.acquire.lookasides.state.output import (
+    CONTAINERS,
+    NotShownError,
+    copy_for_output,
+    holds_tensors,
+)
 from thunder_core.frontend.acquire.outside.reductions import Dressed
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
-from thunder_core.frontend.interpreter.texts import joined
+from thunder_core.frontend.interpreter.texts import concatenate
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart, parts_of_text
 from thunder_core.tracing.ir.retrace import NeedsTexts, Retrace
@@ -65,12 +70,12 @@ class Texts:
         if function is ascii or not self.is_unknown(value) or not is_known_format(value, *rest):
             return None
         try:
-            copy = shown(self._run, value, {})
+            copy = copy_for_output(self._run, value, {})
         except NotShownError:
             return None
         return self._text((TextPart(function, (copy, *rest)),))
 
-    def joined(self, texts: Iterable[Any]) -> Any:
+    def join(self, texts: Iterable[Any]) -> Any:
         """Return the concatenation of texts; None if an item is not a text."""
         parts: list[Any] = [part for text in texts for part in parts_of_text(text) or (None,)]
         if any(part is None for part in parts):
@@ -91,9 +96,9 @@ class Texts:
                 if (name[:1].isdigit() and "" in named) or key not in arguments or "{" in (specification or ""):
                     return None
                 texts.append(self._field(arguments[key], specification or "", conversion))
-        return None if any(text is None for text in texts) else self.joined(texts)
+        return None if any(text is None for text in texts) else self.join(texts)
 
-    def interpolated(self, template: str, values: Any) -> Any:
+    def interpolate(self, template: str, values: Any) -> Any:
         """Return `template % values` if all fields are texts (`%s`, `%r`, `%%`); None if C has to format it."""
         values = values if type(values) is tuple else (values,)
         pieces = template.replace("%%", "\0").split("%")
@@ -104,7 +109,7 @@ class Texts:
             texts += [self._field(value, "", piece[0]), piece[1:]]
         if any(text is None for text in texts):
             return None
-        return self.joined(text.replace("\0", "%") if type(text) is str else text for text in texts)
+        return self.join(text.replace("\0", "%") if type(text) is str else text for text in texts)
 
     def _field(self, value: Any, specification: str, conversion: str | None) -> Any:
         """Return the text of a template's field; None if C has to format it."""
@@ -149,7 +154,7 @@ class Texts:
 
     # ---- operations on texts ------------------------------------------------------------------------------------
 
-    def made_by(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    def text_of_call(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Return the text of an operation on values that are unknown in the trace; otherwise None."""
         make = OPERATIONS.get(function)
         return self.part(function, *operands) if make is None else make(self, operands)
@@ -169,7 +174,7 @@ class Texts:
         if self.any_symbolic and any(effect.owner is not None and effect.owner.value is PRINTING for effect in effects):
             raise Retrace(NeedsTexts())
 
-    def listed(self, iterable: Any) -> list[Any]:
+    def items_of(self, iterable: Any) -> list[Any]:
         """Return the items of a built-in iterable."""
         items: list[Any] = self._run.machine.call(list, iterable)
         return items
@@ -200,21 +205,21 @@ class Texts:
         return plain(tuple(args), set()), plain(dict(kwargs), set())
 
 
-def _concatenated(texts: Texts, operands: tuple[Any, ...]) -> Any:
+def _concatenate(texts: Texts, operands: tuple[Any, ...]) -> Any:
     """Concatenate texts of which at least one is symbolic; None if none is."""
-    return texts.joined(operands) if any(type(operand) is SymbolicText for operand in operands) else None
+    return texts.join(operands) if any(type(operand) is SymbolicText for operand in operands) else None
 
 
-def _interpolated(texts: Texts, operands: tuple[Any, ...]) -> Any:
+def _interpolate(texts: Texts, operands: tuple[Any, ...]) -> Any:
     """Return `template % values`."""
     template, values = operands
-    return texts.interpolated(template, values) if type(template) is str else None
+    return texts.interpolate(template, values) if type(template) is str else None
 
 
 # The operations that make a text from other texts. All other operations make a text from one value.
 OPERATIONS: dict[Callable[..., Any], Callable[[Texts, tuple[Any, ...]], Any]] = {
-    **dict.fromkeys((operator.add, operator.iadd, joined), _concatenated),
-    operator.mod: _interpolated,
+    **dict.fromkeys((operator.add, operator.iadd, concatenate), _concatenate),
+    operator.mod: _interpolate,
 }
 
 
@@ -241,11 +246,11 @@ def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, 
     """Call `separator.join(texts)`."""
     texts.see(args)
     if len(args) == 1 and texts.any_symbolic and type(args[0]) in LISTED:
-        args = (texts.listed(args[0]),)
+        args = (texts.items_of(args[0]),)
     items = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else ()
     if not any(type(item) is SymbolicText for item in items):
         return texts.natively(function, args, kwargs)
-    joined = texts.joined([text for item in items for text in (function.__self__, item)][1:])
+    joined = texts.join([text for item in items for text in (function.__self__, item)][1:])
     return texts.natively(function, args, kwargs) if joined is None else joined
 
 

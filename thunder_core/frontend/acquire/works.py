@@ -55,10 +55,10 @@ class TracedWork(BASE):  # type: ignore[misc]
 
 
 def _refusing(method: str) -> Callable[..., Any]:
-    def refused(work: TracedWork, *_args: Any, **_kwargs: Any) -> Any:
+    def refuse(work: TracedWork, *_args: Any, **_kwargs: Any) -> Any:
         work._refuse(f"calls `{method}` of the work of `{work.name}`, which is not traced", "call wait() instead")
 
-    return refused
+    return refuse
 
 
 for _method in dir(BASE):

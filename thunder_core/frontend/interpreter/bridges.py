@@ -10,7 +10,7 @@ from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.iterators import STEPPED, is_handing_on, later
 from thunder_core.frontend.interpreter.lookup import ABSENT, python_method, type_lookup
-from thunder_core.frontend.interpreter.native import unwrapped
+from thunder_core.frontend.interpreter.native import unwrap
 from thunder_core.frontend.interpreter.operators import PLAIN
 from thunder_core.frontend.interpreter.reach import PARTS
 from thunder_core.frontend.interpreter.tracebacks import without_own_entries
@@ -87,19 +87,19 @@ PARTS |= {Callback: later, BridgedIterator: later}
 
 def iterable(machine: Machine, value: Any) -> Any:
     """Return an iterable whose native iteration interprets `__iter__` and `__next__` in Python."""
-    value = unwrapped(value)
+    value = unwrap(value)
     kind = type(value)
     if python_method(kind, "__iter__") is None:
         if machine.observer is not None and kind not in PLAIN:
-            return _observed(machine, value)
+            return _observable(machine, value)
         return value
     iterator = operators.iterate(machine, value)
     if python_method(type(iterator), "__next__") is not None or _is_sized_by_python(kind):
-        return _bridged(machine, iterator, value)
-    return iterator if machine.observer is None else _observed(machine, iterator)
+        return _bridge(machine, iterator, value)
+    return iterator if machine.observer is None else _observable(machine, iterator)
 
 
-def _bridged(machine: Machine, iterator: Any, value: Any) -> BridgedIterator:
+def _bridge(machine: Machine, iterator: Any, value: Any) -> BridgedIterator:
     """Return the bridge of an iterator over a value."""
     kind = type(value)
     if kind in STEPPED or (machine.observer is None and not _is_sized_by_python(kind)):
@@ -112,20 +112,20 @@ def _is_sized_by_python(kind: type) -> bool:
     return python_method(kind, "__len__") is not None or python_method(kind, "__length_hint__") is not None
 
 
-def _observed(machine: Machine, value: Any) -> Any:
+def _observable(machine: Machine, value: Any) -> Any:
     """Return the iterable for a C iterator, bridged if the items that it passes to C code may be the program's."""
     kind = type(value)
     if kind is GeneratorType or is_handing_on(kind):
-        return _bridged(machine, value, value)
+        return _bridge(machine, value, value)
     if python_method(kind, "__getitem__") is not None and type_lookup(kind, "__iter__") is ABSENT:
-        return _bridged(machine, iter(value), value)
+        return _bridge(machine, iter(value), value)
     return value
 
 
 def steps(machine: Machine, value: Any) -> Any:
     """Return an iterator over a value that reports each item when C code receives it."""
     iterator = iterable(machine, value)
-    return iterator if type(iterator) is BridgedIterator else _bridged(machine, iter(iterator), value)
+    return iterator if type(iterator) is BridgedIterator else _bridge(machine, iter(iterator), value)
 
 
 # C containers, and functions that iterate over them without calling methods of their items.

@@ -149,7 +149,7 @@ def initialize(machine: Machine, instance: Any, arguments: Arguments, keywords: 
     elif type(init) is type(object.__init__):
         machine.natively(init, (instance, *arguments), keywords)
     else:
-        result = machine.invoke(bound(init, instance), arguments, keywords)
+        result = machine.invoke(bind(init, instance), arguments, keywords)
         if result is not None:
             raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
 
@@ -159,7 +159,7 @@ def issubclass_natively(kind: type, base: type) -> bool:
     return base in type.__dict__["__mro__"].__get__(kind)
 
 
-def bound(unbound: Any, owner: Any) -> Any:
+def bind(unbound: Any, owner: Any) -> Any:
     """Return a special method as it is when read from an instance."""
     binder = getattr(type(unbound), "__get__", None)
     return unbound if binder is None else binder(unbound, owner, type(owner))
@@ -198,7 +198,7 @@ def call_object(machine: Machine, function: Any, arguments: Arguments, keywords:
     if type(caller) is FunctionType:
         return machine.invoke(caller, (function, *arguments), keywords)
     if type(caller) in HANDING_ON:
-        return machine.invoke(bound(caller, function), arguments, keywords)
+        return machine.invoke(bind(caller, function), arguments, keywords)
     if issubclass(type(function), functools.partial):
         return call_partial(machine, function, arguments, keywords)
     return machine.call_native(function, arguments, keywords)

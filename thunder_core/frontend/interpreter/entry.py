@@ -20,7 +20,7 @@ def interpret(function: Callable[..., Any], observer: Observer | None = None) ->
     """
     require_supported()
 
-    def interpreted(*arguments: Any, **keywords: Any) -> Any:
+    def call_interpreted(*arguments: Any, **keywords: Any) -> Any:
         machine = PlainMachine() if observer is None else ObservedMachine(observer)
         machine.outside = sys._getframe(1)
         machine.limit = recursion.enter()
@@ -33,4 +33,4 @@ def interpret(function: Callable[..., Any], observer: Observer | None = None) ->
             recursion.leave()
             machine.outside = None
 
-    return functools.update_wrapper(interpreted, function)
+    return functools.update_wrapper(call_interpreted, function)

@@ -49,7 +49,7 @@ async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
             if not frame.suspended:
                 return
             try:
-                value = (await _awaited(results.pop())) if frame.suspended == DELEGATED else (yield results.pop())
+                value = (await _awaitable(results.pop())) if frame.suspended == DELEGATED else (yield results.pop())
             except BaseException as error:
                 if frame.machine.is_over:
                     raise
@@ -75,7 +75,7 @@ class _Awaited:
         return self.iterator
 
 
-def _awaited(iterator: Any) -> Any:
+def _awaitable(iterator: Any) -> Any:
     """Return the object to `await` in order to delegate to an iterator or coroutine."""
     return iterator if is_coroutine(iterator) else _Awaited(iterator)
 

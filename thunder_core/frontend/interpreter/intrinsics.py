@@ -15,16 +15,16 @@ POSITIVE = operator.pos
 @cache
 def unary(number: int) -> Callable[[Any], Any]:
     """Return the intrinsic function of one argument with this number."""
-    return _patched(lambda value: -value, "UNARY_NEGATIVE", "CALL_INTRINSIC_1", number)
+    return _patch(lambda value: -value, "UNARY_NEGATIVE", "CALL_INTRINSIC_1", number)
 
 
 @cache
 def binary(number: int) -> Callable[[Any, Any], Any]:
     """Return the intrinsic function of two arguments with this number."""
-    return _patched(lambda first, second: first + second, "BINARY_OP", "CALL_INTRINSIC_2", number)
+    return _patch(lambda first, second: first + second, "BINARY_OP", "CALL_INTRINSIC_2", number)
 
 
-def _patched(function: Any, replaced: str, by: str, argument: int) -> Callable[..., Any]:
+def _patch(function: Any, replaced: str, by: str, argument: int) -> Callable[..., Any]:
     """Return a copy of a function with one instruction, including its caches, replaced by another."""
     code: CodeType = function.__code__
     bytecode = bytearray(code.co_code)

@@ -37,7 +37,7 @@ def later(_: Any) -> Iterable[Any]:
     return (nothing,)
 
 
-def _held(iterator: Any) -> Iterable[Any]:
+def _compared_value(iterator: Any) -> Iterable[Any]:
     """Return the value that a C iterator compares with future items."""
     return (nothing, *gc.get_referents(iterator))
 
@@ -74,7 +74,7 @@ QUIET_STEPS: frozenset[type] = (STEPPED - APPLYING) | _QUIET
 PARTS_OF_ITERATORS: dict[type, Parts] = {
     **dict.fromkeys(_OF_CONTAINERS | CALLING | {map, filter, zip, enumerate}, _behind),
     **dict.fromkeys(_OF_ITERTOOLS, later),
-    **dict.fromkeys(COMPARING, _held),
+    **dict.fromkeys(COMPARING, _compared_value),
 }
 
 

@@ -42,7 +42,7 @@ def merge_keywords(frame: Frame, target: dict[Any, Any], mapping: Any, function:
     except KeyError as error:
         if not _TAKES_ANY_KEY_ERROR or len(error.args) != 1:
             raise
-        text = _repeated(function, error.args[0])
+        text = _repeated_keyword_message(function, error.args[0])
     raise TypeError(text)
 
 
@@ -79,14 +79,14 @@ def _has(machine: Machine, keywords: dict[Any, Any], key: Any) -> bool:
     return key in keywords if type(key) is str else machine.natively(keywords.__contains__, (key,), {})
 
 
-def _repeated(function: Any, key: Any) -> str:
+def _repeated_keyword_message(function: Any, key: Any) -> str:
     """Return the error message for a repeated keyword."""
     return f"{function_text(function)} got multiple values for keyword argument '{key}'"
 
 
 def _refuse_repeated(function: Any, key: Any) -> NoReturn:
     """Raise TypeError for a repeated keyword."""
-    raise TypeError(_repeated(function, key))
+    raise TypeError(_repeated_keyword_message(function, key))
 
 
 def as_arguments(machine: Machine, iterable: Any, function: Any) -> tuple[Any, ...]:

@@ -115,7 +115,7 @@ class PlainMachine(Machine):
     def delete_global(self, frame: Frame, name: str) -> None:
         """Delete a global variable."""
         if not dict.__contains__(frame.globals, name):
-            names_of.undefined(name)
+            names_of.raise_undefined(name)
         dict.__delitem__(frame.globals, name)
 
     def load_deref(self, frame: Frame, slot: int) -> Any:

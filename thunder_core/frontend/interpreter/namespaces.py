@@ -33,7 +33,7 @@ def find_builtin(frame: Frame, name: str) -> Any:
     if type(frame.builtins) is not dict:
         return _first_item(frame, (frame.builtins,), name)
     value = frame.builtins.get(name, NULL)
-    return undefined(name) if value is NULL else value
+    return raise_undefined(name) if value is NULL else value
 
 
 def _first_item(frame: Frame, mappings: tuple[Any, ...], name: str) -> Any:
@@ -43,10 +43,10 @@ def _first_item(frame: Frame, mappings: tuple[Any, ...], name: str) -> Any:
             return get_item(frame.machine, names, name)
         except KeyError:
             pass
-    return undefined(name)
+    return raise_undefined(name)
 
 
-def undefined(name: str) -> NoReturn:
+def raise_undefined(name: str) -> NoReturn:
     """Raise the NameError for a name that is not defined."""
     raise NameError(f"name {name!r} is not defined", name=name)
 

@@ -12,16 +12,16 @@ from thunder_core.frontend.interpreter.frame import Arguments, Find, Frame, Keyw
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.machine import PlainMachine
 from thunder_core.frontend.interpreter.namespaces import contents
-from thunder_core.frontend.interpreter.native import unwrapped
+from thunder_core.frontend.interpreter.native import unwrap
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, Observer
 from thunder_core.frontend.interpreter.operators import PLAIN
 from thunder_core.frontend.interpreter.reach import Functions, Reach
 from thunder_core.frontend.interpreter.redirection import NotKeptError, Redirection
-from thunder_core.frontend.interpreter.texts import joined
+from thunder_core.frontend.interpreter.texts import concatenate
 from thunder_core.frontend.interpreter.witness import Witness
 
 # Operators that make texts from other texts.
-MAKE_TEXTS = frozenset({operator.add, operator.iadd, operator.mod, joined})
+MAKE_TEXTS = frozenset({operator.add, operator.iadd, operator.mod, concatenate})
 # Containers that find items by a plain key without calling code of the program.
 _MAKE_ITEM = defaultdict.__missing__
 _PLAINLY_INDEXED = frozenset({dict, list, tuple, str, bytes})
@@ -159,7 +159,7 @@ class ObservedMachine(PlainMachine):
 
     def load_attr(self, owner: Any, name: str) -> Any:
         """Read an attribute and report the value, or that it is missing. A weak proxy is replaced by its object."""
-        owner = unwrapped(owner)
+        owner = unwrap(owner)
         try:
             value = attributes.load(self, owner, name)
         except AttributeError:
@@ -169,11 +169,11 @@ class ObservedMachine(PlainMachine):
 
     def store_attr(self, owner: Any, name: str, value: Any) -> None:
         """Write an attribute. A weak proxy is replaced by its object."""
-        super().store_attr(unwrapped(owner), name, value)
+        super().store_attr(unwrap(owner), name, value)
 
     def delete_attr(self, owner: Any, name: str) -> None:
         """Delete an attribute. A weak proxy is replaced by its object."""
-        super().delete_attr(unwrapped(owner), name)
+        super().delete_attr(unwrap(owner), name)
 
     def load_global(self, frame: Frame, name: str, find: Find) -> Any:
         """Read a global or builtin, and report the value."""

@@ -76,7 +76,7 @@ def binary(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
             value = machine.operate(other, right, left)
             if value is not NotImplemented:
                 return value
-    raise TypeError(_unsupported(name, left_kind, right_kind, in_place=in_place is not None))
+    raise TypeError(_unsupported_message(name, left_kind, right_kind, in_place=in_place is not None))
 
 
 def _in_place(machine: Machine, function: Operator, name: str, left: Any, right: Any) -> Any:
@@ -88,7 +88,7 @@ def _in_place(machine: Machine, function: Operator, name: str, left: Any, right:
     return NotImplemented if type_lookup(kind, name) is ABSENT else machine.operate(function, left, right)
 
 
-def _unsupported(name: str, left_kind: type, right_kind: type, *, in_place: bool) -> str:
+def _unsupported_message(name: str, left_kind: type, right_kind: type, *, in_place: bool) -> str:
     """Return CPython's message for operands that no method accepts."""
     stem = name[2:-2]
     sign = _SIGNS[stem] if not in_place else "**=" if stem == "pow" else f"{_SIGNS[stem]}="

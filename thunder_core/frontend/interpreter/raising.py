@@ -34,7 +34,7 @@ def _instance(machine: Machine, raised: Any, refusal: str) -> BaseException:
     raise TypeError(refusal)
 
 
-def handled() -> BaseException:
+def handled_exception() -> BaseException:
     """Return the exception that a bare `raise` raises again."""
     error = sys.exception()
     if error is None:
@@ -83,7 +83,7 @@ def split_group(machine: Machine, error: BaseException, wanted: Any) -> tuple[An
     return None, error
 
 
-def joined(original: BaseException, raised: list[Any]) -> BaseException | None:
+def merge_exceptions(original: BaseException, raised: list[Any]) -> BaseException | None:
     """Return the exception that a `try` with `except*` finally raises: the unchanged parts, merged, and new errors."""
     errors = [error for error in raised if error is not None]
     if not errors:

@@ -33,7 +33,7 @@ from thunder_core.frontend.interpreter.iterators import (
     nothing,
 )
 from thunder_core.frontend.interpreter.lookup import remember, shortcut
-from thunder_core.frontend.interpreter.native import proxied, unwrapped
+from thunder_core.frontend.interpreter.native import referent_of, unwrap
 from thunder_core.frontend.interpreter.operators import PLAIN
 
 Functions = dict[FunctionType, None]
@@ -75,7 +75,7 @@ PARTS: dict[type, Parts] = {
     **PARTS_OF_ITERATORS,
     _json.make_encoder: gc.get_referents,
     slice: lambda value: (value.start, value.stop, value.step),
-    **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (proxied(proxy),)),
+    **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (referent_of(proxy),)),
 }
 _HOLDING: dict[type, Parts] = {
     dict: lambda mapping: (*dict.keys(mapping), *dict.values(mapping)),
@@ -188,7 +188,7 @@ class Reach:
     def _of_types(self, values: Sequence[Any]) -> Functions:
         """Return the special functions of the values themselves."""
         reached: Functions = {}
-        for value in map(unwrapped, values):
+        for value in map(unwrap, values):
             if type(value).__flags__ & _HEAP_TYPE and type(value) not in self._quiet:
                 self._add(special_functions(type(value)), reached)
         return reached

@@ -41,7 +41,7 @@ class Way:
         return redirection.original(function)(*arguments, **keywords)
 
 
-def _redirected(*arguments: Any, **keywords: Any) -> Any:
+def _call_target(*arguments: Any, **keywords: Any) -> Any:
     """Call the target. The code of this function is copied with the target in place of the string."""
     way: Any = "way"
     return way(*arguments, **keywords)
@@ -56,7 +56,7 @@ def _way_of(function: FunctionType) -> tuple[CodeType, Way]:
     entry = _ways.get(id(function))
     if entry is None or entry[0].co_freevars != function.__code__.co_freevars:
         way = Way(function, _ways)
-        own = _redirected.__code__
+        own = _call_target.__code__
         constants = tuple(way if constant == "way" else constant for constant in own.co_consts)
         code = own.replace(co_consts=constants, co_freevars=function.__code__.co_freevars)
         entry = _ways[id(function)] = code, way

@@ -29,7 +29,7 @@ def convert(machine: Machine, function: Callable[[Any], Any], value: Any) -> Any
     return text.encode("ascii", "backslashreplace").decode("ascii") if function is ascii else text
 
 
-def formatted(machine: Machine, value: Any, specification: Any) -> Any:
+def apply_format(machine: Machine, value: Any, specification: Any) -> Any:
     """Apply `format`."""
     kind = type(value)
     if kind is str and not specification:
@@ -48,6 +48,6 @@ def formatted(machine: Machine, value: Any, specification: Any) -> Any:
     return machine.operate(format, value, specification)
 
 
-def joined(*texts: str) -> str:
+def concatenate(*texts: str) -> str:
     """Concatenate texts, as an f-string does with its parts."""
     return "".join(texts)

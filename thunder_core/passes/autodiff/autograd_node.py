@@ -111,7 +111,7 @@ class Bridge:
         incoming[position] = gradient
         if run is not None:
             return self.gradients(run, [*node.saved_tensors, *node.numbers], incoming)
-        outputs, _ = self._once_more(_unchanged(node.inputs), node.state, incoming, call)
+        outputs, _ = self._once_more(_require_unchanged(node.inputs), node.state, incoming, call)
         sources = dict(zip(self.signature.source_places, outputs[self.signature.count :], strict=True))
         wanted = [sources[place] for place in dependent.sources]
         return self._by_autograd([outputs[dependent.place]], wanted, [gradient])
@@ -180,7 +180,7 @@ class Compiled(torch.autograd.Function):
         backward = bridge.backward if call is None else bridge.split.backward
         run = None if by_autograd else backward(tuple(gradient is not None for gradient in incoming))
         if run is None:
-            outgoing = bridge.gradients_by_autograd(_unchanged(ctx.inputs), ctx.state, incoming, call)
+            outgoing = bridge.gradients_by_autograd(_require_unchanged(ctx.inputs), ctx.state, incoming, call)
             if not torch.is_grad_enabled():
                 _let_go(ctx)
         else:
@@ -222,7 +222,7 @@ def _let_go(ctx: Any) -> None:
         ctx.inputs = None
 
 
-def _unchanged(inputs: Sequence[tuple[torch.Tensor, int]] | None) -> list[torch.Tensor]:
+def _require_unchanged(inputs: Sequence[tuple[torch.Tensor, int]] | None) -> list[torch.Tensor]:
     """Return the inputs of a program if they are unchanged; raise PyTorch's own errors otherwise."""
     if inputs is None:
         raise RuntimeError(GONE)

@@ -52,7 +52,7 @@ class ForwardResults:
 
 
 @cache
-def connected(kind: Any) -> Callable[..., Any]:
+def connecting_operation(kind: Any) -> Callable[..., Any]:
     """Return an operation that makes results part of autograd's graph, with the function's own backward.
 
     The operation takes the inputs of the function, the results of its forward, and what the forward kept in its `ctx`.

@@ -47,7 +47,7 @@ class BranchDerivation(Derivation):
     branches: tuple[DifferentiatedFunction, ...] = field(repr=False)
     places: tuple[int, ...]
 
-    def _differentiated(
+    def _differentiate(
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
     ) -> VJP:
         if any(accumulated):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.backend.runtime.autograd_signature import RECORDED, DependentResult
-from thunder_core.passes.autodiff.reverse_mode import computed_from
+from thunder_core.passes.autodiff.reverse_mode import dependent_names
 from thunder_core.passes.autodiff.reverse_sweep import ReverseSweep
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
@@ -53,7 +53,7 @@ def _places_of(names: set[str], outputs: Sequence[Any]) -> tuple[int, ...]:
 
 def _names_of_views(name: str, tail: Trace | None) -> set[str]:
     """Return the name of a result, and the names of all its views that the tail makes."""
-    return {name} if tail is None else computed_from([name], tail)
+    return {name} if tail is None else dependent_names([name], tail)
 
 
 def _names_reached_by_gradients(name: str, sweep: ReverseSweep) -> set[str]:

@@ -74,11 +74,11 @@ class Derivation(ABC):
         key = tuple(proxy and metadata(proxy) for proxy in (*cotangents, *accumulated))
         if key not in self._vjps:
             with torch.inference_mode(False):
-                self._vjps[key] = self._differentiated(cotangents, accumulated)
+                self._vjps[key] = self._differentiate(cotangents, accumulated)
         return self._vjps[key]
 
     @abstractmethod
-    def _differentiated(
+    def _differentiate(
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
     ) -> VJP:
         """Derive the product for these cotangents and accumulated gradients."""

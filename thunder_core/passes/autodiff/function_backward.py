@@ -59,7 +59,7 @@ class FunctionBackward:
 
     def call(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> TensorProxy:
         """Append a call of an operation that returns one tensor, and return its proxy."""
-        bsym = called(next(self.names), target, *args, **kwargs)
+        bsym = call_operation(next(self.names), target, *args, **kwargs)
         self.bsyms.append(bsym)
         proxy: TensorProxy = bsym.output
         return proxy
@@ -124,7 +124,7 @@ def zeros_of(call: Callable[..., TensorProxy], like: TensorProxy) -> TensorProxy
     return call(torch.ops.aten.zeros.default, sizes, dtype=like.dtype, device=like.device)
 
 
-def called(name: str, target: Callable[..., Any], *args: Any, **kwargs: Any) -> BoundSymbol:
+def call_operation(name: str, target: Callable[..., Any], *args: Any, **kwargs: Any) -> BoundSymbol:
     """Return the call of an operation that returns one tensor of this name, with the metadata of PyTorch's result."""
     proxies = [leaf for leaf in (*args, *kwargs.values()) if isinstance(leaf, TensorProxy)]
 
@@ -154,7 +154,7 @@ def _own_contiguous_memory(backward: FunctionBackward) -> None:
         if gradient is None:
             continue
         memory = aliasing.representative(gradient.name)
-        copy = called("", torch.ops.aten.clone.default, gradient, memory_format=torch.contiguous_format)
+        copy = call_operation("", torch.ops.aten.clone.default, gradient, memory_format=torch.contiguous_format)
         is_contiguous = comparison_keys(copy.output.stride) == comparison_keys(gradient.stride)
         if memory in taken or not is_contiguous or not gradient.is_resolved:
             copy = replace(copy, output=copy.output.named(next(backward.names)))

@@ -55,7 +55,7 @@ def autograd_error(trace: Trace) -> str:
     restores = [RandomState.now().put_back, *(setting.keep() for setting in settings_of(trace.bound_symbols))]
     try:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode:
-            values = _given(trace, mode)
+            values = _given_values(trace, mode)
             aliasing = alias_sets(trace.bound_symbols, trace.aliases)
             written = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
             for bsym in trace.bound_symbols:
@@ -96,7 +96,7 @@ def _is_followed(bsym: BoundSymbol, values: dict[str, Any]) -> bool:
     return requires_grad_names and any(map(is_differentiable_proxy, bsym.outputs))
 
 
-def _given(trace: Trace, mode: FakeTensorMode) -> dict[str, Any]:
+def _given_values(trace: Trace, mode: FakeTensorMode) -> dict[str, Any]:
     """Return fakes for the inputs and constants of a trace, its symbolic integers, and values for floats."""
     proxies = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
     constants = {name: value for name, value in trace.constants.items() if isinstance(value, torch.Tensor)}

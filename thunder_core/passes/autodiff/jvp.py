@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch.autograd import forward_ad
 
-from thunder_core.passes.autodiff.tape import Tape, Underivable, first_line, paired
+from thunder_core.passes.autodiff.tape import Tape, Underivable, first_line, pairs_of
 from thunder_core.passes.autodiff.vjp import derive, evaluate_on_tape
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.fakes.fake import empty, new_mode
@@ -97,13 +97,13 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
             }
         inputs |= duals
         output = evaluate_on_tape(bsym, inputs, mode, tape)
-        for proxy, tensor in paired(bsym.output, output):
+        for proxy, tensor in pairs_of(bsym.output, output):
             tape.name_result(tensor, proxy)
             with mode, tape:
                 tangent = torch._VF._unpack_dual(tensor, level=level)[1]
             if tangent is not None:
                 tangent_proxies[proxy.name] = tape.proxy(tangent)
-    return _pruned(bsym, tangent_names, tape.functionalized(), tangent_proxies)
+    return _prune(bsym, tangent_names, tape.functionalize(), tangent_proxies)
 
 
 def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
@@ -111,7 +111,7 @@ def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
     derivation = derive(bsym, frozenset(tangents))
     if derivation is None:
         return JVP({}, (), {}, computes_results=False)
-    tape, mode = derivation.tape.continued(), derivation.mode
+    tape, mode = derivation.tape.continue_in_backward(), derivation.mode
     with torch.inference_mode(False), mode:
         tangent_fakes = [empty(tangents[proxy.name]) for proxy in derivation.differentiated_inputs]
         dummies = [torch.empty_like(output, requires_grad=True) for output in derivation.outputs]
@@ -134,7 +134,7 @@ def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
     results_with_tangents = zip(derivation.results, results, strict=True)
     tangent_proxies = {proxy.name: tape.proxy(fake) for proxy, fake in results_with_tangents if fake is not None}
     filled = [_zeros(name, proxy) for name, proxy in zip(zeros, derivation.results, strict=True)]
-    return _pruned(bsym, tangent_names, [*derivation.bsyms, *filled, *tape.functionalized()], tangent_proxies)
+    return _prune(bsym, tangent_names, [*derivation.bsyms, *filled, *tape.functionalize()], tangent_proxies)
 
 
 def _zeros(name: TensorProxy, like: TensorProxy) -> BoundSymbol:
@@ -142,7 +142,7 @@ def _zeros(name: TensorProxy, like: TensorProxy) -> BoundSymbol:
     return BoundSymbol(symbol_of(torch.ops.aten.zeros_like.default), (like,), {}, name)
 
 
-def _pruned(
+def _prune(
     bsym: BoundSymbol,
     tangents: Mapping[str, TensorProxy],
     bsyms: Sequence[BoundSymbol],
@@ -154,14 +154,14 @@ def _pruned(
     """
     results = {proxy.name for proxy in bsym.outputs}
     names = {proxy.name for proxy in result_tangents.values()}
-    kept = list(_needed_for(bsyms, names, results))
+    kept = list(_operations_for(bsyms, names, results))
     if any(bsym.has_effect or any(proxy.name in results for proxy in bsym.defines) for bsym in kept):
-        kept = list(_needed_for(bsyms, names | results))
+        kept = list(_operations_for(bsyms, names | results))
         return JVP(tangents, tuple(kept), result_tangents, computes_results=True)
     return JVP(tangents, tuple(kept), result_tangents, computes_results=False)
 
 
-def _needed_for(
+def _operations_for(
     bsyms: Sequence[BoundSymbol], names: Iterable[str], available: Iterable[str] = ()
 ) -> Iterator[BoundSymbol]:
     """Return the bound symbols, in order, that lead to these names from the `available` names."""

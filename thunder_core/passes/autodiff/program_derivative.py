@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.cache.built_for import built_for, model_of_new_entries
+from thunder_core.backend.cache.built_for import model_of_new_entries, record_model
 from thunder_core.backend.claiming.claim import claim, claim_operations
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.claiming.free import UNPACK, free_after_last_use
@@ -190,7 +190,7 @@ class ProgramDerivative:
         """Return the backward for all results with zeros for missing cotangents, because the body cannot run again."""
         run = self._compile(self._all)
         results = [cotangent_of(self.body.output[place]) for place in self.differentiated.results]
-        reached = self.differentiated.reached(has_cotangent)
+        reached = self.differentiated.reached_gradients(has_cotangent)
 
         def backward(saved: list[torch.Tensor]) -> Gradients:
             present = [saved.pop() for _ in range(sum(has_cotangent))]
@@ -220,7 +220,7 @@ class ProgramDerivative:
         for transform in self.transforms:
             trace = note(check_trace(transform_nested(trace, transform)))
         trace = rewritten_before_claiming(trace, self.schedulers, lambda _, changed: note(check_trace(changed)))
-        with torch.no_grad(), torch._C._DisableAutocast(), built_for(self.model):
+        with torch.no_grad(), torch._C._DisableAutocast(), record_model(self.model):
             trace = note(claim(trace, self.executors))
         if numbers_of(trace):
             raise Underivable("its compiled form reads other sizes")
@@ -253,7 +253,7 @@ def differentiate_program(
         trace = trace.having(decompose_autocast(trace.bound_symbols), made_by="go beneath autocast")
         steps.append(trace)
 
-    def divided(computation: Trace) -> ProgramDerivative:
+    def divide(computation: Trace) -> ProgramDerivative:
         body, tail = taking_numbers(*split_output_aliases(computation))
         early = claim_operations(body, executors)
         fuses = any(executor.fuses_regions for executor in executors)
@@ -263,7 +263,7 @@ def differentiate_program(
         return ProgramDerivative(body, tail, forwards, parts, executors, transforms, under, sink, schedulers)
 
     try:
-        return divided(trace)
+        return divide(trace)
     except Underivable as reason:
         plain = functionalize_followed_writes(trace)
         if plain is None:
@@ -272,7 +272,7 @@ def differentiate_program(
             plain = transform_nested(plain, transform)
         steps.append(plain)
         try:
-            return divided(plain)
+            return divide(plain)
         except Underivable:
             raise reason from None
 

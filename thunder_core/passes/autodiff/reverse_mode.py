@@ -76,10 +76,10 @@ class Differentiated:
             raise Underivable(f"the backward for some results alone reads {', '.join(sorted(unsaved))}")
         return trace
 
-    def reached(self, has_cotangent: Sequence[bool]) -> list[bool]:
+    def reached_gradients(self, has_cotangent: Sequence[bool]) -> list[bool]:
         """Return, for each outgoing gradient, whether it depends on the marked incoming gradients."""
         starts = (proxy.name for proxy, taken in zip(self.full_backward.inputs, has_cotangent, strict=True) if taken)
-        reachable = computed_from(starts, self.full_backward)
+        reachable = dependent_names(starts, self.full_backward)
         return [proxy is not None and proxy.name in reachable for proxy in self.full_backward.output]
 
 
@@ -117,7 +117,7 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     )
 
 
-def computed_from(names: Iterable[str], trace: Trace) -> set[str]:
+def dependent_names(names: Iterable[str], trace: Trace) -> set[str]:
     """Return these names, and the names of all values that the bound symbols of a trace compute from them."""
     computed = set(names)
     for bsym in trace.bound_symbols:

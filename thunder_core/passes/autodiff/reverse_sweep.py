@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.passes.autodiff.control_flow import derive_control_flow
 from thunder_core.passes.autodiff.derivation import VJP, Derivation, fresh_names
-from thunder_core.passes.autodiff.recomputation.recompute_units import block_of, kept_of
+from thunder_core.passes.autodiff.recomputation.recompute_units import block_of, kept_operation_names
 from thunder_core.passes.autodiff.refusals import (
     require_no_grad_views_unused,
     require_plain_effects,
@@ -20,7 +20,7 @@ from thunder_core.passes.autodiff.refusals import (
 )
 from thunder_core.passes.autodiff.step import Step, corresponding_proxies, derivation_key, recomputed_views
 from thunder_core.passes.autodiff.tape import Underivable
-from thunder_core.passes.autodiff.vjp import added, derive
+from thunder_core.passes.autodiff.vjp import add_gradients, derive
 from thunder_core.tracing.analysis.grad_mode import grad_modes, sets_grad_mode
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
@@ -195,7 +195,7 @@ class ReverseSweep:
         for bsym in (*recomputed_views(step.derivation, vjp), *vjp.bsyms):
             self._assign_names(bsym, fresh, {p.name: p for p in bsym.inputs})
             names |= fresh
-            bsyms.append(step.placed(bsym, names, step.bsym))
+            bsyms.append(step.place(bsym, names, step.bsym))
             step.reads |= {proxy.name for proxy in bsyms[-1].inputs}
         contributions = zip(step.differentiated_inputs, vjp.gradients, contains_accumulated, strict=True)
         for proxy, gradient, is_total in contributions:
@@ -213,8 +213,8 @@ class ReverseSweep:
         if old is None:
             gradients[name] = new
             return
-        bsym = added(old, new, next(self._names))
-        bsyms.append(step.placed(bsym, {}, step.bsym))
+        bsym = add_gradients(old, new, next(self._names))
+        bsyms.append(step.place(bsym, {}, step.bsym))
         gradients[name] = bsym.output
 
     # ---- forward --------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class ReverseSweep:
             if block >= 0 and step.derivation is not None:
                 names = [proxy.name for bsym in step.bsyms for proxy in bsym.defines]
                 blocks |= dict.fromkeys(names, block)
-                kept_operations |= dict.fromkeys(names, kept_of(step.bsym, kept_operations))
+                kept_operations |= dict.fromkeys(names, kept_operation_names(step.bsym, kept_operations))
         marks = {"blocks": blocks, "kept_operations": kept_operations}
         return self.trace.having(bsyms, made_by=MADE_BY, output=(*self.trace.output, *saved), **marks)
 

@@ -44,18 +44,18 @@ def register_derivative(
         )
 
     def register(backward: Operation) -> Operation:
-        _rules[operation] = _ruled(operation, setup_context, backward)
+        _rules[operation] = _with_rules(operation, setup_context, backward)
         OWN_DERIVATIVES.add(operation)
         return backward
 
     return register
 
 
-def _ruled(operation: Operation, setup_context: SetupContext | None, backward: Operation) -> Operation:
+def _with_rules(operation: Operation, setup_context: SetupContext | None, backward: Operation) -> Operation:
     class Rule(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, args: Any, kwargs: Any, *tensors: torch.Tensor) -> Any:
-            args, kwargs = _filled((args, kwargs), tensors)
+            args, kwargs = _fill((args, kwargs), tensors)
             output = operation(*args, **kwargs)
             if setup_context is not None:
                 setup_context(ctx, args, kwargs, output)
@@ -74,7 +74,7 @@ def _ruled(operation: Operation, setup_context: SetupContext | None, backward: O
         )
         return Rule.apply(*blank, *tensors)  # type: ignore[no-untyped-call]
 
-    return _called_like(symbol_of(operation).name, apply)
+    return _named_like(symbol_of(operation).name, apply)
 
 
 class _Place:
@@ -84,18 +84,18 @@ class _Place:
         self.number = number
 
 
-def _filled(tree: Any, tensors: tuple[torch.Tensor, ...]) -> Any:
+def _fill(tree: Any, tensors: tuple[torch.Tensor, ...]) -> Any:
     return replace_leaves(tree, lambda leaf: tensors[leaf.number] if isinstance(leaf, _Place) else leaf)
 
 
-def _called_like(name: str, function: Operation) -> Operation:
+def _named_like(name: str, function: Operation) -> Operation:
     function.__module__, _, function.__name__ = name.rpartition(".")
     function.__qualname__ = function.__name__
     return function
 
 
 @cache
-def applied(kind: type[torch.autograd.Function], *, is_live: bool = False) -> Operation:
+def operation_of(kind: type[torch.autograd.Function], *, is_live: bool = False) -> Operation:
     """Return a user's `torch.autograd.Function` as one operation, which never returns an input object unchanged.
 
     The backward of a live function reads or writes objects that the program writes, so it cannot be derived ahead of
@@ -111,7 +111,7 @@ def applied(kind: type[torch.autograd.Function], *, is_live: bool = False) -> Op
 
         return replace_leaves(apply_of(kind)(*args, **kwargs), apart)
 
-    function = _called_like(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}", apply)
+    function = _named_like(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}", apply)
     OWN_DERIVATIVES.add(function)
     _applied_classes[function] = kind
     if is_live:
@@ -121,7 +121,7 @@ def applied(kind: type[torch.autograd.Function], *, is_live: bool = False) -> Op
 
 def register_live(name: str, function: Operation) -> Operation:
     """Name an operation whose backward has to run after the program, and return it."""
-    OWN_DERIVATIVES.add(_called_like(name, function))
+    OWN_DERIVATIVES.add(_named_like(name, function))
     _live.add(function)
     return function
 
@@ -188,4 +188,4 @@ def _refusing(bsym: BoundSymbol) -> Operation:
             where=bsym.source,
         )
 
-    return _ruled(bsym.symbol.target, None, backward)
+    return _with_rules(bsym.symbol.target, None, backward)

@@ -21,7 +21,7 @@ from thunder_core.passes.autodiff.function_backward import (
     DifferentiatedFunction,
     FunctionBackward,
     SweepOf,
-    called,
+    call_operation,
     zeros_of,
 )
 from thunder_core.passes.autodiff.tape import Underivable
@@ -68,7 +68,9 @@ class ScanCall:
     def stack(self, name: str, row: TensorProxy) -> TensorProxy:
         """Return the proxy of a stack of rows, one for each slice."""
         sizes = [number_of(size) for size in (self.slices[0].shape[0], *row.shape)]
-        stack: TensorProxy = called(name, aten.empty.memory_format, sizes, dtype=row.dtype, device=row.device).output
+        stack: TensorProxy = call_operation(
+            name, aten.empty.memory_format, sizes, dtype=row.dtype, device=row.device
+        ).output
         return stack
 
     def bound_symbol(self, outputs: Sequence[TensorProxy]) -> BoundSymbol:
@@ -92,7 +94,7 @@ class ScanDerivation(Derivation):
     places: tuple[int, ...]
     stacks: dict[int, TensorProxy]
 
-    def _differentiated(self, cotangents: Cotangents, accumulated: Cotangents) -> VJP:
+    def _differentiate(self, cotangents: Cotangents, accumulated: Cotangents) -> VJP:
         if any(accumulated):
             raise Underivable("a scan cannot add to gradients that were accumulated before")
         names = tuple(None if proxy is None else proxy.named(f"%c{place}") for place, proxy in enumerate(cotangents))
@@ -117,14 +119,14 @@ class ReverseScan:
             for place, proxy in enumerate(self.call.initial)
             if is_differentiable_proxy(proxy)
         }
-        stacks = [None if proxy is None else self._reversed(proxy) for proxy in cotangents[count:]]
+        stacks = [None if proxy is None else self._reverse(proxy) for proxy in cotangents[count:]]
         rows = [None if stack is None else slice_proxy(stack) for stack in stacks]
         backward = self._backward_of_function([*(carries.get(place) for place in range(count)), *rows], [*carries])
-        self.gradients = self._scanned(backward, carries, [stack for stack in stacks if stack is not None])
+        self.gradients = self._append_scan(backward, carries, [stack for stack in stacks if stack is not None])
 
     def _append(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> TensorProxy:
         """Append a call of an operation that returns one tensor, and return its proxy."""
-        self.bsyms.append(called(next(self._names), target, *args, **kwargs))
+        self.bsyms.append(call_operation(next(self._names), target, *args, **kwargs))
         proxy: TensorProxy = self.bsyms[-1].output
         return proxy
 
@@ -137,7 +139,7 @@ class ReverseScan:
             return self._zeros(carry)
         return self._append(aten.clone.default, cotangent, memory_format=torch.contiguous_format)
 
-    def _reversed(self, stack: TensorProxy) -> TensorProxy:
+    def _reverse(self, stack: TensorProxy) -> TensorProxy:
         """Return a stack with its last row first; unchanged if nothing is carried, since the order does not matter."""
         return self._append(aten.flip.default, stack, [0]) if self.call.initial else stack
 
@@ -152,7 +154,7 @@ class ReverseScan:
     def _places(self, carries: list[int]) -> list[int]:
         return [*carries, *(place for place in self.derivation.places if place >= len(self.call.initial))]
 
-    def _scanned(
+    def _append_scan(
         self, backward: FunctionBackward, carries: dict[int, TensorProxy], cotangents: Sequence[TensorProxy]
     ) -> tuple[TensorProxy, ...]:
         """Append the reverse scan, and return the gradients of the differentiated inputs."""
@@ -186,14 +188,14 @@ class ReverseScan:
         reverse = ScanCall(
             replace(trace, inputs=(*trace.inputs, *numbers)),
             (*carries.values(), *(self._zeros(call.inputs[place]) for place in accumulators)),
-            (*(self._reversed(self._stack(place)) for place in sliced), *cotangents),
+            (*(self._reverse(self._stack(place)) for place in sliced), *cotangents),
             (*(call.inputs[place] for place in operands), *numbers),
         )
         results = [proxy.named(next(self._names)) for proxy in trace.output[: count + len(accumulators)]]
         results += [reverse.stack(next(self._names), proxy) for proxy in trace.output[count + len(accumulators) :]]
         self.bsyms.append(reverse.bound_symbol(results))
         by_place = dict(zip((*carries, *accumulators, *slice_places), results, strict=True))
-        by_place |= {place: self._reversed(by_place[place]) for place in slice_places}
+        by_place |= {place: self._reverse(by_place[place]) for place in slice_places}
         return tuple(by_place[place] for place in self.derivation.places)
 
     def _stack(self, place: int) -> TensorProxy:
@@ -210,7 +212,7 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
     followed = [is_differentiable_proxy(proxy) for proxy in call.initial] + requires_grad[count:]
     function = DifferentiatedFunction.of(call.function, followed, sweep_of)
     read = read_carries(function, followed, count)
-    copies = [called(next(function.names), aten.clone.default, call.function.inputs[place]) for place in read]
+    copies = [call_operation(next(function.names), aten.clone.default, call.function.inputs[place]) for place in read]
     stacks = {place: call.stack(f"%s{place}", copy.output) for place, copy in zip(read, copies, strict=True)}
     stacking = call.function.having(
         (*call.function.bound_symbols, *copies),

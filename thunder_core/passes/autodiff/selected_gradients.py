@@ -36,12 +36,12 @@ def _is_product(bsym: BoundSymbol, makers: Mapping[str, BoundSymbol]) -> bool:
     mask, share = bsym.args
     if not all(isinstance(operand, TensorProxy) for operand in (mask, share)) or mask.device.type != "cpu":
         return False
-    division = _made_by(aten.div.Tensor, share, makers)
-    count = None if division is None else _made_by(aten.sum.default, division.args[1], makers)
-    return _made_by(aten.logical_or.default, mask, makers) is not None and count is not None and count.args[0] == mask
+    division = _maker_of(aten.div.Tensor, share, makers)
+    count = None if division is None else _maker_of(aten.sum.default, division.args[1], makers)
+    return _maker_of(aten.logical_or.default, mask, makers) is not None and count is not None and count.args[0] == mask
 
 
-def _made_by(operation: object, value: object, makers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
+def _maker_of(operation: object, value: object, makers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
     """Return the bound symbol that made a tensor if it calls the operation; None otherwise."""
     bsym = makers.get(value.name) if isinstance(value, TensorProxy) else None
     return bsym if bsym is not None and bsym.symbol.target is operation else None

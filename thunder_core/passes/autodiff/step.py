@@ -42,9 +42,9 @@ class Step:
     def bsyms(self) -> tuple[BoundSymbol, ...]:
         """The forward as aten operations, with intermediate tensors in the names of the trace."""
         assert self.derivation is not None
-        return tuple(self.placed(bsym, self.names) for bsym in self.derivation.bsyms)
+        return tuple(self.place(bsym, self.names) for bsym in self.derivation.bsyms)
 
-    def placed(self, bsym: BoundSymbol, names: Mapping[str, Proxy], derives: BoundSymbol | None = None) -> BoundSymbol:
+    def place(self, bsym: BoundSymbol, names: Mapping[str, Proxy], derives: BoundSymbol | None = None) -> BoundSymbol:
         """Return an operation of the derivation in the names of the trace, with the bound symbol's source line."""
         placed = bsym.rename(names, at=(self.bsym.source, self.bsym.module))
         return replace(placed, executor=self.bsym.executor, derives=derives)

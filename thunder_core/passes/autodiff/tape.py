@@ -55,7 +55,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )  # by the identity of a tensor, which is kept alive so that the identity stays unique
         self._last = -1
 
-    def continued(self) -> Tape:
+    def continue_in_backward(self) -> Tape:
         """Return a tape for the backward of the operations on this tape, with the names of their tensors."""
         return Tape("%g", self._proxies)
 
@@ -93,7 +93,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if known_proxy.name == before.name:
                 self._proxies[identity] = (tensor_of_proxy, proxy)
 
-    def functionalized(self) -> list[BoundSymbol]:
+    def functionalize(self) -> list[BoundSymbol]:
         """Return the bound symbols; writes to tensors that they make are functionalized as far as possible."""
         if not any(bsym.mutates for bsym in self.bsyms):
             return self.bsyms
@@ -165,7 +165,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return number_of(leaf)
 
 
-def paired(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
+def pairs_of(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
     """Yield the tensors of a result with their proxies; raise `Underivable` for a result of another structure."""
     try:
         pairs = list(bindings(names, values))

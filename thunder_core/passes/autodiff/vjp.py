@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from thunder_core.passes.autodiff.derivation import VJP, Derivation
 from thunder_core.passes.autodiff.rules import is_live, target_of
 from thunder_core.passes.autodiff.selected_gradients import filled_on_cpu
-from thunder_core.passes.autodiff.tape import Tape, Underivable, first_line, paired
+from thunder_core.passes.autodiff.tape import Tape, Underivable, first_line, pairs_of
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.fakes.fake import empty, new_mode
 from thunder_core.tracing.capture.symbolic.all_sizes import CallsForAllSizes, for_all_sizes
@@ -55,10 +55,10 @@ class RecordedDerivation(Derivation):
     inputs: tuple[torch.Tensor, ...] = field(repr=False)
     outputs: tuple[torch.Tensor, ...] = field(repr=False)
 
-    def _differentiated(
+    def _differentiate(
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
     ) -> VJP:
-        tape = self.tape.continued()
+        tape = self.tape.continue_in_backward()
         with self.mode:
             fakes = [None if proxy is None else empty(proxy) for proxy in (*cotangents, *accumulated)]
         names = tuple(None if fake is None else tape.name(fake) for fake in fakes)
@@ -80,7 +80,7 @@ class RecordedDerivation(Derivation):
             failed.missing_formula = self.bsym if any(words in str(error) for words in MISSING_FORMULA) else None
             raise failed from error
         gradients = tuple(None if gradient is None else tape.proxy(gradient) for gradient in input_gradients)
-        bsyms, results = tuple(filled_on_cpu(bsyms_for(tape.functionalized(), gradients))), len(self.outputs)
+        bsyms, results = tuple(filled_on_cpu(bsyms_for(tape.functionalize(), gradients))), len(self.outputs)
         return VJP(names[:results], bsyms, gradients, names[results:])
 
 
@@ -94,13 +94,13 @@ class ProbedDerivation(RecordedDerivation):
     twin: RecordedDerivation | None = field(default=None, repr=False)
     names: Named | None = field(default=None, repr=False)
 
-    def _differentiated(
+    def _differentiate(
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
     ) -> VJP:
         assert self.twin is not None and self.names is not None
         vjp, twin = (
             differentiate(cotangents, accumulated)
-            for differentiate in (super()._differentiated, self.twin._differentiated)
+            for differentiate in (super()._differentiate, self.twin._differentiate)
         )
         bsyms = with_names(vjp.bsyms, twin.bsyms, self.names)
         if bsyms is None:
@@ -117,19 +117,19 @@ def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDe
     """
     floats = [p for p in bsym.inputs if isinstance(p, NumberProxy) and isinstance(p.value, torch.SymFloat)]
     if not floats:
-        return derived(bsym, requires_grad_names)
+        return derive_as_it_is(bsym, requires_grad_names)
     environment = floats[0].value.node.shape_env
     try:
         with environment.withholding_floats():
-            derivation = derived(bsym, requires_grad_names)
+            derivation = derive_as_it_is(bsym, requires_grad_names)
             if derivation is not None:
                 derivation.vjp(derivation.results)
             return derivation
     except (FloatAsked, Underivable):
-        return probed(bsym, requires_grad_names, floats) or derived(bsym, requires_grad_names)
+        return derive_by_probes(bsym, requires_grad_names, floats) or derive_as_it_is(bsym, requires_grad_names)
 
 
-def probed(
+def derive_by_probes(
     bsym: BoundSymbol, requires_grad_names: frozenset[str], floats: Sequence[NumberProxy]
 ) -> ProbedDerivation | None:
     """Return the derivation with probe values in place of symbolic floats; None if these cannot be identified."""
@@ -139,7 +139,7 @@ def probed(
     try:
         names = Named([(proxy.value, pair) for proxy, pair in zip(floats, pairs, strict=True)], number_of)
         probe, twin = (
-            derived(
+            derive_as_it_is(
                 with_values(bsym, {proxy.name: pair[place] for proxy, pair in zip(floats, pairs, strict=True)}),
                 requires_grad_names,
             )
@@ -158,7 +158,7 @@ def probed(
     return derivation
 
 
-def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
+def derive_as_it_is(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
     """Return the derivation of a bound symbol with its numbers as they are; None if autograd stops there.
 
     An operation without a derivative, such as some backward operations, is decomposed if PyTorch has a decomposition.
@@ -172,7 +172,7 @@ def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
     if not bsym.mutates and not any(map(is_differentiable_proxy, bsym.outputs)):
         return None  # numbers read from a tensor, indices, comparisons
     with torch.inference_mode(False):  # in inference mode, autograd would record nothing
-        derivation = _derived(bsym, requires_grad_names)
+        derivation = _derive(bsym, requires_grad_names)
         if derivation is not None and is_symbolic_and_empty(bsym):
             _require_differentiable_at_hints(bsym, requires_grad_names)
     if derivation is not None and any(_lacks_formula(output) for output in derivation.outputs):
@@ -180,7 +180,7 @@ def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
         apart = decomposition_table.get(target) if isinstance(target, torch._ops.OpOverload) else None
         if apart is not None:
             with torch.inference_mode(False):
-                return _derived(replace(bsym, symbol=replace(bsym.symbol, target=apart)), requires_grad_names)
+                return _derive(replace(bsym, symbol=replace(bsym.symbol, target=apart)), requires_grad_names)
         error = Underivable("PyTorch has no derivative of this operation")
         error.missing_formula = bsym
         raise error
@@ -202,7 +202,7 @@ def _require_differentiable_at_hints(bsym: BoundSymbol, requires_grad_names: fro
     """
     if any(operation.gives_number for operation in bsym.at_level("aten")):
         return
-    derivation = _derived(at_hints(bsym), requires_grad_names)
+    derivation = _derive(at_hints(bsym), requires_grad_names)
     if derivation is not None:
         derivation.vjp(derivation.results)
 
@@ -240,7 +240,7 @@ def _lacks_formula(output: torch.Tensor) -> bool:
     return output.grad_fn is not None and output.grad_fn.name().endswith("NotImplemented")
 
 
-def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
+def _derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
     """Run a bound symbol once under autograd, on fakes; fakes that require gradients are leaves.
 
     Those fakes have real or complex dtypes, since autograd tracks no others (`is_differentiable_proxy`), so
@@ -260,7 +260,7 @@ def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Recorded
     if any(fake.requires_grad and name not in requires_grad_names for name, fake in fakes.items()):
         raise Underivable("it writes values that need a gradient to a tensor that needs none")
     results: list[tuple[TensorProxy, torch.Tensor]] = []
-    for proxy, tensor in paired(bsym.output, output):
+    for proxy, tensor in pairs_of(bsym.output, output):
         tape.name_result(tensor, proxy)
         if tensor.requires_grad and all(proxy.name != known.name for known, _ in results):
             results.append((proxy, tensor))
@@ -340,7 +340,7 @@ def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | No
     return kept[::-1]
 
 
-def added(left: TensorProxy, right: TensorProxy, name: str) -> BoundSymbol:
+def add_gradients(left: TensorProxy, right: TensorProxy, name: str) -> BoundSymbol:
     """Return the bound symbol that adds two gradients."""
     environment = environment_of((left, right))
     total = _total(left.named(""), right.named("")) if environment is None else _sum(left, right, environment)

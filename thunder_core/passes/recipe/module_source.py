@@ -117,14 +117,17 @@ BINDS: Mapping[type[ast.stmt], Callable[..., Iterator[tuple[str, str | None]]]] 
 def require_inert(node: ast.stmt, paths: Mapping[str, str | None]) -> None:
     """Raise `Undecided` for a statement with a call whose arguments use names of the module, which it could change."""
     for call in (
-        inner for expression in evaluated(node) for inner in ast.walk(expression) if isinstance(inner, ast.Call)
+        inner
+        for expression in evaluated_expressions(node)
+        for inner in ast.walk(expression)
+        if isinstance(inner, ast.Call)
     ):
         values = [*call.args, *(keyword.value for keyword in call.keywords)]
         if any(isinstance(inner, ast.Name) and inner.id in paths for value in values for inner in ast.walk(value)):
             raise Undecided(ast.unparse(call))
 
 
-def evaluated(node: ast.stmt) -> list[ast.expr]:
+def evaluated_expressions(node: ast.stmt) -> list[ast.expr]:
     """Return the expressions of a module's statement that run at import, except expressions inside classes."""
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
         return node.decorator_list

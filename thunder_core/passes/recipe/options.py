@@ -66,6 +66,6 @@ def parse_options(recipe: str, kind: type[RecipeOptions], options: Mapping[str, 
         raise BadOption(f"recipe {recipe} does not accept {refused}", fix="see `thunder recipes show`") from None
 
 
-def hyphenated(class_name: str) -> str:
+def hyphenate(class_name: str) -> str:
     """Return a class name in lower case with hyphens: `hf-llama3-hopper` for `HFLlama3Hopper`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", class_name).lower()

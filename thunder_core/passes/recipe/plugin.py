@@ -120,14 +120,14 @@ class Composable(ABC):
 
         The sum is a recipe, or a plug-in without recipes.
         """
-        return composed((self, as_composable(other)))
+        return compose((self, as_composable(other)))
 
     def __radd__(self, other: object) -> Any:
         """Add to an object on the left that does not support `+`."""
         return self + other
 
 
-def composed(parts: Iterable[Composable]) -> Composable:
+def compose(parts: Iterable[Composable]) -> Composable:
     """Return the sum of recipes and plug-ins, which is independent of their order.
 
     A part that is given twice counts once. Raises `RecipeConflict` for one recipe with different options, and for two

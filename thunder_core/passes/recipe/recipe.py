@@ -19,8 +19,8 @@ from thunder_core.foundation.options.symbolic_arguments import Given, SymbolicAr
 from thunder_core.foundation.options.tolerance import Tolerance
 from thunder_core.passes.recipe.composition import Composition, name_of
 from thunder_core.passes.recipe.dimensions import DIMENSIONS
-from thunder_core.passes.recipe.options import RecipeOptions, hyphenated, parse_options
-from thunder_core.passes.recipe.plugin import Composable, ExecutorRank, Plugin, as_composable, composed
+from thunder_core.passes.recipe.options import RecipeOptions, hyphenate, parse_options
+from thunder_core.passes.recipe.plugin import Composable, ExecutorRank, Plugin, as_composable, compose
 from thunder_core.passes.recipe.settings import WITHOUT, settings_of
 from thunder_core.passes.recipe.symbolic_ranges import common_ranges, require_dimensions
 from thunder_core.tracing.extension.authorship import call_part
@@ -126,7 +126,7 @@ class Recipe(Traits, Composable):
     @property
     def title(self) -> str:
         """The name of the class in lower case with hyphens, which is the name of its file."""
-        return hyphenated(type(self).__name__)
+        return hyphenate(type(self).__name__)
 
     @property
     def labels(self) -> frozenset[str]:
@@ -350,7 +350,7 @@ class Recipe(Traits, Composable):
         parts += [Plugin(operator.name, operators=(operator,)) for operator in operators]
         parts += without_parts(settings.pop(WITHOUT, ()))
         parts += [Plugin(f"{name}={value}", settings={name: value}) for name, value in settings.items()]
-        return cast(Recipe, composed((self, *parts)))
+        return cast(Recipe, compose((self, *parts)))
 
 
 def without_parts(without: object) -> list[Composable]:
@@ -378,4 +378,4 @@ def recipes_for(family: str | None) -> tuple[str, ...]:
     modules = [plugins.load("recipes", entry.name) for entry in plugins.listing("recipes") if entry.reason is None]
     kinds = [kind for module in modules for kind in vars(module).values() if isinstance(kind, type)]
     fitting = {kind for kind in kinds if issubclass(kind, Recipe) and family in kind.families}
-    return tuple(sorted(hyphenated(kind.__name__) for kind in fitting))
+    return tuple(sorted(hyphenate(kind.__name__) for kind in fitting))

@@ -19,7 +19,7 @@ from pydantic import create_model
 
 from thunder_core.foundation import plugins
 from thunder_core.passes.recipe.module_source import ModuleSource, Undecided, read_module
-from thunder_core.passes.recipe.options import RecipeOptions, hyphenated, parse_options, require_option_names
+from thunder_core.passes.recipe.options import RecipeOptions, hyphenate, parse_options, require_option_names
 
 RECIPES = frozenset({"thunder_core.Recipe", "thunder_core.recipe.Recipe", "thunder_core.passes.recipe.Recipe"})
 OPTIONS = frozenset({"thunder_core.recipe.RecipeOptions", "thunder_core.passes.recipe.RecipeOptions"})
@@ -91,7 +91,7 @@ def declared_recipe(name: str) -> DeclaredRecipe | None:
         own = [node for node in source.classes.values() if is_recipe(source, node)]
         if len(own) != 1:
             return None
-        return DeclaredRecipe(hyphenated(own[0].name), options_of_recipe(source, own[0]))
+        return DeclaredRecipe(hyphenate(own[0].name), options_of_recipe(source, own[0]))
     except (Undecided, RecursionError):
         return None
 
@@ -161,7 +161,7 @@ def options_of_class(source: ModuleSource, node: ast.ClassDef) -> DeclaredOption
                 raise Undecided(ast.unparse(inner))
             base = DeclaredOptions(base.names, None)
     return DeclaredOptions(
-        tuple(dict.fromkeys((*base.names, *fields))), extended(node.name, base.kind, fields) if fields else base.kind
+        tuple(dict.fromkeys((*base.names, *fields))), extend(node.name, base.kind, fields) if fields else base.kind
     )
 
 
@@ -175,7 +175,7 @@ def options_at(path: str) -> DeclaredOptions:
     return options_of_class(*class_at(path))
 
 
-def extended(
+def extend(
     name: str, base: type[RecipeOptions] | None, fields: Mapping[str, tuple[Any, Any] | None]
 ) -> type[RecipeOptions] | None:
     """Return a class of options with these fields after the fields of its base; None if a field is undecided."""
@@ -216,14 +216,14 @@ def type_of(source: ModuleSource, node: ast.expr) -> Any:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return Union[type_of(source, node.left), type_of(source, node.right)]  # noqa: UP007 - of two computed types
     if isinstance(node, ast.Subscript):
-        return subscripted(source, source.path_of(node.value), arguments(node.slice))
+        return subscript(source, source.path_of(node.value), arguments(node.slice))
     path = source.path_of(node)
     if path not in NAMES:
         raise Undecided(path)
     return NAMES[path]
 
 
-def subscripted(source: ModuleSource, path: str, given: list[ast.expr]) -> Any:
+def subscript(source: ModuleSource, path: str, given: list[ast.expr]) -> Any:
     """Return the type at a dotted path with these type arguments; raises `Undecided`."""
     if path not in SUBSCRIPTED:
         raise Undecided(path)
@@ -240,7 +240,7 @@ def optional(source: ModuleSource, given: list[ast.expr]) -> Any:
     return Optional[type_of(source, given[0])]  # noqa: UP045 - of a computed type
 
 
-def annotated(source: ModuleSource, given: list[ast.expr]) -> Any:
+def annotate(source: ModuleSource, given: list[ast.expr]) -> Any:
     """Return `Annotated` of a type and the bounds that `Field` declares."""
     return Annotated[(type_of(source, given[0]), *(bounds_of(source, bound) for bound in given[1:]))]
 
@@ -248,7 +248,7 @@ def annotated(source: ModuleSource, given: list[ast.expr]) -> Any:
 SUBSCRIPTED: Mapping[str, Callable[[ModuleSource, list[ast.expr]], Any]] = {
     f"{module}.{name}": read
     for module in ("typing", "typing_extensions")
-    for name, read in (("Literal", literal), ("Optional", optional), ("Annotated", annotated))
+    for name, read in (("Literal", literal), ("Optional", optional), ("Annotated", annotate))
 }
 
 

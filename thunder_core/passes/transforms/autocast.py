@@ -118,7 +118,7 @@ class _Replay(RecordedProgram):
                 self._place = Place(bsym.source, bsym.module)
                 self._run(bsym)
             output = replace_leaves(self.trace.output, self._in_its_dtype) if keeps_dtypes else self.trace.output
-        output = self._recorder.tensors.to_proxies(self._valued(output))
+        output = self._recorder.tensors.to_proxies(self._values_of(output))
         return self.trace.having(self.bsyms, made_by="autocast", output=output)
 
     def _run(self, bsym: BoundSymbol) -> None:
@@ -137,9 +137,9 @@ class _Replay(RecordedProgram):
     def _call(self, bsym: BoundSymbol) -> None:
         """Run a bound symbol under autocast. One whose result has a size that values determine is kept."""
         target = bsym.symbol.target
-        args, kwargs = self._valued((bsym.args, dict(bsym.kwargs)))
+        args, kwargs = self._values_of((bsym.args, dict(bsym.kwargs)))
         try:
-            output, bsyms = self._recorded(target, args, kwargs)
+            output, bsyms = self._record(target, args, kwargs)
         except DataDependent:
             read = (proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy))
             if any(self._value(proxy).dtype is not proxy.dtype for proxy in read):
@@ -176,11 +176,11 @@ class _Replay(RecordedProgram):
         if not isinstance(leaf, TensorProxy) or value.dtype is leaf.dtype:
             return value
         with _without_autocast():
-            value, bsyms = self._recorded(CAST, (value,), {"dtype": leaf.dtype})
+            value, bsyms = self._record(CAST, (value,), {"dtype": leaf.dtype})
         self.bsyms += bsyms
         return value
 
-    def _recorded(self, target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[BoundSymbol]]:
+    def _record(self, target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[BoundSymbol]]:
         """Return the result of a call, and the bound symbols that the call made."""
         start = len(self._recorder.bound_symbols)
         output = target(*args, **kwargs)
@@ -189,7 +189,7 @@ class _Replay(RecordedProgram):
     def _plain(self, target: Callable[..., Any], args: Any, kwargs: Any) -> list[BoundSymbol]:
         """Return the bound symbols of a call without autocast; empty if the call fails because dtypes then differ."""
         try:
-            return self._recorded(target, args, kwargs)[1]
+            return self._record(target, args, kwargs)[1]
         except RuntimeError:
             return []
 
@@ -214,7 +214,7 @@ class _Replay(RecordedProgram):
         """
         tensors_by_name = {self._recorder.proxy_of(tensor).name: tensor for tensor in tensors_in((args, kwargs))}
         casts = [p for p in bsym.subsymbols if p.symbol.target is CAST and p.args[0].name in tensors_by_name]
-        casted = {c.args[0].name: self._recorded(CAST, (tensors_by_name[c.args[0].name],), c.kwargs) for c in casts}
+        casted = {c.args[0].name: self._record(CAST, (tensors_by_name[c.args[0].name],), c.kwargs) for c in casts}
 
         def cast(leaf: Any) -> Any:
             name = self._recorder.proxy_of(leaf).name if isinstance(leaf, torch.Tensor) else ""
@@ -229,7 +229,7 @@ class _Replay(RecordedProgram):
         results = {old.name: new for old, new in zip(direct[0].outputs, bsym.outputs, strict=True)}
         return [*(new for _, bsyms in casted.values() for new in bsyms), direct[0].rename(results)]
 
-    def _valued(self, tree: Any) -> Any:
+    def _values_of(self, tree: Any) -> Any:
         return replace_leaves(tree, self._value)
 
     def _value(self, leaf: Any) -> Any:
@@ -306,16 +306,16 @@ def key_of(bsyms: Sequence[BoundSymbol], names: Mapping[str, str] | None = None)
             keys.append(
                 (
                     operation.symbol,
-                    *(_described(leaf, known) for leaf in leaves((operation.args, dict(operation.kwargs)))),
+                    *(_describe(leaf, known) for leaf in leaves((operation.args, dict(operation.kwargs)))),
                 )
             )
             for proxy in operation.outputs:
                 known.setdefault(proxy.name, len(keys))
-                keys.append(_described(proxy, known))
+                keys.append(_describe(proxy, known))
     return tuple(keys)
 
 
-def _described(leaf: Any, names: Mapping[str, Hashable]) -> Hashable:
+def _describe(leaf: Any, names: Mapping[str, Hashable]) -> Hashable:
     if isinstance(leaf, TensorProxy):
         return (names.get(leaf.name, leaf.name), metadata(leaf))
     return names.get(leaf.name, leaf.name) if isinstance(leaf, Proxy) else repr(leaf)

@@ -211,7 +211,7 @@ class _Rewriting:
                 self._run(bsym)
             else:
                 self.bsyms.append(self._with_current_values(bsym))
-        output = renamed_proxies(self.source.output, self._returned(self._copies()))
+        output = renamed_proxies(self.source.output, self._output_names(self._copies()))
         return self.source.having(self.bsyms, made_by=MADE_BY, output=output)
 
     def _of(self, names: Iterable[str]) -> set[str]:
@@ -302,7 +302,7 @@ class _Rewriting:
                 self.bsyms.append(replace(copy, source=place.source, module=place.module))
         return self._of(proxy.name for proxy in inputs_used)
 
-    def _returned(self, written: set[str]) -> dict[str, Proxy]:
+    def _output_names(self, written: set[str]) -> dict[str, Proxy]:
         """Return new names for the outputs.
 
         A view of a written input is recomputed from the input; any other functionalized tensor is replaced by its

@@ -34,9 +34,9 @@ class IncrementTogether(Transform):
         """Return the trace with joined additions."""
         if sum(self._is_increment(bsym) for bsym in trace.bound_symbols) < 2:
             return trace
-        return trace.having(self._joined(trace), made_by="increment together")
+        return trace.having(self._join(trace), made_by="increment together")
 
-    def _joined(self, trace: Trace) -> Iterator[BoundSymbol]:
+    def _join(self, trace: Trace) -> Iterator[BoundSymbol]:
         aliasing = alias_sets(trace.bound_symbols, trace.aliases)
         waiting: list[BoundSymbol] = []
         for bsym in trace.bound_symbols:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.tracing.ir.listing import CHECK, CODE, DELETE, LIST
-from thunder_core.tracing.ir.literal import Scope, followed, importable, literal
+from thunder_core.tracing.ir.literal import Scope, follow_path, importable, literal
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
@@ -89,7 +89,7 @@ def _call(bsym: BoundSymbol, scope: Scope) -> str:
 
 def is_name_of_class(bsym: BoundSymbol) -> bool:
     """Whether a symbol has the name of a class that is not its target: the class of a `torch.autograd.Function`."""
-    named = followed(bsym.symbol.name)
+    named = follow_path(bsym.symbol.name)
     return isinstance(named, type) and named is not bsym.symbol.target
 
 

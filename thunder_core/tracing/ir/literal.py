@@ -81,7 +81,7 @@ class Scope:
         return dotted
 
 
-def followed(dotted: str) -> Any:
+def follow_path(dotted: str) -> Any:
     """Return the object of a dotted name, or None; a package may have an attribute with the name of its module."""
     root, *rest = dotted.split(".")
     value: Any = sys.modules.get(root)
@@ -97,14 +97,14 @@ def dotted_name(value: Any) -> tuple[str, str] | None:
     class method has the name `module.qualname.__func__`.
     """
     if isinstance(value, types.ModuleType):
-        return (value.__name__, value.__name__) if followed(value.__name__) is value else None
+        return (value.__name__, value.__name__) if follow_path(value.__name__) is value else None
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(qualname, str) or module in ("__main__", "builtins"):
         return None
     if isinstance(value, types.BuiltinFunctionType) and qualname.startswith("pybind11_"):  # pybind11's type record
         qualname = value.__name__
     name = f"{module}.{qualname}"
-    resolved = followed(name)
+    resolved = follow_path(name)
     if isinstance(resolved, types.MethodType) and resolved is not value:
         resolved, name = resolved.__func__, f"{name}.__func__"
     while resolved is not value and hasattr(resolved, "__wrapped__"):  # a decorator has replaced the function

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from thunder_core.backend.cache.built_for import built_for
+from thunder_core.backend.cache.built_for import record_model
 from thunder_core.backend.claiming.device_code import DeviceCode
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.runtime.program import Program
@@ -21,7 +21,7 @@ def kernels_on_gpus(programs: Iterable[Program], executors: Sequence[Executor], 
 
     A warning reports kernels that cannot be stored; a process that loads the artifact compiles these kernels.
     """
-    with built_for(subject):
+    with record_model(subject):
         kernels = [
             code
             for program in programs

@@ -9,7 +9,7 @@ from typing import Any
 
 from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.claiming.copies import Values
-from thunder_core.backend.runtime.generate import rewritten
+from thunder_core.backend.runtime.generate import rewriting_traces
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
@@ -45,5 +45,5 @@ def captured_inputs(programs: Iterable[Program]) -> Iterator[list[CapturedInputs
         first = BoundSymbol(Symbol("capture_inputs", capture), trace.inputs, {}, None, ordered=True)
         return trace.having((first, *trace.bound_symbols), made_by=trace.made_by)
 
-    with rewritten(capturing):
+    with rewriting_traces(capturing):
         yield list(captures.values())

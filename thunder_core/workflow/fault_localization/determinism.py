@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thunder_core.backend.claiming.check import RandomStates
-from thunder_core.backend.claiming.claim_checks import uninitialized
+from thunder_core.backend.claiming.claim_checks import uninitialized_results
 from thunder_core.backend.claiming.comparison import Difference, different_at, largest_difference
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.tracing.ir.trace import Trace
@@ -17,7 +17,7 @@ def first_unsteady(claimed: Trace, inputs: Values, states: RandomStates) -> Faul
     """Return the first line whose result differs in a second run on the same inputs; None if there is none."""
     first, second = (record(claimed, inputs, states) for _ in range(2))
     for bsym in claimed.bound_symbols:
-        without_values = uninitialized(bsym, (bsym, *bsym.subsymbols))
+        without_values = uninitialized_results(bsym, (bsym, *bsym.subsymbols))
         for proxy in bsym.tensors:
             if proxy.name in without_values:
                 continue

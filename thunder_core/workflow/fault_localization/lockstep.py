@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.claiming.check import RandomStates
-from thunder_core.backend.claiming.claim_checks import uninitialized
+from thunder_core.backend.claiming.claim_checks import uninitialized_results
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.claiming.free import last_uses
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
@@ -69,7 +69,9 @@ def is_shared(pair: tuple[Any, Any], shared: set[str]) -> bool:
 
 def defined_names(trace: Trace) -> set[str]:
     """Return the names that a trace defines, without uninitialized memory."""
-    without_values = {name for bsym in trace.bound_symbols for name in uninitialized(bsym, (bsym, *bsym.subsymbols))}
+    without_values = {
+        name for bsym in trace.bound_symbols for name in uninitialized_results(bsym, (bsym, *bsym.subsymbols))
+    }
     return {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines} - without_values
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.backend.claiming.copies import Values, copied, is_large
-from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, deferred
+from thunder_core.backend.claiming.copies import Values, copy_values, is_large
+from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, defer
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.ir.trace import Trace
 
@@ -18,11 +18,11 @@ def own_inputs(inputs: Values, *traces: Trace) -> Values:
     for trace in traces if shared else ():
         for name in names_written_to(trace):
             shared.pop(name, None)
-    own = copied({name: value for name, value in inputs.items() if name not in shared})
+    own = copy_values({name: value for name, value in inputs.items() if name not in shared})
     return {name: shared.get(name, own.get(name)) for name in inputs}
 
 
 def converted_inputs(inputs: Values, compute: Callable[[Any], Any], trace: Trace) -> Values:
     """Return the inputs in another precision; large tensors that no line writes to are converted when they are read."""
     written = names_written_to(trace)
-    return {name: compute(value) if name in written else deferred(value, compute) for name, value in inputs.items()}
+    return {name: compute(value) if name in written else defer(value, compute) for name, value in inputs.items()}

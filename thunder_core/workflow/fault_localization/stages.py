@@ -16,7 +16,7 @@ import torch
 
 from thunder_core.backend.claiming.check import perturb
 from thunder_core.backend.claiming.claim import EAGER
-from thunder_core.backend.claiming.claim_checks import uninitialized
+from thunder_core.backend.claiming.claim_checks import uninitialized_results
 from thunder_core.backend.claiming.comparison import (
     Difference,
     Exact,
@@ -80,7 +80,7 @@ def first_difference(before: Evaluated, after: Evaluated, allowance: Allowance =
     if len(equal) == len(shared):
         return None
     in_double = differences_in_double(before, after) if allowance.is_strict else {}
-    without_values = {name for bsym in after.trace.bound_symbols for name in uninitialized(bsym, (bsym,))}
+    without_values = {name for bsym in after.trace.bound_symbols for name in uninitialized_results(bsym, (bsym,))}
     for name in shared:
         if name in without_values or (name in equal and name not in in_double):
             continue

@@ -13,7 +13,7 @@ import torch
 
 from thunder_core.backend.claiming.check import RandomStates, no_exact_value
 from thunder_core.backend.claiming.comparison import different_at, largest_difference, metadata_difference
-from thunder_core.backend.claiming.copies import copied
+from thunder_core.backend.claiming.copies import copy_values
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
@@ -126,7 +126,7 @@ def first_wrong_stored_line(stored: Program, compiled: Program, inputs: tuple[An
 
     def run_of(program: Program) -> list[NamedTensor]:
         states.restore()
-        return bindings_of(lambda: program.compute(tuple(copied(named).values())), COMPUTATION)
+        return bindings_of(lambda: program.compute(tuple(copy_values(named).values())), COMPUTATION)
 
     theirs, ours = run_of(compiled), run_of(stored)
     return first_wrong_binding(ours, theirs, stored.source(COMPUTATION).text, compiled.last(COMPUTATION))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.claiming.check import RandomStates
-from thunder_core.backend.claiming.copies import copied
+from thunder_core.backend.claiming.copies import copy_values
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import last_program, specializations_of
@@ -244,7 +244,7 @@ def first_non_finite(program: Program, model: torch.nn.Module, inputs: Inputs) -
     call = SubjectCall(model, (), dict(inputs))
     with outcome_undone(call):
         prepared, _ = program.prepare(model, *call.own_arguments())
-        values = copied(inputs_by_name(program.last("computation"), prepared))
+        values = copy_values(inputs_by_name(program.last("computation"), prepared))
         states = RandomStates.now(values)
         first, *_, claimed = without_freed(program.traces("computation"))
         yield from chain(

@@ -12,7 +12,7 @@ import torch
 
 from thunder_core.backend.claiming.device_code import DeviceCode
 from thunder_core.backend.runtime.program import Program
-from thunder_core.compilation.compiler.for_device import compiled_for
+from thunder_core.compilation.compiler.for_device import compile_for
 from thunder_core.foundation.errors import CannotGenerate
 from thunder_core.foundation.options.generation_lengths import GenerationLengths, Prompts
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
@@ -104,7 +104,7 @@ class GenerationOptimization:
         compiled, target = apply(prepared, model, symbolic=self.arguments), self.plan.request.target
         if not target:
             return compiled
-        return compiled_for(compiled, torch.device(self.plan.device), target, self.found_kernels)
+        return compile_for(compiled, torch.device(self.plan.device), target, self.found_kernels)
 
     def compare_executors(self) -> ComparisonFacts | None:
         """Compare executors with eager PyTorch during generation, if an executor of the recipe does this.

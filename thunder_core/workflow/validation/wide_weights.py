@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.deferred_tensor import Compute, DeferredTensor, deferred
+from thunder_core.backend.claiming.deferred_tensor import Compute, DeferredTensor, defer
 from thunder_core.backend.quantization.layers import QuantizedLayer
 
 WHOLE = 256 << 20  # bytes: up to this size, all weights are converted at once
@@ -34,7 +34,7 @@ def deferred_weights(model: torch.nn.Module, dtype: torch.dtype) -> dict[int, ob
     for parameter in model.parameters():
         if id(parameter) in packed:
             parameters[id(parameter)] = parameter
-        elif isinstance(wide := deferred(parameter.detach(), conversion_to(dtype)), DeferredTensor):
+        elif isinstance(wide := defer(parameter.detach(), conversion_to(dtype)), DeferredTensor):
             parameters[id(parameter)] = torch.nn.Parameter(wide, parameter.requires_grad)
     return parameters
 

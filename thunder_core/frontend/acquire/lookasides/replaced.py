@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
-from thunder_core.backend.runtime.module import compiled_of
+from thunder_core.backend.runtime.module import programs_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.extension.lookaside import Lookaside
@@ -81,6 +81,6 @@ def code_of(function: Any) -> FunctionType | None:
         function = function.__func__
     if type(function) is not FunctionType:
         function = getattr(type(function), "__call__", None)  # noqa: B004 - only compared
-    compiled = compiled_of(function)
+    compiled = programs_of(function)
     function = function if compiled is None else compiled.subject
     return function if type(function) is FunctionType else None

@@ -150,18 +150,18 @@ def _of_class(outside: GuardedReads, path: Path, name: str, value: Any) -> Path 
         unbound = dict_of(base)[name]
         is_of_python = isinstance(unbound, types.FunctionType | property | staticmethod)
         if is_of_python and is_hidden_by_metaclass(kind, name):
-            _unshadowed(outside, path, name, unbound)
+            _guard_unshadowed(outside, path, name, unbound)
             _read_entry(outside, kind, base, name)
             return None
         if is_getter_in_c(unbound):
             return path.attribute(name, value)
         if is_of_python:
-            _unshadowed(outside, path, name, unbound)
+            _guard_unshadowed(outside, path, name, unbound)
             read = unbound.__func__ if isinstance(unbound, staticmethod) else unbound
             outside.read(outside.root("class", kind.__name__, kind).attribute(name, read), read)
             return None
         if isinstance(unbound, classmethod) or isinstance(getattr(type(unbound), "__get__", None), types.FunctionType):
-            _unshadowed(outside, path, name, unbound)
+            _guard_unshadowed(outside, path, name, unbound)
             outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
             return None
         return path.attribute(name, value)
@@ -182,7 +182,7 @@ def _absent_everywhere(outside: GuardedReads, path: Path, name: str) -> None:
             outside.absent(outside.root("class", kind.__name__, kind).attribute("__dict__", dict_of(kind)), name)
 
 
-def _unshadowed(outside: GuardedReads, path: Path, name: str, unbound: Any) -> None:
+def _guard_unshadowed(outside: GuardedReads, path: Path, name: str, unbound: Any) -> None:
     """Guard that the instance has no attribute of that name, which would override the class's."""
     namespace = getattr(path.value, "__dict__", None)
     if isinstance(namespace, dict) and not hasattr(type(unbound), "__set__"):

@@ -46,15 +46,15 @@ class Classes:
         self._of_user: dict[int, tuple[type, bool]] = {}
         self._met: dict[int, type] = {}
 
-    def made(self, kind: type) -> None:
+    def note_class(self, kind: type) -> None:
         """Note that the program made a class."""
         self._made[id(kind)] = kind
 
-    def met(self, kind: type) -> None:
+    def note_instance(self, kind: type) -> None:
         """Note that the program met an instance of a class."""
         self._met[id(kind)] = kind
 
-    def reached(self, kind: type) -> None:
+    def note_attribute_read(self, kind: type) -> None:
         """Note that the program reads an attribute of a class that it reached by an object; a user's class becomes a
         root.
         """
@@ -69,21 +69,21 @@ class Classes:
         """
         for guard in list(self._outside.guards.values()):
             if isinstance(guard, OfType):
-                self.met(guard.kind)
+                self.note_instance(guard.kind)
             elif isinstance(guard, Is) and isinstance(guard.value, type):
-                self.met(type(guard.value))
+                self.note_instance(type(guard.value))
         bases = {id(base): base for kind in self._met.values() for base in self._bases(kind)}
         for base in bases.values():
             if not self._outside.effects.has_written_any(base):
                 root = self._outside.root("class", base.__name__, base)
                 self._outside.guard(SpecialMethods(root, special_methods(base)))
 
-    def called(self, function: types.FunctionType, arguments: tuple[Any, ...]) -> None:
+    def guard_entry(self, function: types.FunctionType, arguments: tuple[Any, ...]) -> None:
         """Guard the entry by which a function was reached, if the class of its first argument has it."""
         if not arguments or self._outside.path_of(function) is not None or not is_users_code(function.__code__):
             return
         first = arguments[0]
-        self.met(type(first))
+        self.note_instance(type(first))
         for kind in (type(first), first) if isinstance(first, type) else (type(first),):
             name = self._name_of(kind, function)
             if name is not None:
@@ -92,9 +92,9 @@ class Classes:
         place = HOLDER_POSITION.get(function.__name__)
         if place is not None and len(arguments) > place:
             holder = arguments[place] if isinstance(arguments[place], type) else type(arguments[place])
-            self.described(holder, first)
+            self.guard_descriptor(holder, first)
 
-    def described(self, holder: type, descriptor: Any) -> None:
+    def guard_descriptor(self, holder: type, descriptor: Any) -> None:
         """Guard the entry of a class that holds a descriptor used by the program."""
         for base in self._bases(holder):
             for name, unbound in dict_of(base).items():
@@ -104,7 +104,7 @@ class Classes:
 
     def attribute(self, owner: Any, name: str) -> None:
         """Guard a name in the class of an object without a path, unless the object itself has the name."""
-        self.met(type(owner))
+        self.note_instance(type(owner))
         namespace = getattr(owner, "__dict__", None)
         if not isinstance(namespace, dict) or name not in namespace:
             self.found(type(owner), name)

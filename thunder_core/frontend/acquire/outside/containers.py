@@ -153,6 +153,6 @@ def is_changing(function: Any) -> bool:
         return False
 
 
-def taken_as(argument: Any) -> type:
+def container_type(argument: Any) -> type:
     """Return the container type to keep an argument's items in: dict for the pairs of a mapping, otherwise list."""
     return dict if hasattr(type(argument), "keys") else list

@@ -112,7 +112,7 @@ class EffectLog:
 
     # ---- the program's writes -------------------------------------------------------------------------------
 
-    def held(self, container: Any) -> Any:
+    def items_at_start(self, container: Any) -> Any:
         """Return a container with the items that it had when the program began."""
         return self.originals.get(id(container), self._tables.get(id(container), container))
 
@@ -213,14 +213,14 @@ class EffectLog:
         self._keep(owner.value)
         arguments = kept_arguments(name, arguments)
         effect = Effect("call", owner, name, arguments, dict(keywords), level)
-        replaced = self._overwritten(effect)
+        replaced = self._overwritten_write(effect)
         if replaced is not None:
             self.effects.remove(replaced[1])
         is_back = replaced is not None and self._puts_back(effect)
         self._announce(owner.value, "call", name, None if is_back else effect, replaced)
         self._note_stored(owner.value, name, arguments)
 
-    def _overwritten(self, write: Effect) -> tuple[int, Effect] | None:
+    def _overwritten_write(self, write: Effect) -> tuple[int, Effect] | None:
         """Return the last write of the same dict item, with its index, if no later effect may have used the value."""
         if write.owner is None or not write.sets_item() or write.arguments[0] not in self._original(write):
             return None
@@ -274,11 +274,11 @@ class EffectLog:
         effect = Effect("call", namespace, method, (name, *value))
         self._announce(namespace.value, method, name, effect, None, touched)
 
-    def printed(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+    def note_print(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         """Note that the program has printed."""
         self.effects.append(Effect("print", None, "print", arguments, dict(keywords)))
 
-    def written(self, stream: Path, method: str, texts: tuple[str, ...]) -> None:
+    def note_stream_write(self, stream: Path, method: str, texts: tuple[str, ...]) -> None:
         """Note that the program has written to a stream of the process."""
         self.effects.append(Effect("call", stream, method, texts))
 
@@ -341,7 +341,7 @@ class EffectLog:
 
     def _keep(self, container: Any) -> None:
         if id(container) not in self.originals:
-            original = self.originals[id(container)] = plain_copy(self.held(container))
+            original = self.originals[id(container)] = plain_copy(self.items_at_start(container))
             self._undo.append(functools.partial(put_back, container, original))
 
     def undo_by(self, restore: Callable[[], None]) -> None:

@@ -67,26 +67,26 @@ class GuardedPaths:
             name = function.__code__.co_freevars[index]
             self.paths.setdefault(id(cell), path.child("closure", (index, name), cell))
 
-    def referenced(self, reference: Any, value: Any) -> None:
+    def note_reference(self, reference: Any, value: Any) -> None:
         """Note that the program made a weak reference, without a callback, to an object."""
         path = self.paths.get(id(value))
         if path is not None:
             self.paths.setdefault(id(reference), path.child("reference", "", reference))
 
-    def compared(self, left: Any, right: Any) -> None:
+    def guard_comparison(self, left: Any, right: Any) -> None:
         """Note that the program compared two objects by identity, and guard two different objects as different."""
         left_path, right_path = self.paths.get(id(left)), self.paths.get(id(right))
         if left_path is None or right_path is None or left_path is right_path or isinstance(left, BY_IDENTITY):
             return
         self.guard(Apart(left_path, right_path))
 
-    def identified(self, value: Any) -> None:
+    def note_identity_read(self, value: Any) -> None:
         """Note that the program read the identity of an object, which it may compare with other identities."""
         for other in self._identified.values():
-            self.compared(value, other)
+            self.guard_comparison(value, other)
         self._identified[id(value)] = value
 
-    def asked(self, value: Any, query: str, answer: object) -> None:
+    def guard_fact(self, value: Any, query: str, answer: object) -> None:
         """Guard a fact about an outside tensor or generator that is not part of its metadata."""
         path = self.paths.get(id(value))
         if path is not None:
@@ -100,7 +100,7 @@ class GuardedPaths:
         guard = (Absent if plain else NotStored)(path, tuple(names))
         self.guards[guard.key] = guard
 
-    def cached(self, function: Any) -> None:
+    def guard_cached_value(self, function: Any) -> None:
         """Guard a value read from the cache of `functools.lru_cache`. Eager PyTorch reads it while the cache is
         unchanged.
 

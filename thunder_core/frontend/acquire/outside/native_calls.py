@@ -10,10 +10,10 @@ from thunder_core.frontend.acquire.outside.call_traits import is_of_classes, is_
 from thunder_core.frontend.acquire.outside.containers import (
     MUTATORS,
     container_base,
+    container_type,
     is_changing,
     is_used_up,
     receiver,
-    taken_as,
 )
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.reductions import ITERATORS
@@ -39,7 +39,7 @@ class NativeCalls:
     def before(self, machine: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of a C function on its arguments. A call that uses up an iterator is made at once."""
         if function is id:
-            self._outside.identified(*args)
+            self._outside.note_identity_read(*args)
             return NOT_TAKEN
         if function is type and len(args) == 1:
             self._outside.class_of(args[0])
@@ -73,7 +73,9 @@ class NativeCalls:
 
     def _take(self, machine: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of a container with the items of an iterator, which can be iterated only once."""
-        lasting = [machine.call(taken_as(arg), arg) if is_used_up(function.__name__, arg) else arg for arg in args]
+        lasting = [
+            machine.call(container_type(arg), arg) if is_used_up(function.__name__, arg) else arg for arg in args
+        ]
         return machine.call(function, *lasting, **kwargs)
 
     def mutate(

@@ -60,7 +60,7 @@ class NativeReads:
 
     def before(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note that a C function is about to be called."""
-        owner, name = called_on(function, args)
+        owner, name = receiver_of(function, args)
         if decimal.Decimal in map(type, args) or type(owner) is decimal.Decimal:
             self._asked[DECIMAL_SETTINGS] = self._decimal_settings
         self._numpy((*args, owner, function))
@@ -128,7 +128,7 @@ class NativeReads:
 
     def after(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
         """Note that a C function has returned. A method that only reads is called again at each call."""
-        owner, name = called_on(function, args)
+        owner, name = receiver_of(function, args)
         if (
             owner is None
             or kwargs
@@ -139,7 +139,7 @@ class NativeReads:
             return
         method_args = args if getattr(function, "__self__", None) is owner else args[1:]
         if all(map(is_constant, method_args)):
-            self._outside.called(owner, name, method_args, value)
+            self._outside.guard_method_call(owner, name, method_args, value)
 
     def operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Note that an operator is about to be applied to objects, possibly by C code."""
@@ -164,7 +164,7 @@ def is_of_numpy(kind: type) -> bool:
     return str(getattr(kind, "__module__", None)).partition(".")[0] == "numpy"
 
 
-def called_on(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
+def receiver_of(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
     """Return the object that a C method is called on (None for functions of modules and classes), and its name."""
     name = getattr(function, "__name__", "")
     if args and type(function) is types.BuiltinMethodType and is_function_of_pybind11(function):

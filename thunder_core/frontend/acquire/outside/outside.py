@@ -40,10 +40,10 @@ from thunder_core.frontend.acquire.outside.object_guards import (
     MembersThemselves,
 )
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
-from thunder_core.frontend.acquire.outside.reductions import viewed
+from thunder_core.frontend.acquire.outside.reductions import viewed_mapping
 from thunder_core.frontend.acquire.outside.sharp import Surprises
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
-from thunder_core.frontend.interpreter.native import is_proxy, proxied
+from thunder_core.frontend.interpreter.native import is_proxy, referent_of
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
 from thunder_core.tracing.ir.proxy import tensor_proxy
@@ -124,7 +124,7 @@ class Outside(GuardedPaths):
         self.paths[id(value)] = path
         if is_proxy(value):
             self.guard(OfType(path, type(value)))
-            self.read(path.child("proxied", "", proxied(value)), proxied(value))
+            self.read(path.child("proxied", "", referent_of(value)), referent_of(value))
         elif is_number_in_c(type(value)):
             self.guard(NumberInC(path, value))
         elif isinstance(value, BY_IDENTITY):
@@ -155,7 +155,7 @@ class Outside(GuardedPaths):
         if path is not None:
             self.read(path.child("referent", "", value), value)
 
-    def stored(self, owner: Any, name: str, value: Any) -> None:
+    def note_stored_read(self, owner: Any, name: str, value: Any) -> None:
         """Note that a `__getattribute__` of the program read a name that an object stores."""
         path = self.paths.get(id(owner))
         namespace = getattr(owner, "__dict__", None)
@@ -289,7 +289,7 @@ class Outside(GuardedPaths):
         self._expanded.add(number)
         self.examine(container)
         kind = type(container)  # not isinstance, which reads the container's own `__class__`
-        original_container = self.effects.held(container)
+        original_container = self.effects.items_at_start(container)
         if issubclass(kind, dict):
             base = mapping_base(original_container)
             self.guard(Keys(path, base, tuple(base.keys(original_container)), kind))
@@ -309,7 +309,7 @@ class Outside(GuardedPaths):
             for key, item in original_container.items():
                 self.read(path.item(key, item), item)
         elif kind in VIEWS:
-            mapping = viewed(original_container)
+            mapping = viewed_mapping(original_container)
             self.paths.setdefault(id(mapping), path.attribute("mapping", mapping))
             self.expand(mapping)
 
@@ -379,7 +379,7 @@ class Outside(GuardedPaths):
         elif answer_of(type(value)) is NativeAnswer.SAME:
             self.guard(Identical(path, value))
 
-    def called(self, owner: Any, method: str, args: tuple[Any, ...], value: Any) -> None:
+    def guard_method_call(self, owner: Any, method: str, args: tuple[Any, ...], value: Any) -> None:
         """Note that the program called a C method that only reads. Each call calls the method again."""
         path = self.paths.get(id(owner))
         if path is not None:
@@ -391,4 +391,4 @@ class Outside(GuardedPaths):
         If the key is an object known by identity, the path to the item contains the key's path.
         """
         key_path = None if is_constant(key) else self.path_of(key)
-        return item_path(path, key, value) if key_path is None else path.keyed(key_path, value)
+        return item_path(path, key, value) if key_path is None else path.at_key(key_path, value)

@@ -58,7 +58,7 @@ class Path:
         """Return the path to the tensor on the memory of the NumPy array at this path."""
         return self.child("tensor", "tensor", value)
 
-    def keyed(self, key: Path, value: Any) -> Path:
+    def at_key(self, key: Path, value: Any) -> Path:
         """Return the path to the item whose key is an object at another path, such as a tensor."""
         return self.child("keyed item", key, value)
 
@@ -135,7 +135,7 @@ def leads_from_draw(path: Path) -> bool:
     return any(step.step == "draw" or any(map(leads_from_draw, operands_of(step))) for step in path.lineage())
 
 
-def _computed(path: Path) -> str:
+def _computation_text(path: Path) -> str:
     function, operands = path.key
     texts = [
         f"({operand})" if isinstance(operand, Path) and operand.step == "computed" else str(operand)
@@ -151,7 +151,7 @@ def expression_path(expression: sympy.Basic, sources: Mapping[sympy.Symbol, Path
     return Path(next(iter(sources.values())), "expression", (expression, dict(sources)), value)
 
 
-def _sized(path: Path) -> str:
+def _size_text(path: Path) -> str:
     expression, sources = path.key
     return text_of(expression, {symbol: str(source) for symbol, source in sources.items()})
 
@@ -172,8 +172,8 @@ def _item(path: Path) -> str:
 STEPS: dict[str, Callable[[Path], str]] = {
     "count": lambda path: path.key.text,
     "draw": lambda path: str(path.key),
-    "computed": _computed,
-    "expression": _sized,
+    "computed": _computation_text,
+    "expression": _size_text,
     "size": lambda path: f"{path.parent}.size({path.key})",
     "stride": lambda path: f"{path.parent}.stride({path.key})",
     "stored item": _item,

@@ -89,7 +89,7 @@ def is_of(kind: type, base: type | str) -> bool:
     return any(f"{parent.__module__}.{parent.__name__}" == base for parent in kind.__mro__)
 
 
-def reduced(value: Any, where: str) -> Reduction:
+def reduce(value: Any, where: str) -> Reduction:
     """Return the object's own reduction, as for pickle and copy."""
     reduce = copyreg.dispatch_table.get(type(value))
     with warnings.catch_warnings():
@@ -97,14 +97,14 @@ def reduced(value: Any, where: str) -> Reduction:
         warnings.simplefilter("ignore", DeprecationWarning)
         reduction = reduce(value) if reduce is not None else value.__reduce_ex__(4)
     call, args, state = (*reduction, None)[:3]
-    return Reduction(call, tuple(map(unbridged, args)), state=unbridged(state))
+    return Reduction(call, tuple(map(unbridge, args)), state=unbridge(state))
 
 
-def unbridged(value: Any) -> Any:
+def unbridge(value: Any) -> Any:
     """Return the object behind the interpreter's bridge to C; return other values unchanged."""
     if isinstance(value, Callback | BridgedIterator):
-        return unbridged(value.__reduce__()[1][0])
-    return tuple(map(unbridged, value)) if type(value) is tuple else value
+        return unbridge(value.__reduce__()[1][0])
+    return tuple(map(unbridge, value)) if type(value) is tuple else value
 
 
 def of_frozen_set(value: Any, where: str) -> Reduction:
@@ -119,10 +119,10 @@ def of_deque(value: Any, where: str) -> Reduction:
 
 def of_view(method: str) -> Reduce:
     """Return the function that reduces a view of a dict."""
-    return lambda view, where: Reduction(f"dict.{method}", (viewed(view),))
+    return lambda view, where: Reduction(f"dict.{method}", (viewed_mapping(view),))
 
 
-def viewed(view: Any) -> Any:
+def viewed_mapping(view: Any) -> Any:
     """Return the mapping behind a view or a proxy."""
     return gc.get_referents(view)[0]
 
@@ -198,7 +198,7 @@ def arguments_of(code: types.CodeType) -> int:
 def of_number(value: Any, where: str) -> Reduction:
     """Reduce a NumPy scalar to its class and a Python number. Rare kinds use NumPy's own reduction."""
     plain = value.dtype.kind in "biufcSU" and value.dtype.itemsize <= 8
-    return Reduction(type(value), (value.item(),)) if plain else reduced(value, where)
+    return Reduction(type(value), (value.item(),)) if plain else reduce(value, where)
 
 
 def root_of_array(value: Any) -> Any:
@@ -215,7 +215,7 @@ def of_array(value: Any, where: str) -> Reduction:
     if value.base is not None and not isinstance(value.base, bytes):
         value = value.copy(order="K")
     if value.dtype.hasobject or value.nbytes <= LARGE:
-        return reduced(value, where)
+        return reduce(value, where)
     return Reduction("numpy.array", (Frozen(value.copy(order="K")),))
 
 
@@ -253,11 +253,11 @@ REDUCE: dict[type, Reduce] = {
     SymbolicText: lambda value, where: Reduction(output.text, value.parts),
     TextPart: lambda value, where: Reduction(value.function, value.arguments),
     Dressed: lambda value, where: Reduction(output.dressed, (value.values, value.kind, value.node)),
-    **dict.fromkeys((*ITERATORS, *VALUES), reduced),
+    **dict.fromkeys((*ITERATORS, *VALUES), reduce),
     **{type(getattr(_MAPPED, name)()): of_view(name) for name in ("keys", "values", "items")},
     deque: of_deque,
     frozenset: of_frozen_set,
-    types.MappingProxyType: lambda value, where: Reduction(types.MappingProxyType, (viewed(value),)),
+    types.MappingProxyType: lambda value, where: Reduction(types.MappingProxyType, (viewed_mapping(value),)),
     weakref.ref: of_weak_reference,
     weakref.KeyedRef: of_keyed_reference,
     property: lambda value, where: Reduction(property, (value.fget, value.fset, value.fdel, value.__doc__)),
@@ -270,5 +270,5 @@ BY_BASE: tuple[tuple[type | str, Reduce], ...] = (
     (BaseException, of_exception),
     ("numpy.generic", of_number),
     ("numpy.ndarray", of_array),
-    ("numpy.dtype", reduced),
+    ("numpy.dtype", reduce),
 )

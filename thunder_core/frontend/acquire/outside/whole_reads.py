@@ -86,7 +86,7 @@ class WholeReads(FunctionReads):
         namespace, path = namespace_of(value), self.path_of(value)
         if namespace is not None and path is not None and not isinstance(value, type):
             self.attribute(value, "__dict__", namespace)
-            self._keys(path.attribute("__dict__", namespace), self.effects.held(namespace))
+            self._keys(path.attribute("__dict__", namespace), self.effects.items_at_start(namespace))
         for kind in filter(is_users, mro_of(value if isinstance(value, type) else type(value))):
             if not self.effects.has_written_any(kind):
                 root = self.root("class", kind.__name__, kind)

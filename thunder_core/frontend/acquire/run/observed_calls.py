@@ -70,7 +70,7 @@ class ObservedCalls(ObservedReads):
                 return value
         kind = type(function)
         if issubclass(kind, type):
-            self.classes.met(function)
+            self.classes.note_instance(function)
         plain = function.__func__ if kind is types.MethodType else function
         try:
             lookaside = LOOKASIDES.get(plain)
@@ -140,7 +140,7 @@ class ObservedCalls(ObservedReads):
             return self._native_python_function(function, plain, args, kwargs)
         if self.in_eager is not None and has_line(plain.__code__, self.in_eager.lines) and self._is_called(function):
             return self.in_eager(self, function, *args, **kwargs)
-        self.classes.called(plain, (*owner_of(function), *args))
+        self.classes.guard_entry(plain, (*owner_of(function), *args))
         self.outside.defaults(plain)
         return NOT_TAKEN
 
@@ -178,7 +178,7 @@ class ObservedCalls(ObservedReads):
         of the trace, although eager PyTorch would reuse the first one.
         """
         if hit:
-            self.outside.cached(cached)
+            self.outside.guard_cached_value(cached)
             return True
         is_kept = is_fixed(value)
         if not is_kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):

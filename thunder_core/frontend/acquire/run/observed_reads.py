@@ -17,7 +17,7 @@ import torch
 from thunder_core.frontend.acquire.lookasides.functions.function_transforms import FUNCTION_TRANSFORMS
 from thunder_core.frontend.acquire.lookasides.state.classes import CLASSES, shown_class
 from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed_operation, is_drawn, stored
+from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import computed_operation, is_drawn, store_item
 from thunder_core.frontend.acquire.lookasides.state.draws import is_generator
 from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
 from thunder_core.frontend.acquire.numbers import for_native
@@ -88,7 +88,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             return self.numbers.at(changing)
         if self.outside.path_of(owner) is None:
             if issubclass(type(owner), type):
-                self.classes.reached(owner)
+                self.classes.note_attribute_read(owner)
             elif not isinstance(owner, QUIET_OWNERS):
                 self.classes.attribute(owner, name)
         self.outside.attribute(owner, name, value)
@@ -96,18 +96,18 @@ class ObservedReads(ObservedWrites, TracedRun):
 
     def on_load_stored(self, owner: Any, name: str, value: Any) -> None:
         """Guard a value that is stored in an object with its own `__getattribute__`."""
-        self.outside.stored(owner, name, value)
+        self.outside.note_stored_read(owner, name, value)
 
     def on_call_result(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
         """Note a class that the program makes, and the object of a weak reference."""
         if function is weakref.ref and len(args) == 1 and not kwargs:
-            self.outside.referenced(value, args[0])
+            self.outside.note_reference(value, args[0])
         elif (reference := reference_asked(function)) is not None:
             self.outside.referent(reference, value)
         elif not self.context_variables.has_set(function):
             self.native_reads.after(function, args, kwargs, value)
         if isinstance(value, type) and (function is __build_class__ or is_making_class(function, args)):
-            self.classes.made(value)
+            self.classes.note_class(value)
         return value
 
     def on_missing_attr(self, owner: Any, name: str) -> None:
@@ -126,7 +126,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         """Log a write to an item. The prologue repeats a write to a random array."""
         if self.draws.arrays and is_drawn(self, container):
             with suppress(NotReplayedError):
-                return stored(self, container, key, value)
+                return store_item(self, container, key, value)
         return super().on_store_subscript(container, key, value)
 
     def class_of(self, value: Any) -> type:
@@ -140,7 +140,7 @@ class ObservedReads(ObservedWrites, TracedRun):
 
     def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Return a symbolic text for a text of unknown values. It is guarded only if the program reads it."""
-        return self.texts.made_by(function, operands)
+        return self.texts.text_of_call(function, operands)
 
     def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Return the arguments of a native function with the strings and numbers of this call for symbolic ones."""
@@ -170,7 +170,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         """Guard the reads of a native operator, and note an in-place operator as a write to its first operand."""
         self.outside.effects.announced = None
         if function is operator.is_:
-            self.outside.compared(*operands)
+            self.outside.guard_comparison(*operands)
             return
         if function is operator.contains and settle_lookup(self, *operands):
             return

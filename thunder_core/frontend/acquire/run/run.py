@@ -182,7 +182,7 @@ class Run(ObservedCalls, RecordedProgram):
 
     def on_query(self, tensor: torch.Tensor, query: str, answer: object) -> None:
         """Guard the answer to a query of a tensor."""
-        self.outside.asked(tensor, query, answer)
+        self.outside.guard_fact(tensor, query, answer)
 
     def on_wrapper(self, tensor: torch.Tensor) -> None:
         """Guard the inner tensors of a wrapper subclass."""

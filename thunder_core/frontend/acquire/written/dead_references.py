@@ -23,10 +23,10 @@ def without_dead_references(effects: list[Effect], held: Callable[[Any], Any]) -
     `held(container)` returns the items that a container had when the program began. If one of these has died, it is
     not known which references are those of the program's own objects, and nothing is left out.
     """
-    return [kept for place, effect in enumerate(effects) for kept in _kept(effect, effects[place + 1 :], held)]
+    return [kept for place, effect in enumerate(effects) for kept in _kept_effects(effect, effects[place + 1 :], held)]
 
 
-def _kept(effect: Effect, later: list[Effect], held: Callable[[Any], Any]) -> Iterator[Effect]:
+def _kept_effects(effect: Effect, later: list[Effect], held: Callable[[Any], Any]) -> Iterator[Effect]:
     kind = _weak_container(effect)
     if kind is None or not effect.arguments or any(map(is_dead, references_in(held(_data(effect))))):
         yield effect

@@ -71,7 +71,7 @@ class Expressions(TensorExpressions):
         shared = self._tensor_behind_array(value)
         return None if shared is None else f"{self.value(shared, where)}.detach().numpy()"
 
-    def frozen(self, value: Any, _where: str) -> str | None:
+    def kept_constant(self, value: Any, _where: str) -> str | None:
         """Return the constant of an object that is kept unchanged."""
         return self.scope.constant(value.value, "kept") if isinstance(value, Frozen) else None
 
@@ -136,7 +136,7 @@ class Expressions(TensorExpressions):
             return None
         return self._rebuild_function(value, where)
 
-    def reduced(self, value: Any, where: str) -> str | None:
+    def reduction_name(self, value: Any, where: str) -> str | None:
         """Return the name of an object with state in C, which the call in its reduction makes."""
         reduction = self._reduction(value, where)
         return None if reduction is None else self._emit_reduction(value, reduction, where)
@@ -154,7 +154,7 @@ class Expressions(TensorExpressions):
         mentioned_once = type(value) in DISPLAYS and self._mention_counts[id(value)] == 1
         return self._display(value, where) if mentioned_once else None
 
-    def rebuilt(self, value: Any, where: str) -> str | None:
+    def rebuild(self, value: Any, where: str) -> str | None:
         """Return the name or expression of any other object, which statements rebuild."""
         return self._rebuild(value, where)
 
@@ -330,7 +330,7 @@ EXPRESSIONS: tuple[Callable[[Expressions, Any, str], str | None], ...] = (
     Expressions.tensor,
     Expressions.constant,
     Expressions.array,
-    Expressions.frozen,
+    Expressions.kept_constant,
     Expressions.symbolic_number,
     Expressions.made_by_computation,
     Expressions.node,
@@ -340,9 +340,9 @@ EXPRESSIONS: tuple[Callable[[Expressions, Any, str], str | None], ...] = (
     Expressions.plain_tuple,
     Expressions.method,
     Expressions.function,
-    Expressions.reduced,
+    Expressions.reduction_name,
     Expressions.identical,
     Expressions.cell,
     Expressions.display,
-    Expressions.rebuilt,
+    Expressions.rebuild,
 )

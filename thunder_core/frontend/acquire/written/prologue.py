@@ -131,9 +131,9 @@ class Prologue:
             self._scope.imports.add(BEGIN_DRAWS)
             self._variables.assign(DRAWS, f"begin_draws({self._roots[0].key})")
         for path in self._draws:
-            self._variables.assign_to(path, self._drawn(path.key))
+            self._variables.assign_to(path, self._draw_call(path.key))
 
-    def _drawn(self, draw: Any) -> str:
+    def _draw_call(self, draw: Any) -> str:
         """Return the call that draws, with variables and constants as arguments."""
         first = [] if draw.owner is None else [self._owner_of_draw(draw.owner)]
         called = [] if draw.how == "shuffled" else [self._argument(draw.called)]
@@ -234,7 +234,7 @@ class Prologue:
         if condition.count(subject) > 1:
             subject = self._variables.variable(guard.path)
             condition = guard.condition(subject if is_of_path else self._variables.operand(guard.subject), self._scope)
-        self._check(unless + condition, stated(guard), subject)
+        self._check(unless + condition, state_guard(guard), subject)
 
     def _check(self, condition: str, guard: StatedGuard, subject: str) -> None:
         """Append a statement that refuses the call, with the value of `subject`, if the condition does not hold."""
@@ -243,7 +243,7 @@ class Prologue:
         self._number_of_checks += 1
 
 
-def stated(guard: Guard) -> StatedGuard:
+def state_guard(guard: Guard) -> StatedGuard:
     """Return a guard in the form that a program stores."""
     return StatedGuard(
         str(guard.path),

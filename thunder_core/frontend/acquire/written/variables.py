@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.sizes import text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 PYTHON = Symbol("python.code", exec)
-PROXIED = "thunder_core.frontend.interpreter.native:proxied"
+PROXIED = "thunder_core.frontend.interpreter.native:referent_of"
 
 
 def statement(text: str, output: Proxy | None = None) -> BoundSymbol:
@@ -50,7 +50,7 @@ class Variables:
             self._expressions[path] = self._root(path)
             return self._expressions[path]
         if path.step == "computed":
-            return self._computed(path)
+            return self._computation_call(path)
         if path.step == "count":
             self.statements += path.key.bsyms_with(self.variable, self._written_bsyms)
             return str(path.key.expression(self.variable))
@@ -67,7 +67,7 @@ class Variables:
             return f"{self.variable(path.parent)}[{self.variable(path.key)}]"
         return STEPS[path.step](path, self.variable(path.parent), self.scope)
 
-    def _computed(self, path: Path) -> str:
+    def _computation_call(self, path: Path) -> str:
         """Return a call of the function that computes a number, on variables and constants."""
         function, operands = path.key
         arguments = [
@@ -135,12 +135,12 @@ def _reference(path: Path, owner: str, scope: Scope) -> str:
     return f"{scope.importing('weakref.ref', 'weakref')}({owner})"
 
 
-def _proxied(path: Path, owner: str, scope: Scope) -> str:
+def _proxy_text(path: Path, owner: str, scope: Scope) -> str:
     scope.imports.add(PROXIED)
     return f"proxied({owner})"
 
 
-def _called(path: Path, owner: str, scope: Scope) -> str:
+def _call_text(path: Path, owner: str, scope: Scope) -> str:
     method, arguments = path.key
     return f"{owner}.{method}({', '.join(literal(argument, scope) for argument in arguments)})"
 
@@ -165,9 +165,9 @@ STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
     "tensor": lambda path, owner, scope: f"torch.from_numpy({owner})",
     "referent": _referent,
     "reference": _reference,
-    "proxied": _proxied,
+    "proxied": _proxy_text,
     "keys": _keys,
-    "called": _called,
+    "called": _call_text,
 }
 
 

@@ -103,12 +103,12 @@ def _groupby(machine: Machine, function: Any, arguments: Arguments, keywords: Ke
 def _if_observed(shape: Route) -> Route:
     """Return a replacement that bridges only if there is an observer, because C iterators can be copied and printed."""
 
-    def bridged(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def bridge(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         if machine.observer is None:
             return function(*arguments, **keywords)
         return shape(machine, function, arguments, keywords)
 
-    return bridged
+    return bridge
 
 
 def _chain_from(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:

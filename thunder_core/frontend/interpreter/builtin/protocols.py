@@ -67,14 +67,14 @@ def convert(machine: Machine, function: Any, arguments: Arguments, keywords: Key
 
 
 @replaces(format)
-def formatted(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_format(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `format(value[, specification])`."""
     if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__format__") is None:
         return machine.natively(function, arguments, keywords)
     specification = arguments[1] if len(arguments) == 2 else ""
     if not isinstance(specification, str):
         return machine.natively(function, arguments, keywords)
-    return texts.formatted(machine, arguments[0], specification)
+    return texts.apply_format(machine, arguments[0], specification)
 
 
 @replaces(isinstance, issubclass)
@@ -114,12 +114,12 @@ def check_abstract(machine: Machine, function: Any, arguments: Arguments, keywor
 def _by_operator(step: Callable[..., Any], count: int) -> Any:
     """Return a replacement that applies an operator of the interpreter."""
 
-    def replaced(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def call_operator(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         if keywords or len(arguments) != count:
             return machine.natively(function, arguments, keywords)
         return step(machine, function, *arguments)
 
-    return replaced
+    return call_operator
 
 
 REPLACED.update(dict.fromkeys(operators.BINARY, _by_operator(operators.binary, 2)))

@@ -11,7 +11,7 @@ from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
 from thunder_core.frontend.interpreter.table import opcode
 
 
-def taken(frame: Frame, count: int) -> list[Any]:
+def take(frame: Frame, count: int) -> list[Any]:
     """Pop `count` values, the deepest first."""
     if not count:
         return []
@@ -23,25 +23,25 @@ def taken(frame: Frame, count: int) -> list[Any]:
 @opcode("BUILD_TUPLE")
 def build_tuple(frame: Frame, count: int) -> None:
     """[items] -> [tuple]."""
-    frame.stack.append(tuple(taken(frame, count)))
+    frame.stack.append(tuple(take(frame, count)))
 
 
 @opcode("BUILD_LIST")
 def build_list(frame: Frame, count: int) -> None:
     """[items] -> [list]."""
-    frame.stack.append(taken(frame, count))
+    frame.stack.append(take(frame, count))
 
 
 @opcode("BUILD_SET")
 def build_set(frame: Frame, count: int) -> None:
     """[items] -> [set]."""
-    frame.stack.append(set(taken(frame, count)))
+    frame.stack.append(set(take(frame, count)))
 
 
 @opcode("BUILD_MAP")
 def build_map(frame: Frame, count: int) -> None:
     """[key, value, ...] -> [dict]."""
-    items = taken(frame, 2 * count)
+    items = take(frame, 2 * count)
     frame.stack.append(dict(zip(items[::2], items[1::2], strict=True)))
 
 
@@ -49,19 +49,19 @@ def build_map(frame: Frame, count: int) -> None:
 def build_const_key_map(frame: Frame, count: int) -> None:
     """[values, keys] -> [dict]."""
     keys = frame.stack.pop()
-    frame.stack.append(dict(zip(keys, taken(frame, count), strict=True)))
+    frame.stack.append(dict(zip(keys, take(frame, count), strict=True)))
 
 
 @opcode("BUILD_STRING")
 def build_string(frame: Frame, count: int) -> None:
     """[strings] -> [joined]."""
-    frame.stack.append(frame.machine.operate(texts.joined, *taken(frame, count)))
+    frame.stack.append(frame.machine.operate(texts.concatenate, *take(frame, count)))
 
 
 @opcode("BUILD_SLICE")
 def build_slice(frame: Frame, count: int) -> None:
     """[start, stop, (step)] -> [slice]."""
-    frame.stack.append(slice(*taken(frame, count)))
+    frame.stack.append(slice(*take(frame, count)))
 
 
 @opcode("LIST_TO_TUPLE")
@@ -132,4 +132,4 @@ def format_value(frame: Frame, flags: int) -> None:
     value = frame.stack.pop()
     if flags & 3:
         value = texts.convert(frame.machine, CONVERSIONS[flags & 3], value)
-    frame.stack.append(texts.formatted(frame.machine, value, specification))
+    frame.stack.append(texts.apply_format(frame.machine, value, specification))

@@ -66,14 +66,14 @@ def call_function_ex(frame: Frame, flags: int) -> None:
         merged: dict[Any, Any] = {}
         merge_keywords(frame, merged, keywords, function)
         keywords = merged
-    arguments = given(function, as_arguments(machine, arguments, function))
+    arguments = unpacked_arguments(function, as_arguments(machine, arguments, function))
     for key in keywords:
         if not isinstance(key, str):
             raise TypeError("keywords must be strings")
     stack.append(machine.invoke(function, arguments, keywords))
 
 
-def given(function: Any, arguments: tuple[Any, ...]) -> Sequence[Any]:
+def unpacked_arguments(function: Any, arguments: tuple[Any, ...]) -> Sequence[Any]:
     """Return unpacked arguments. Since 3.12, a Python function takes over the arguments, so they are in a list."""
     return list(arguments) if _TAKES_UNPACKED and type(function) is FunctionType else arguments
 

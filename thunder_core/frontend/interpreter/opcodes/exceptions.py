@@ -14,7 +14,7 @@ from thunder_core.frontend.interpreter.tracebacks import reraise
 def raise_varargs(frame: Frame, count: int) -> int | None:
     """[(raised), (cause)] -> []."""
     if not count:
-        return reraise(frame, raising.handled())
+        return reraise(frame, raising.handled_exception())
     stack = frame.stack
     cause = stack.pop() if count == 2 else None
     return raising.raise_new(frame.machine, stack.pop(), cause, count == 2)
@@ -68,4 +68,4 @@ def prep_reraise_star(frame: Frame, _argument: Any) -> None:
     """[original, list of raised] -> [error to raise or None]."""
     stack = frame.stack
     raised = stack.pop()
-    stack[-1] = raising.joined(stack[-1], raised)
+    stack[-1] = raising.merge_exceptions(stack[-1], raised)

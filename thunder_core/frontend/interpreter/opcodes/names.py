@@ -104,7 +104,7 @@ def delete_name(frame: Frame, name: str) -> None:
     if type(names) is dict and names is frame.globals:
         frame.machine.delete_global(frame, name)
     elif not _try_delete(frame, names, name):
-        namespaces.undefined(name)
+        namespaces.raise_undefined(name)
 
 
 def _try_delete(frame: Frame, names: Any, name: str) -> bool:

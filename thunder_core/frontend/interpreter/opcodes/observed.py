@@ -4,7 +4,7 @@ from typing import Any
 
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 from thunder_core.frontend.interpreter.namespaces import find_global
-from thunder_core.frontend.interpreter.opcodes.build import taken
+from thunder_core.frontend.interpreter.opcodes.build import take
 from thunder_core.frontend.interpreter.opcodes.iteration import _exactly
 from thunder_core.frontend.interpreter.opcodes.names import _global
 from thunder_core.frontend.interpreter.table import opcode
@@ -50,7 +50,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 @opcode("BUILD_SET", observed=True)
 def build_set(frame: Frame, count: int) -> None:
     """[items] -> [set]."""
-    frame.stack.append(frame.machine.natively(set, (taken(frame, count),), {}))
+    frame.stack.append(frame.machine.natively(set, (take(frame, count),), {}))
 
 
 @opcode("SET_ADD", observed=True)
@@ -63,7 +63,7 @@ def set_add(frame: Frame, depth: int) -> None:
 @opcode("BUILD_MAP", observed=True)
 def build_map(frame: Frame, count: int) -> None:
     """[key, value, ...] -> [dict]."""
-    items = taken(frame, 2 * count)
+    items = take(frame, 2 * count)
     values = items[1::2]
     frame.stack.append(frame.machine.natively(lambda keys: dict(zip(keys, values, strict=True)), (items[::2],), {}))
 

@@ -10,7 +10,7 @@ from thunder_core.frontend.interpreter.keywords import as_arguments, merge_keywo
 from thunder_core.frontend.interpreter.namespaces import find_global, unbound_slot
 from thunder_core.frontend.interpreter.native import UNBOUND
 from thunder_core.frontend.interpreter.opcodes.build import CONVERSIONS
-from thunder_core.frontend.interpreter.opcodes.calls import call_with, given
+from thunder_core.frontend.interpreter.opcodes.calls import call_with, unpacked_arguments
 from thunder_core.frontend.interpreter.opcodes.iteration import for_iter
 from thunder_core.frontend.interpreter.opcodes.names import _global
 from thunder_core.frontend.interpreter.opcodes.python312 import _attribute, _super_attribute, from_super
@@ -131,7 +131,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
         merged: dict[Any, Any] = {}
         merge_keywords(frame, merged, keywords, function)
         keywords = merged
-    arguments = given(function, as_arguments(machine, arguments, function))
+    arguments = unpacked_arguments(function, as_arguments(machine, arguments, function))
     if any(not isinstance(key, str) for key in keywords):
         raise TypeError("keywords must be strings")
     stack.append(machine.invoke(function, arguments, keywords))
@@ -172,14 +172,14 @@ def set_function_attribute(frame: Frame, flag: int) -> None:
 @opcode("FORMAT_SIMPLE", since=_3_13)
 def format_simple(frame: Frame, _argument: Any) -> None:
     """[value] -> [text]."""
-    frame.stack[-1] = texts.formatted(frame.machine, frame.stack[-1], "")
+    frame.stack[-1] = texts.apply_format(frame.machine, frame.stack[-1], "")
 
 
 @opcode("FORMAT_WITH_SPEC", since=_3_13)
 def format_with_spec(frame: Frame, _argument: Any) -> None:
     """[value, specification] -> [text]."""
     specification = frame.stack.pop()
-    frame.stack[-1] = texts.formatted(frame.machine, frame.stack[-1], specification)
+    frame.stack[-1] = texts.apply_format(frame.machine, frame.stack[-1], specification)
 
 
 @opcode("CONVERT_VALUE", since=_3_13)

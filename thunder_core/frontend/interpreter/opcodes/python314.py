@@ -10,7 +10,7 @@ from thunder_core.frontend.interpreter.frame import NULL, Frame
 from thunder_core.frontend.interpreter.keywords import as_arguments, merge_keywords
 from thunder_core.frontend.interpreter.lookup import ABSENT
 from thunder_core.frontend.interpreter.namespaces import find_global
-from thunder_core.frontend.interpreter.opcodes.calls import given
+from thunder_core.frontend.interpreter.opcodes.calls import unpacked_arguments
 from thunder_core.frontend.interpreter.opcodes.exceptions import check_eg_match as check_group
 from thunder_core.frontend.interpreter.opcodes.names import from_namespace, load_fast
 from thunder_core.frontend.interpreter.opcodes.operate import binary_op, binary_subscr
@@ -87,7 +87,7 @@ def call_function_ex(frame: Frame, _argument: Any) -> None:
         merged: dict[Any, Any] = {}
         merge_keywords(frame, merged, keywords, function)
         keywords = merged
-    arguments = given(function, as_arguments(machine, arguments, function))
+    arguments = unpacked_arguments(function, as_arguments(machine, arguments, function))
     if any(not isinstance(key, str) for key in keywords):
         raise TypeError("keywords must be strings")
     stack.append(machine.invoke(function, arguments, keywords))

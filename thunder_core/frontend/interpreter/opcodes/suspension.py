@@ -53,10 +53,10 @@ def get_awaitable(frame: Frame, where: int) -> None:
         raise RuntimeError("coroutine is being awaited already")
     if is_coroutine(value):
         return
-    frame.stack[-1] = _awaited(frame, value, where)
+    frame.stack[-1] = _await_iterator(frame, value, where)
 
 
-def _awaited(frame: Frame, value: Any, where: int) -> Any:
+def _await_iterator(frame: Frame, value: Any, where: int) -> Any:
     """Return the iterator from an object's `__await__`."""
     kind = type(value)
     method = operators.special(frame.machine, value, "__await__")
@@ -111,7 +111,7 @@ def _next_awaited(frame: Frame, awaitable: Any) -> Any:
     if is_coroutine(awaitable):
         return awaitable
     try:
-        return _awaited(frame, awaitable, 0)
+        return _await_iterator(frame, awaitable, 0)
     except Exception as refusal:
         refusal.__traceback__ = without_own_entries(refusal.__traceback__)
         error = refusal

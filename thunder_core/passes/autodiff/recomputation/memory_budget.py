@@ -29,7 +29,7 @@ def fit_budget(
     while saved_bytes(fitted) > limit and recomputed < len(pieces):
         excess = (saved_bytes(fitted) - limit) / most
         recomputed = min(len(pieces), recomputed + max(1, math.floor(excess * len(pieces))))
-        fitted = rematerialize(_marked(forward, pieces[:recomputed]), needed, results, cheap=cheap)
+        fitted = rematerialize(_mark_blocks(forward, pieces[:recomputed]), needed, results, cheap=cheap)
     return fitted
 
 
@@ -71,7 +71,7 @@ def _is_marked(forward: Trace, piece: range) -> bool:
     return bool(forward.blocks) and any(block_of(bsym, forward.blocks) >= 0 for bsym in bsyms)
 
 
-def _marked(forward: Trace, pieces: Sequence[range]) -> Trace:
+def _mark_blocks(forward: Trace, pieces: Sequence[range]) -> Trace:
     """Return the forward with each of these pieces marked as a block, so that it is recomputed."""
     first = 1 + max(forward.blocks.values(), default=-1)
     blocks = {

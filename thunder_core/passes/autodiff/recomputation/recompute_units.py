@@ -96,7 +96,7 @@ def units_of(forward: Trace) -> Units:
     units = Units()
     for place, bsym in enumerate(forward.bound_symbols):
         units.add(bsym, place, block_of(bsym, forward.blocks))
-        kept = kept_of(bsym, forward.kept_operations) if forward.kept_operations else ()
+        kept = kept_operation_names(bsym, forward.kept_operations) if forward.kept_operations else ()
         if any(operation.symbol.name in kept for operation in bsym.operations):
             units.makers[bsym.outputs[0].name].not_recomputable = True
     written = names_written_to(forward)
@@ -113,7 +113,7 @@ def block_of(bsym: BoundSymbol, blocks: Mapping[str, int]) -> int:
     return next((blocks[name] for name in names if name in blocks), -1)
 
 
-def kept_of(bsym: BoundSymbol, kept_operations: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def kept_operation_names(bsym: BoundSymbol, kept_operations: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """Return the names of the aten operations of a bound symbol whose results a checkpoint's policy saves."""
     names = (proxy.name for proxy in bsym.outputs)
     return next((kept_operations[name] for name in names if name in kept_operations), frozenset())

@@ -11,7 +11,7 @@ import torch
 from torch.overrides import get_testing_overrides, resolve_name
 
 from thunder_core.tracing.capture.torch_facts.writes import written_values
-from thunder_core.tracing.ir.literal import followed
+from thunder_core.tracing.ir.literal import follow_path
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.tree import leaves
@@ -101,7 +101,7 @@ def _dotted_name(function: Callable[..., Any]) -> str:
     """Return the dotted name that leads from a function's module to the function, or its qualified name."""
     module, name = getattr(function, "__module__", ""), getattr(function, "__name__", "")
     reached = f"{module}.{name}"
-    return reached if followed(reached) is function else f"{module}.{getattr(function, '__qualname__', name)}"
+    return reached if follow_path(reached) is function else f"{module}.{getattr(function, '__qualname__', name)}"
 
 
 @cache

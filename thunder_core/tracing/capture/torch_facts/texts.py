@@ -54,7 +54,7 @@ class SymbolicText:
         text, self.looked_up = self.looked_up, None
         return self.concretize() if text is None else text
 
-    def joined(self, before: tuple[str | TextPart, ...], behind: tuple[str | TextPart, ...]) -> SymbolicText:
+    def join(self, before: tuple[str | TextPart, ...], behind: tuple[str | TextPart, ...]) -> SymbolicText:
         """Return the string between other parts."""
         return SymbolicText((*before, *self.parts, *behind), self._read)
 

@@ -14,11 +14,11 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import resolve_name
 
-from thunder_core.backend.fusion.machine_code import ENTRY, SHARED_OBJECT, MachineCode, kept_by
+from thunder_core.backend.fusion.machine_code import ENTRY, SHARED_OBJECT, MachineCode, machine_code_of
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, ThunderError
 from thunder_core.foundation.storage.digest import digest_of
-from thunder_core.passes.autodiff.rules import applied, applied_class
+from thunder_core.passes.autodiff.rules import applied_class, operation_of
 from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
 from thunder_core.tracing.ir.literal import dotted_name
 from thunder_core.tracing.library.objects import is_native
@@ -83,7 +83,7 @@ class Keeper:
     def _plain(self, value: object) -> ConstantFacts | None:
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
-        if (code := kept_by(value)) is not None:
+        if (code := machine_code_of(value)) is not None:
             return self._region(getattr(value, "__name__", ENTRY), code)
         if (kind := applied_class(value)) is not None:
             path = import_path(kind)
@@ -254,7 +254,7 @@ class ConstantFinder:
             raise LookupError("it is not a `torch.autograd.Function`")
         if facts.code != code_place(kind):
             raise LookupError("its name refers to another class")
-        return applied(kind)
+        return operation_of(kind)
 
     def lost(self, facts: ConstantFacts) -> object:
         """Raise LookupError."""

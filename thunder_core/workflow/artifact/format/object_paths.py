@@ -16,7 +16,7 @@ from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
-from thunder_core.tracing.ir.literal import followed
+from thunder_core.tracing.ir.literal import follow_path
 from thunder_core.workflow.artifact.format.manifest import Step
 from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
@@ -106,7 +106,7 @@ def find_by_classes(wanted: Iterable[object], path_of: Callable[[object], str | 
 def _from_owner(value: Any, path_of: Callable[[object], str | None]) -> Way | None:
     function = value.fget if type(value) is property else getattr(value, "__func__", None)
     owner_name, _, name = getattr(function, "__qualname__", "").rpartition(".")
-    owner = followed(f"{getattr(function, '__module__', '')}.{owner_name}") if owner_name else None
+    owner = follow_path(f"{getattr(function, '__module__', '')}.{owner_name}") if owner_name else None
     if not issubclass(type(owner), type) or type.__getattribute__(owner, "__dict__").get(name) is not value:
         return None
     path = path_of(owner)

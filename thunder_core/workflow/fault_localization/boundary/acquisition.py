@@ -19,8 +19,8 @@ import torch
 
 from thunder_core.backend.claiming.check import RandomStates, no_exact_value, perturb
 from thunder_core.backend.claiming.comparison import Difference, Exact, different_at
-from thunder_core.backend.claiming.copies import Values, copied
-from thunder_core.backend.claiming.deferred_tensor import Compute, deferred
+from thunder_core.backend.claiming.copies import Values, copy_values
+from thunder_core.backend.claiming.deferred_tensor import Compute, defer
 from thunder_core.backend.claiming.double_precision import in_float64, result_in_double
 from thunder_core.backend.claiming.free import last_uses
 from thunder_core.tracing.ir.evaluate import evaluate
@@ -118,7 +118,7 @@ def results_of(bsym: BoundSymbol) -> list[TensorProxy]:
 def values_read(bsym: BoundSymbol, values: Values) -> Values:
     """Return the values that a bound symbol reads; copies if it writes to any."""
     read = {proxy.name: values[proxy.name] for proxy in bsym.inputs}
-    return copied(read) if bsym.mutates else read
+    return copy_values(read) if bsym.mutates else read
 
 
 def take_over(
@@ -183,8 +183,8 @@ def exact_values(bsym: BoundSymbol, given: Values, *, drew: bool) -> ExactOf:
 def converted(bsym: BoundSymbol, given: Values, change: Compute) -> Values:
     """Return a line's inputs in another precision; large tensors are converted when they are read."""
     if bsym.mutates:
-        return {name: change(value) for name, value in copied(given).items()}
-    return {name: deferred(value, change) for name, value in given.items()}
+        return {name: change(value) for name, value in copy_values(given).items()}
+    return {name: defer(value, change) for name, value in given.items()}
 
 
 def acquisition_fault(trace: Trace, bsym: BoundSymbol, name: str, difference: Difference) -> Fault:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.copies import copied, not_copied
+from thunder_core.backend.claiming.copies import copy_values, not_copied
 from thunder_core.foundation.errors import NotComparable
 from thunder_core.workflow.validation.comparison import buffers_kept
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
@@ -104,5 +104,5 @@ def own_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor with the same strides."""
     if not_copied(tensor) is not None:
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)
-    own: torch.Tensor = copied({"": tensor})[""]
+    own: torch.Tensor = copy_values({"": tensor})[""]
     return own.requires_grad_(tensor.requires_grad)

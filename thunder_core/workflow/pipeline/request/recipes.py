@@ -17,8 +17,8 @@ from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, BadRecipe, ThunderError
 from thunder_core.passes.recipe import Plugin, Recipe, Transform, lacks
-from thunder_core.passes.recipe.options import hyphenated, require_option_names
-from thunder_core.passes.recipe.plugin import as_composable, composed
+from thunder_core.passes.recipe.options import hyphenate, require_option_names
+from thunder_core.passes.recipe.plugin import as_composable, compose
 from thunder_core.passes.recipe.recipe import without_parts
 from thunder_core.tracing.extension.authorship import authors_error, describe_failure
 from thunder_core.workflow.models.request.request import SampleModel
@@ -82,7 +82,7 @@ def named_part(part: object) -> Any:
 
 def recipe_of(parts: Iterable[Any]) -> Recipe:
     """Return the sum of the parts; raise `BadRecipe` if no part is a recipe."""
-    found = composed(parts) if (parts := list(parts)) else None
+    found = compose(parts) if (parts := list(parts)) else None
     if not isinstance(found, Recipe):
         raise no_recipe(found)
     return found
@@ -103,17 +103,17 @@ def options_by_recipe(
     chosen: dict[type[Recipe], dict[str, object]] = {kind: {} for kind in kinds}
     for name, value in options.items():
         title, _, option = name.rpartition(".")
-        owners = [kind for kind in kinds if not title or hyphenated(kind.__name__) == title]
+        owners = [kind for kind in kinds if not title or hyphenate(kind.__name__) == title]
         having = [kind for kind in owners if option in kind.Options.model_fields]
         if len(having) > 1:
-            titles = [f"{hyphenated(kind.__name__)}.{option}" for kind in having]
+            titles = [f"{hyphenate(kind.__name__)}.{option}" for kind in having]
             raise BadOption(f"several recipes have the option {option}", fix=f"name the recipe: {' or '.join(titles)}")
         if not having and len(kinds) > 1:
-            known = [f"{hyphenated(kind.__name__)}.{field}" for kind in kinds for field in kind.Options.model_fields]
-            require_option_names(" + ".join(hyphenated(kind.__name__) for kind in kinds), known, [name])
+            known = [f"{hyphenate(kind.__name__)}.{field}" for kind in kinds for field in kind.Options.model_fields]
+            require_option_names(" + ".join(hyphenate(kind.__name__) for kind in kinds), known, [name])
         owner = having[0] if having else kinds[0]
         if option in chosen[owner]:
-            raise BadOption(f"the option {option} of {hyphenated(owner.__name__)} is given twice", fix="give it once")
+            raise BadOption(f"the option {option} of {hyphenate(owner.__name__)} is given twice", fix="give it once")
         chosen[owner][option if having else name] = value
     return chosen
 

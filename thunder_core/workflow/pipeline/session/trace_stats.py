@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from thunder_core.backend.claiming.claim import claims_by_executor, program_bsyms
-from thunder_core.backend.fusion.machine_code import kept_by
+from thunder_core.backend.fusion.machine_code import machine_code_of
 from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.compilation.memory.use import MemoryUse
 from thunder_core.tracing.ir.trace import Trace, nested_bound_symbols
@@ -97,7 +97,7 @@ def kernel_choices(trace: Trace) -> tuple[KernelChoice, ...]:
     """Return the kernels that executors chose by a measurement, the most frequent first."""
     counts: Counter[tuple[str, str]] = Counter()
     for bsym in nested_bound_symbols(trace):
-        code = kept_by(bsym.symbol.target)
+        code = machine_code_of(bsym.symbol.target)
         if code is not None and code.choice:
             counts[bsym.executor, code.choice] += len(program_bsyms(bsym))
     return tuple(

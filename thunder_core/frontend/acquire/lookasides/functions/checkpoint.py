@@ -53,10 +53,10 @@ def _call(
         contexts, _ = run.machine.call(context_fn)
     cut = use_reentrant is not False and not any(_requires_grad(arg) for arg in args)
     with torch.no_grad() if cut else nullcontext():
-        return _checkpointed(run, contexts, function, args, kwargs)
+        return _call_checkpointed(run, contexts, function, args, kwargs)
 
 
-def _checkpointed(
+def _call_checkpointed(
     run: TracedRun, context: object, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call a function and mark its results for recomputation, except the results that a selective context saves."""

@@ -67,7 +67,7 @@ def _apply_to_fakes(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
     positional, by_name = with_defaults(function.__self__, args, kwargs)
     fakes = tuple(tensors.fake(value) if isinstance(value, torch.Tensor) else value for value in positional)
     named = {name: tensors.fake(value) if isinstance(value, torch.Tensor) else value for name, value in by_name.items()}
-    with run.functions.unfollowed((*fakes, *named.values())):
+    with run.functions.without_autograd((*fakes, *named.values())):
         return tensors.to_real(run.machine.natively(function, fakes, named))
 
 
@@ -97,8 +97,8 @@ def within_levels(run: TracedRun, kind: Any) -> Any:
     else:
         Lowered.generate_vmap_rule = kind.generate_vmap_rule
     for name in own_methods(kind):
-        setattr(Lowered, name, staticmethod(partial(_interpreted, run, getattr(kind, name))))
-    return _called_like(Lowered, kind)
+        setattr(Lowered, name, staticmethod(partial(_interpret, run, getattr(kind, name))))
+    return _named_like(Lowered, kind)
 
 
 def _is_followed(recorder: Any, args: Any) -> bool:
@@ -109,17 +109,17 @@ def _is_followed(recorder: Any, args: Any) -> bool:
     return follows or recorder.derivatives_in_progress > 0
 
 
-def _interpreted(run: TracedRun, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _interpret(run: TracedRun, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with torch._C._EnableTorchFunction():
         return run.machine.call(method, *args, **kwargs)
 
 
 def _vmap_of_element(run: TracedRun, kind: Any, info: VmapInfo, in_dims: Any, *operands: Any) -> Any:
     """Apply the batching rule that PyTorch generates from the methods of a function for one element."""
-    batched = _called_like(vmapify_autograd_function(kind, in_dims, info.batch_size, info.randomness), kind)
+    batched = _named_like(vmapify_autograd_function(kind, in_dims, info.batch_size, info.randomness), kind)
     return unpack_outputs(within_levels(run, batched).apply(*operands))
 
 
-def _called_like(kind: Any, original: Any) -> Any:
+def _named_like(kind: Any, original: Any) -> Any:
     kind.__name__, kind.__qualname__, kind.__module__ = original.__name__, original.__qualname__, original.__module__
     return kind

@@ -77,7 +77,7 @@ def _get_state(run: TracedRun, generator: torch.Generator, /) -> torch.Tensor:
 
 def _initial_seed(run: TracedRun, generator: torch.Generator, /) -> int:
     if id(generator) not in run.seeds:
-        run.outside.asked(generator, "initial_seed()", generator.initial_seed())
+        run.outside.guard_fact(generator, "initial_seed()", generator.initial_seed())
         return generator.initial_seed()
     seed = run.seeds[id(generator)]
     return _refuse("initial_seed", run) if seed is None else int(seed)

@@ -45,7 +45,7 @@ def branch(
         return call(true_branch if predicate else false_branch, *operands)
     subtraces = Subtraces(run, "torch.cond")
     batches = subtraces.batches
-    operand_tensors = [batches.unwrapped(leaf) for leaf in tree_flatten(operands)[0] if isinstance(leaf, torch.Tensor)]
+    operand_tensors = [batches.unwrap(leaf) for leaf in tree_flatten(operands)[0] if isinstance(leaf, torch.Tensor)]
     outputs: list[tuple[list[Any], Any]] = []
 
     def results_of(function: Callable[..., Any]) -> list[torch.Tensor]:
@@ -142,7 +142,7 @@ def require_alike(results: Sequence[Any], others: Sequence[Any], name: str, name
 
 
 @higher_order("scan")
-def scanned(
+def record_scan(
     run: TracedRun,
     combine: Callable[..., Any],
     initial: Sequence[Any],
@@ -152,12 +152,12 @@ def scanned(
     """Record the function that combines, and a loop over the slices of tensors."""
     flat = Flattened(run, combine)
 
-    def checked(*args: Any) -> list[Any]:
+    def check_carries(*args: Any) -> list[Any]:
         leaves = flat(*args)
         require_carry(flat.results, len(initial))
         return leaves
 
-    results = over_slices(Subtraces(run, "scan"), scan, combine, checked, initial, slices, additional_inputs)
+    results = over_slices(Subtraces(run, "scan"), scan, combine, check_carries, initial, slices, additional_inputs)
     return tree_unflatten(list(results), flat.structure)
 
 
@@ -170,7 +170,7 @@ def require_carry(results: Any, count: int) -> None:
 
 
 @higher_order("map_impl")
-def mapped(run: TracedRun, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
+def record_map(run: TracedRun, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
     """Record the mapped function, and a loop over the slices of tensors. None results are not stacked."""
     flat = Flattened(run, body)
 
@@ -228,7 +228,7 @@ def over_slices(
     followed = are_followed(subtraces, (*starts, *sliced, *read))
     results = [
         *(subtraces.like(tensor, requires_grad=followed) for tensor in carried),
-        *(subtraces.stacked(tensor, length, requires_grad=followed) for tensor in rows),
+        *(subtraces.stack(tensor, length, requires_grad=followed) for tensor in rows),
     ]
     args = (trace, tuple(starts), tuple(sliced), read) if starts else (trace, tuple(sliced), read)
     subtraces.emit(operator, args, results)

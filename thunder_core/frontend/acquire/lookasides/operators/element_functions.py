@@ -122,7 +122,7 @@ def canonical(
             names.setdefault(proxy.name, proxy.named(f"{stem}{index}"))
     renamed = tuple(replace(operation.rename(names, at=(None, "")), subsymbols=()) for operation in operations)
     inputs = tuple(names[proxy.name] for proxy in (*parameters, *captured))
-    lines = [*map(described, inputs), *map(text_of, renamed), f"return {names[output.name].name}"]
+    lines = [*map(describe, inputs), *map(text_of, renamed), f"return {names[output.name].name}"]
     return ElementFunction("; ".join(lines), inputs, renamed, names[output.name], captured)  # type: ignore[arg-type]
 
 
@@ -134,7 +134,7 @@ def text_of(operation: BoundSymbol) -> str:
     return f"{results} = {operation.symbol.name} {named!r}"
 
 
-def described(proxy: Proxy) -> str:
+def describe(proxy: Proxy) -> str:
     """Return the metadata of an input as text."""
     assert isinstance(proxy, TensorProxy)
     return f"{proxy.name}: {proxy.dtype} {proxy.shape} {proxy.stride}"

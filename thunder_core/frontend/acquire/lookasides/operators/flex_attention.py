@@ -31,14 +31,14 @@ def attend(
     """Interpret PyTorch's definition with autocast off, on tensors converted to autocast's dtype if autocast was on."""
     device = query.device.type
     if not torch.is_autocast_enabled(device):
-        return _attended(run, query, key, value, *args, **kwargs)
+        return _attend(run, query, key, value, *args, **kwargs)
     dtype = torch.get_autocast_dtype(device)
     with torch.autocast(device, enabled=False):
         cast = (_cast(tensor, dtype) for tensor in (query, key, value))
-        return _attended(run, *cast, *args, **kwargs)
+        return _attend(run, *cast, *args, **kwargs)
 
 
-def _attended(run: TracedRun, *args: Any, **kwargs: Any) -> Any:
+def _attend(run: TracedRun, *args: Any, **kwargs: Any) -> Any:
     """Interpret PyTorch's definition, and note the attention that it computes, for executors with a kernel for it."""
     effects = run.outside.effects.effects
     before, start = len(effects), len(run.recorder.bound_symbols)

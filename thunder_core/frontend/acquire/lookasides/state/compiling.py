@@ -11,4 +11,4 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 @lookaside(torch.compiler.is_compiling)
 def is_compiling(run: TracedRun, /) -> bool:
     """Return eager's answer, no, unless a detour says yes to avoid a value that is not available in a trace."""
-    return run.detours.asked(run.machine.frame, is_failing=run.recorder.failure is not None)
+    return run.detours.answer(run.machine.frame, is_failing=run.recorder.failure is not None)

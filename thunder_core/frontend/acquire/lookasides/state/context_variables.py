@@ -116,7 +116,7 @@ class ContextVariables:
 
     # ---- contexts -------------------------------------------------------------------------------------------
 
-    def copied(self) -> contextvars.Context:
+    def copy_current(self) -> contextvars.Context:
         """Return a copy of the current context."""
         context = contextvars.copy_context()
         self._copies[id(context)] = ContextState(context, self._state.variables_set())
@@ -136,10 +136,10 @@ class ContextVariables:
         with self._within(state):
             return state.context.run(self._run.machine.call, function, *args, **kwargs)
 
-    def _copied_from(self, state: ContextState) -> contextvars.Context:
+    def _copy_of(self, state: ContextState) -> contextvars.Context:
         assert state.context is not None
         with self._within(state):
-            return state.context.run(self.copied)
+            return state.context.run(self.copy_current)
 
     def _get(self, state: ContextState, variable: Any, *default: Any) -> Any:
         return self._run_in(state, variable.get, *(default or (None,)))
@@ -160,7 +160,7 @@ class ContextVariables:
 
 METHODS_OF_CONTEXTS: dict[str, Callable[..., Any]] = {
     "run": ContextVariables._run_in,
-    "copy": ContextVariables._copied_from,
+    "copy": ContextVariables._copy_of,
     "get": ContextVariables._get,
 }
 
@@ -175,4 +175,4 @@ def method_of_context_variable(run: TracedRun, method: Any, args: tuple[Any, ...
 def copy_context(run: TracedRun, /) -> contextvars.Context:
     """Copy the current context. The copy belongs to the program."""
     variables: ContextVariables = run.context_variables
-    return variables.copied()
+    return variables.copy_current()

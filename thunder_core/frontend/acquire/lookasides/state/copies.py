@@ -27,7 +27,7 @@ def copy_deeply(run: TracedRun, /, tensor: torch.Tensor, memo: dict[Any, Any]) -
     if not tensor.is_leaf:
         return DEEPCOPY(tensor, memo)  # raises eager's error
     require_copyable(shown_class(tensor) or type(tensor))
-    copied_tensor = dressed(run, copied(run, tensor, memo), tensor)
+    copied_tensor = dress(run, copy_tensor(run, tensor, memo), tensor)
     if tensor.grad is not None:
         copied_tensor.grad = copy_deeply(run, tensor.grad, memo)
     for name, value in attributes_of_tensor(tensor).items():
@@ -43,7 +43,7 @@ def require_copyable(kind: type) -> None:
             DEEPCOPY(torch.empty(0).as_subclass(kind), {})
 
 
-def copied(run: TracedRun, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+def copy_tensor(run: TracedRun, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
     """Copy the values of a tensor to new memory. As in PyTorch, `memo` has one copy for each storage."""
     plain = tensor.detach()
     if plain.layout in SPARSE or plain.device.type == "meta":
@@ -59,7 +59,7 @@ def copied(run: TracedRun, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.
     return copied_storage.as_strided(plain.size(), plain.stride(), plain.storage_offset())
 
 
-def dressed(run: TracedRun, copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+def dress(run: TracedRun, copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Give a copy the class and the `requires_grad` of the original tensor."""
     copy = copy.requires_grad_() if tensor.requires_grad else copy
     return cast(run, copy, shown_class(tensor) or type(tensor))
@@ -70,7 +70,7 @@ def copy_shallowly(run: TracedRun, /, tensor: torch.Tensor, protocol: Any) -> tu
     """Return the function and arguments with which `copy.copy` makes a leaf that shares memory and attributes."""
 
     def rebuild(tensor: torch.Tensor) -> torch.Tensor:
-        rebuilt = dressed(run, tensor.detach(), tensor)
+        rebuilt = dress(run, tensor.detach(), tensor)
         for name, value in attributes_of_tensor(tensor).items():
             setattr(rebuilt, name, value)
         return rebuilt

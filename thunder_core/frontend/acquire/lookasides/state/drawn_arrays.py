@@ -65,28 +65,28 @@ def computed_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: 
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
     if is_drawn(run, owner):
         if name in WRITING_METHODS and not kwargs:
-            return written(run, owner, name, args)
+            return call_writing_method(run, owner, name, args)
         return method(run, owner, name, args, kwargs) if name in METHODS and "out" not in kwargs else NOT_TAKEN
     if type(function) in UNBOUND or not any(is_drawn(run, leaf) for leaf in leaves((args, kwargs))):
         return NOT_TAKEN
     if function in CONVERSIONS or is_of_torch(function):
         has_scalars = any(is_scalar(run, leaf) for leaf in leaves((args, kwargs)))
         return with_numbers(run, function, args, kwargs) if has_scalars and "array" not in name else NOT_TAKEN
-    return applied(run, function, args, kwargs) if is_pure(function) and "out" not in kwargs else NOT_TAKEN
+    return apply(run, function, args, kwargs) if is_pure(function) and "out" not in kwargs else NOT_TAKEN
 
 
 def computed_operation(run: TracedRun, function: Any, operands: tuple[Any, ...]) -> Any:
     """Compute an operator on random arrays or NumPy scalars."""
     if function in WRITING_OPERATORS and is_drawn(run, operands[0]) and is_arithmetic(operands[1]):
         if is_of(type(operands[0]), "numpy.ndarray"):
-            return written(run, operands[0], WRITING_OPERATORS[function], operands[1:])
-        return applied(run, function, operands, {})
+            return call_writing_method(run, operands[0], WRITING_OPERATORS[function], operands[1:])
+        return apply(run, function, operands, {})
     if function not in OPERATORS or not any(is_drawn(run, leaf) for leaf in leaves(operands)):
         return NOT_TAKEN
     if any(isinstance(operand, TENSORS) for operand in operands):
         has_scalars = any(is_scalar(run, operand) for operand in operands)
         return with_numbers(run, function, operands, {}) if has_scalars else NOT_TAKEN
-    return applied(run, function, operands, {}) if all(map(is_arithmetic, operands)) else NOT_TAKEN
+    return apply(run, function, operands, {}) if all(map(is_arithmetic, operands)) else NOT_TAKEN
 
 
 def method(run: TracedRun, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -98,7 +98,7 @@ def method(run: TracedRun, owner: Any, name: str, args: tuple[Any, ...], kwargs:
         return run.machine.natively(getattr(owner, name), args, kwargs)
 
 
-def written(run: TracedRun, array: Any, name: str, args: tuple[Any, ...]) -> Any:
+def call_writing_method(run: TracedRun, array: Any, name: str, args: tuple[Any, ...]) -> Any:
     """Call a method that writes to a random array; the prologue calls it on a copy, if that is equivalent."""
     try:
         return run.draws.written(array, name, args)
@@ -107,7 +107,7 @@ def written(run: TracedRun, array: Any, name: str, args: tuple[Any, ...]) -> Any
         return run.machine.natively(getattr(array, name), args, {})
 
 
-def stored(run: TracedRun, array: Any, key: Any, value: Any) -> Any:
+def store_item(run: TracedRun, array: Any, key: Any, value: Any) -> Any:
     """Store a value in a random array, and return it in Python's own numbers.
 
     The prologue stores the value in a copy.
@@ -116,7 +116,7 @@ def stored(run: TracedRun, array: Any, key: Any, value: Any) -> Any:
     return run.numbers.values(value)
 
 
-def applied(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def apply(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function of random arrays, which the prologue calls too."""
     try:
         return run.draws.apply(function, args, kwargs)

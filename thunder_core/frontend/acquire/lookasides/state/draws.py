@@ -34,7 +34,7 @@ def fresh_numbers(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
     """Get random numbers from the operating system at each call."""
     if run.outside.surprises is not None:
         return NOT_TAKEN
-    return replayed(run, function, (args, kwargs), run.draws.fresh, function, args, kwargs)
+    return replay(run, function, (args, kwargs), run.draws.fresh, function, args, kwargs)
 
 
 def drawing_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -48,7 +48,7 @@ def drawing_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: d
         return method_that_draws(run, function, args, kwargs)
     if not is_drawing_function(function, kind) or run.outside.surprises is not None:
         return NOT_TAKEN
-    return called(run, function, args, kwargs)
+    return call_drawing(run, function, args, kwargs)
 
 
 def code_of(function: Any) -> Any:
@@ -65,12 +65,12 @@ def method_that_draws(run: TracedRun, function: Any, args: tuple[Any, ...], kwar
     if name in ON_ITEMS:
         return ON_ITEMS[name](run, owner, function, args, kwargs)
     if kwargs.get("out") is not None or name == "spawn":
-        return replayed(run, function, (args, kwargs), not_replayed)
+        return replay(run, function, (args, kwargs), not_replayed)
     if isinstance(owner, random.SystemRandom):
-        return replayed(run, function, (args, kwargs), run.draws.fresh, function, args, kwargs)
+        return replay(run, function, (args, kwargs), run.draws.fresh, function, args, kwargs)
     if name == "seed" and next(iter((*args, *kwargs.values())), None) is None:
         args, kwargs = (run.draws.fresh(secrets.randbits, (32,), {}),), {}
-    return replayed(run, function, (args, kwargs), run.draws.draw, owner, name, args, kwargs)
+    return replay(run, function, (args, kwargs), run.draws.draw, owner, name, args, kwargs)
 
 
 def whole_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -80,14 +80,14 @@ def whole_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dic
     return run.machine.invoke_quietly(function, args, kwargs)
 
 
-def called(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_drawing(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that draws or makes a generator. Without a seed, the operating system provides the numbers."""
     seed = next(iter((*args, *kwargs.values())), None)
     is_fresh = seed is None and function.__name__ not in STATES
     draw = run.draws.fresh if is_fresh else run.draws.call
     if is_fresh and function.__name__ == "seed":
-        return called(run, function, (run.draws.fresh(secrets.randbits, (32,), {}),), {})
-    return replayed(run, function, (args, kwargs), draw, function, args, kwargs)
+        return call_drawing(run, function, (run.draws.fresh(secrets.randbits, (32,), {}),), {})
+    return replay(run, function, (args, kwargs), draw, function, args, kwargs)
 
 
 def numpy_random() -> Any:
@@ -129,7 +129,7 @@ def not_replayed() -> Any:
     raise NotReplayedError
 
 
-def replayed(run: TracedRun, function: Any, original: Any, draw: Callable[..., Any], *arguments: Any) -> Any:
+def replay(run: TracedRun, function: Any, original: Any, draw: Callable[..., Any], *arguments: Any) -> Any:
     """Return the result of a draw that the prologue repeats. If the prologue cannot, the draw is a loud sharp edge."""
     try:
         return draw(*arguments)
@@ -147,10 +147,10 @@ def _choice(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kw
     """`choice(sequence)`: a number if all items are numbers of one class, otherwise the item at a guarded position."""
     sequence = args[0] if len(args) == 1 and not kwargs else None
     if not isinstance(owner, _random.Random) or type(sequence) not in (list, tuple, str) or not sequence:
-        return replayed(run, function, (args, kwargs), run.draws.draw, owner, "choice", args, kwargs)
+        return replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", args, kwargs)
     if are_numbers(sequence):
-        return replayed(run, function, (args, kwargs), run.draws.draw, owner, "choice", (tuple(sequence),), {})
-    place = replayed(run, function, (args, kwargs), run.draws.draw, owner, "choice", (range(len(sequence)),), {})
+        return replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", (tuple(sequence),), {})
+    place = replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", (range(len(sequence)),), {})
     return run.machine.load_item(sequence, concrete(place))
 
 
@@ -160,10 +160,10 @@ def _sample(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kw
     population: Any = args[0] if args else None
     draw = run.draws.draw
     if not isinstance(owner, _random.Random) or type(population) not in (list, tuple) or "counts" in kwargs:
-        return replayed(run, function, (args, kwargs), draw, owner, name, args, kwargs)
+        return replay(run, function, (args, kwargs), draw, owner, name, args, kwargs)
     if are_numbers(population):
-        return replayed(run, function, (args, kwargs), draw, owner, name, (tuple(population), *args[1:]), kwargs)
-    places = replayed(run, function, (args, kwargs), draw, owner, name, (range(len(population)), *args[1:]), kwargs)
+        return replay(run, function, (args, kwargs), draw, owner, name, (tuple(population), *args[1:]), kwargs)
+    places = replay(run, function, (args, kwargs), draw, owner, name, (range(len(population)), *args[1:]), kwargs)
     return [run.machine.load_item(population, concrete(place)) for place in places]
 
 
@@ -171,13 +171,13 @@ def _shuffle(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], k
     """`shuffle(items)`: the items in a random order, which is guarded unless they are numbers of one class."""
     items = args[0] if len(args) == 1 and not kwargs else None
     if is_of(type(items), "numpy.ndarray"):
-        shuffled = replayed(run, function, (args, kwargs), run.draws.shuffled, owner, items)
+        shuffled = replay(run, function, (args, kwargs), run.draws.shuffled, owner, items)
         return None if shuffled is None else run.machine.store_item(items, ..., shuffled)
     if type(items) is not list:
-        return replayed(run, function, (args, kwargs), not_replayed)
+        return replay(run, function, (args, kwargs), not_replayed)
     run.machine.announce_iteration(items)
     items_or_positions = list(items) if are_numbers(items) else list(range(len(items)))
-    order = replayed(run, function, (args, kwargs), run.draws.shuffled, owner, items_or_positions)
+    order = replay(run, function, (args, kwargs), run.draws.shuffled, owner, items_or_positions)
     shuffled = order if are_numbers(items) else [items[concrete(place)] for place in order]
     run.machine.store_item(items, slice(None), shuffled)
     return None

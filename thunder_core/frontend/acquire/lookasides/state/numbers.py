@@ -24,11 +24,11 @@ LENGTHS = (torch.Tensor, torch.nn.Parameter, FakeTensor)  # classes without thei
 def convert(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Record `float(tensor)` or `int(tensor)` as a number that the trace need not know."""
     if len(args) == 1 and isinstance(args[0], torch.Tensor) and args[0].numel() == 1 and not args[0].is_complex():
-        return _converted(run, function, args[0].item())
+        return _convert(run, function, args[0].item())
     return compute(function, run, *args, **kwargs)
 
 
-def _converted(run: TracedRun, function: Callable[..., Any], number: Any) -> Any:
+def _convert(run: TracedRun, function: Callable[..., Any], number: Any) -> Any:
     if isinstance(number, SymbolicNumber) and number.kind is not function:
         return run.recorder.numbers.compute(function, (number,))
     return number if isinstance(number, SymbolicNumber) else function(number)
@@ -38,7 +38,7 @@ def _converted(run: TracedRun, function: Callable[..., Any], number: Any) -> Any
 def compute(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Record a function of symbolic numbers as a bound symbol."""
     is_of_number = not kwargs and len(args) == 1 and isinstance(args[0], SymbolicNumber)
-    return _converted(run, function, args[0]) if is_of_number else NOT_TAKEN
+    return _convert(run, function, args[0]) if is_of_number else NOT_TAKEN
 
 
 @lookaside_of_each(*PREDICATES)

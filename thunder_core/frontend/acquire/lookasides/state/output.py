@@ -61,7 +61,7 @@ def print_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None
         if run.outside.path_of(target) is not None:
             run.note_edge("input and output: print to a file from outside", loud=True)
         return NOT_TAKEN
-    run.outside.effects.printed(tuple(as_now(run, arg) for arg in args), kwargs)
+    run.outside.effects.note_print(tuple(as_now(run, arg) for arg in args), kwargs)
     return None
 
 
@@ -75,7 +75,7 @@ def method_of_stream(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs:
         return NOT_TAKEN
     if name == "writelines":
         return _write_lines(run, method, path, *args)
-    run.outside.effects.written(path, name, args)
+    run.outside.effects.note_stream_write(path, name, args)
     return len(args[0]) if name == "write" else None
 
 
@@ -84,7 +84,7 @@ def _write_lines(run: TracedRun, method: Any, path: Path, /, lines: Any) -> None
     if not all(isinstance(text, str) for text in texts):
         run.machine.natively(method, (texts,), {})
     for text in texts:
-        run.outside.effects.written(path, "write", (text,))
+        run.outside.effects.note_stream_write(path, "write", (text,))
 
 
 def is_stream(run: TracedRun, stream: Any, *, named: bool) -> bool:
@@ -153,14 +153,14 @@ def logs_once(function: Any) -> bool:
 def as_now(run: TracedRun, value: Any) -> Any:
     """Return a copy of a value as it is now, for the epilogue to show, or the value's text if it cannot be rebuilt."""
     try:
-        return shown(run, value, {})
+        return copy_for_output(run, value, {})
     except NotShownError:
         if is_native(type(value)):
             run.note_edge(UNKNOWN_STATE.format(type(value).__name__), loud=True)
         return run.machine.call(str, value)
 
 
-def shown(run: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
+def copy_for_output(run: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
     """Return a copy of a value with copies of its tensors and of objects that the program made.
 
     The program may change these later. Objects from outside without tensors are not copied: the epilogue shows them as
@@ -179,7 +179,7 @@ def shown(run: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
         if not holds_tensors(value, set()):
             return value
         run.outside.expand_whole(value)
-    return _copied(run, value, copies)
+    return _copy(run, value, copies)
 
 
 def shown_tensor(run: TracedRun, tensor: torch.Tensor) -> Any:
@@ -190,11 +190,11 @@ def shown_tensor(run: TracedRun, tensor: torch.Tensor) -> Any:
     return Dressed(values, torch.Tensor if type(tensor) is FakeTensor else type(tensor), data.node_of(tensor))
 
 
-def _copied(run: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
+def _copy(run: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
     kind: Any = type(value)
 
     def part(item: Any) -> Any:
-        return shown(run, item, copies)
+        return copy_for_output(run, item, copies)
 
     if isinstance(value, tuple):
         items = tuple.__new__(tuple, map(part, tuple.__iter__(value)))
