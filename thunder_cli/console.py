@@ -41,7 +41,7 @@ class Trimmed:
         return getattr(self.stream, name)
 
 
-def trimmed(stream: IO[str]) -> IO[str]:
+def trim(stream: IO[str]) -> IO[str]:
     """Return the stream itself if it is a terminal; else a stream that removes spaces at the ends of lines."""
     return stream if stream.isatty() else cast(IO[str], Trimmed(stream))
 
@@ -49,7 +49,7 @@ def trimmed(stream: IO[str]) -> IO[str]:
 @contextmanager
 def trimmed_stdout() -> Iterator[None]:
     """While the block runs, remove spaces at the ends of lines on stdout, except on a terminal."""
-    with redirect_stdout(trimmed(sys.stdout)):
+    with redirect_stdout(trim(sys.stdout)):
         yield
 
 
@@ -97,7 +97,7 @@ def stderr(*, quiet: bool = False) -> Console:
 
 def console(*, stderr: bool = False, **options: Any) -> PrintableConsole:
     """Return a console that prints text unchanged."""
-    file = trimmed(sys.stderr if stderr else results())
+    file = trim(sys.stderr if stderr else results())
     return PrintableConsole(file=file, stderr=stderr, highlight=False, markup=False, emoji=False, **options)
 
 

@@ -19,12 +19,12 @@ TOLERANCE = 1e-4  # float32, in which some kernels multiply with TF32
 SIZES = (2, 4, 32, 64)  # batch, heads, sequence, features of a head
 
 
-def written_out(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:  # noqa: A002 - PyTorch's name
+def silu_by_definition(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:  # noqa: A002 - PyTorch's name
     """Compute SiLU by its definition, so that an executor that checks others can compare it with eager PyTorch's."""
     return input * torch.sigmoid(input)
 
 
-WRITTEN_OUT = Operator(functional.silu, written_out)
+WRITTEN_OUT = Operator(functional.silu, silu_by_definition)
 
 
 @dataclass(frozen=True)

@@ -45,13 +45,13 @@ def known_error(error: BaseException) -> ThunderError:
     if isinstance(error, ThunderError):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return interrupted(error)
+        return interrupt_error(error)
     return (
         gone_folder_of(error) or full_disk_of(error) or out_of_memory_of(error) or authors_error(error) or bug_of(error)
     )
 
 
-def interrupted(error: BaseException | None) -> ThunderError:
+def interrupt_error(error: BaseException | None) -> ThunderError:
     """Return the error for Ctrl-C."""
     stopped = Interrupted("interrupted; nothing was written", fix="run the command again when you are ready")
     stopped.__cause__ = error

@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from thunder_cli.app import DISTRIBUTION
 from thunder_cli.executor_trial import Trial, trials
 from thunder_cli.process_group_trial import problem_of_group
-from thunder_cli.views.quantity import counted, size
+from thunder_cli.views.quantity import count_noun, size
 from thunder_core.backend.cache import cache_folder
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.foundation import plugins
@@ -154,7 +154,7 @@ def process_groups() -> Iterator[Check]:
 def process_group(backend: str, size: int) -> Check:
     """Check one backend with a number of processes."""
     problem = problem_of_group(backend, size)
-    count = counted(size, "process", "processes")
+    count = count_noun(size, "process", "processes")
     found = f"{count}: {problem}" if problem else f"tried with {count}: the sum over the group is right"
     return verdict(backend, not problem, found, FIXES[backend], "degraded")
 
@@ -179,10 +179,10 @@ def executor(listed: plugins.Listed) -> Check:
         return Check(name, "optional", str(error), more)
     if reason is not None:
         return Check(name, "optional", reason, more)
-    return tested(name, list(trials(loaded)), more)
+    return check_of_trials(name, list(trials(loaded)), more)
 
 
-def tested(name: str, results: Sequence[Trial], more: str) -> Check:
+def check_of_trials(name: str, results: Sequence[Trial], more: str) -> Check:
     """Return the check of an available executor, by its trials."""
     problems = "; ".join(f"on {one.device}: {one.problem}" for one in results if one.problem)
     if problems:
@@ -200,7 +200,7 @@ def hub() -> Iterator[Check]:
     models = len(list(folder.glob("models--*"))) if folder.is_dir() else 0
     network = "offline" if constants.is_offline_mode() else "downloads allowed"
     standing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    found = f"{folder}, {counted(models, 'model')}, {network}"
+    found = f"{folder}, {count_noun(models, 'model')}, {network}"
     if not standing.is_dir():
         found = f"{folder}, but {standing} is not a folder"
     yield verdict("hub cache", standing.is_dir(), found, "set HF_HOME to a folder", "degraded")

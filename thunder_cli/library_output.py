@@ -27,7 +27,7 @@ def quiet_libraries(*, debug: bool) -> Iterator[None]:
         return
     with ExitStack() as stack:
         for name in TALKERS:
-            stack.enter_context(silenced(logging.getLogger(name)))
+            stack.enter_context(silence(logging.getLogger(name)))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UnsignedWarning)
@@ -36,11 +36,11 @@ def quiet_libraries(*, debug: bool) -> Iterator[None]:
 
 
 @contextmanager
-def silenced(logger: logging.Logger) -> Iterator[None]:
+def silence(logger: logging.Logger) -> Iterator[None]:
     """Silence a logger and its children while the block runs; attempts to set its level are ignored."""
     level, own = logger.level, vars(logger).get("setLevel")
     logging.Logger.setLevel(logger, logging.CRITICAL)
-    logger.setLevel = ignored  # type: ignore[method-assign]
+    logger.setLevel = ignore_level  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -49,7 +49,7 @@ def silenced(logger: logging.Logger) -> Iterator[None]:
         logging.Logger.setLevel(logger, level)
 
 
-def ignored(level: int | str) -> None:
+def ignore_level(level: int | str) -> None:
     """Ignore a library's attempt to set its log level."""
 
 

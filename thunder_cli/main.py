@@ -14,7 +14,7 @@ from typing import Protocol, cast
 import typer
 
 from thunder_cli.app import build_app
-from thunder_cli.failure import Audience, interrupted, report_error
+from thunder_cli.failure import Audience, interrupt_error, report_error
 from thunder_cli.streams import flush_results, is_closed_pipe, open_closed_streams, require_text, settle_streams
 from thunder_core.foundation.errors import BadOption, Interrupted, OutOfMemory
 from thunder_core.foundation.plugins import did_you_mean
@@ -81,12 +81,12 @@ def run(arguments: Sequence[str] | None) -> int:
             return 0
         raise
     except KeyboardInterrupt as error:
-        return report_error(interrupted(error), audience)
+        return report_error(interrupt_error(error), audience)
     except Exception as error:
         reserve.clear()
         return report_error(error, audience)
     if status == INTERRUPTED:
-        return report_error(interrupted(None), audience)
+        return report_error(interrupt_error(None), audience)
     return status if isinstance(status, int) else 0
 
 

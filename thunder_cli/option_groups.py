@@ -22,7 +22,7 @@ class Group:
     options: Sequence[Option]
     build: Callable[[Given], object]
 
-    def taken_from(self, arguments: dict[str, Any]) -> object:
+    def take_from(self, arguments: dict[str, Any]) -> object:
         """Return the parameter's value, and remove its options from the arguments."""
         values = {one.name: arguments.pop(one.name.replace("-", "_")) for one in self.options}
         return self.build({name: value for name, value in values.items() if is_given(value)})
@@ -61,17 +61,17 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = group.taken_from(given)
+            given[name] = group.take_from(given)
         command(**given)
 
-    spelled = [one for parameter in signature.parameters.values() for one in _spelled(parameter, groups)]
+    spelled = [one for parameter in signature.parameters.values() for one in _spell(parameter, groups)]
     named: Any = run
     named.__signature__ = signature.replace(parameters=spelled)
     named.__annotations__ = {one.name: one.annotation for one in spelled}
     return run
 
 
-def _spelled(parameter: inspect.Parameter, groups: Mapping[str, Group]) -> Iterator[inspect.Parameter]:
+def _spell(parameter: inspect.Parameter, groups: Mapping[str, Group]) -> Iterator[inspect.Parameter]:
     if parameter.name not in groups:
         yield parameter
         return

@@ -121,7 +121,7 @@ def read_settings(path: Path) -> Settings:
         raise BadConfigFile(
             f"{path} is not TOML: {error}", fix="correct the line; docs/cli.md has an example"
         ) from error
-    return _checked(content, BadConfigFile, f"{path}: ")
+    return _check(content, BadConfigFile, f"{path}: ")
 
 
 def bounded_text(text: str) -> str:
@@ -151,10 +151,10 @@ def settings_of(given: Mapping[str, object]) -> Settings:
     """Return the settings that were passed as options; raise `BadOption`."""
     several = {name: value for name, value in given.items() if isinstance(value, list) and SETTINGS[name].kind is dict}
     parsed = {name: parse_assignments(SETTINGS[name], value) for name, value in several.items()}
-    return _checked({**given, **parsed}, BadOption, "--")
+    return _check({**given, **parsed}, BadOption, "--")
 
 
-def _checked(given: Mapping[str, object], kind: type[ThunderError], before: str) -> Settings:
+def _check(given: Mapping[str, object], kind: type[ThunderError], before: str) -> Settings:
     """Return the settings with these names and values; raise an error of this class for an invalid setting."""
     values = {name.replace("_", "-"): value for name, value in given.items()}
     for name, value in values.items():
@@ -165,11 +165,13 @@ def _checked(given: Mapping[str, object], kind: type[ThunderError], before: str)
         try:
             require_kind(SETTINGS[name], value)
         except Unsuitable as error:
-            raise kind(f"{before}{name} is {_shown(error.value)}", fix=f"use a value that is {error.taken}") from error
+            raise kind(
+                f"{before}{name} is {_short_form(error.value)}", fix=f"use a value that is {error.taken}"
+            ) from error
     return Settings(values)
 
 
-def _shown(value: object) -> str:
+def _short_form(value: object) -> str:
     """Return a short form of a value, even if it is deep or long."""
     if isinstance(value, str):
         return f"{value!r:.80}"

@@ -16,7 +16,7 @@ from thunder_core.workflow.artifact.standalone import standalone
 from thunder_core.workflow.artifact.standalone.standalone import (
     ENVIRONMENT_PREFIXES,
     check_standalone,
-    related,
+    related_distributions,
     variables_here,
 )
 
@@ -25,11 +25,11 @@ REQUIREMENTS = ["torch>=2", 'kernels ; extra == "device"', 'pytest ; extra == "d
 
 def test_distributions_of_development_extras_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: REQUIREMENTS)
-    assert related(["library"]) == {"library", "torch", "kernels"}
+    assert related_distributions(["library"]) == {"library", "torch", "kernels"}
 
 
 def test_a_distribution_that_is_not_installed_requires_nothing() -> None:
-    assert related(["no-such-distribution"]) == {"no-such-distribution"}
+    assert related_distributions(["no-such-distribution"]) == {"no-such-distribution"}
 
 
 def test_environment_variables_are_kept_as_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from thunder_cli.views.quantity import ago, counted, magnitude, size, speedup
+from thunder_cli.views.quantity import ago, count_noun, magnitude, size, speedup
 from thunder_core.workflow.benchmark import Interval
 
 
@@ -45,4 +45,8 @@ def test_ago(elapsed, text):
 
 
 def test_counted():
-    assert [counted(number, "entry", "entries") for number in (0, 1, 2000)] == ["0 entries", "1 entry", "2,000 entries"]
+    assert [count_noun(number, "entry", "entries") for number in (0, 1, 2000)] == [
+        "0 entries",
+        "1 entry",
+        "2,000 entries",
+    ]

@@ -23,7 +23,7 @@ from thunder_core.foundation.errors import ArtifactForeign
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.workflow.artifact.format import compatibility
-from thunder_core.workflow.pipeline.session.executors import given_up
+from thunder_core.workflow.pipeline.session.executors import unused_executors
 from thunder_core.workflow.pipeline.session.trace_stats import kernel_choices
 from thunder_executors.packed_linear import EXECUTOR, PackedLinear, kernel, measurement
 from thunder_executors.packed_linear.activations import GELU, GELU_TANH, RELU, SILU
@@ -458,7 +458,7 @@ def test_the_library_multiplies_unless_the_kernel_is_clearly_faster(own_cache, m
     ((reason, count),) = refused_by_kernel(compiled)
     assert reason.startswith("PyTorch multiplies 20 x 48 to 48, with bias: packed-linear ")
     assert count == 2
-    assert [*given_up([thunder.last_traces(compiled)[-1]])] == []
+    assert [*unused_executors([thunder.last_traces(compiled)[-1]])] == []
 
 
 def test_a_kernel_that_computes_other_values_is_not_chosen(own_cache, monkeypatch):
@@ -709,7 +709,7 @@ def test_training_in_bfloat16_has_the_gradients_of_pytorch():
 @pytest.mark.parametrize("kind", KINDS, ids=["in float32", *IDS])
 def test_tiles_of_wider_vectors_give_the_same_product(kind):
     from thunder_executors.inductor.building.compilers import compilers  # imports Inductor
-    from thunder_executors.inductor.building.library import compiled as compiled_library
+    from thunder_executors.inductor.building.library import compile_library as compiled_library
     from thunder_executors.inductor.generate import CppKernel
 
     with compilers() as started:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.workflow.inspect.in_process import traced
+from thunder_core.workflow.inspect.in_process import traces_of
 from thunder_core.workflow.inspect.subject import Subject
 
 torch.set_num_threads(1)
@@ -46,4 +46,4 @@ def compiled() -> torch.nn.Module:
 
 @pytest.fixture(scope="session")
 def subject(compiled: torch.nn.Module) -> Subject:
-    return traced(compiled)
+    return traces_of(compiled)

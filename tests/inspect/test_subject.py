@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.foundation.errors import BadOption, NoSuchTrace
 from thunder_core.tracing.ir.layout import layout
-from thunder_core.workflow.inspect.difference import unified
+from thunder_core.workflow.inspect.difference import unified_diff
 from thunder_core.workflow.inspect.regions import EarlierStages, is_within
 from thunder_core.workflow.inspect.runnable import runnable
 from thunder_core.workflow.inspect.select import matches, module_lines
@@ -109,11 +109,11 @@ def test_a_bad_pattern_is_refused(subject):
 
 def test_a_diff_shows_the_changes_of_a_stage(subject):
     before, after = (subject.stage("computation", name) for name in ("share-common-expressions", "drop-dead-code"))
-    lines = unified(before, after)
+    lines = unified_diff(before, after)
     assert lines[0] == "--- computation, stage 1: share common expressions"
     assert sum(line.startswith("-    t") and "+ 1 " in line for line in lines) == 2
     assert not any(line.startswith("+ ") for line in lines)
-    assert unified(after, after) == []
+    assert unified_diff(after, after) == []
 
 
 def test_plain_text_without_a_source_defines_the_function_and_names_missing_parts(subject):

@@ -17,7 +17,7 @@ from thunder_core.workflow.models.inputs.batches import Batches, longer_than, to
 from thunder_core.workflow.models.inputs.dataset import read_dataset
 from thunder_core.workflow.models.inputs.decoder_tokens import decoder_tokens
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
-from thunder_core.workflow.models.inputs.tokens import tokenized
+from thunder_core.workflow.models.inputs.tokens import tokenize
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.request import ModelRequest
@@ -128,11 +128,11 @@ def test_numbers_are_of_the_models_dtype(vit: LoadedModel, tmp_path: Path) -> No
 def test_texts_are_read_by_the_tokenizer_beside_the_model(llama: LoadedModel, tmp_path: Path) -> None:
     data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", {"text": "the cat"}, {"text": "a strange dog"}))
     with pytest.raises(BadData, match="the model's folder has no tokenizer"):
-        tokenized(data, SampleOrigin(SAMPLES["llama"]))
+        tokenize(data, SampleOrigin(SAMPLES["llama"]))
     with pytest.raises(BadData, match="the model's folder has no tokenizer"):
-        tokenized(data, FolderOrigin(tmp_path))
+        tokenize(data, FolderOrigin(tmp_path))
     write_tokenizer(tmp_path)
-    told = tokenized(data, FolderOrigin(tmp_path))
+    told = tokenize(data, FolderOrigin(tmp_path))
     assert [row["input_ids"].tolist() for row in told.rows] == [
         [FIRST_WORD, FIRST_WORD + 1],
         [FIRST_WORD + 3, 1, FIRST_WORD + 5],
@@ -141,7 +141,7 @@ def test_texts_are_read_by_the_tokenizer_beside_the_model(llama: LoadedModel, tm
     for samples in ([{"text": "a"}, {"input_ids": [3]}], [{"text": "a", "input_ids": [3]}]):
         mixed = read_dataset("--input", write_lines(tmp_path / "b.jsonl", *samples))
         with pytest.raises(BadData, match="line"):
-            tokenized(mixed, FolderOrigin(tmp_path))
+            tokenize(mixed, FolderOrigin(tmp_path))
 
 
 DEEP = "[" * 100_000

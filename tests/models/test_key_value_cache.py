@@ -8,7 +8,7 @@ from transformers.cache_utils import DynamicCache
 
 from thunder_core.foundation.errors import BadOption, SequenceTooLong
 from thunder_core.foundation.transformers_versions import cache_argument
-from thunder_core.workflow.models.inputs.input_tensors import converted, numbers_in, tensors_in, with_own_caches
+from thunder_core.workflow.models.inputs.input_tensors import map_tensors, numbers_in, tensors_in, with_own_caches
 from thunder_core.workflow.models.inputs.inputs import example_inputs
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
@@ -85,7 +85,7 @@ def test_a_call_writes_to_a_cache_of_its_own() -> None:
 def test_a_converted_cache_is_of_the_dtype_that_its_layers_say() -> None:
     loaded = sample("llama")
     inputs = example_inputs(loaded, batch=1, seq=1, seed=0, cache=3)
-    wide = {name: converted(value, lambda tensor: tensor.double()) for name, value in inputs.items()}
+    wide = {name: map_tensors(value, lambda tensor: tensor.double()) for name, value in inputs.items()}
     assert {tensor.dtype for _, tensor in tensors_in(wide)} == {torch.float64}
     for given, dtype in ((wide, torch.float64), (inputs, torch.float32)):
         layers = given[cache_argument(loaded.model)].layers
@@ -94,7 +94,7 @@ def test_a_converted_cache_is_of_the_dtype_that_its_layers_say() -> None:
 
 def test_a_converted_cache_is_on_the_device_that_its_layers_say() -> None:
     inputs = example_inputs(sample("llama"), batch=1, seq=1, seed=0, cache=3)
-    moved = {name: converted(value, lambda tensor: tensor.to("meta")) for name, value in inputs.items()}
+    moved = {name: map_tensors(value, lambda tensor: tensor.to("meta")) for name, value in inputs.items()}
     for given, device in ((moved, "meta"), (inputs, "cpu")):
         layers = given[cache_argument(sample("llama").model)].layers
         assert {layer.device.type for layer in layers} == {device}

@@ -20,7 +20,7 @@ def models(tmp_path, monkeypatch):
         (tmp_path / name / "config.json").write_text("{}")
     (tmp_path / "gpt2-results").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(hub, "_cached", lambda *_: None)
+    monkeypatch.setattr(hub, "_cached_file", lambda *_: None)
     return tmp_path
 
 

@@ -62,7 +62,7 @@ def test_a_pattern_is_traced_once_for_a_signature(monkeypatch: pytest.MonkeyPatc
         runs[0] += 1
         return traced(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(pattern), "_traced", counted)
+    monkeypatch.setattr(type(pattern), "_trace", counted)
     executor = OperatorExecutor("mine")
     executor.replaces(pattern)(pattern.function)
     trace = claim(layers(8), [executor])

@@ -23,7 +23,7 @@ from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.recipe_search import process, worker
 from thunder_core.workflow.recipe_search.candidate import Candidate
 from thunder_core.workflow.recipe_search.module_search import ModuleSubject
-from thunder_core.workflow.recipe_search.module_transfer import received
+from thunder_core.workflow.recipe_search.module_transfer import receive
 from thunder_core.workflow.recipe_search.order import Order
 from thunder_core.workflow.recipe_search.order_format import read_order, write_order
 from thunder_core.workflow.recipe_search.request_trial import RequestSubject
@@ -76,7 +76,7 @@ def test_a_module_is_the_same_in_another_process(tmp_path):
     order = Order(ModuleSubject(module, ({"input": x},)), QUANTIZED, 10, "latency")
     write_order(order, tmp_path)
     with process.offered_module(order) as (descriptor,):
-        subject = read_order(tmp_path, partial(received, os.dup(descriptor))).subject
+        subject = read_order(tmp_path, partial(receive, os.dup(descriptor))).subject
     assert torch.equal(subject.model(**subject.calls[0]), module(x))  # type: ignore[attr-defined]
 
 

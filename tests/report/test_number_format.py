@@ -38,6 +38,6 @@ def test_numbers(function: object, value: float, text: str) -> None:
 
 
 def test_long_names_lose_their_middle() -> None:
-    assert number_format.shortened("short", 8) == "short"
-    assert number_format.shortened("past_key_values.layers.0.keys", 12) == "past_…0.keys"
-    assert len(number_format.shortened("x" * 100, 31)) == 31
+    assert number_format.shorten("short", 8) == "short"
+    assert number_format.shorten("past_key_values.layers.0.keys", 12) == "past_…0.keys"
+    assert len(number_format.shorten("x" * 100, 31)) == 31

@@ -148,9 +148,9 @@ def write(report: CiReport, options: CiOptions) -> None:
 
 def annotation(title: str, message: str) -> str:
     """Return a workflow command of GitHub Actions that shows an error."""
-    return f"::error title={escaped(title, PROPERTY_ESCAPES)}::{escaped(message, MESSAGE_ESCAPES)}"
+    return f"::error title={escape(title, PROPERTY_ESCAPES)}::{escape(message, MESSAGE_ESCAPES)}"
 
 
-def escaped(text: str, escapes: Mapping[str, str]) -> str:
+def escape(text: str, escapes: Mapping[str, str]) -> str:
     """Return a text with the characters escaped that GitHub Actions would read as part of a command."""
     return "".join(escapes.get(character, character) for character in text)

@@ -177,7 +177,7 @@ def clear(
 
 def clear_searches(*, json: bool, dry_run: bool) -> None:
     """Remove the kept results of searches, and print how many there were."""
-    from thunder_cli.views.quantity import counted, size
+    from thunder_cli.views.quantity import count_noun, size
     from thunder_core.workflow.recipe_search.kept_folder import kept_searches, remove_searches
 
     kept = kept_searches() if dry_run else remove_searches()
@@ -185,7 +185,8 @@ def clear_searches(*, json: bool, dry_run: bool) -> None:
         print_json("cache-searches/1", {"dry_run": dry_run, **asdict(kept)})
         return
     verb = "would remove" if dry_run else "removed"
-    say(f"{verb} {counted(kept.trials, 'result')} of {counted(kept.searches, 'search', 'searches')}, {size(kept.size)}")
+    searches = count_noun(kept.searches, "search", "searches")
+    say(f"{verb} {count_noun(kept.trials, 'result')} of {searches}, {size(kept.size)}")
 
 
 @cache.command()

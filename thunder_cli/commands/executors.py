@@ -44,7 +44,7 @@ def executors(
         if not listed:
             raise plugins.unknown_name("executor", name, plugins.names("executors"))
     with importing(stderr()):
-        rows = [described(one) for one in listed]
+        rows = [describe(one) for one in listed]
     if json:
         print_json("executors/1", {"executors": rows})
     elif name is not None:
@@ -71,7 +71,7 @@ def show_artifact(folder: Path, json: bool) -> None:
         stdout().print(view)
 
 
-def described(listed: plugins.Listed) -> Row:
+def describe(listed: plugins.Listed) -> Row:
     """Return one executor as plain data: whether it is available, the reason if not, and its claims."""
     reason, claims = listed.reason, None
     if reason is None:

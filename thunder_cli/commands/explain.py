@@ -38,7 +38,7 @@ def explain(
     elif code is None:
         list_errors(chosen)
     else:
-        stdout().print(described(chosen[0]))
+        stdout().print(describe(chosen[0]))
 
 
 def find_error(code: str) -> Error:
@@ -76,7 +76,7 @@ def list_errors(errors: list[Error]) -> None:
     stdout().print(table)
 
 
-def described(error: Error) -> Text:
+def describe(error: Error) -> Text:
     """Return one error as text: its code, name and exit status, and its meaning."""
     head = Text.assemble(
         (error.code, "bold red"), " ", (error.__name__, "bold"), (f"  exit status {error.status}", "dim")

@@ -66,7 +66,7 @@ def show(
     if json:
         print_json("recipe/1", {"recipe": shown})
     else:
-        stdout().print(Group(*described(shown)))
+        stdout().print(Group(*describe(shown)))
 
 
 @recipes.command()
@@ -231,7 +231,7 @@ def compared_with_default(shown: dict[str, Any]) -> str:
     return "the same program" + ("; models of other families are refused" if shown["families"] else "")
 
 
-def skipped(shown: dict[str, Any]) -> dict[str, list[str]]:
+def skipped_executors(shown: dict[str, Any]) -> dict[str, list[str]]:
     """Return the executors that this machine lacks, by reason."""
     names: dict[str, list[str]] = {}
     for one in shown["executors"]:
@@ -248,7 +248,7 @@ def missing(shown: dict[str, Any]) -> dict[str, list[str]]:
     return names
 
 
-def described(shown: dict[str, Any]) -> list[Text | Table]:
+def describe(shown: dict[str, Any]) -> list[Text | Table]:
     """Return a recipe's data as text."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="dim")
@@ -266,7 +266,10 @@ def described(shown: dict[str, Any]) -> list[Text | Table]:
     for option in shown["options"]:
         told = f"{option['name']}={option['default']}  ({option['type']}) {option['description']}"
         grid.add_row("option", Text(told.rstrip()))
-    for title, rows, style in (("skipped here", skipped(shown), "dim"), ("missing here", missing(shown), "yellow")):
+    for title, rows, style in (
+        ("skipped here", skipped_executors(shown), "dim"),
+        ("missing here", missing(shown), "yellow"),
+    ):
         for reason, names in rows.items():
             grid.add_row(title, Text(f"{', '.join(names)}: {reason}", style))
     return [Text(shown["name"], "bold"), Text(shown["description"]), Text(), grid]

@@ -81,10 +81,10 @@ def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     """Return the results as text, to be printed without wrapping."""
     from rich.text import Text
 
-    from thunder_cli.views.quantity import counted, size
+    from thunder_cli.views.quantity import count_noun, size
 
     files = opened.manifest.files
-    total = f"{counted(len(files), 'file')}, {size(sum(facts.size for facts in files.values()))}, "
+    total = f"{count_noun(len(files), 'file')}, {size(sum(facts.size for facts in files.values()))}, "
     text = Text.assemble(("artifact", "bold"), f"   {opened.folder}\n", ("files", "bold"), f"      {total}")
     text.append("all match the manifest", "green")
     text.append("\nseal", "bold").append(f"       {opened.manifest.digest}")

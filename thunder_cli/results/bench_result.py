@@ -36,14 +36,14 @@ def finish_bench(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: 
     """
     rows, slower = compared(suite, earlier, output)
     errors = [
-        *raised(lambda: write_outputs(suite, output)),
+        *errors_of(lambda: write_outputs(suite, output)),
         *slower,
-        *raised(lambda: require_shown(suite, output, subject)),
+        *errors_of(lambda: require_shown(suite, output, subject)),
     ]
     if not (output.style == "json" and errors):
         print_suite(suite, rows, output)
     if errors:
-        raise joined(errors, suite, rows)
+        raise join_errors(errors, suite, rows)
 
 
 def compared(
@@ -60,7 +60,7 @@ def compared(
         return [], [error]
 
 
-def raised(step: Callable[[], object]) -> list[ThunderError]:
+def errors_of(step: Callable[[], object]) -> list[ThunderError]:
     """Return the error of a step, if it raises a ThunderError."""
     try:
         step()
@@ -69,7 +69,7 @@ def raised(step: Callable[[], object]) -> list[ThunderError]:
     return []
 
 
-def joined(errors: Sequence[ThunderError], suite: BenchmarkSuite, rows: Sequence[Comparison]) -> ThunderError:
+def join_errors(errors: Sequence[ThunderError], suite: BenchmarkSuite, rows: Sequence[Comparison]) -> ThunderError:
     """Return one error for all, of the class of the first, with the measurement."""
     error = errors[0]
     if len(errors) > 1:

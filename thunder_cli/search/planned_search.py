@@ -23,7 +23,7 @@ def planned_search(request: Request, search: SearchRequest, console: Console, *,
     began = time.monotonic()
     print_hub_notice(console, request.model)
     with importing_tested(console):
-        planned = recipe_search.RequestSearch.planned(request, search, began)  # the face imports PyTorch now
+        planned = recipe_search.RequestSearch.plan_search(request, search, began)  # the face imports PyTorch now
     console.print(plan_view(planned, whole=whole))
     console.print()
     return planned

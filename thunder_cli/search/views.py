@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import counted, magnitude, minutes, size, speedup
-from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, fitting, plain_table, spaced, titled
+from thunder_cli.views.quantity import count_noun, magnitude, minutes, size, speedup
+from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, fitting, plain_table, space_out, with_title
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.report import SearchCandidate, SearchReport
 from thunder_core.workflow.report.number_format import percent
@@ -46,12 +46,12 @@ def plan_view(planned: RequestSearch, *, whole: bool) -> RenderableType:
     rows = [(excluded.candidate.name, excluded.reason) for excluded in planned.excluded]
     bounds = Text(f"Bounds: {'; '.join(bounds_in_words(planned.bounds)).removeprefix('Bounds: ')}")
     others = reasons_view("Not applicable", rows) if whole else unfit_text(len(rows))
-    return Group(titled("Search", f"{detail}{time}", table), bounds, *([Text()] if whole else []), others)
+    return Group(with_title("Search", f"{detail}{time}", table), bounds, *([Text()] if whole else []), others)
 
 
 def unfit_text(number: int) -> Text:
     """Return a note with the number of candidates that do not apply."""
-    return Text(f"Not applicable: {counted(number, 'candidate')}; `--dry-run` and the report say why", DIM)
+    return Text(f"Not applicable: {count_noun(number, 'candidate')}; `--dry-run` and the report say why", DIM)
 
 
 def reasons_view(title: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
@@ -60,19 +60,19 @@ def reasons_view(title: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
     table.columns[1].justify, table.columns[1].no_wrap = "left", False
     for name, reason in rows:
         table.add_row(name, Text(reason, DIM))
-    return titled(title, "", table)
+    return with_title(title, "", table)
 
 
 def search_view(report: SearchReport, *, width: int) -> RenderableType:
     """Show the result of a search: why the winner won, and every candidate."""
-    return Group(*spaced(_parts(report, width)))
+    return Group(*space_out(_parts(report, width)))
 
 
 def _parts(report: SearchReport, width: int) -> Iterator[RenderableType]:
     yield Text.assemble(("Search", HEAD), "  ", (report.why, GOOD if report.winner else BAD))
     kept = f", {report.kept} kept from an earlier search" if report.kept else ""
     detail = f"{report.call}, {report.machine}; {minutes(report.seconds)} of {minutes(report.budget)}{kept}"
-    yield titled("Candidates", f"{detail}; {report.ended}", fitting(_table_of(report), list(COLUMNS), SPARE, width))
+    yield with_title("Candidates", f"{detail}; {report.ended}", fitting(_table_of(report), list(COLUMNS), SPARE, width))
     missed = [(row.name, row.reason) for row in report.measured if row.reason and not row.is_within]
     if missed:
         yield reasons_view("Out of bounds", missed)

@@ -11,7 +11,7 @@ from rich.text import Text
 from thunder_cli.views.generation import generation_table, tokens_view
 from thunder_cli.views.outcome import COLUMNS, SPARE, WIDE, benchmark_view, columns_of
 from thunder_cli.views.quantity import rounds_of, speedup
-from thunder_cli.views.table import HEAD, VERDICTS, fitting, plain_table, titled
+from thunder_cli.views.table import HEAD, VERDICTS, fitting, plain_table, with_title
 from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, Comparison, Contrast, Verdict
 from thunder_core.workflow.benchmark.report import candidate_in_words, size_in_words
 from thunder_core.workflow.benchmark.verdict import in_words
@@ -62,7 +62,7 @@ def _table(suite: BenchmarkSuite, width: int) -> RenderableType:
                 table.add_row(place, candidate.name, *(COLUMNS[column](candidate, report) for column in columns))
         return table
 
-    return titled(title, rounds_of(first), fitting(table_of, columns_of(suite.reports), SPARE, width))
+    return with_title(title, rounds_of(first), fitting(table_of, columns_of(suite.reports), SPARE, width))
 
 
 def size_of(report: BenchmarkReport) -> str:
@@ -89,7 +89,7 @@ def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
             f"{row.slowdown:+.1%}",
             Text("too slow", "bold red") if row.too_slow else Text("ok", "green"),
         )
-    return titled("Comparison with the baseline", "", table)
+    return with_title("Comparison with the baseline", "", table)
 
 
 def contrast_view(rows: Sequence[Contrast], first: str, second: str) -> RenderableType:
@@ -110,4 +110,4 @@ def contrast_view(rows: Sequence[Contrast], first: str, second: str) -> Renderab
     lines = dict.fromkeys((f"{second}  {in_words(row.verdict, first, row.rounds)}", row.verdict) for row in rows)
     told = [Text.assemble(("Speed", HEAD), "  ", (words, VERDICTS[verdict])) for words, verdict in lines]
     detail = "speed-ups over the contender that both results share"
-    return Group(*told, Text(), titled(f"{second} against {first}", detail, table))
+    return Group(*told, Text(), with_title(f"{second} against {first}", detail, table))

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import ago, counted, size
+from thunder_cli.views.quantity import ago, count_noun, size
 from thunder_cli.views.table import DIM, HEAD, plain_table
 from thunder_core.backend.cache import Freed, Record, Why, by_models
 
@@ -29,7 +29,7 @@ def records_view(records: Sequence[Record], *, width: int = WIDE) -> RenderableT
     for record in records:
         moments = (record.created, record.used) if wide else (record.used,)
         ages = (Text("" if record.damage else ago(now - moment), DIM) for moment in moments)
-        table.add_row(shortened(record.digest), label_of(record), record.executor, size(record.size), *ages)
+        table.add_row(shorten(record.digest), label_of(record), record.executor, size(record.size), *ages)
     return table
 
 
@@ -50,7 +50,7 @@ def damage_view(records: Sequence[Record]) -> RenderableType:
     table.columns[1].no_wrap = False
     for record in records:
         label = Text(f"{record.label}: " if record.label else "")
-        table.add_row(shortened(record.digest), Text.assemble(label, (record.damage, "red")))
+        table.add_row(shorten(record.digest), Text.assemble(label, (record.damage, "red")))
     return table
 
 
@@ -64,7 +64,7 @@ def freed_text(freed: Freed, *, dry_run: bool) -> Text:
 
 def why_view(why: Why) -> RenderableType:
     """Return the differences of an entry from the nearest entry as a table, or a sentence if there is no such entry."""
-    head = Text.assemble((why.label or "no label", HEAD), (f"  {why.executor}, entry {shortened(why.digest)}", DIM))
+    head = Text.assemble((why.label or "no label", HEAD), (f"  {why.executor}, entry {shorten(why.digest)}", DIM))
     return Group(head, Text(), *_reasons(why))
 
 
@@ -76,7 +76,7 @@ def _reasons(why: Why) -> list[RenderableType]:
         reasons.append(Text("built because the cache had no entry for this region or this label"))
     else:
         when = ago(datetime.now(UTC) - why.nearest.created)
-        found = f"built because the nearest entry, {shortened(why.nearest.digest)}, built {when}, differs in"
+        found = f"built because the nearest entry, {shorten(why.nearest.digest)}, built {when}, differs in"
         reasons += [Text(found), Padding(_differences(why), (1, 0, 0, 0))]
     return reasons
 
@@ -84,7 +84,7 @@ def _reasons(why: Why) -> list[RenderableType]:
 def _differences(why: Why) -> Table:
     table = plain_table("field", "was", "is", text=3)
     for difference in why.differences:
-        was, now = (Text(shortened(text)) if text is not None else Text("not set", DIM) for text in difference.sides)
+        was, now = (Text(shorten(text)) if text is not None else Text("not set", DIM) for text in difference.sides)
         was.stylize("red")
         now.stylize("green")
         table.add_row(Text(difference.field, HEAD), was, now)
@@ -98,11 +98,11 @@ def label_of(record: Record) -> Text:
     return Text(record.label, HEAD) if record.label else Text("-", DIM)
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return the first digits of a digest; any other string unchanged."""
     return text[:SHORT] if DIGEST.fullmatch(text) else text
 
 
 def entries(number: int) -> str:
     """Return a number of entries in words."""
-    return counted(number, "entry", "entries")
+    return count_noun(number, "entry", "entries")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from thunder_cli.views.quantity import counted, magnitude
-from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, spaced
+from thunder_cli.views.quantity import count_noun, magnitude
+from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, space_out
 from thunder_core.workflow.pipeline.debug import Diagnosis, ReproductionFacts
 from thunder_core.workflow.validation.inside import Fault, NonFiniteLine, TensorFacts
 
@@ -21,13 +21,13 @@ def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
         *(non_finite_view(one) for one in diagnosis.non_finite),
         *(reproduction_view(one) for one in diagnosis.reproductions),
     ]
-    return Group(*spaced(parts))
+    return Group(*space_out(parts))
 
 
 def verdict(diagnosis: Diagnosis) -> Text:
     """Return the number of wrong lines, a summary of the comparison, and the parts that were not compared."""
     wrong = len(diagnosis.faults)
-    result = (counted(wrong, "wrong line"), BAD) if wrong else ("no wrong line", GOOD)
+    result = (count_noun(wrong, "wrong line"), BAD) if wrong else ("no wrong line", GOOD)
     name = f"{diagnosis.subject} with {diagnosis.recipe}"
     text = Text.assemble((name, HEAD), "  ", result, "\n", (diagnosis.inside.summary, DIM))
     for one in diagnosis.inside.not_compared:
@@ -75,5 +75,5 @@ def reproduction_view(one: ReproductionFacts) -> Text:
     alone = "" if one.reproduces else "; correct when compiled alone, so the error depends on the rest of the region"
     return Text.assemble(
         (f"reproduction of {one.fault + 1}", HEAD),
-        f"  python {one.folder / 'reproduce.py'}  ({counted(one.operations, 'operation')}{alone})",
+        f"  python {one.folder / 'reproduce.py'}  ({count_noun(one.operations, 'operation')}{alone})",
     )

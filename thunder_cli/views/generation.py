@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.quantity import rate, rounds_of, size, speedup
-from thunder_cli.views.table import fitting, plain_table, titled
+from thunder_cli.views.table import fitting, plain_table, with_title
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport, GenerationBenchmark
 from thunder_core.workflow.benchmark.report import size_in_words
@@ -30,7 +30,7 @@ def generation_table(reports: Sequence[GenerationBenchmark], title: str, width: 
                 table.add_row(place, candidate.name, *(COLUMNS[column](candidate, report) for column in columns))
         return table
 
-    return titled(f"{title}, {lengths}", rounds_of(first), fitting(table_of, columns_of(reports), SPARE, width))
+    return with_title(f"{title}, {lengths}", rounds_of(first), fitting(table_of, columns_of(reports), SPARE, width))
 
 
 def columns_of(reports: Sequence[GenerationBenchmark]) -> list[str]:

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.generation import generation_table, tokens_view
-from thunder_cli.views.quantity import counted, magnitude, rate, rounds_of, size, speedup
+from thunder_cli.views.quantity import count_noun, magnitude, rate, rounds_of, size, speedup
 from thunder_cli.views.ranges import ranges_view
-from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, plain_table, spaced, titled
+from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, plain_table, space_out, with_title
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport
 from thunder_core.workflow.report import Report
@@ -45,7 +45,7 @@ def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
         *refused_view(report),
         *_remarks(report),
     ]
-    return Group(*spaced(parts))
+    return Group(*space_out(parts))
 
 
 def _validation(report: Report, width: int) -> Iterator[RenderableType]:
@@ -81,14 +81,14 @@ def findings_view(found: ValidationReport | GenerationReport, *, wide: bool) -> 
     return generation_view(found) if isinstance(found, GenerationReport) else validation_view(found, wide=wide)
 
 
-def allowed(found: ValidationReport | GenerationReport) -> RenderableType:
+def tolerance_view(found: ValidationReport | GenerationReport) -> RenderableType:
     """Return the tolerance of a validation."""
     return Padding(Text(f"tolerance {found.tolerance.in_words}", DIM), (0, 0, 0, 2))
 
 
 def generation_view(generation: GenerationReport) -> RenderableType:
     """Return a table of each prompt size: the tokens that agree with eager's, the divergence, and the verdict."""
-    tokens = counted(generation.new_tokens, "new token")
+    tokens = count_noun(generation.new_tokens, "new token")
     detail = f"greedy, {tokens} for each prompt, prompts that were not traced, against eager PyTorch"
     table = plain_table("prompts x tokens", "tokens as in eager", "mean KL, nats", "largest KL", "")
     for one in generation.prompts:
@@ -96,7 +96,7 @@ def generation_view(generation: GenerationReport) -> RenderableType:
         equal = f"{one.equal} of {one.tokens}"
         table.add_row(one.size, equal, magnitude(one.mean_divergence), magnitude(one.largest_divergence), judged)
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in generation.notes]
-    return titled("Validation", detail, Group(table, allowed(generation), *notes))
+    return with_title("Validation", detail, Group(table, tolerance_view(generation), *notes))
 
 
 def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequence[str] = ()) -> RenderableType:
@@ -115,7 +115,9 @@ def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequen
     hidden = len(validation.outputs) - len(shown)
     more = [Text(f"and {hidden} more, with smaller errors relative to their tolerance", DIM)] if hidden else []
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in validation.notes]
-    return titled("Validation", detail, Group(table, *caveats_view(caveats), *more, allowed(validation), *notes))
+    return with_title(
+        "Validation", detail, Group(table, *caveats_view(caveats), *more, tolerance_view(validation), *notes)
+    )
 
 
 def _output(output: OutputReport, language: bool, wide: bool, room: int) -> Iterator[RenderableType]:
@@ -128,10 +130,10 @@ def _output(output: OutputReport, language: bool, wide: bool, room: int) -> Iter
     if language:
         yield magnitude(output.language.kl) if output.language else ""
         yield percent(output.language.top1) if output.language else ""
-    yield _judged(output)
+    yield _judgement(output)
 
 
-def _judged(output: OutputReport) -> Text:
+def _judgement(output: OutputReport) -> Text:
     """Return the verdict on an output, or a remark on its values."""
     if not output.passed:
         return Text("out of tolerance", BAD)
@@ -152,9 +154,9 @@ def quantization_view(found: QuantizationReport) -> RenderableType:
         table.add_row(f"relative error of {layer.name}", error, "")
     skipped = f"; kept in float: {', '.join(found.skipped)}" if found.skipped else ""
     calibrated = f"; calibrated with {found.calibrated}" if found.calibrated else ""
-    inputs = counted(found.inputs, "input")
-    detail = f"{counted(len(found.layers), 'layer')}, compared with the float model on {inputs}"
-    return titled("Quantization", f"{detail}{calibrated}{skipped}", table)
+    inputs = count_noun(found.inputs, "input")
+    detail = f"{count_noun(len(found.layers), 'layer')}, compared with the float model on {inputs}"
+    return with_title("Quantization", f"{detail}{calibrated}{skipped}", table)
 
 
 def evaluation_view(evaluation: Evaluation) -> RenderableType:
@@ -163,9 +165,9 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
     change = evaluation.after - evaluation.before
     before, after = (f"{value:.6g}" for value in (evaluation.before, evaluation.after))
     table.add_row(evaluation.metric, before, after, f"{change:+.2g}" if change else "none")
-    labels = "" if evaluation.metric == "cosine" else f"{counted(evaluation.counted, 'label')} of "
-    detail = f"{labels}{counted(evaluation.samples, 'sample')}, {evaluation.file}"
-    return titled("Evaluation", detail, table)
+    labels = "" if evaluation.metric == "cosine" else f"{count_noun(evaluation.counted, 'label')} of "
+    detail = f"{labels}{count_noun(evaluation.samples, 'sample')}, {evaluation.file}"
+    return with_title("Evaluation", detail, table)
 
 
 def _speed(report: Report) -> Iterator[RenderableType]:
@@ -206,7 +208,7 @@ def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark", widt
         table.columns[-1].justify = "left"
         return table
 
-    return titled(title, rounds_of(benchmark), fitting(table_of, columns_of([benchmark]), SPARE, width))
+    return with_title(title, rounds_of(benchmark), fitting(table_of, columns_of([benchmark]), SPARE, width))
 
 
 def columns_of(reports: Sequence[BenchmarkReport]) -> list[str]:
@@ -254,7 +256,7 @@ def operations_view(report: Report) -> Iterator[RenderableType]:
         both = (str(share.backward), _part(share.backward_share)) if trains else ()
         table.add_row(share.executor, count, _part(share.time_share), *both, Text(frequent, DIM))
     traced = next((row.lines for row in report.traces if row.trace == "computation"), total)
-    yield titled("Operations", f"{traced} traced, {total} executed{_backward(report)}", table)
+    yield with_title("Operations", f"{traced} traced, {total} executed{_backward(report)}", table)
 
 
 def short_name(operation: str) -> str:
@@ -296,7 +298,7 @@ def refused_view(report: Report, *, absent: bool = False) -> Iterator[Renderable
         table.add_row(
             one.executor, "not available" if one.operations is None else str(one.operations), Text(one.reason, DIM)
         )
-    yield titled("Refused", "", table)
+    yield with_title("Refused", "", table)
 
 
 def choices_view(report: Report) -> Iterator[RenderableType]:
@@ -307,17 +309,17 @@ def choices_view(report: Report) -> Iterator[RenderableType]:
     table.columns[2].justify, table.columns[2].no_wrap = "left", False
     for one in report.choices:
         table.add_row(one.executor, str(one.operations), Text(one.choice, DIM))
-    yield titled("Chosen", "", table)
+    yield with_title("Chosen", "", table)
 
 
 def _remarks(report: Report) -> Iterator[RenderableType]:
     if report.sharp_edges:
-        yield listed("Sharp edges (no guard checks them)", map(Text, report.sharp_edges), "bold yellow")
+        yield list_lines("Sharp edges (no guard checks them)", map(Text, report.sharp_edges), "bold yellow")
     if report.model.notes:
-        yield listed("Notes", map(Text, report.model.notes), HEAD)
+        yield list_lines("Notes", map(Text, report.model.notes), HEAD)
 
 
-def listed(title: str, lines: Iterable[Text], style: str) -> RenderableType:
+def list_lines(title: str, lines: Iterable[Text], style: str) -> RenderableType:
     """Return lines under a title, indented as a whole."""
     return Group(Text(title, style), *(Padding(line, (0, 0, 0, 2)) for line in lines))
 

@@ -43,7 +43,7 @@ def ago(age: timedelta) -> str:
     return next((f"{elapsed // unit:.0f} {name} ago" for least, unit, name in AGES if elapsed >= least), "just now")
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def count_noun(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun: `1 entry`, `2 entries`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
@@ -51,7 +51,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 def rounds_of(benchmark: BenchmarkReport) -> str:
     """Return the numbers of timed runs and warm-up runs, and the machine, in words."""
     noun = "run" if benchmark.call == "call" else benchmark.call
-    timed, warmup = counted(benchmark.runs, f"interleaved {noun}"), counted(benchmark.warmup, f"warm-up {noun}")
+    timed, warmup = count_noun(benchmark.runs, f"interleaved {noun}"), count_noun(benchmark.warmup, f"warm-up {noun}")
     return f"{timed} after {warmup}, {benchmark.machine}"
 
 

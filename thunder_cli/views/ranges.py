@@ -8,11 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import counted, magnitude, speedup
-from thunder_cli.views.table import BAD, DIM, GOOD, VERDICTS, fitting, plain_table, titled
+from thunder_cli.views.quantity import count_noun, magnitude, speedup
+from thunder_cli.views.table import BAD, DIM, GOOD, VERDICTS, fitting, plain_table, with_title
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.report import Report
-from thunder_core.workflow.report.ranges import ConstraintRow, Point, constraints_of, points_of, served
+from thunder_core.workflow.report.ranges import ConstraintRow, Point, constraints_of, points_of, served_in_words
 
 SPARE = ("eager's own", "eager", "thunder")  # the columns that narrow consoles leave out, in this order
 
@@ -20,7 +20,7 @@ SPARE = ("eager's own", "eager", "thunder")  # the columns that narrow consoles 
 def ranges_view(report: Report, *, width: int) -> Iterator[RenderableType]:
     """Yield the measured sizes and the constraints, if there are ranges."""
     if report.dynamic:
-        yield titled("Ranges", served(report), _points(points_of(report), width))
+        yield with_title("Ranges", served_in_words(report), _points(points_of(report), width))
         yield constraints_view(constraints_of(report))
 
 
@@ -53,7 +53,7 @@ def _verdict(point: Point) -> Text:
     return Text(verdict, VERDICTS[verdict])
 
 
-def _passed(point: Point) -> Text:
+def _pass_mark(point: Point) -> Text:
     assert point.validation is not None
     return Text("ok", GOOD) if point.validation.passed else Text("out of tolerance", BAD)
 
@@ -77,7 +77,7 @@ def _speedup(point: Point) -> Text:
 COLUMNS: Mapping[str, tuple[str, Callable[[Point], Text]]] = {
     "max error": ("validation", _error),
     "eager's own": ("validation", _eagers),
-    "": ("validation", _passed),
+    "": ("validation", _pass_mark),
     "eager": ("benchmark", lambda point: _median(point, 0)),
     "thunder": ("benchmark", lambda point: _median(point, 1)),
     "speed-up  [95%]": ("candidate", _speedup),
@@ -94,6 +94,6 @@ def constraints_view(rows: Sequence[ConstraintRow]) -> RenderableType:
     for row in decided:
         table.add_row(row.programs, row.number, row.condition, Text(row.needed, DIM))
     given = len(rows) - len(decided)
-    more = Text(f"and {counted(given, 'constraint')} from the specified ranges", DIM)
+    more = Text(f"and {count_noun(given, 'constraint')} from the specified ranges", DIM)
     body = Group(*([table] if decided else []), *([more] if given else []))
-    return titled("Constraints", "the checks of sizes in the programs' prologues", body)
+    return with_title("Constraints", "the checks of sizes in the programs' prologues", body)

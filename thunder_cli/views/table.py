@@ -22,7 +22,7 @@ VERDICTS: Mapping[Verdict, str] = {
 BROAD = 1000  # columns: wider than any table
 
 
-def spaced(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
+def space_out(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
     """Yield the parts of an output with an empty line between them."""
     for number, part in enumerate(parts):
         if number:
@@ -30,7 +30,7 @@ def spaced(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
         yield part
 
 
-def titled(title: str, detail: str, body: RenderableType) -> RenderableType:
+def with_title(title: str, detail: str, body: RenderableType) -> RenderableType:
     """Return a part of the output under its title."""
     return Group(Text.assemble((title, HEAD), (f"  {detail}" if detail else "", DIM)), body)
 

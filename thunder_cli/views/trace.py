@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.console import say, stderr, stdout
-from thunder_cli.views.quantity import counted, size
+from thunder_cli.views.quantity import count_noun, size
 from thunder_cli.views.ranges import constraints_view
 from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.time_format import format_time
 from thunder_core.tracing.ir.layout import layout
 from thunder_core.tracing.ir.listing import Listing
-from thunder_core.workflow.inspect.difference import unified
+from thunder_core.workflow.inspect.difference import unified_diff
 from thunder_core.workflow.inspect.regions import EarlierStages, all_held
 from thunder_core.workflow.inspect.runnable import runnable
 from thunder_core.workflow.inspect.select import StatementMatch, belonging_to, matches, module_lines, modules
@@ -90,7 +90,7 @@ class View:
     def diff(self) -> list[str]:
         """The differences of two stages."""
         before, after = (self.subject.stage(self.look.trace, name) for name in self.look.diff or ("0", None))
-        return unified(before, after, level=self.look.level)
+        return unified_diff(before, after, level=self.look.level)
 
     # ---- as text --------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class View:
         head = [f"# {self.stage.title}, of {self.subject.name}"]
         head += self.about_module()
         width = console.width if console.is_terminal else None
-        coloured(console, layout(self.listing, level=self.look.level, width=width, head=head), "python")
+        print_coloured(console, layout(self.listing, level=self.look.level, width=width, head=head), "python")
 
     def about_module(self) -> list[str]:
         """Return comments on the displayed module, and on the regions that contain its lines."""
@@ -143,14 +143,14 @@ class View:
             stage = self.earlier.stage_of(lines[0])
             calls = "a separate call" if len(lines) == 1 else "separate calls"
             own = f"; {calls} in stage {stage.short}" if stage else ""
-            told.append(f"# {counted(len(lines), 'line')} in {inside}{own}")
+            told.append(f"# {count_noun(len(lines), 'line')} in {inside}{own}")
         return told
 
     def print_diff(self, console: Console) -> None:
         """Print a diff."""
         if not self.diff:
             stderr().print("the two stages are the same", style="dim")
-        coloured(console, "\n".join(self.diff), "diff")
+        print_coloured(console, "\n".join(self.diff), "diff")
 
     def print_matches(self, console: Console) -> None:
         """Print the matching lines."""
@@ -164,7 +164,7 @@ class View:
             )
             line.highlight_regex(self.look.grep or "", "bold red")
             console.print(line, soft_wrap=True)
-            for about in (match.place, held(match)):
+            for about in (match.place, statement_around(match)):
                 if about:
                     console.print(Text(f"      {about}", "dim"), soft_wrap=True)
 
@@ -245,7 +245,7 @@ def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
     return str(facts.number), stage.made_by, str(facts.lines), changed, time
 
 
-def held(match: StatementMatch) -> str:
+def statement_around(match: StatementMatch) -> str:
     """Return the statement around a match, and the stage in which the match was a separate call."""
     own = f"; a separate call in stage {match.stage}" if match.stage else ""
     return f"in {match.inside}{own}" if match.inside else ""
@@ -254,11 +254,11 @@ def held(match: StatementMatch) -> str:
 def plain_match(match: StatementMatch) -> str:
     """Return a match on one line: its number, module, statement, metadata, source line, and the statement around it."""
     told = f"  # {match.told}" if match.told else ""
-    where = f"\t{held(match)}" if match.inside else ""
+    where = f"\t{statement_around(match)}" if match.inside else ""
     return f"{match.number}\t{match.module}\t{match.text}{told}\t{match.place}{where}"
 
 
-def coloured(console: Console, text: str, language: str) -> None:
+def print_coloured(console: Console, text: str, language: str) -> None:
     """Print source: highlighted on a terminal, otherwise unchanged; the terminal wraps long lines."""
     if not console.is_terminal or not text:
         say(text, end="" if text.endswith("\n") or not text else "\n")

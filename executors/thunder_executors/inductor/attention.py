@@ -44,13 +44,13 @@ def attention_backward(
     rows = (batch, groups, heads // groups * length)
     factor = width**-0.5 if scale is None else scale
 
-    def grouped(tensor: Tensor) -> Tensor:
+    def group(tensor: Tensor) -> Tensor:
         return tensor.reshape(*rows, tensor.shape[-1])
 
     def wide(tensor: Tensor) -> Tensor:
         return tensor.to(torch.float32)
 
-    scores = (wide(grouped(query)) @ wide(key).transpose(-1, -2)).view(batch, heads, length, -1) * factor
+    scores = (wide(group(query)) @ wide(key).transpose(-1, -2)).view(batch, heads, length, -1) * factor
     if is_causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(later, -torch.inf)
@@ -59,11 +59,11 @@ def attention_backward(
     total = wide(logsumexp).reshape(batch, heads, length, 1)
     weights = torch.where(total.isneginf(), 0.0, torch.exp(scores - total))
     shares = (wide(grad_out) * wide(out)).sum(-1, keepdim=True)
-    slopes = (wide(grouped(grad_out)) @ wide(value).transpose(-1, -2)).view(batch, heads, length, -1)
-    slopes = grouped((weights * (slopes - shares) * factor).to(query.dtype))
-    weights = grouped(weights.to(query.dtype))
+    slopes = (wide(group(grad_out)) @ wide(value).transpose(-1, -2)).view(batch, heads, length, -1)
+    slopes = group((weights * (slopes - shares) * factor).to(query.dtype))
+    weights = group(weights.to(query.dtype))
     return (
         (slopes @ key).view(query.shape),
-        slopes.transpose(-1, -2) @ grouped(query),
-        weights.transpose(-1, -2) @ grouped(grad_out),
+        slopes.transpose(-1, -2) @ group(query),
+        weights.transpose(-1, -2) @ group(grad_out),
     )

@@ -19,7 +19,7 @@ from thunder_executors.inductor.generate import CppKernel, GeneratedCode, Unsupp
 from thunder_executors.inductor.outputs import check_outputs
 from thunder_executors.inductor.sizes import in_own_environment
 from thunder_executors.inductor.value_checks import with_flag
-from thunder_executors.inductor.wrapper import printed
+from thunder_executors.inductor.wrapper import print_module
 
 TOGETHER = 48  # kernels in a translation unit, whose headers take 2.6 s to compile
 
@@ -40,12 +40,12 @@ def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
     for number, region in enumerate(regions):
         drafts.append(draft(region, number))
         advance(number + 1, steps)
-    libraries = _compiled([result for result in drafts if isinstance(result, Draft)])
+    libraries = _compile([result for result in drafts if isinstance(result, Draft)])
     advance(steps, steps)
     return [result if isinstance(result, Refusal) else _whole(result, libraries[id(result)]) for result in drafts]
 
 
-def _compiled(drafts: Sequence[Draft]) -> dict[int, bytes | Refusal]:
+def _compile(drafts: Sequence[Draft]) -> dict[int, bytes | Refusal]:
     """Return the shared object of each draft; many kernels share a compiler run, and several compilers run at once."""
     groups: list[list[Draft]] = [[]]
     for region_draft in drafts:
@@ -65,15 +65,15 @@ def draft(region: Region, number: int) -> Draft | Refusal:
         region = with_flag(in_own_environment(region))
         generated = generate(region)
         check_outputs(region, generated)
-        text, kernels = _renamed(generated, number)
-        return Draft(printed(text, kernels, region), kernels, generated.conditions)
+        text, kernels = _rename(generated, number)
+        return Draft(print_module(text, kernels, region), kernels, generated.conditions)
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
     except Exception as error:  # Inductor's passes may raise any exception
         return refusal_for(error)
 
 
-def _renamed(generated: GeneratedCode, number: int) -> tuple[str, dict[str, CppKernel]]:
+def _rename(generated: GeneratedCode, number: int) -> tuple[str, dict[str, CppKernel]]:
     """Return the wrapper and its kernels with names that are unique across regions."""
     text, kernels = generated.wrapper, {}
     for place, (name, kernel) in sorted(enumerate(generated.kernels.items()), reverse=True):
@@ -89,17 +89,17 @@ def _libraries(drafts: Sequence[Draft], started: Compilers) -> dict[int, bytes |
     if not kernels:
         return {id(item): b"" for item in drafts}
     try:
-        together = library.compiled(kernels, started)
+        together = library.compile_library(kernels, started)
         return {id(item): together for item in drafts}
     except (OutOfDisk, OSError) as error:  # no space or no folder for any library
-        return {id(item): _refused(error) for item in drafts}
+        return {id(item): _refusal(error) for item in drafts}
     except (CompilerFailed, Unsupported) as error:
         if len(drafts) == 1:
-            return {id(drafts[0]): _refused(error)}
+            return {id(drafts[0]): _refusal(error)}
     return {key: compiled for item in drafts for key, compiled in _libraries([item], started).items()}
 
 
-def _refused(error: Exception) -> Refusal:
+def _refusal(error: Exception) -> Refusal:
     return Refusal(error.what if isinstance(error, ThunderError) else str(error))
 
 

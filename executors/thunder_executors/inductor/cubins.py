@@ -28,7 +28,7 @@ from thunder_executors.triton.driver import SCALARS
 from thunder_executors.triton.launch import Specialization
 
 
-def compiled(name: str, source: str, numbers: Mapping[str, int], target: str) -> tuple[CubinLaunch, str]:
+def compile_kernel(name: str, source: str, numbers: Mapping[str, int], target: str) -> tuple[CubinLaunch, str]:
     """Return the machine code of a kernel that is called with these numbers; raise `Unsupported`.
 
     Also return the text of the function that computes the kernel's grid; empty if the grid is constant.
@@ -41,10 +41,10 @@ def compiled(name: str, source: str, numbers: Mapping[str, int], target: str) ->
         stack.enter_context(knobs.compilation.scope())
         knobs.cache.dir = str(folder / "cache")
         knobs.compilation.disable_line_info = True
-        return _compiled(name, loaded(name, source, folder), numbers, target)
+        return _compile(name, load_kernel(name, source, folder), numbers, target)
 
 
-def loaded(name: str, source: str, folder: Path) -> Any:
+def load_kernel(name: str, source: str, folder: Path) -> Any:
     """Return the kernel with its settings, as Inductor's own decorator makes it."""
     path = folder / f"{name}.py"
     path.write_text(source)
@@ -56,7 +56,7 @@ def loaded(name: str, source: str, folder: Path) -> Any:
     return getattr(module, name)
 
 
-def _compiled(name: str, kernel: Any, numbers: Mapping[str, int], target: str) -> tuple[CubinLaunch, str]:
+def _compile(name: str, kernel: Any, numbers: Mapping[str, int], target: str) -> tuple[CubinLaunch, str]:
     function, meta, setting = kernel.fn, kernel.triton_meta, kernel.configs[0]
     if not isinstance(function, JITFunction):
         raise Unsupported("Triton's interpreter is on, so nothing can be compiled")

@@ -154,10 +154,10 @@ def with_bounded_teams(source: str) -> str:
     thread. With more than a call may use, a later `torch.set_num_threads` would have no effect, and a forked child,
     which must use one thread, would wait for the threads of its parent.
     """
-    return OMP_PARALLEL.sub(_bounded, source)
+    return OMP_PARALLEL.sub(_bound_loop, source)
 
 
-def _bounded(region: re.Match[str]) -> str:
+def _bound_loop(region: re.Match[str]) -> str:
     if region[1] is None:
         raise Unsupported("the generated code has a parallel region without a fixed number of threads")
     allowed = "omp_get_max_threads()"

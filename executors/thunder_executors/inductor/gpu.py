@@ -23,7 +23,7 @@ from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.backend.fusion.region import Region
 from thunder_core.backend.fusion.watch import advance
 from thunder_executors.inductor.building.machine import architecture, architecture_here
-from thunder_executors.inductor.cubins import compiled, grid_name, numbers_of
+from thunder_executors.inductor.cubins import compile_kernel, grid_name, numbers_of
 from thunder_executors.inductor.generate import (
     INDUCTOR_CONFIG,
     GeneratedCode,
@@ -38,7 +38,7 @@ from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
 from thunder_executors.inductor.launch import library_of
 from thunder_executors.inductor.outputs import check_outputs
 from thunder_executors.inductor.sizes import conditions_of, in_own_environment
-from thunder_executors.inductor.wrapper import printed, statements
+from thunder_executors.inductor.wrapper import print_module, statements
 from thunder_executors.triton.cubin import capability_of
 
 HEAD = "from thunder_executors.inductor.launch import kernels_of, on_gpu"
@@ -89,9 +89,9 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
         region = in_own_environment(region)
         generated, sources = generate(region, target)
         check_outputs(region, generated)
-        text = printed(generated.wrapper, sources, region)
+        text = print_module(generated.wrapper, sources, region)
         calls = {ast.unparse(call.func): call for call in _calls(generated.wrapper, set(sources))}
-        kernels = {name: compiled(name, sources[name], numbers_of(call), target) for name, call in calls.items()}
+        kernels = {name: compile_kernel(name, sources[name], numbers_of(call), target) for name, call in calls.items()}
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
     except Exception as error:  # Inductor's passes may raise any exception

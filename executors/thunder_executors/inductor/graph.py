@@ -25,7 +25,7 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves
 from thunder_executors.inductor.attention import KERNEL, attention_backward
-from thunder_executors.inductor.numbers import computed, formula_of, takes_numbers
+from thunder_executors.inductor.numbers import compute, formula_of, takes_numbers
 from thunder_executors.inductor.sizes import is_certain, numbers_in
 from thunder_executors.inductor.value_checks import FLAG, ValueChecks, has_flag
 
@@ -62,8 +62,8 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
         fakes += [torch.SymInt(proxy.value.node) for proxy in region.symbols]  # type: ignore[no-untyped-call]
 
     def run(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        results, written = computed_by(region, values, ValueChecks() if has_flag(region) else None)
-        return (*(laid_out(*pair) for pair in zip(results, region.outputs, strict=True)), *written.values())
+        results, written = compute_region(region, values, ValueChecks() if has_flag(region) else None)
+        return (*(lay_out(*pair) for pair in zip(results, region.outputs, strict=True)), *written.values())
 
     dispatching = enable_python_dispatcher() if environment is not None else nullcontext()
     with mode, torch.no_grad(), dispatching:
@@ -75,7 +75,7 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
     return graph, fakes
 
 
-def reshaped(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
+def reshape(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
     """Return a view of that shape, or of a copy; symbolic sizes are not compared with one."""
     if not is_symbolic(tensor):
         reshaped_tensor: torch.Tensor = torch.ops.aten.reshape.default(tensor, shape)
@@ -88,9 +88,9 @@ def reshaped(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
 
 # Decompositions may give tensors another layout than PyTorch, so that a view of the original layout is impossible.
 INSTEAD: dict[object, Callable[..., Any]] = {
-    torch.ops.aten.view.default: reshaped,
-    torch.ops.aten.reshape.default: reshaped,
-    torch.ops.aten._unsafe_view.default: reshaped,
+    torch.ops.aten.view.default: reshape,
+    torch.ops.aten.reshape.default: reshape,
+    torch.ops.aten._unsafe_view.default: reshape,
     KERNEL: attention_backward,
     torch.ops.aten.copy.default: lambda into, source, non_blocking=False: source.to(into.dtype).expand(into.shape),
 }
@@ -115,7 +115,7 @@ def _write_at_the_end(graph: GraphModule, region: Region) -> None:
 
 def evaluate_region(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """Run the region on tensors with PyTorch's own operations, including the writes to inputs."""
-    results, written = computed_by(region, given)
+    results, written = compute_region(region, given)
     values = dict(zip((proxy.name for proxy in region.inputs), given, strict=False))
     for name, value in written.items():
         values[name].copy_(value)
@@ -125,7 +125,7 @@ def evaluate_region(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[to
 Results = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
 
 
-def computed_by(region: Region, given: tuple[torch.Tensor, ...], checks: ValueChecks | None = None) -> Results:
+def compute_region(region: Region, given: tuple[torch.Tensor, ...], checks: ValueChecks | None = None) -> Results:
     """Return the results of a region, and the values for its written inputs by name, without any write.
 
     A name that was written to has the new value from then on. With `checks`, operations get operands that they cannot
@@ -137,27 +137,27 @@ def computed_by(region: Region, given: tuple[torch.Tensor, ...], checks: ValueCh
     values |= numbers_in(region, given[count:])
 
     def run(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return called(operation, *(checks.settle(operation, args, kwargs) if checks else (args, kwargs)))
+        return call_operation(operation, *(checks.settle(operation, args, kwargs) if checks else (args, kwargs)))
 
     for operation in region.operations:
         into = next(tensors_written(operation), None)
         if into is None:
             evaluate([operation], values, run)
         else:
-            values[into.name] = evaluate_one(operation, values, called).to(into.dtype)
+            values[into.name] = evaluate_one(operation, values, call_operation).to(into.dtype)
     if checks is not None:
         values[FLAG.name] = checks.flag()
     written = {proxy.name: values[proxy.name] for proxy in region.writes}
     return tuple(values[proxy.name] for proxy in region.outputs), written
 
 
-def called(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_operation(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the value that an operation computes, or would write, in its final dtype."""
     target: Any = operation.symbol.target
     dtype = _dtype(operation)
     formula = formula_of(operation) if takes_numbers(operation) else None
     if formula is not None and dtype is not None:
-        return computed(formula, dtype, args, kwargs)
+        return compute(formula, dtype, args, kwargs)
     if not target._schema.is_mutable:
         return INSTEAD.get(target, target)(*args, **kwargs)
     plain: Any = without_write(target)
@@ -177,7 +177,7 @@ def same_layout(shape: Sequence[int], left: Sequence[int], right: Sequence[int])
         return all(is_certain(size < 2) or is_certain(first == second) for size, first, second in sizes)
 
 
-def laid_out(result: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
+def lay_out(result: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
     """Return the result, copied if decompositions ordered its dimensions in memory differently from PyTorch."""
     if same_layout(proxy.shape, result.stride(), proxy.stride):
         return result

@@ -41,8 +41,8 @@ def from_cache(regions: Sequence[Region], machine: Mapping[str, str], builder: s
     kept = {digest: store.get(key) for digest, key in keys.items()}
     results = {digest: read(entry) for digest, entry in kept.items() if entry is not None}
     missing = [region for region in regions if region.digest not in results]
-    results |= _built(store, missing, keys, builder) if missing else {}
-    return [_fused(results[region.digest]) for region in regions]
+    results |= _build(store, missing, keys, builder) if missing else {}
+    return [_fused_result(results[region.digest]) for region in regions]
 
 
 def key_of(region: Region, machine: Mapping[str, str]) -> Key:
@@ -72,7 +72,7 @@ def read(entry: Entry) -> Result:
     return MachineCode(entry.read(TEXT).decode(), entry.contents.get(LIBRARY, b""), needs, conditions)
 
 
-def _built(store: Store, regions: Sequence[Region], keys: Mapping[str, Key], builder: str) -> dict[str, Result]:
+def _build(store: Store, regions: Sequence[Region], keys: Mapping[str, Key], builder: str) -> dict[str, Result]:
     with BUILDING:
         build: Build = plugins.import_object(builder)  # type: ignore[assignment]
         results = dict(zip((region.digest for region in regions), build(regions), strict=True))
@@ -100,5 +100,5 @@ def _files(result: Result) -> dict[str, bytes]:
     return files | ({LIBRARY: result.library} if result.library else {})
 
 
-def _fused(result: Result) -> Fused | Refusal:
+def _fused_result(result: Result) -> Fused | Refusal:
     return result if isinstance(result, Refusal) else Fused(result.function, True, result.conditions)

@@ -68,7 +68,7 @@ def takes_numbers(operation: BoundSymbol) -> bool:
     return any(type(leaf) is Proxy for leaf in leaves((operation.args, dict(operation.kwargs))))
 
 
-def computed(formula: Formula, dtype: torch.dtype, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+def compute(formula: Formula, dtype: torch.dtype, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
     """Return the result in that dtype; numbers are passed as float64 tensors."""
 
     def wide(value: Any) -> Any:

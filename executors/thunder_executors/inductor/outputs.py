@@ -10,7 +10,7 @@ from thunder_executors.inductor.generate import GeneratedCode, Unsupported
 from thunder_executors.inductor.graph import same_layout
 from thunder_executors.inductor.sizes import text_of_sizes
 from thunder_executors.inductor.strides import VIEWS
-from thunder_executors.inductor.wrapper import statements, unpacked
+from thunder_executors.inductor.wrapper import statements, unpacked_names
 
 
 def check_outputs(region: Region, generated: GeneratedCode) -> None:
@@ -26,7 +26,7 @@ def check_outputs(region: Region, generated: GeneratedCode) -> None:
 def shared_in_region(region: Region) -> list[int]:
     """Return, for each input and output, the first that it shares memory with, as in PyTorch."""
     known = alias_sets(region.operations)
-    return _numbered([known.representative(proxy.name) for proxy in (*region.inputs, *region.outputs)])
+    return _numbers_in([known.representative(proxy.name) for proxy in (*region.inputs, *region.outputs)])
 
 
 def shared_in_wrapper(wrapper: str, count: int) -> list[int]:
@@ -35,11 +35,11 @@ def shared_in_wrapper(wrapper: str, count: int) -> list[int]:
     inputs: list[str] = []
     for statement in statements(wrapper):
         if isinstance(statement, ast.Assign):
-            inputs += unpacked(statement)
+            inputs += unpacked_names(statement)
             bases[ast.unparse(statement.targets[0])] = _base(statement.value, bases)
         elif isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
             results = [_base(value, bases) for value in statement.value.elts]
-            return _numbered([*inputs[:count], *results])
+            return _numbers_in([*inputs[:count], *results])
     raise Unsupported("its wrapper does not return a tuple")
 
 
@@ -52,5 +52,5 @@ def _base(value: ast.expr, bases: dict[str, str]) -> str:
     return f"new {id(value)}"
 
 
-def _numbered(names: list[str]) -> list[int]:
+def _numbers_in(names: list[str]) -> list[int]:
     return [names.index(name) for name in names]

@@ -219,7 +219,7 @@ class ValueChecks:
         for operand in rule(named):
             self.refused.append(operand.valid.logical_not().any())
             if operand.substitute is not None:
-                safe[operand.name] = substituted(safe[operand.name], operand, operand.substitute)
+                safe[operand.name] = substitute_invalid(safe[operand.name], operand, operand.substitute)
         target: Any = operation.symbol.target
         declared = [argument.name for argument in target._schema.arguments]
         return tuple(safe[name] for name in declared[: len(args)]), {name: safe[name] for name in kwargs}
@@ -229,7 +229,7 @@ class ValueChecks:
         return reduce(torch.logical_or, self.refused) if self.refused else torch.zeros((), dtype=torch.bool)
 
 
-def substituted(argument: Any, operand: Operand, substitute: int) -> Any:
+def substitute_invalid(argument: Any, operand: Operand, substitute: int) -> Any:
     """Return an argument with invalid elements substituted."""
     if operand.place is None:
         return torch.where(operand.valid, argument, substitute)
@@ -257,7 +257,7 @@ def eager_check(region: Region) -> EagerCheck:
     lines, inputs = list[str](), dict[str, None]()
     known = {proxy.name for proxy in (*region.inputs, *region.numbers)}
     scope = Scope()
-    for place, operation in _needed(region.operations):
+    for place, operation in _needed_operations(region.operations):
         lines.append(f"{statement(_with_sizes(operation), scope)}  {operation_comment(place)}")
         inputs.update((proxy.name, None) for proxy in operation.inputs if proxy.name in known)
     if any(rule_of(operation) not in (None, probabilities) for operation in region.operations):
@@ -267,7 +267,7 @@ def eager_check(region: Region) -> EagerCheck:
     return EagerCheck("\n".join([f"def {CHECK}({', '.join(names)}):", *body]), names)
 
 
-def _needed(operations: Sequence[BoundSymbol]) -> list[tuple[int, BoundSymbol]]:
+def _needed_operations(operations: Sequence[BoundSymbol]) -> list[tuple[int, BoundSymbol]]:
     """Return the operations to run, with their places; operations whose results are unread get stand-ins."""
     read, needed = set[str](), list[tuple[int, BoundSymbol]]()
     for place, operation in reversed([*enumerate(operations)]):

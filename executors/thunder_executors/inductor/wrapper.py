@@ -47,21 +47,21 @@ NODES = (
 )  # fmt: skip
 
 
-def printed(wrapper: str, kernels: Collection[str], region: Region) -> str:
+def print_module(wrapper: str, kernels: Collection[str], region: Region) -> str:
     """Return the text of a module that defines `region`; raise `Unsupported` for an unexpected wrapper.
 
     The region makes tensors of its numbers, and increases the versions of the tensors that its kernels write to.
     """
     body = _Body(frozenset(kernels))
     acting = statements(wrapper)
-    inputs = [name for statement in acting for name in unpacked(statement)]
+    inputs = [name for statement in acting for name in unpacked_names(statement)]
     whole = with_strides(acting, inputs, region.outputs, named_sizes(region.symbols))
     lines = [line for statement in whole for line in body.lines(statement)]
     begin = lines.index(f"{GIVEN}.clear()") + 1 if body.inputs else 0
     first = [*_first(region, body.inputs)]
     check = eager_check(region) if has_flag(region) else None
     if check is not None:
-        first, lines[-1:] = [_kept(check, region, body.inputs), *first], _returned_if_valid(lines[-1])
+        first, lines[-1:] = [_keep_statement(check, region, body.inputs), *first], _returned_if_valid(lines[-1])
     lines[begin:begin] = first
     used = "\n".join(lines)
     head = [f"{name} = {path}" for name, path in LIBRARY.items() if f"{name}(" in used]
@@ -80,7 +80,7 @@ def _first(region: Region, inputs: list[str]) -> Iterator[str]:
     yield from (f"{name} = torch.scalar_tensor({name}, dtype=torch.float64)" for name in numbers)
 
 
-def _kept(check: EagerCheck, region: Region, inputs: Sequence[str]) -> str:
+def _keep_statement(check: EagerCheck, region: Region, inputs: Sequence[str]) -> str:
     """Return the statement that keeps the arguments of the value check before they are deleted."""
     proxies = (*region.inputs, *region.numbers, *region.symbols)
     names = dict(zip((proxy.name for proxy in proxies), inputs, strict=True))
@@ -104,7 +104,7 @@ def statements(wrapper: str) -> list[ast.stmt]:
     return list(with_plain_checks(calls[0].body))
 
 
-def unpacked(statement: ast.stmt) -> list[str]:
+def unpacked_names(statement: ast.stmt) -> list[str]:
     """Return the input names if this statement unpacks them (`arg0_1, arg1_1 = args`); else empty."""
     if not isinstance(statement, ast.Assign) or ast.unparse(statement.value) != GIVEN:
         return []
@@ -120,7 +120,7 @@ class _Body:
     inputs: list[str] = field(default_factory=list)
 
     def lines(self, statement: ast.stmt) -> Iterator[str]:
-        self.inputs += unpacked(statement)
+        self.inputs += unpacked_names(statement)
         if any(_is_call_of(statement, name) for name in DROPPED) or self._checks_input(statement):
             return
         if isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
@@ -144,7 +144,7 @@ class _Body:
     def _allow_call(self, name: str) -> None:
         called = name in self.kernels or name in LIBRARY or name in (CLEAR, *OF_SIZES)
         known = called or (name.startswith(OPERATORS) and not name.startswith(INDUCTORS))
-        if not known and not (name.startswith(f"{BORROWED}.") and _borrowed(name)):
+        if not known and not (name.startswith(f"{BORROWED}.") and _borrowed_name(name)):
             raise Unsupported(f"its wrapper calls {name}")
 
 
@@ -159,10 +159,10 @@ class _Shortened(ast.NodeTransformer):
         if name.startswith(OWN_OPERATORS) and name.endswith(".default"):
             own = name.removeprefix(OWN_OPERATORS).removesuffix(".default")
             return ast.parse(f"{PRODUCTS}.{own}", mode="eval").body if own in IMPLEMENTATIONS else node
-        return ast.parse(_borrowed(name), mode="eval").body if name.startswith(f"{BORROWED}.") else node
+        return ast.parse(_borrowed_name(name), mode="eval").body if name.startswith(f"{BORROWED}.") else node
 
 
-def _borrowed(name: str) -> str:
+def _borrowed_name(name: str) -> str:
     """Return the PyTorch name of a function that Inductor calls `extern_kernels.mm`; empty for Inductor's own."""
     function = getattr(extern_kernels, name.partition(".")[2], None)
     path = _name_in_torch(function) or resolve_name(function) or ""

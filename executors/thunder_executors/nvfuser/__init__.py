@@ -20,7 +20,7 @@ from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.extent import extent
 from thunder_executors.nvfuser import elementwise, reductions, shapes  # noqa: F401 (they fill the table of rules)
-from thunder_executors.nvfuser.definition import Definition, Unsupported, printed
+from thunder_executors.nvfuser.definition import Definition, Unsupported, print_module
 
 LIBRARY = "thunder_executors.nvfuser.library"
 PYTHON = (3, 12)  # the version that nvFuser has wheels for
@@ -59,7 +59,7 @@ class Nvfuser(FusionExecutor):
         """Return definitions as text, each of which ran once."""
         results = []
         for number, region in enumerate(regions, start=1):
-            results.append(built(region))
+            results.append(build(region))
             advance(number, len(regions))
         return results
 
@@ -79,10 +79,10 @@ def lacking() -> Iterator[str]:
         yield f"nvfuser_direct cannot be loaded with PyTorch {torch.__version__}: {error}"
 
 
-def built(region: Region) -> Fused | Refusal:
+def build(region: Region) -> Fused | Refusal:
     """Return the function that runs a region, or the reason why nvFuser does not run it."""
     try:
-        code = MachineCode(printed(region), b"", ())
+        code = MachineCode(print_module(region), b"", ())
         with quiet():
             code.function(ENTRY)(*zeros(region))
     except Unsupported as error:

@@ -69,7 +69,7 @@ class Definition:
         for proxy, expression in zip(operation.outputs, results, strict=False):
             self.statements.append(f"{proxy.name} = {expression}")
 
-    def named(self, expression: str) -> str:
+    def name_expression(self, expression: str) -> str:
         """Return a name for the value of an expression that is used more than once."""
         name, self._count = f"w{self._count}", self._count + 1
         self.statements.append(f"{name} = {expression}")
@@ -77,7 +77,7 @@ class Definition:
 
     def wide(self, proxy: TensorProxy) -> str:
         """Return a tensor in nvFuser's compute dtype."""
-        return self.named(cast(proxy.name, torch.float32)) if proxy.dtype in SHORT else proxy.name
+        return self.name_expression(cast(proxy.name, torch.float32)) if proxy.dtype in SHORT else proxy.name
 
 
 def name_of(operation: BoundSymbol) -> str:
@@ -144,24 +144,24 @@ def number(value: object) -> str:
     return repr(value)
 
 
-def printed(region: Region) -> str:
+def print_module(region: Region) -> str:
     """Return the text of a module that defines `region`; raise `Unsupported` if nvFuser does not support it."""
     makers = {proxy.name: operation for operation in region.operations for proxy in operation.defines}
     bases = {proxy.name: base_of(proxy.name, makers) for proxy in region.outputs}
     made = {name: makers[name] for name in dict.fromkeys(bases.values()) if name in makers}
     definition = Definition()
-    inside = needed(made, makers)
+    inside = needed_operations(made, makers)
     read = {proxy.name for operation in inside for proxy in operation.inputs}
     inputs = [proxy for proxy in region.inputs if proxy.name in read]
-    if reason := unusual(inputs) or _scattered(inputs):
+    if reason := unusual(inputs) or _scattered_problem(inputs):
         raise Unsupported(reason)
     for operation in inside:
         definition.write(operation)
-    moved = needed(bases, makers, until=bases.values())
+    moved = needed_operations(bases, makers, until=bases.values())
     return "\n".join([*_head(inputs, definition, made), *_entry(region, inputs, made, moved), ""])
 
 
-def _scattered(inputs: Iterable[TensorProxy]) -> str | None:
+def _scattered_problem(inputs: Iterable[TensorProxy]) -> str | None:
     devices = {str(proxy.device) for proxy in inputs}
     return None if len(devices) == 1 else f"its inputs are on {len(devices)} devices"
 
@@ -173,7 +173,9 @@ def base_of(name: str, makers: Mapping[str, BoundSymbol]) -> str:
     return name
 
 
-def needed(names: Iterable[str], makers: Mapping[str, BoundSymbol], until: Iterable[str] = ()) -> list[BoundSymbol]:
+def needed_operations(
+    names: Iterable[str], makers: Mapping[str, BoundSymbol], until: Iterable[str] = ()
+) -> list[BoundSymbol]:
     """Return the operations that compute these values, in order, without operations before the values in `until`."""
     stop, wanted = set(until), list(names)
     operations: dict[int, BoundSymbol] = {}

@@ -40,7 +40,7 @@ def operand(definition: Definition, value: object, shape: tuple[int, ...]) -> st
         return value
     if not isinstance(value, TensorProxy):
         return number(value)
-    return value.name if value.shape == shape else definition.named(broadcast(value, shape))
+    return value.name if value.shape == shape else definition.name_expression(broadcast(value, shape))
 
 
 def broadcast(proxy: TensorProxy, shape: tuple[int, ...]) -> str:
@@ -82,7 +82,7 @@ def binary(definition: Definition, operation: BoundSymbol) -> str:
 
 
 @rule("bitwise_not")
-def inverted(definition: Definition, operation: BoundSymbol) -> str:
+def invert(definition: Definition, operation: BoundSymbol) -> str:
     """Return the logical negation, or the bitwise negation of integers."""
     name = "logical_not" if result_of(operation).dtype == torch.bool else "bitwise_not"
     return elementwise(definition, operation, name, operation.args[0])
@@ -112,7 +112,7 @@ def quotient(definition: Definition, operation: BoundSymbol) -> str:
 
 
 @rule("where")
-def chosen(definition: Definition, operation: BoundSymbol) -> str:
+def where(definition: Definition, operation: BoundSymbol) -> str:
     """Return a selection between two operands by a condition."""
     if len(operation.args) != 3:
         raise Unsupported("where as nonzero")
@@ -120,21 +120,21 @@ def chosen(definition: Definition, operation: BoundSymbol) -> str:
 
 
 @rule("masked_fill")
-def filled(definition: Definition, operation: BoundSymbol) -> str:
+def masked_fill(definition: Definition, operation: BoundSymbol) -> str:
     """Return the operand with a value where the mask is set."""
     given = arguments(operation)
     return elementwise(definition, operation, "where", given["mask"], given["value"], given["self"])
 
 
 @rule("clamp", "clamp_min", "clamp_max")
-def clamped(definition: Definition, operation: BoundSymbol) -> str:
+def clamp(definition: Definition, operation: BoundSymbol) -> str:
     """Return the operand clamped to bounds, either of which may be missing."""
     given = arguments(operation)
     expression = operation.args[0]
     for name, bound in (("maximum", given.get("min")), ("minimum", given.get("max"))):
         if bound is not None:
             operands = (operand(definition, value, result_of(operation).shape) for value in (expression, bound))
-            expression = definition.named(call(name, *operands))
+            expression = definition.name_expression(call(name, *operands))
     return in_dtype(expression, operation)
 
 
@@ -144,7 +144,7 @@ def gelu(definition: Definition, operation: BoundSymbol) -> str:
     given = arguments(operation)
     x = definition.wide(given["self"])
     if given["approximate"] == "tanh":
-        cube = definition.named(call("mul", call("mul", x, x), x))
+        cube = definition.name_expression(call("mul", call("mul", x, x), x))
         inner = call("mul", call("add", x, call("mul", cube, "0.044715")), repr(math.sqrt(2 / math.pi)))
         term = call("tanh", inner)
     else:
@@ -154,7 +154,7 @@ def gelu(definition: Definition, operation: BoundSymbol) -> str:
 
 
 @rule("_to_copy")
-def converted(definition: Definition, operation: BoundSymbol) -> str:
+def convert(definition: Definition, operation: BoundSymbol) -> str:
     """Return a conversion to another dtype on the same device."""
     if arguments(operation)["self"].dtype == result_of(operation).dtype:
         raise Unsupported("a copy in the same dtype")

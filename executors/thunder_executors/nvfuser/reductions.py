@@ -31,31 +31,31 @@ def dimensions(given: Sequence[int] | int | None, proxy: TensorProxy) -> list[in
     return sorted(dim % len(proxy.shape) for dim in dims)
 
 
-def reduced(name: str, x: str, dims: list[int], keep: bool, **options: object) -> str:
+def reduce(name: str, x: str, dims: list[int], keep: bool, **options: object) -> str:
     """Return a reduction of nvFuser."""
     return call(name, x, dims=dims, **options, keepdim=keep)
 
 
-def summed(definition: Definition, operation: BoundSymbol) -> tuple[str, int]:
+def sum_of(definition: Definition, operation: BoundSymbol) -> tuple[str, int]:
     """Return the sum of an operation in its compute dtype, and the number of summands."""
     given = arguments(operation)
     proxy: TensorProxy = given["self"]
     wanted = torch.float32 if result_of(operation).dtype in SHORT else result_of(operation).dtype
-    x = proxy.name if proxy.dtype == wanted else definition.named(cast(proxy.name, wanted))
+    x = proxy.name if proxy.dtype == wanted else definition.name_expression(cast(proxy.name, wanted))
     dims = dimensions(given.get("dim"), proxy)
-    return reduced("sum", x, dims, given.get("keepdim", False)), math.prod(proxy.shape[dim] for dim in dims)
+    return reduce("sum", x, dims, given.get("keepdim", False)), math.prod(proxy.shape[dim] for dim in dims)
 
 
 @rule("sum")
 def total(definition: Definition, operation: BoundSymbol) -> str:
     """Return the sum."""
-    return in_dtype(summed(definition, operation)[0], operation)
+    return in_dtype(sum_of(definition, operation)[0], operation)
 
 
 @rule("mean")
 def mean(definition: Definition, operation: BoundSymbol) -> str:
     """Return the sum divided by the number of summands."""
-    expression, count = summed(definition, operation)
+    expression, count = sum_of(definition, operation)
     return in_dtype(call("truediv", expression, repr(float(count))), operation)
 
 
@@ -68,7 +68,7 @@ def extreme(definition: Definition, operation: BoundSymbol) -> str:
     if given["self"].dtype in WHOLE:
         raise Unsupported(f"a{name} of integers")
     x = definition.wide(given["self"])
-    return in_dtype(reduced(name, x, dimensions(given["dim"], given["self"]), given["keepdim"]), operation)
+    return in_dtype(reduce(name, x, dimensions(given["dim"], given["self"]), given["keepdim"]), operation)
 
 
 @rule("var")
@@ -81,10 +81,10 @@ def variance(definition: Definition, operation: BoundSymbol) -> str:
     if correction != int(correction):
         raise Unsupported("var with a correction that is not an integer")
     x, dims = definition.wide(given["self"]), dimensions(given["dim"], given["self"])
-    return in_dtype(reduced("var", x, dims, given["keepdim"], correction=int(correction)), operation)
+    return in_dtype(reduce("var", x, dims, given["keepdim"], correction=int(correction)), operation)
 
 
-def shifted(definition: Definition, operation: BoundSymbol) -> tuple[str, str, Callable[[str], str]]:
+def shift_by_maximum(definition: Definition, operation: BoundSymbol) -> tuple[str, str, Callable[[str], str]]:
     """Return `x - max(x)`, the sum of its exponentials, and a function that broadcasts to x's shape, for a softmax."""
     proxy: TensorProxy = operation.args[0]
     if not proxy.shape:
@@ -92,27 +92,29 @@ def shifted(definition: Definition, operation: BoundSymbol) -> tuple[str, str, C
     dim = operation.args[1] % len(proxy.shape)
     shape = list(proxy.shape)
 
-    def widened(x: str) -> str:
-        return definition.named(call("broadcast_in_dim", x, shape=shape, broadcast_dims=list(range(len(shape)))))
+    def widen(x: str) -> str:
+        return definition.name_expression(
+            call("broadcast_in_dim", x, shape=shape, broadcast_dims=list(range(len(shape))))
+        )
 
     x = definition.wide(proxy)
-    largest = widened(definition.named(reduced("max", x, [dim], True)))
-    less = definition.named(call("sub", x, largest))
-    return less, definition.named(reduced("sum", call("exp", less), [dim], True)), widened
+    largest = widen(definition.name_expression(reduce("max", x, [dim], True)))
+    less = definition.name_expression(call("sub", x, largest))
+    return less, definition.name_expression(reduce("sum", call("exp", less), [dim], True)), widen
 
 
 @rule("_softmax")
 def softmax(definition: Definition, operation: BoundSymbol) -> str:
     """Return the exponentials of `x - max`, divided by their sum."""
-    less, total, widened = shifted(definition, operation)
+    less, total, widened = shift_by_maximum(definition, operation)
     return in_dtype(call("truediv", call("exp", less), widened(total)), operation)
 
 
 @rule("_log_softmax")
 def log_softmax(definition: Definition, operation: BoundSymbol) -> str:
     """Return the logarithm of softmax: `x - max` minus the logarithm of the sum of its exponentials."""
-    less, total, widened = shifted(definition, operation)
-    return in_dtype(call("sub", less, widened(definition.named(call("log", total)))), operation)
+    less, total, widened = shift_by_maximum(definition, operation)
+    return in_dtype(call("sub", less, widened(definition.name_expression(call("log", total)))), operation)
 
 
 @rule("native_layer_norm")
@@ -122,15 +124,17 @@ def layer_norm(definition: Definition, operation: BoundSymbol) -> tuple[str, ...
     proxy: TensorProxy = given["input"]
     dims = list(range(len(proxy.shape) - len(given["normalized_shape"]), len(proxy.shape)))
     x = definition.wide(proxy)
-    both = definition.named(reduced("var_mean", x, dims, True, correction=0))
-    variance, center = definition.named(f"{both}[0]"), definition.named(f"{both}[1]")
-    factor = definition.named(call("rsqrt", call("add", variance, repr(float(given["eps"])))))
+    both = definition.name_expression(reduce("var_mean", x, dims, True, correction=0))
+    variance, center = definition.name_expression(f"{both}[0]"), definition.name_expression(f"{both}[1]")
+    factor = definition.name_expression(call("rsqrt", call("add", variance, repr(float(given["eps"])))))
 
-    def widened(name: str) -> str:
+    def widen(name: str) -> str:
         places = list(range(len(proxy.shape)))
-        return definition.named(call("broadcast_in_dim", name, shape=list(proxy.shape), broadcast_dims=places))
+        return definition.name_expression(
+            call("broadcast_in_dim", name, shape=list(proxy.shape), broadcast_dims=places)
+        )
 
-    y = call("mul", call("sub", x, widened(center)), widened(factor))
+    y = call("mul", call("sub", x, widen(center)), widen(factor))
     for name, factor_or_bias in (("mul", given["weight"]), ("add", given["bias"])):
         y = y if factor_or_bias is None else call(name, y, operand(definition, factor_or_bias, proxy.shape))
     results = (y, center, factor)

@@ -33,7 +33,7 @@ def constant(definition: Definition, operation: BoundSymbol) -> str:
 
 
 @rule("cat")
-def joined(definition: Definition, operation: BoundSymbol) -> str:
+def concatenate(definition: Definition, operation: BoundSymbol) -> str:
     """Return the concatenation of tensors."""
     given, proxy = arguments(operation), result_of(operation)
     tensors: Sequence[TensorProxy] = given["tensors"]
@@ -52,7 +52,7 @@ def same(definition: Definition, operation: BoundSymbol) -> str:
 
 
 @rule("view", "_unsafe_view", "reshape", moves=True)
-def reshaped(definition: Definition, operation: BoundSymbol) -> str:
+def reshape(definition: Definition, operation: BoundSymbol) -> str:
     """Return the elements of a tensor, in order, in another shape."""
     if len(operation.args) != 2 or not isinstance(operation.args[1], Sequence):
         raise Unsupported("a view in another dtype")
@@ -60,7 +60,7 @@ def reshaped(definition: Definition, operation: BoundSymbol) -> str:
 
 
 @rule("permute", "transpose", "t", moves=True)
-def permuted(definition: Definition, operation: BoundSymbol) -> str:
+def permute(definition: Definition, operation: BoundSymbol) -> str:
     """Return the tensor with its dimensions in another order."""
     given = arguments(operation)
     rank = len(given["self"].shape)
@@ -74,13 +74,13 @@ def permuted(definition: Definition, operation: BoundSymbol) -> str:
 
 
 @rule("expand", moves=True)
-def expanded(definition: Definition, operation: BoundSymbol) -> str:
+def expand(definition: Definition, operation: BoundSymbol) -> str:
     """Return the tensor with dimensions of size one expanded, and new leading dimensions."""
     return broadcast(operation.args[0], result_of(operation).shape)
 
 
 @rule("unsqueeze", moves=True)
-def unsqueezed(definition: Definition, operation: BoundSymbol) -> str:
+def unsqueeze(definition: Definition, operation: BoundSymbol) -> str:
     """Return the tensor with a new dimension of size one."""
     given, shape = arguments(operation), result_of(operation).shape
     new = given["dim"] % len(shape)
@@ -89,7 +89,7 @@ def unsqueezed(definition: Definition, operation: BoundSymbol) -> str:
 
 
 @rule("squeeze", moves=True)
-def squeezed(definition: Definition, operation: BoundSymbol) -> str:
+def squeeze(definition: Definition, operation: BoundSymbol) -> str:
     """Return the tensor without dimensions of size one."""
     given = arguments(operation)
     proxy: TensorProxy = given["self"]
@@ -98,7 +98,7 @@ def squeezed(definition: Definition, operation: BoundSymbol) -> str:
 
 
 @rule("slice", moves=True)
-def sliced(definition: Definition, operation: BoundSymbol) -> str:
+def slice_dimension(definition: Definition, operation: BoundSymbol) -> str:
     """Return a slice of a dimension."""
     given = arguments(operation)
     if given["step"] != 1:
@@ -119,7 +119,7 @@ def part(name: str, proxy: TensorProxy, dim: int, first: int, length: int) -> st
 
 
 @rule("select", moves=True)
-def selected(definition: Definition, operation: BoundSymbol) -> str:
+def select(definition: Definition, operation: BoundSymbol) -> str:
     """Return one element of a dimension, which is removed."""
     given = arguments(operation)
     proxy: TensorProxy = given["self"]
@@ -128,7 +128,7 @@ def selected(definition: Definition, operation: BoundSymbol) -> str:
 
 
 @rule("split", "split_with_sizes", moves=True)
-def divided(definition: Definition, operation: BoundSymbol) -> tuple[str, ...]:
+def split(definition: Definition, operation: BoundSymbol) -> tuple[str, ...]:
     """Return consecutive slices of a dimension."""
     given = arguments(operation)
     proxy: TensorProxy = given["self"]

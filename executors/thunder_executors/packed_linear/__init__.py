@@ -82,11 +82,11 @@ class PackedLinear(Executor):
         if not layers or (self.measures and budget.is_off) or self.missing():
             return trace
         choices: dict[str, MachineCode | Refusal] = {}
-        for place, layer in activated_in(trace, layers, recorded).items():
+        for place, layer in layers_with_activation(trace, layers, recorded).items():
             if isinstance(self.choice_once(layer, budget, choices), MachineCode):
                 layers[place] = layer
         chosen = {layer.digest: self.choice_once(layer, budget, choices) for layer in layers.values()}
-        kept, refused = replaced(trace, layers.values(), chosen, self.name)
+        kept, refused = replace_layers(trace, layers.values(), chosen, self.name)
         return trace.having(kept, made_by=f"claim by {self.name}", refused=(*trace.refused, *refused))
 
     def choice_once(
@@ -131,7 +131,7 @@ def layers_in(trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
     return {place: layer_at(trace, product, place) for place, product in candidates if product is not None}
 
 
-def activated_in(trace: Trace, layers: Mapping[int, Layer], recorded: Sequence[bool]) -> dict[int, Layer]:
+def layers_with_activation(trace: Trace, layers: Mapping[int, Layer], recorded: Sequence[bool]) -> dict[int, Layer]:
     """Return the layers whose results only an activation reads, together with this activation, by place."""
     pairs = {place: at for place, at in activations_in(trace, layers).items() if not recorded[at]}
     products = {place: with_activation(layers[place].product, trace.bound_symbols[at]) for place, at in pairs.items()}
@@ -156,7 +156,7 @@ def layer_at(trace: Trace, product: Product, *places: int) -> Layer:
     return Layer(product, occurrence.returning({result}), places)
 
 
-def replaced(
+def replace_layers(
     trace: Trace, layers: Iterable[Layer], chosen: Mapping[str, MachineCode | Refusal], executor: str
 ) -> tuple[list[BoundSymbol], list[RefusedOperations]]:
     """Return the bound symbols with each layer replaced by its kernel, and the records of all other layers."""
@@ -171,7 +171,7 @@ def replaced(
             taken |= {place: [] for place in layer.places}
             taken[layer.places[0]] = [region_bound_symbol(layer.occurrence, symbols[layer.digest], executor)]
     kept = [kept for place, bsym in enumerate(trace.bound_symbols) for kept in taken.get(place, [bsym])]
-    return kept, [left_out(executor, refusal, count) for refusal, count in refused.items()]
+    return kept, [refused_layers(executor, refusal, count) for refusal, count in refused.items()]
 
 
 def symbols_of(choices: Mapping[str, MachineCode | Refusal]) -> dict[str, Symbol]:
@@ -183,7 +183,7 @@ def symbols_of(choices: Mapping[str, MachineCode | Refusal]) -> dict[str, Symbol
     }
 
 
-def left_out(executor: str, refusal: Refusal, count: int) -> RefusedOperations:
+def refused_layers(executor: str, refusal: Refusal, count: int) -> RefusedOperations:
     """Return the record of linear layers left to the library: by a measurement, unless compilation failed."""
     by_measurement = refusal.lasting or refusal == NOT_MEASURED
     return RefusedOperations(executor, refusal.reason, count, refusal.lasting, by_measurement=by_measurement)

@@ -14,4 +14,4 @@ def build(kind: str) -> bytes:
     Raises `CompilerFailed` with the compiler's message, or `OutOfDisk`.
     """
     with compilers() as started:
-        return library.compiled({NAME: CppKernel(ARGUMENTS, source_of(kind))}, started)
+        return library.compile_library({NAME: CppKernel(ARGUMENTS, source_of(kind))}, started)

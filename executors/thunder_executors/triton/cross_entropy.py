@@ -23,7 +23,7 @@ from thunder_executors.triton.rows import (
     as_rows,
     block_of,
     check_floats,
-    described,
+    describe,
     launch,
     launch_over_columns,
     warps_of,
@@ -165,7 +165,7 @@ def linear_gradient_reference(
 def _check(labels: torch.Tensor, rows: int, reduction: str) -> None:
     if labels.dtype != torch.int64 or labels.shape != (rows,) or reduction not in REDUCTIONS:
         raise KernelRefuses(
-            f"cross-entropy of {rows} rows got labels of {described(labels)} and the reduction {reduction!r}",
+            f"cross-entropy of {rows} rows got labels of {describe(labels)} and the reduction {reduction!r}",
             fix=f"pass one int64 label for each row, and one of the reductions {', '.join(REDUCTIONS)}",
         )
 
@@ -317,7 +317,7 @@ def _check_linear(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tens
     fit = hidden.ndim == weight.ndim == 2 and hidden.shape[1] == weight.shape[1]
     if not fit or hidden.dtype != weight.dtype:
         raise KernelRefuses(
-            f"hidden states of {described(hidden)} do not fit a weight of {described(weight)}",
+            f"hidden states of {describe(hidden)} do not fit a weight of {describe(weight)}",
             fix="pass hidden states (rows, width) and a weight (words, width) of the same dtype",
         )
 

@@ -90,7 +90,7 @@ def compile_for(specialization: Specialization, target: str = "sm_90") -> Cubin:
             f"{specialization.kernel} was loaded for Triton's interpreter and cannot be compiled",
             fix="unset TRITON_INTERPRET and start the process again",
         )
-    compiled = _compiled(kernel, specialization, GPUTarget("cuda", capability_of(target), WARP))
+    compiled = _compile(kernel, specialization, GPUTarget("cuda", capability_of(target), WARP))
     metadata = compiled.metadata
     cubin = Cubin(specialization, compiled.asm["cubin"], metadata.name, metadata.shared, target, VERSION)
     odd = {name: value for name, usual in UNSUPPORTED.items() if (value := getattr(metadata, name, usual)) != usual}
@@ -111,7 +111,7 @@ def is_consistent(cubin: Cubin) -> bool:
     return sizes == expected and threads == cubin.threads
 
 
-def _compiled(kernel: Any, specialization: Specialization, target: GPUTarget) -> Any:
+def _compile(kernel: Any, specialization: Specialization, target: GPUTarget) -> Any:
     constants = dict(specialization.constants)
     types = dict(specialization.types)
     source = ASTSource(

@@ -105,7 +105,7 @@ def driver() -> Driver:
         ) from error
 
 
-def packed(specialization: Specialization, values: Mapping[str, Any]) -> list[Any]:
+def pack_arguments(specialization: Specialization, values: Mapping[str, Any]) -> list[Any]:
     """Return the arguments of a launch as C values, in the order of the kernel's parameters."""
     return [
         ctypes.c_void_p(values[name].data_ptr()) if kind.startswith("*") else SCALARS[kind](values[name])
@@ -126,7 +126,7 @@ class LoadedCubin:
         if device not in self.functions:
             self.functions[device] = driver.function(self.cubin)
         stream = torch.cuda.current_stream(device).cuda_stream
-        arguments = packed(self.cubin.specialization, values)
+        arguments = pack_arguments(self.cubin.specialization, values)
         driver.launch(self.functions[device], grid, self.cubin, stream, arguments)
 
 

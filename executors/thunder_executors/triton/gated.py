@@ -18,7 +18,7 @@ from torch.nn import functional
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, check_floats, described, launch_over_columns, rows_of, warps_of
+from thunder_executors.triton.rows import as_rows, check_floats, describe, launch_over_columns, rows_of, warps_of
 
 LONGEST = 1024
 
@@ -114,7 +114,7 @@ def _check(gate: torch.Tensor, up: torch.Tensor, activation: str) -> None:
     rows_of(gate)
     if gate.shape != up.shape or activation not in ACTIVATIONS:
         raise KernelRefuses(
-            f"a gate of {described(gate)} and up of {described(up)} cannot be combined by {activation!r}",
+            f"a gate of {describe(gate)} and up of {describe(up)} cannot be combined by {activation!r}",
             fix=f"pass both in the same shape, and one of the activations {', '.join(ACTIVATIONS)}",
         )
 

@@ -111,7 +111,7 @@ def geglu_tanh(gate: Tensor, up: Tensor) -> Tensor:
     return result
 
 
-def shifted(labels: Tensor, ignored: int) -> Tensor:
+def shift(labels: Tensor, ignored: int) -> Tensor:
     """Return the next label for each position; the last position has the ignored label."""
     return functional.pad(labels, (0, 1), value=ignored)[..., 1:].reshape(-1)
 
@@ -125,13 +125,13 @@ def loss(logits: Tensor, labels: Tensor, ignored: int) -> Tensor:
 def next_token_loss(logits: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
     """Return the loss of a language model, in float32: the kernel widens the logits as it reads them."""
     rows = logits.view(-1, vocabulary)
-    result: Tensor = cross_entropy(rows, shifted(labels, ignored), ignored, "mean", in_float32=True)[0]
+    result: Tensor = cross_entropy(rows, shift(labels, ignored), ignored, "mean", in_float32=True)[0]
     return result
 
 
 def linear_next_token_loss(hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
     """Return the loss of a language model from its last hidden states, without materializing all logits."""
-    result: Tensor = linear_cross_entropy(hidden.flatten(0, -2), weight, shifted(labels, ignored), ignored, "mean")[0]
+    result: Tensor = linear_cross_entropy(hidden.flatten(0, -2), weight, shift(labels, ignored), ignored, "mean")[0]
     return result
 
 

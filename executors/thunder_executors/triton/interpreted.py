@@ -21,8 +21,8 @@ def mend() -> None:
 def reading_numbers(original: Callable[..., None]) -> Callable[..., None]:
     """Return a patch function that also lets tensors of Triton's interpreter convert to an index."""
 
-    def patched(tensor: type, scope: Any) -> None:
+    def patch(tensor: type, scope: Any) -> None:
         original(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
 
-    return patched
+    return patch

@@ -20,7 +20,7 @@ from thunder_executors.triton.operations import operator
 from thunder_executors.triton.rows import (
     as_rows,
     check_floats,
-    described,
+    describe,
     launch,
     launch_over_rows,
     parts_of,
@@ -193,7 +193,7 @@ def _forward(
     total = None if residual is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if weight is not None and weight.shape != x.shape[-1:]:
         raise KernelRefuses(
-            f"RMSNorm of {described(x)} got a weight of {described(weight)}",
+            f"RMSNorm of {describe(x)} got a weight of {describe(weight)}",
             fix="pass a weight with one element for each element of the last dimension, or none",
         )
     if is_dropping():
@@ -227,7 +227,7 @@ def add_rms_norm(
     """Return the norm of x + residual (one shape and dtype), and x + residual."""
     if x.shape != residual.shape or x.dtype != residual.dtype:
         raise KernelRefuses(
-            f"a residual of {described(residual)} does not fit {described(x)}",
+            f"a residual of {describe(residual)} does not fit {describe(x)}",
             fix="pass both in the same shape and dtype",
         )
     y, total = _forward(x, residual, weight, eps)

@@ -19,7 +19,7 @@ from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
 from thunder_executors.triton.rows import (
     check_floats,
-    described,
+    describe,
     is_certain,
     launch,
     parts_of,
@@ -139,20 +139,20 @@ def gradient_reference(
     return dq * cos - rotate_half(dq * sin), dk * cos - rotate_half(dk * sin)
 
 
-def _packed(tensor: torch.Tensor) -> torch.Tensor:
+def _pack(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] < 2 else tensor.contiguous()
 
 
 def _output(like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return an output with the input's layout, because the next operation undoes the same transposition."""
-    return _packed(torch.empty_like(like, dtype=dtype))
+    return _pack(torch.empty_like(like, dtype=dtype))
 
 
 def _turn(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int, inverse: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(q, k, cos, sin, unsqueeze_dim)
-    q, k, cos, sin = _packed(q), _packed(k), _packed(cos), _packed(sin)
+    q, k, cos, sin = _pack(q), _pack(k), _pack(cos), _pack(sin)
     dtype = torch.promote_types(q.dtype, torch.promote_types(cos.dtype, sin.dtype))
     outputs = _output(q, dtype), _output(k, torch.promote_types(k.dtype, dtype))
     if is_dropping():
@@ -194,7 +194,7 @@ def _check(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
     check_floats(q=q, k=k, cos=cos, sin=sin)
     if not (q.ndim == k.ndim == 4 and cos.ndim == sin.ndim == 3 and unsqueeze_dim in (1, 2) and q.shape[-1] % 2 == 0):
         raise KernelRefuses(
-            f"rotary embedding got {described(q, k, cos, sin)}, unsqueeze_dim={unsqueeze_dim}",
+            f"rotary embedding got {describe(q, k, cos, sin)}, unsqueeze_dim={unsqueeze_dim}",
             fix="pass q, k: (batch, heads, positions, even width), and cos, sin: (batch or 1, positions, width)",
         )
     _, places = _dimensions(unsqueeze_dim)
@@ -202,7 +202,7 @@ def _check(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
     fit = all(table.shape == ((1, *size[1:]) if is_certain(table.shape[0] == 1) else size) for table in (cos, sin))
     if not fit or (k.shape[0], k.shape[places], k.shape[3]) != size:
         raise KernelRefuses(
-            f"rotary embedding got q, k, cos and sin of {described(q, k, cos, sin)}",
+            f"rotary embedding got q, k, cos and sin of {describe(q, k, cos, sin)}",
             fix="pass k with the same batch, positions and width, and cos and sin of (batch or 1, positions, width)",
         )
 

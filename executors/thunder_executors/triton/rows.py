@@ -68,7 +68,7 @@ def check_floats(**tensors: torch.Tensor | None) -> None:
             )
 
 
-def described(*tensors: torch.Tensor) -> str:
+def describe(*tensors: torch.Tensor) -> str:
     """Describe shapes and dtypes, for a message."""
     return ", ".join(f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}" for tensor in tensors)
 

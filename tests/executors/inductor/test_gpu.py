@@ -35,7 +35,7 @@ from thunder_core.backend.fusion.conditions import size_of
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.foundation.errors import ArtifactForeign
 from thunder_executors.inductor import gpu, launch, wrapper
-from thunder_executors.inductor.cubins import grid_text, loaded, names_in
+from thunder_executors.inductor.cubins import grid_text, load_kernel, names_in
 from thunder_executors.inductor.graph import evaluate_region
 from thunder_executors.inductor.sizes import computed_size
 from thunder_executors.triton.cubin import Cubin
@@ -106,11 +106,11 @@ def interpreted(monkeypatch, tmp_path):
     def compiled(name, source, numbers, target):
         folder = tmp_path / str(len(kernels))
         folder.mkdir()
-        kernels[name] = Interpreted(name, loaded(name, source, folder), numbers)
+        kernels[name] = Interpreted(name, load_kernel(name, source, folder), numbers)
         return kernels[name], kernels[name].text
 
     monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
-    monkeypatch.setattr(gpu, "compiled", compiled)
+    monkeypatch.setattr(gpu, "compile_kernel", compiled)
     monkeypatch.setattr(gpu, "library_of", lambda kernels: b"none")
     monkeypatch.setattr(launch, "kernels_of", lambda library: kernels)
     monkeypatch.setattr(launch, "on_gpu", lambda function, index, written=(): function)
@@ -229,7 +229,7 @@ PROGRAM = """
 import sys, torch, thunder_core as thunder
 from pathlib import Path
 from thunder_core.compilation.compiler import trace_for
-from thunder_core.backend.fusion.machine_code import kept_by
+from thunder_core.backend.fusion.machine_code import machine_code_of
 from thunder_executors.inductor.launch import kernels_of
 from thunder_executors.triton.cubin import is_consistent
 
@@ -243,7 +243,7 @@ inputs = (torch.ones(8, 64, dtype=torch.bfloat16), *torch.ones(4, 64, 64, dtype=
 with torch.no_grad():
     program, _ = trace_for(compiled, torch.device("cuda"), inputs, {}, target="sm_90")
 lines = [line for line in program.last("computation").bound_symbols if line.executor == "inductor"]
-codes = {id(kept_by(line.symbol.target)): kept_by(line.symbol.target) for line in lines}
+codes = {id(machine_code_of(line.symbol.target)): machine_code_of(line.symbol.target) for line in lines}
 kernels = [kernel for code in codes.values() for kernel in kernels_of(code.library).values()]
 assert all(is_consistent(kernel.cubin) and kernel.cubin.target == "sm_90" for kernel in kernels)
 thunder.save(compiled, sys.argv[1])
@@ -307,7 +307,7 @@ class Takes(FusionExecutor):
 def test_library_calls_have_their_own_names():
     """`torch.mm` has another name, `torch.spmm`, which says something else."""
     names = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm", "_scaled_mm")
-    assert [wrapper._borrowed(f"extern_kernels.{name}") for name in names] == [f"torch.{name}" for name in names]
+    assert [wrapper._borrowed_name(f"extern_kernels.{name}") for name in names] == [f"torch.{name}" for name in names]
 
 
 def test_the_interpreter_compiles_nothing():

@@ -28,7 +28,7 @@ from thunder_executors.inductor.build import build
 from thunder_executors.inductor.building.vector_extension import vector_extension
 from thunder_executors.inductor.generate import Unsupported, refusal_for
 from thunder_executors.inductor.keep import REFUSAL, read
-from thunder_executors.inductor.wrapper import printed
+from thunder_executors.inductor.wrapper import print_module
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason="needs a C++ compiler")
 
@@ -178,9 +178,9 @@ def test_results_are_pytorchs_own(name, built, cheap):
 
 def test_output_of_inductor_that_cannot_be_saved_is_refused():
     with pytest.raises(Unsupported, match=r"calls os\.system"):
-        printed("def call(args):\n    os.system('true')\n    return ()\n", (), Region((), ()))
+        print_module("def call(args):\n    os.system('true')\n    return ()\n", (), Region((), ()))
     with pytest.raises(Unsupported, match="holds a Import"):
-        printed("def call(args):\n    import os\n    return ()\n", (), Region((), ()))
+        print_module("def call(args):\n    import os\n    return ()\n", (), Region((), ()))
 
 
 UPDATES = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from thunder_executors.inductor.numbers import FORMULAS, computed
+from thunder_executors.inductor.numbers import FORMULAS, compute
 
 EXTREMES = (0.0, 1.0, -3.0, 1e8, 1e25, -1e25, 1e-25)
 WEIGHTS = (1.0, 0.5, -0.75, 0.25, 1e30, 1e-30)
@@ -38,5 +38,5 @@ def test_operations_on_numbers_are_computed_as_by_pytorchs_kernels(operator: Any
         keywords = {place: weight} if isinstance(place, str) else {}
         expected = operator(*tensors, *([] if keywords else [weight]), **keywords)
         given = {place: scalar} if keywords else {}
-        found = computed(FORMULAS[name], dtype, [*tensors, *([] if keywords else [scalar])], given)
+        found = compute(FORMULAS[name], dtype, [*tensors, *([] if keywords else [scalar])], given)
         torch.testing.assert_close(found, expected, equal_nan=True)

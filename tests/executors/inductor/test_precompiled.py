@@ -12,7 +12,7 @@ from torch._inductor.cpp_builder import _get_cpp_std_cflag
 from thunder_core.backend.fusion.machine_code import MODULE
 from thunder_executors.inductor.building import precompiled
 from thunder_executors.inductor.building.compilers import compilers
-from thunder_executors.inductor.building.library import compiled
+from thunder_executors.inductor.building.library import compile_library
 from thunder_executors.inductor.building.precompiled import NAME, PRECOMPILED, VARIABLE
 from thunder_executors.inductor.generate import CppKernel
 
@@ -49,12 +49,12 @@ def test_precompiled_headers_are_compiled_once_used_and_change_no_result(tmp_pat
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(precompiled, "HEADER", HEADER)  # the headers of all kernels take ten seconds
     with compilers() as started:
-        expected = result_of(compiled(PLAIN, started), tmp_path / "plain.so")
+        expected = result_of(compile_library(PLAIN, started), tmp_path / "plain.so")
         monkeypatch.setenv(VARIABLE, str(tmp_path / "headers"))
-        first = result_of(compiled(BY_HEADER, started), tmp_path / "first.so")
+        first = result_of(compile_library(BY_HEADER, started), tmp_path / "first.so")
         (place,) = (tmp_path / "headers").iterdir()
         (place / NAME).write_text("#error the header itself is read\n")
-        second = result_of(compiled(BY_HEADER, started), tmp_path / "second.so")
+        second = result_of(compile_library(BY_HEADER, started), tmp_path / "second.so")
     assert expected.any()
     assert torch.equal(first, expected)
     assert torch.equal(second, expected)
@@ -67,7 +67,7 @@ def test_kernels_compile_without_a_writable_folder_of_headers(tmp_path, monkeypa
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "file" / "headers"))
     with compilers() as started:
-        assert compiled(PLAIN, started).startswith(b"\x7fELF")
+        assert compile_library(PLAIN, started).startswith(b"\x7fELF")
 
 
 OTHER_STANDARD = """
@@ -83,6 +83,6 @@ extern "C" void kernel(const float* x, float* y) {
 def test_kernels_that_need_a_newer_standard_are_compiled_with_that_of_inductor(tmp_path, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)  # no other test compiles with that standard
     with compilers() as started:
-        library = compiled({"kernel_0": CppKernel(("const float*", "float*"), OTHER_STANDARD)}, started)
+        library = compile_library({"kernel_0": CppKernel(("const float*", "float*"), OTHER_STANDARD)}, started)
     expected = 2 * torch.tensor([-1.5, 0.1, 2.7, 30.0])
     assert torch.equal(result_of(library, tmp_path / "other.so"), expected)

@@ -35,8 +35,8 @@ def test_a_compiler_that_makes_no_stub_is_given_the_libraries(tmp_path):
 
 def test_kernels_depend_on_the_library_and_give_the_same_results(tmp_path, monkeypatch):
     with compilers() as started:
-        made = library.compiled(KERNELS, started)
+        made = library.compile_library(KERNELS, started)
         monkeypatch.setattr(library, "with_stub", lambda command, *rest: [*command])
-        expected = library.compiled(KERNELS, started)
+        expected = library.compile_library(KERNELS, started)
     assert f"\0{LIBRARY}\0".encode() in made
     assert torch.equal(result_of(made, tmp_path / "made.so"), result_of(expected, tmp_path / "expected.so"))

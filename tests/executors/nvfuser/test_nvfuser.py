@@ -22,7 +22,7 @@ from thunder_core.foundation import plugins
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_executors import nvfuser
 from thunder_executors.nvfuser import EXECUTOR
-from thunder_executors.nvfuser.definition import RULES, printed
+from thunder_executors.nvfuser.definition import RULES, print_module
 
 
 def norm(x, weight):
@@ -150,7 +150,7 @@ class Elsewhere(nvfuser.Nvfuser):
         return super().fuses(on_cuda(bsym))
 
     def compile(self, regions):
-        return [Fused(MachineCode(printed(there(region)), b"", ()).function) for region in regions]
+        return [Fused(MachineCode(print_module(there(region)), b"", ()).function) for region in regions]
 
 
 def there(region):
@@ -218,7 +218,7 @@ def test_the_text_of_a_region():
     def function(x):
         return (functional.silu(x) * 2.0).t()
 
-    assert printed(region_of(function, torch.randn(4, 8).bfloat16())) == EXPECTED
+    assert print_module(region_of(function, torch.randn(4, 8).bfloat16())) == EXPECTED
 
 
 REFUSED = {
@@ -298,7 +298,7 @@ def test_a_llama_for_a_gpu_that_is_not_here_can_be_written():
         program, _ = trace_for(thunder.jit(model), torch.device("cuda"), (), {"input_ids": torch.arange(16)[None]})
         trace = next(t for t in program.traces("computation") if t.made_by.startswith("drop"))
         found = partition_into_regions(trace, EXECUTOR.fuses, updates=False).occurrences
-    assert all("fd.add_output" in printed(one.region) for _, one in found)
+    assert all("fd.add_output" in print_module(one.region) for _, one in found)
     assert sum(len(places) for places, _ in found) > len(trace) / 2
     assert len({one.region.digest for _, one in found}) < len(found), "layers are equal"
 
@@ -309,7 +309,7 @@ def test_nvfuser_itself_takes_the_definitions(name):
     """Building a definition needs no GPU."""
     region = region_of(*PROGRAMS[name])
     namespace = {}
-    exec(printed(region), namespace)
+    exec(print_module(region), namespace)
     assert namespace["fd"].validate_definition() == (True, None)
 
 

@@ -79,7 +79,7 @@ _new_frame = ctypes.PYFUNCTYPE(ctypes.py_object, *4 * [ctypes.c_void_p])(("PyFra
 UNBOUND: Any = object()
 
 
-def referent_of(proxy: Any) -> Any:
+def proxied(proxy: Any) -> Any:
     """Return the object behind a proxy of `weakref.proxy`; None if it no longer exists."""
     return ctypes.py_object.from_address(id(proxy) + _at.referent).value
 
@@ -94,7 +94,7 @@ def unwrap(value: Any) -> Any:
     """Return the object behind a weak proxy if it exists; return other values unchanged."""
     if not is_proxy(value):
         return value
-    referent = referent_of(value)
+    referent = proxied(value)
     return value if referent is None else referent
 
 

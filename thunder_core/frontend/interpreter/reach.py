@@ -33,7 +33,7 @@ from thunder_core.frontend.interpreter.iterators import (
     nothing,
 )
 from thunder_core.frontend.interpreter.lookup import remember, shortcut
-from thunder_core.frontend.interpreter.native import referent_of, unwrap
+from thunder_core.frontend.interpreter.native import proxied, unwrap
 from thunder_core.frontend.interpreter.operators import PLAIN
 
 Functions = dict[FunctionType, None]
@@ -75,7 +75,7 @@ PARTS: dict[type, Parts] = {
     **PARTS_OF_ITERATORS,
     _json.make_encoder: gc.get_referents,
     slice: lambda value: (value.start, value.stop, value.step),
-    **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (referent_of(proxy),)),
+    **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (proxied(proxy),)),
 }
 _HOLDING: dict[type, Parts] = {
     dict: lambda mapping: (*dict.keys(mapping), *dict.values(mapping)),

@@ -47,7 +47,7 @@ from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 # Imported when needed: building a model imports transformers, which takes seconds.
 REBUILD = "thunder_core.workflow.models.loading.load:rebuild_model"
 BUILD_EMPTY_MODEL = "thunder_core.workflow.models.loading.empty_model:build_empty_model"
-PREPARED_BY = "thunder_core.workflow.artifact.format.parts:prepared_by"
+PREPARED_BY = "thunder_core.workflow.artifact.format.parts:prepare_with"
 
 
 def load(
@@ -117,8 +117,8 @@ def load_opened(
     if model is None:
         model = rebuilt_model(artifact, trust_remote_code=consent.trust_remote_code)
     elif isinstance(model, torch.nn.Module) and is_unprepared(artifact, model):
-        model = prepared(artifact, model, has_values=not wanted)
-    trust = verified(artifact, model, consent)
+        model = prepare(artifact, model, has_values=not wanted)
+    trust = verify_model(artifact, model, consent)
     define_operations(artifact, trust)
     if wanted:
         put_weights(artifact.manifest, read_weights(artifact), cast(torch.nn.Module, model))
@@ -142,7 +142,9 @@ def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torc
         model = empty_model_of(in_memory, facts, trust_remote_code=consent.trust_remote_code)
         adopt_weights(in_memory.manifest, weights.tensors, weights.values, model)
         model = on_device_of_weights(in_memory, model)
-        compiled: torch.nn.Module = bind_programs(in_memory, model, verified(in_memory, model, consent), strict=strict)
+        compiled: torch.nn.Module = bind_programs(
+            in_memory, model, verify_model(in_memory, model, consent), strict=strict
+        )
         return compiled
 
     order = artifact.manifest.keyword_order
@@ -160,10 +162,10 @@ def define_operations(artifact: Artifact, trust: Trust) -> None:
     """Import the modules that define the operations of an artifact's transforms; raise `ImportRefused`."""
     for transform in artifact.manifest.compiler.transforms:
         for module in transform.operations:
-            trust.imported(f"{module}:")
+            trust.import_object(f"{module}:")
 
 
-def prepared(artifact: Artifact, model: torch.nn.Module, *, has_values: bool) -> torch.nn.Module:
+def prepare(artifact: Artifact, model: torch.nn.Module, *, has_values: bool) -> torch.nn.Module:
     """Prepare a model with the artifact's transforms, for example quantize its weights, as was done before tracing.
 
     If `has_values` is False, the weights of the returned model have no values yet; the caller loads the artifact's.
@@ -176,7 +178,7 @@ def prepared(artifact: Artifact, model: torch.nn.Module, *, has_values: bool) ->
     return result
 
 
-def verified(artifact: Artifact, model: Callable[..., Any], consent: Consent) -> Trust:
+def verify_model(artifact: Artifact, model: Callable[..., Any], consent: Consent) -> Trust:
     """Return the trust in a model's modules; raise `ArtifactForeign` if its structure or code differs."""
     if fingerprint_of(model) != artifact.manifest.fingerprint:
         raise ArtifactForeign(
@@ -295,7 +297,7 @@ def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_c
             f"the class of the artifact's model, {facts.path}, has changed: {error}",
             fix="install the version of transformers that the artifact was made with, or make the artifact again",
         ) from error
-    return prepared(artifact, model, has_values=False)
+    return prepare(artifact, model, has_values=False)
 
 
 def builder(artifact: Artifact, path: str) -> Any:
@@ -321,7 +323,7 @@ def from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bo
     rebuild = builder(artifact, REBUILD)
     options = {"device": device, "train": artifact.manifest.train, "trust_remote_code": trust_remote_code}
     model: torch.nn.Module = rebuild(artifact.manifest.source, **options).model
-    return prepared(artifact, model, has_values=not artifact.manifest.weights)
+    return prepare(artifact, model, has_values=not artifact.manifest.weights)
 
 
 def with_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn.Module:

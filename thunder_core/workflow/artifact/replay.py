@@ -20,7 +20,7 @@ from thunder_core.workflow.artifact.format.stored import stored_programs, stored
 from thunder_core.workflow.artifact.format.tensors import read_tensors
 from thunder_core.workflow.artifact.trust.trust import trust_in
 
-__all__ = ["constant_of", "example_of", "follow", "given_to", "program_of"]
+__all__ = ["arguments_of", "constant_of", "example_of", "follow", "program_of"]
 
 
 def example_of(folder: str | Path) -> dict[str, torch.Tensor]:
@@ -41,7 +41,7 @@ def program_of(folder: str | Path, number: int, subject: object) -> Program:
     return stored_programs(artifact, subject)[number]
 
 
-def given_to(
+def arguments_of(
     folder: str | Path,
     number: int,
     trace: str,

@@ -140,7 +140,7 @@ def finish_folder(folder: Path, manifest: Manifest, report: Report | None, priva
     """Write the report, the manifest of all files in the folder and, if there is a private key, the signature."""
     if report is not None:
         write_report(report, folder)
-    manifest = with_standalone_facts(folder, sealed(folder, manifest))
+    manifest = with_standalone_facts(folder, seal(folder, manifest))
     if private is not None:
         sign_folder(folder, manifest, private)
 
@@ -157,7 +157,7 @@ def origin_facts(report: Report | None) -> dict[str, Any]:
     }
 
 
-def sealed(folder: Path, manifest: Manifest) -> Manifest:
+def seal(folder: Path, manifest: Manifest) -> Manifest:
     """Write the manifest with the size and digest of each file in a folder, and with its own digest; return it."""
     files = {name: facts for name, facts in files_of(folder).items() if name != MANIFEST}
     manifest = manifest.model_copy(update={"files": files}).with_own_digest()
@@ -171,7 +171,7 @@ def with_standalone_facts(folder: Path, manifest: Manifest) -> Manifest:
     if facts is None:
         return manifest
     (folder / STANDALONE).write_text(facts.model_dump_json())
-    return sealed(folder, manifest)
+    return seal(folder, manifest)
 
 
 @dataclass(frozen=True, eq=False)

@@ -217,7 +217,7 @@ def gradients_of_both(
     expected = autograd_gradients(
         body, differentiation.inputs, differentiation.requires_grad_names, cotangents, differentiation.states, names
     )
-    return expected, *evaluated(differentiation.backward, values, differentiation.states, names)
+    return expected, *evaluate_backward(differentiation.backward, values, differentiation.states, names)
 
 
 def wrongly_differentiated(
@@ -239,7 +239,7 @@ def wrongly_differentiated(
         return fault or gradient_fault(*gradient, steps, differentiation.backward, values.plain, expected)
 
 
-def evaluated(
+def evaluate_backward(
     backward: Trace, values: BackwardInputs, states: RandomStates, tensors: Container[str] | None = None
 ) -> tuple[RecordedValues, Callable[[], RecordedValues | None]]:
     """Return the recording of a backward in its own dtypes, and the function that returns the recording in float64.
@@ -281,5 +281,5 @@ def unlike_derived(
     inputs = tuple(proxy for name, proxy in read.items() if name not in made)
     derived = replace(derived, inputs=inputs)
     with torch.no_grad():
-        fault = first_difference(Evaluated(derived, *evaluated(derived, values, states)), actual, allowance)
+        fault = first_difference(Evaluated(derived, *evaluate_backward(derived, values, states)), actual, allowance)
     return None if fault is None else fault.model_copy(update={"kind": "differentiation"})

@@ -12,7 +12,7 @@ from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.claiming.free import last_uses
 from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.fault_localization.judgement import Findings, judged_by
+from thunder_core.workflow.fault_localization.judgement import Findings, set_judge
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.recording import settings_kept
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
@@ -44,7 +44,7 @@ def examine_claims(
     """
     checked = claimed.having(with_checks(claimed.bound_symbols, Unclaimed.of(unclaimed)), made_by="check claims")
     judge = Findings(claimed.name, deadline, allowance)
-    checks = judged_by(judge, checked)
+    checks = set_judge(judge, checked)
     values = {**own_inputs(inputs, claimed), **claimed.constants}
     with torch.no_grad(), settings_kept(claimed.bound_symbols):
         states.restore()

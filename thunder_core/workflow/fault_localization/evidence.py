@@ -23,7 +23,7 @@ from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name, record
 from thunder_core.workflow.fault_localization.stages import definitions, is_equal
-from thunder_core.workflow.fault_localization.trace_examination import unclaimed_of, without_freed
+from thunder_core.workflow.fault_localization.trace_examination import latest_unclaimed, without_freed
 from thunder_core.workflow.validation.inside import Fault
 
 
@@ -70,7 +70,7 @@ def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: R
     states.restore()
     for bsym in claimed.bound_symbols:
         if bound_symbol_text(bsym) == fault.line:
-            unclaimed = unclaimed_of(traces[:-1])
+            unclaimed = latest_unclaimed(traces[:-1])
             operations = reference_of(bsym, Unclaimed.of(unclaimed)) or whole_operation(fault.result, unclaimed)
             calls = tuple(operation for operation in operations if operation.symbol.name != "python.code")
             return Evidence(calls, known) if calls else None

@@ -81,7 +81,7 @@ class Findings(Judge):
             yield NotCompared(what=f"lines of the {self.trace}", count=count, reason=reason)
 
 
-def judged_by(judge: Judge, trace: Trace) -> list[Check]:
+def set_judge(judge: Judge, trace: Trace) -> list[Check]:
     """Set the judge of all checks of a trace; return the checks."""
     checks = list(checks_of(trace.bound_symbols))
     for check in checks:

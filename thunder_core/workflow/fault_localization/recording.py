@@ -60,17 +60,17 @@ def record(
     keeps_copies = any(bsym.mutates for bsym in trace.bound_symbols)
     with torch.no_grad(), settings_kept(trace.bound_symbols), default_float64() if in_double else nullcontext():
         states.restore()
-        for bsym, dying in zip(trace.bound_symbols, _dropped(trace, kept), strict=True):
+        for bsym, dying in zip(trace.bound_symbols, _names_to_drop(trace, kept), strict=True):
             require_time()
             result = evaluate_one(bsym, values, call)
             for proxy, value in bindings(bsym.output, result):
                 values[proxy.name] = value
             for proxy in bsym.defines:
                 if kept is None or proxy.name in kept:
-                    recording.values[proxy.name] = _kept(values[proxy.name], keeps_copies)
+                    recording.values[proxy.name] = _keep(values[proxy.name], keeps_copies)
             for name in bsym.mutates:
                 writes[name] = writes.get(name, 0) + 1
-                recording.values[f"{name} after {writes[name]} writes"] = _kept(values[name], keeps_copies)
+                recording.values[f"{name} after {writes[name]} writes"] = _keep(values[name], keeps_copies)
             for name in dying:
                 values.pop(name, None)
     recording.values |= {f"{name}{AT_THE_END}": values[name] for name in inputs}
@@ -80,7 +80,7 @@ def record(
     return recording
 
 
-def _dropped(trace: Trace, kept: Container[str] | None) -> list[list[str]]:
+def _names_to_drop(trace: Trace, kept: Container[str] | None) -> list[list[str]]:
     """Return, for each line, the names to drop after it: no later line reads them, and they are not kept."""
     if kept is None:
         return [[] for _ in trace.bound_symbols]
@@ -88,7 +88,7 @@ def _dropped(trace: Trace, kept: Container[str] | None) -> list[list[str]]:
     return [[proxy.name for proxy in proxies if proxy.name not in kept] for proxies in dying]
 
 
-def _kept(value: Any, as_copy: bool) -> Any:
+def _keep(value: Any, as_copy: bool) -> Any:
     return value.clone() if as_copy and isinstance(value, torch.Tensor) and value.layout is torch.strided else value
 
 

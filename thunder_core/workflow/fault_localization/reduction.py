@@ -41,7 +41,7 @@ def reduced_program(
 
     `operations` are the operations of the region, with the names of its trace, and `values` the values of its inputs.
     """
-    plain = tuple(unclaimed(bsym) for bsym in operations if bsym.symbol.name != "python.code")
+    plain = tuple(without_executor(bsym) for bsym in operations if bsym.symbol.name != "python.code")
     region = program_of(plain)
     inputs = {proxy.name: values[proxy.name] for proxy in region.inputs}
     fault = fault_in(region, inputs, executors, deadline)
@@ -69,7 +69,7 @@ def starts(end: int) -> Iterator[int]:
         length *= 2
 
 
-def unclaimed(bsym: BoundSymbol) -> BoundSymbol:
+def without_executor(bsym: BoundSymbol) -> BoundSymbol:
     """Return a bound symbol without its executor."""
     return replace(bsym, executor="") if bsym.executor else bsym
 

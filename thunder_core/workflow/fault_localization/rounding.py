@@ -73,7 +73,7 @@ def rounding_difference(
     if not largest:
         return Measured(None, 0.0)
     if not (expected.is_floating_point() or expected.is_complex()):
-        return _counted(actual, expected, exact, largest, allowance)
+        return _measure_integers(actual, expected, exact, largest, allowance)
     reference = exact()
     if reference is None or reference.shape != expected.shape:
         scale = largest_value(expected)
@@ -87,7 +87,7 @@ def rounding_difference(
     return measured
 
 
-def _counted(
+def _measure_integers(
     actual: torch.Tensor, expected: torch.Tensor, exact: Exact, largest: float, allowance: Allowance
 ) -> Measured:
     """Measure integers: they must be equal, except for as many elements as rounding changes in eager PyTorch."""

@@ -17,7 +17,7 @@ from thunder_core.backend.claiming.copies import copy_values
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.fault_localization.boundary.epilogue import DIFFERENT, OTHER_VALUES, described, is_close
+from thunder_core.workflow.fault_localization.boundary.epilogue import DIFFERENT, OTHER_VALUES, describe, is_close
 from thunder_core.workflow.fault_localization.boundary.outside import CallResult, Preparation, run_program
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.unpacking import wrongly_unpacked
@@ -157,9 +157,9 @@ def first_wrong_binding(
     Names that only one of the programs has are skipped. Values that depend on them have names, too, and results have
     positions.
     """
-    known: dict[tuple[str, int], torch.Tensor] = dict(numbered(theirs))
+    known: dict[tuple[str, int], torch.Tensor] = dict(numbered_bindings(theirs))
     latest = {binding.name: binding.value for binding in theirs}
-    for (name, number), binding in zip((key for key, _ in numbered(ours)), ours, strict=True):
+    for (name, number), binding in zip((key for key, _ in numbered_bindings(ours)), ours, strict=True):
         expected = known.get((name, number), latest.get(name))
         difference = None if expected is None else difference_of(binding, expected)
         if difference is not None:
@@ -170,7 +170,7 @@ def first_wrong_binding(
     return None
 
 
-def numbered(bindings: Sequence[NamedTensor]) -> Iterator[tuple[tuple[str, int], torch.Tensor]]:
+def numbered_bindings(bindings: Sequence[NamedTensor]) -> Iterator[tuple[tuple[str, int], torch.Tensor]]:
     """Yield the values of bindings with their names and the number of earlier bindings of the same name."""
     counts = Counter[str]()
     for binding in bindings:
@@ -242,7 +242,7 @@ def outcome_of(program: Program, call: SubjectCall, states: RandomStates) -> Cal
 
 def unlike(ours: Leaves, theirs: Leaves) -> tuple[str, str] | None:
     """Return the first path at which two runs differ, and the difference in words; None if they agree."""
-    mine, right = described(ours), described(theirs)
+    mine, right = describe(ours), describe(theirs)
     for path in dict.fromkeys((*right, *mine)):
         if mine.get(path) != right.get(path):
             here, there = mine.get(path, "missing"), right.get(path, "missing")

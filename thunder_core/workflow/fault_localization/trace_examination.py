@@ -143,7 +143,7 @@ class Examination:
 
     def claims(self, claimed: Trace, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
         """Compare the claimed lines of a trace with eager PyTorch."""
-        findings = examine_claims(claimed, unclaimed_of(stages), inputs, states, self.deadline, self.allowance)
+        findings = examine_claims(claimed, latest_unclaimed(stages), inputs, states, self.deadline, self.allowance)
         self.faults += findings.faults
         self.lines += findings.lines
         self.not_compared += findings.not_compared
@@ -166,7 +166,7 @@ class Examination:
                 self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=CHANGES_DTYPES))
             else:
                 self.stages.append(stage.made_by)
-                fault = first_difference(before, self.joined(after, states), self.allowance)
+                fault = first_difference(before, self.join(after, states), self.allowance)
                 if fault is not None and not self.is_known(fault):
                     self.faults.append(fault)
             before = after
@@ -190,7 +190,7 @@ class Examination:
                 unequal.append(stage)
         return unequal
 
-    def joined(self, evaluated: Evaluated, states: RandomStates) -> Evaluated:
+    def join(self, evaluated: Evaluated, states: RandomStates) -> Evaluated:
         """Add the results of the tail to the evaluation of a computation whose returned views were removed."""
         tail = getattr(self.program.derivative, "tail", None)
         if tail is None or evaluated.trace.made_by != PART_VIEWS:
@@ -244,7 +244,7 @@ def without_freed(traces: Sequence[Trace]) -> list[Trace]:
     return [trace for trace in traces if trace.made_by != FREED]
 
 
-def unclaimed_of(stages: Sequence[Trace]) -> Trace:
+def latest_unclaimed(stages: Sequence[Trace]) -> Trace:
     """Return the latest stage without claimed lines, or the first stage, whose unclaimed lines are then used."""
     unclaimed = (stage for stage in reversed(stages) if not any(bsym.executor for bsym in stage.bound_symbols))
     return next(unclaimed, stages[0])

@@ -10,7 +10,7 @@ from thunder_core.workflow.inspect.subject import InspectedStage
 CONTEXT = 3
 
 
-def unified(
+def unified_diff(
     before: InspectedStage, after: InspectedStage, *, level: str = "torch", width: int | None = None
 ) -> list[str]:
     """Return the unified diff of two stages, without line ends; empty if the stages are equal."""

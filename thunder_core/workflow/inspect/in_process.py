@@ -25,7 +25,7 @@ from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.samples import sequence_length
 from thunder_core.workflow.pipeline.session.prepare import Prepared, prepare
 from thunder_core.workflow.pipeline.session.session import open_model
-from thunder_core.workflow.validation.generation import generated
+from thunder_core.workflow.validation.generation import generate
 
 NOTHING: Mapping[str, object] = {}
 NO_SIZES: Mapping[str, int] = {}
@@ -47,7 +47,7 @@ def traced_model(request: Request) -> Subject:
     session = open_model(prepared, Purpose(request.train))
     with session.ready():
         session.call(session.inputs(size))
-    subject = traced(session.compiled, source=session.loaded.source, drawn={**size.stated, "seed": session.seed})
+    subject = traces_of(session.compiled, source=session.loaded.source, drawn={**size.stated, "seed": session.seed})
     return replace(subject, train=request.train)
 
 
@@ -58,11 +58,11 @@ def traced_generation(prepared: Prepared, request: Request) -> Subject:
     require_generation(session.loaded)
     prompts = inputs_of(session, Prompts(request.batch or 1, lengths.prompt_length), session.seed)
     with session.ready(), quiet_transformers():
-        generated(session.compiled, prompts, min(STEPS, lengths.new_tokens))
-    return traced(session.compiled, source=session.loaded.source)
+        generate(session.compiled, prompts, min(STEPS, lengths.new_tokens))
+    return traces_of(session.compiled, source=session.loaded.source)
 
 
-def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapping[str, int] = NO_SIZES) -> Subject:
+def traces_of(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapping[str, int] = NO_SIZES) -> Subject:
     """Return the traces of the latest call of a result of `jit` or `compile`; raise `WrongInputs` if there is none."""
     subject = specializations_of(compiled).subject
     program = last_program(compiled)
@@ -86,10 +86,10 @@ def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapp
 
 
 def _stage(printed: PrintedStage, keeper: Keeper) -> InspectedStage:
-    return InspectedStage(with_constants(printed, keeper, strict=False), _given(printed.listing))
+    return InspectedStage(with_constants(printed, keeper, strict=False), _give(printed.listing))
 
 
-def _given(listing: Listing) -> Callable[[], Listing]:
+def _give(listing: Listing) -> Callable[[], Listing]:
     return lambda: listing
 
 

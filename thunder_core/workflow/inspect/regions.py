@@ -31,17 +31,19 @@ def short_name(statement: Statement) -> str:
     return statement.symbol.rpartition(".")[2]
 
 
-def held_by(statement: Statement, number: int) -> Iterator[HeldStatement]:
+def held_statements(statement: Statement, number: int) -> Iterator[HeldStatement]:
     """Yield the statements of the program in a claimed statement, including statements in nested regions."""
     for part in statement.parts if is_claimed(statement.executor) else ():
         if part.file:
             yield HeldStatement(part, statement, number)
-        yield from (HeldStatement(inner.statement, statement, number) for inner in held_by(part, number))
+        yield from (HeldStatement(inner.statement, statement, number) for inner in held_statements(part, number))
 
 
 def all_held(listing: Listing) -> list[HeldStatement]:
     """Return every statement of the program that a statement of a trace contains."""
-    return [held for number, statement in enumerate(listing.lines, start=1) for held in held_by(statement, number)]
+    return [
+        held for number, statement in enumerate(listing.lines, start=1) for held in held_statements(statement, number)
+    ]
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class EarlierStages:
         return self.last.get(statement.text)
 
 
-def opened(listing: Listing, belongs: Belongs) -> Listing:
+def open_regions(listing: Listing, belongs: Belongs) -> Listing:
     """Return the selected statements; regions that also contain other statements are opened.
 
     A region with only selected statements stays as it is, because that is the code that runs. If a region was opened,
@@ -89,7 +91,7 @@ def is_within(module: str, owner: str) -> bool:
 
 def _belonging(statement: Statement, belongs: Belongs) -> Iterator[bool]:
     """Yield whether each statement inside a statement is selected, or the statement itself if it contains none."""
-    modules = [held.statement.module for held in held_by(statement, 0)] or [statement.module]
+    modules = [held.statement.module for held in held_statements(statement, 0)] or [statement.module]
     return map(belongs, modules)
 
 
@@ -103,7 +105,7 @@ def _is_kept(statement: Statement, wanted: set[int], names_read: set[str], *, de
 def _statements_of(statement: Statement, belongs: Belongs) -> Iterator[Statement]:
     """Yield the selected statements in another statement, each with a note on the executor that runs it."""
     origin = f"in {short_name(statement)} of {statement.executor}"
-    for held in held_by(statement, 0):
+    for held in held_statements(statement, 0):
         if belongs(held.statement.module):
             first = tuple(replace(value, origin=origin) for value in held.statement.makes[:1])
             yield replace(held.statement, makes=(*first, *held.statement.makes[1:]))

@@ -91,7 +91,7 @@ def _way(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFact
     return [f"{name} = None  # {facts.text} of the model, set below"]
 
 
-def _lost(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
+def _lost_names(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
     raise CannotReplay(
         f"the trace refers to `{name}` ({facts.text}), which has no name in another process",
         fix="inspect the stage that runs, or define the object at the top level of an importable module",
@@ -112,7 +112,7 @@ RESOLVED = {
     "import": _import,
     "tensor": _tensor,
     "way": _way,
-    "lost": _lost,
+    "lost": _lost_names,
     "region": _region,
 }
 
@@ -205,20 +205,20 @@ def _call_computation(subject: Subject, stage: InspectedStage, listing: Listing)
     yield f"{INDENT}outputs = computation("
     yield from (f"{INDENT}{INDENT}{value.origin}," for value in listing.inputs)
     yield f"{INDENT})"
-    yield from _print_outputs(returned(listing))
+    yield from _print_outputs(result_names(listing))
 
 
 def _call_behind_forward(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
     """Yield the call of a tail or a backward, which takes values from the computation."""
-    yield f"from {REPLAY} import given_to"
+    yield f"from {REPLAY} import arguments_of"
     yield ""
     place = f"{ARTIFACT}, {subject.program}, {listing.name!r}, {stage.facts.given!r}"
-    yield f"given = given_to({place}, module, args, kwargs)"
+    yield f"given = arguments_of({place}, module, args, kwargs)"
     yield "with torch.no_grad():"
     packed = [value.name for value in listing.inputs] == [SAVED]
     yield f"{INDENT}outputs = {listing.name}({'given' if packed else '*given'})"
     origins = {value.name: value.origin for value in listing.results}
-    yield from _print_outputs([origins.get(name) or name for name in returned(listing)])
+    yield from _print_outputs([origins.get(name) or name for name in result_names(listing)])
 
 
 def _print_outputs(names: Sequence[str]) -> Iterator[str]:
@@ -231,7 +231,7 @@ def _print_outputs(names: Sequence[str]) -> Iterator[str]:
     yield f'{INDENT}print(f"{{name}}: {{output.dtype}} {{list(output.shape)}}, {{total}}, first {{first}}")'
 
 
-def returned(listing: Listing) -> list[str]:
+def result_names(listing: Listing) -> list[str]:
     """Return the names of a trace's results, in order."""
     tree = ast.parse(listing.returns, mode="eval").body
     return [ast.unparse(result) for result in tree.elts] if isinstance(tree, ast.Tuple) else []

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from thunder_core.foundation.errors import BadOption, NoSuchTrace
 from thunder_core.tracing.ir.layout import at_level, place, result_comment
 from thunder_core.tracing.ir.listing import DELETE, LIST, Listing, Statement, Value
-from thunder_core.workflow.inspect.regions import Belongs, EarlierStages, all_held, held_by, is_within, opened
+from thunder_core.workflow.inspect.regions import (
+    Belongs,
+    EarlierStages,
+    all_held,
+    held_statements,
+    is_within,
+    open_regions,
+)
 
 NO_STAGES = EarlierStages()
 
@@ -49,7 +56,7 @@ def matches(
         yield from matching(
             statement, expression, level, StatementMatch(number, "", "", statement.module, place(statement))
         )
-        for held in held_by(statement, number):
+        for held in held_statements(statement, number):
             empty = StatementMatch(number, "", "", held.statement.module, place(held.statement), held.inside)
             for match in matching(held.statement, expression, level, empty):
                 stage = earlier.stage_of(held.statement)
@@ -74,9 +81,9 @@ def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAG
     the path `layers.0`. Raises `NoSuchTrace`, which names the last earlier stage with such statements.
     """
     belongs = belonging_to(module, modules(listing))
-    shown = opened(listing, belongs)
+    shown = open_regions(listing, belongs)
     if not shown.lines:
-        raise gone_module(listing, module, earlier) or no_such_module(listing, stripped(module))
+        raise gone_module(listing, module, earlier) or no_such_module(listing, strip_module(module))
     inputs, results = boundary(listing, shown.lines)
     names = ", ".join(value.name for value in results)
     returns = f"({names},)" if len(results) == 1 else f"({names})"
@@ -85,13 +92,13 @@ def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAG
 
 def belonging_to(module: str, paths: Sequence[str]) -> Belongs:
     """Return a selector for a module and its submodules; if there are none, for paths that contain the module's."""
-    wanted = stripped(module)
+    wanted = strip_module(module)
     if any(is_within(path, wanted) for path in paths):
         return lambda path: is_within(path, wanted)
     return lambda path: f".{wanted}." in f".{path}."
 
 
-def stripped(module: str) -> str:
+def strip_module(module: str) -> str:
     """Return a module's path as in statements, without a leading `module.`."""
     return module.removeprefix("module.").strip(".")
 
@@ -107,14 +114,14 @@ def boundary(listing: Listing, statements: tuple[Statement, ...]) -> tuple[tuple
 
     The statements may be inside a statement of the listing; the other statements in it also count as elsewhere.
     """
-    every = list(spelled_out(listing))
+    every = list(expand_regions(listing))
     values = {value.name: value for statement in (*listing.lines, *every) for value in statement.makes}
     values |= {value.name: value for value in listing.inputs}
     outputs = {value.name for statement in statements for value in statement.makes}
     inside = {
         part.text
         for statement in statements
-        for part in (statement, *(held.statement for held in held_by(statement, 0)))
+        for part in (statement, *(held.statement for held in held_statements(statement, 0)))
     }
     names_read = [name for statement in statements for name in statement.reads if statement.symbol != DELETE]
     read_outside = {
@@ -129,14 +136,14 @@ def boundary(listing: Listing, statements: tuple[Statement, ...]) -> tuple[tuple
     return inputs, results
 
 
-def spelled_out(listing: Listing) -> Iterator[Statement]:
+def expand_regions(listing: Listing) -> Iterator[Statement]:
     """Yield the statements of a listing with regions replaced by their contents, without the lists of regions."""
-    holding = [statement for statement in listing.lines if any(held_by(statement, 0))]
+    holding = [statement for statement in listing.lines if any(held_statements(statement, 0))]
     names_read = {name for statement in holding for name in statement.reads}
     for statement in listing.lines:
         if statement.symbol == LIST and any(value.name in names_read for value in statement.makes):
             continue
-        yield from [held.statement for held in held_by(statement, 0)] or [statement]
+        yield from [held.statement for held in held_statements(statement, 0)] or [statement]
 
 
 def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuchTrace | None:
@@ -145,7 +152,7 @@ def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuch
         paths = modules(stage.read())
         if any(map(belonging_to(module, paths), paths)):
             return NoSuchTrace(
-                f"the {listing.name} trace has no line of {stripped(module)!r} at this stage",
+                f"the {listing.name} trace has no line of {strip_module(module)!r} at this stage",
                 fix=f"use --stage {stage.facts.number} ({stage.made_by}), the last stage with such lines",
             )
     return None

@@ -152,7 +152,7 @@ def _bench(openers: Mapping[str, Opener], bench_request: BenchRequest, progress:
         for session, size in product(sessions.values(), sizes):
             session.require_memory_for(size)
         _compile(list(sessions.values()), sizes, clock)
-        reports = [_measured(sessions, bench_request, size, clock) for size in sizes]
+        reports = [_measure(sessions, bench_request, size, clock) for size in sizes]
         clock.stop()
     return BenchmarkSuite(thunder=__version__, reports=tuple(reports))
 
@@ -312,7 +312,7 @@ def model_against(session: Session, contender: str) -> torch.nn.Module:
     return session.model
 
 
-def _measured(
+def _measure(
     sessions: Mapping[str, Session], bench_request: BenchRequest, size: InputSize, clock: StageClock
 ) -> BenchmarkReport:
     calls = calls_of(sessions, bench_request, size)

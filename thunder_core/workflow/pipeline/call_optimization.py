@@ -29,7 +29,7 @@ from thunder_core.workflow.pipeline.session.executor_comparison import (
     comparison_facts,
     naming_wrong_executor,
 )
-from thunder_core.workflow.pipeline.session.inside import look_inside, naming_the_line, timed, with_inside
+from thunder_core.workflow.pipeline.session.inside import look_inside, naming_the_line, time_run, with_inside
 from thunder_core.workflow.pipeline.session.planning import Plan, calls_first
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares, program_shares
@@ -59,9 +59,9 @@ class CallOptimization:
         request, prepared = self.plan.request, self.plan.prepared
         if request.dynamic:
             self.arguments = arguments_of(self.session, prepared.recipe, request.dynamic, self.plan.size)
-        self.session = self._compiled_by(prepared)
+        self.session = self._compile_prepared(prepared)
 
-    def _compiled_by(self, prepared: Prepared) -> Session:
+    def _compile_prepared(self, prepared: Prepared) -> Session:
         """Return the session with a newly compiled model."""
         return replace(self.session, compile=partial(apply, prepared, symbolic=self.arguments))
 
@@ -95,7 +95,7 @@ class CallOptimization:
     def _trace(self) -> None:
         compiled, plan = self.session.compiled, self.plan
         if not plan.request.target:
-            with naming_wrong_executor(plan.prepared, lambda other: self._compiled_by(other).call(self.example)):
+            with naming_wrong_executor(plan.prepared, lambda other: self._compile_prepared(other).call(self.example)):
                 self.session.call(self.example)
             return
         device, target = torch.device(plan.device), plan.request.target
@@ -110,7 +110,7 @@ class CallOptimization:
         if self.plan.comparing is None:
             return None
         self.clock.begin(COMPARE)
-        session, points = self._compiled_by(self.plan.comparing), self.plan.points
+        session, points = self._compile_prepared(self.plan.comparing), self.plan.points
         for number, size in enumerate(points):
             self.clock.advance(number, len(points))
             session.call(session.inputs(size))
@@ -120,9 +120,9 @@ class CallOptimization:
     def results(self, program: Program) -> Results:  # noqa: ARG002 - later calls may run another program
         """Return the validation, the evaluation and the measurement that the request asks for."""
         request = self.plan.request
-        validation = self._validated() if request.validate else None
+        validation = self._validate() if request.validate else None
         evaluation = self._evaluate()
-        measured = self._measured() if request.benchmark else []
+        measured = self._measure_all() if request.benchmark else []
         benchmark = measured[0] if measured else None
         if measured and request.require_speedup is not None:
             suite = BenchmarkSuite(thunder=__version__, reports=tuple(measured))
@@ -130,7 +130,7 @@ class CallOptimization:
         shares = self._shares() if request.benchmark else TimeShares()
         return Results(validation, evaluation, benchmark, shares, tuple(measured[1:]), self.probed)
 
-    def _validated(self) -> ValidationReport:
+    def _validate(self) -> ValidationReport:
         self.clock.begin("validate")
         request = self.plan.request
 
@@ -138,7 +138,7 @@ class CallOptimization:
             return look_inside(self.session, self.example, seconds=seconds)
 
         with blaming_executor(self.plan.prepared), naming_the_line(look):
-            report, seconds = timed(
+            report, seconds = time_run(
                 lambda: self.session.validation_report(
                     self.plan.size,
                     request.inputs,
@@ -157,12 +157,12 @@ class CallOptimization:
         metric = self.plan.request.metric
         return self.session.evaluation(self.plan.judged_by, self.plan.size, metric, advance=self.clock.advance)
 
-    def _measured(self) -> list[BenchmarkReport]:
+    def _measure_all(self) -> list[BenchmarkReport]:
         """Return the measurement at the traced size, and at the other sizes of the ranges, if there are any."""
         self.clock.begin("benchmark")
-        return [self._measured_at(size) for size in self.plan.points]
+        return [self._measure_at(size) for size in self.plan.points]
 
-    def _measured_at(self, size: InputSize) -> BenchmarkReport:
+    def _measure_at(self, size: InputSize) -> BenchmarkReport:
         session = self.session
         example = session.inputs(size)
         eager, ours = session.call_of(session.original), session.call_of(session.compiled)

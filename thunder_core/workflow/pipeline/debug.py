@@ -234,7 +234,9 @@ def with_details(
         found["non_finite"] = tuple(first_non_finite(program, session.model, inputs))
     if debug_request.out is not None and diagnosis.faults:
         executors = specializations_of(session.compiled).compiler.settings.executors
-        folders = reproduced(diagnosis.faults, program, session.model, inputs, debug_request.out, executors, recipe)
+        folders = write_reproductions(
+            diagnosis.faults, program, session.model, inputs, debug_request.out, executors, recipe
+        )
         found["reproductions"] = tuple(folders)
     return diagnosis.model_copy(update=found)
 
@@ -253,7 +255,7 @@ def first_non_finite(program: Program, model: torch.nn.Module, inputs: Inputs) -
         )
 
 
-def reproduced(
+def write_reproductions(
     faults: tuple[Fault, ...],
     program: Program,
     model: torch.nn.Module,

@@ -157,7 +157,7 @@ def _bench(
         _compile(sessions, prompts, sizes.new_tokens, clock)
         contenders = contenders_of(sessions, bench_request)
         reports = [
-            _measured(sessions, contenders, one, sizes.new_tokens, bench_request, clock) for one in prompts.values()
+            _measure(sessions, contenders, one, sizes.new_tokens, bench_request, clock) for one in prompts.values()
         ]
         clock.stop()
     return BenchmarkSuite(thunder=__version__, reports=tuple(reports))
@@ -185,7 +185,7 @@ def contenders_of(sessions: Mapping[str, Session], bench_request: BenchRequest) 
     return others | ours if len(sessions) == 1 else ours | others
 
 
-def _measured(
+def _measure(
     sessions: Mapping[str, Session],
     contenders: Mapping[str, Contender],
     prompt: Tensors,

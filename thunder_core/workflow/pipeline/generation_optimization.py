@@ -34,7 +34,7 @@ from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.clock import StageClock, announcing_stages
 from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors, comparison_facts
-from thunder_core.workflow.pipeline.session.inside import look_inside_calls, naming_the_line, timed, with_inside
+from thunder_core.workflow.pipeline.session.inside import look_inside_calls, naming_the_line, time_run, with_inside
 from thunder_core.workflow.pipeline.session.planning import Plan
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
@@ -87,7 +87,7 @@ class GenerationOptimization:
         prepared = self.plan.prepared
         eager = EagerGenerator(self.session.model, prepared.transforms)
         self.arguments = observed_sizes(self.session, prepared.recipe, self.lengths, eager).arguments(self.lengths)
-        self.session = self._compiled_by(prepared)
+        self.session = self._compile_prepared(prepared)
         coverage = GenerationCoverage(self.session, self.lengths)
         with announcing_stages(self.session.compiled, self.clock):
             coverage.trace(1)
@@ -95,7 +95,7 @@ class GenerationOptimization:
         self.probed = coverage.complete()
         return program
 
-    def _compiled_by(self, prepared: Prepared) -> Session:
+    def _compile_prepared(self, prepared: Prepared) -> Session:
         """Return the session with a newly compiled model."""
         return replace(self.session, compile=partial(self._compile, prepared))
 
@@ -114,21 +114,21 @@ class GenerationOptimization:
         if self.plan.comparing is None:
             return None
         self.clock.begin(COMPARE)
-        session = self._compiled_by(self.plan.comparing)
+        session = self._compile_prepared(self.plan.comparing)
         GenerationCoverage(session, self.lengths).complete()
         return comparison_facts(session.compiled, comparing_executors(self.plan.comparing)[0])
 
     def results(self, program: Program) -> Results:  # noqa: ARG002 - single calls measure it
         """Return the validation and the measurement that the request asks for."""
         request = self.plan.request
-        generation = self._validated() if request.validate else None
-        measured = self._measured() if request.benchmark else ()
+        generation = self._validate() if request.validate else None
+        measured = self._measure_all() if request.benchmark else ()
         if measured and request.require_speedup is not None:
             suite = BenchmarkSuite(thunder=__version__, reports=measured)
             require_speedup(suite, request.require_speedup, OURS)
         return Results(None, None, None, TimeShares(), (), self.probed, generation, measured)
 
-    def _validated(self) -> GenerationReport:
+    def _validate(self) -> GenerationReport:
         self.clock.begin("validate")
         accepts = self.plan.request.allow_non_finite
         coverage = GenerationCoverage(self.session, self.lengths)
@@ -137,7 +137,7 @@ class GenerationOptimization:
             return look_inside_calls(self.session, lambda: coverage.trace(2), seconds=seconds)
 
         with naming_the_line(look):
-            found, seconds = timed(
+            found, seconds = time_run(
                 lambda: generation_report(
                     self.session, self.lengths, self.session.seed, allow_non_finite=accepts, advance=self.clock.advance
                 )
@@ -145,16 +145,16 @@ class GenerationOptimization:
         coverage.require_all_served()
         return with_inside(found, look, seconds)
 
-    def _measured(self) -> tuple[GenerationBenchmark, ...]:
+    def _measure_all(self) -> tuple[GenerationBenchmark, ...]:
         """Return the measurements of the longest prompts, alone and in the largest batch.
 
         The profiler that counts memory on the CPU stores every event, so it is not used for large models.
         """
         self.clock.begin("benchmark")
         batches = sorted({1, self.lengths.batch})
-        return tuple(self._measured_at(self.lengths.largest._replace(batch=batch)) for batch in batches)
+        return tuple(self._measure_at(self.lengths.largest._replace(batch=batch)) for batch in batches)
 
-    def _measured_at(self, prompts: Prompts) -> GenerationBenchmark:
+    def _measure_at(self, prompts: Prompts) -> GenerationBenchmark:
         session, request = self.session, self.plan.request
         return measure_generation(
             {"eager": Contender(session.original), OURS: Contender(session.compiled)},

@@ -19,14 +19,14 @@ from thunder_core.workflow.pipeline.call_optimization import CallOptimization
 from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.generation_optimization import GenerationOptimization
 from thunder_core.workflow.pipeline.quantization import Quantization
-from thunder_core.workflow.pipeline.ranks.link import linked
+from thunder_core.workflow.pipeline.ranks.link import link_ranks
 from thunder_core.workflow.pipeline.ranks.session import open_rank
 from thunder_core.workflow.pipeline.ranks_optimization import RanksOptimization, for_all_ranks
 from thunder_core.workflow.pipeline.request.launch import Launch
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.build_report import build_report, running_traces
 from thunder_core.workflow.pipeline.session.clock import StageClock
-from thunder_core.workflow.pipeline.session.executors import given_up
+from thunder_core.workflow.pipeline.session.executors import unused_executors
 from thunder_core.workflow.pipeline.session.planning import Plan, destination_of, plan
 from thunder_core.workflow.pipeline.session.prepare import as_facts, require_not_degraded
 from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
@@ -101,7 +101,7 @@ def _carry_out(plan: Plan, clock: StageClock, search: SearchReport | None) -> Ou
 def _carry_out_on_ranks(plan: Plan, launch: Launch, clock: StageClock) -> Outcome:
     """Carry out a plan on the first of several ranks, which the others follow."""
     clock.begin("load")
-    with linked(launch, plan.prepared.loading.device) as link:
+    with link_ranks(launch, plan.prepared.loading.device) as link:
         session = open_rank(plan.prepared, plan.purpose, link, clock.begin)
         outcome = _finish(plan, RanksOptimization(for_all_ranks(plan), session, clock), clock)
         link.send(None)
@@ -121,7 +121,7 @@ def _finish(
         clock.begin("trace")
         program = workflow.acquire()
         if request.strict:
-            require_not_degraded(plan.prepared.recipe, as_facts(given_up(running_traces(program))))
+            require_not_degraded(plan.prepared.recipe, as_facts(unused_executors(running_traces(program))))
         comparison = workflow.compare_executors()
         results = replace(workflow.results(program), comparison=comparison, quantization=quality)
     clock.begin("write")

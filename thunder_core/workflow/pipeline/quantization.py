@@ -46,7 +46,7 @@ class Quantization:
         """Return the session of the model, quantized with calibration if that was requested."""
         request = self.plan.request
         loads = not request.target or request.include_weights
-        return open_model(self.plan.prepared, self.plan.purpose, self.begin, self._prepared, loads_weights=loads)
+        return open_model(self.plan.prepared, self.plan.purpose, self.begin, self._prepare, loads_weights=loads)
 
     def check_quality(self, session: Session) -> tuple[Plan, Session, QuantizationReport | None]:
         """Return the session, and its model's error compared with the float model; the plan records skipped layers.
@@ -62,10 +62,10 @@ class Quantization:
         if found.passed:
             return self.plan, session, found
         if self.plan.request.skip_layers != AUTO:
-            raise lost(found, self.plan.prepared)
+            raise quality_error(found, self.plan.prepared)
         return self._with_fewer_layers(session, found)
 
-    def _prepared(self, loaded: LoadedModel) -> torch.nn.Module:
+    def _prepare(self, loaded: LoadedModel) -> torch.nn.Module:
         """Return the model after preparation by the recipe's transforms."""
         transforms = self.plan.prepared.in_order
         if self.plan.request.calibrate:
@@ -132,7 +132,7 @@ class Quantization:
         while not holds(enough):
             too_few = enough
             if enough == len(ranked) - 1:
-                raise lost(found, self.plan.prepared)
+                raise quality_error(found, self.plan.prepared)
             enough = min(2 * enough, len(ranked) - 1)
         while enough - too_few > 1:
             middle = (too_few + enough) // 2
@@ -148,7 +148,7 @@ class Quantization:
         assert session.loaded.original is not None
         model = with_layers_of(session.model, session.loaded.original, names)
         loaded = replace(session.loaded, model=session.loaded.original, original=None)
-        return replace(session, loaded=loaded.prepared_as(model))
+        return replace(session, loaded=loaded.with_prepared_model(model))
 
 
 def run(model: torch.nn.Module, inputs: Inputs) -> object:
@@ -169,7 +169,7 @@ def with_skipped(prepared: Prepared, names: Sequence[str]) -> Prepared:
     return replace(prepared, in_order=in_order)
 
 
-def lost(found: QuantizationReport, prepared: Prepared) -> QualityLost:
+def quality_error(found: QuantizationReport, prepared: Prepared) -> QualityLost:
     """Return the error for a model whose error exceeds the bound, with the worst layers."""
     layers = ", ".join(f"{one.name} ({one.error:.2g})" for one in found.ranked[:NAMED_LAYERS] if one.error is not None)
     error = QualityLost(

@@ -12,7 +12,7 @@ from thunder_core.workflow.benchmark import BenchmarkReport, measure
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.call_optimization import CallOptimization
 from thunder_core.workflow.pipeline.failures import stage_failures
-from thunder_core.workflow.pipeline.ranks.link import linked
+from thunder_core.workflow.pipeline.ranks.link import link_ranks
 from thunder_core.workflow.pipeline.ranks.one_process import rows_of
 from thunder_core.workflow.pipeline.ranks.rank import Rank
 from thunder_core.workflow.pipeline.ranks.session import RanksSession, open_rank
@@ -30,7 +30,7 @@ def follow(plan: Plan) -> None:
     Raises `RankFailed` with the error of another rank.
     """
     assert plan.launch is not None
-    with linked(plan.launch, plan.prepared.loading.device) as link, stage_failures(lambda: "a step of a rank"):
+    with link_ranks(plan.launch, plan.prepared.loading.device) as link, stage_failures(lambda: "a step of a rank"):
         session = open_rank(plan.prepared, plan.purpose, link, lambda stage: None)
         rank_of(session).follow()
 
@@ -53,13 +53,13 @@ def for_all_ranks(plan: Plan) -> Plan:
 class RanksOptimization(CallOptimization):
     """The optimization of a training step on several ranks; its plan has the inputs of all ranks."""
 
-    def _compiled_by(self, prepared: Prepared) -> Session:  # noqa: ARG002 - all ranks have compiled the model
+    def _compile_prepared(self, prepared: Prepared) -> Session:  # noqa: ARG002 - all ranks have compiled the model
         return self.session
 
     def _trace(self) -> None:
         self.session.call(self.example)
 
-    def _validated(self) -> ValidationReport:
+    def _validate(self) -> ValidationReport:
         self.clock.begin("validate")
         request = self.plan.request
         return self.session.validation_report(
@@ -70,7 +70,7 @@ class RanksOptimization(CallOptimization):
             seconds=request.validate_budget,
         )
 
-    def _measured_at(self, size: InputSize) -> BenchmarkReport:
+    def _measure_at(self, size: InputSize) -> BenchmarkReport:
         """Measure steps on all ranks, compared with PyTorch's own wrapper."""
         rank, request = rank_of(self.session), self.plan.request
         rank.ask("take", dict(self.session.inputs(size)))

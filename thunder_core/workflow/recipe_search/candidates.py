@@ -72,11 +72,11 @@ def list_candidates(ground: Ground) -> tuple[list[Candidate], list[Excluded]]:
         Candidate(EAGER, 0, base),
         _sum(main, FUSED + ground.generates),
         *([_sum(base, FUSED)] if ground.generates else []),
-        *_quantized(ground, main, added),
+        *_quantized_candidates(ground, main, added),
         *_narrow(ground, main),
-        *_extended(ground, main, added),
+        *_extended_candidates(ground, main, added),
         replace(_sum(main, UNFUSED, "without fusion"), without=(FUSION, PACKED)),
-        *_threaded(ground, main),
+        *_threaded_candidates(ground, main),
     ]
     return candidates, [*excluded, *useless]
 
@@ -85,7 +85,7 @@ def _sum(recipes: tuple[str, ...], rank: int, *changes: str) -> Candidate:
     return Candidate(" ".join((" + ".join(recipes), *changes)), rank, recipes)
 
 
-def _quantized(ground: Ground, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
+def _quantized_candidates(ground: Ground, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
     """Yield a candidate for each recipe that quantizes. The bounds of the search replace those of the recipe."""
     for recipe in added:
         if not _quantizes(recipe):
@@ -108,14 +108,14 @@ def _narrow(ground: Ground, base: tuple[str, ...]) -> Iterator[Candidate]:
         yield replace(_sum(base, EXTENDED, f"in {dtype}"), dtype=dtype, bound=NARROW)
 
 
-def _extended(ground: Ground, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
+def _extended_candidates(ground: Ground, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
     """Yield candidates with the recipes that do not quantize, and one without the executor `packed-linear`."""
     yield from (_sum((*base, recipe.title), EXTENDED) for recipe in added if not _quantizes(recipe))
     if not ground.train and find_executor(PACKED).missing_on(ground.device) is None:
         yield replace(_sum(base, EXTENDED, f"without {PACKED}"), without=(PACKED,))
 
 
-def _threaded(ground: Ground, base: tuple[str, ...]) -> Iterator[Candidate]:
+def _threaded_candidates(ground: Ground, base: tuple[str, ...]) -> Iterator[Candidate]:
     """Yield candidates with numbers of threads that differ from PyTorch's: one, half of the processors, and all."""
     if ground.device.type != "cpu" or not ground.may_change_threads:
         return

@@ -85,7 +85,7 @@ def search(
     run.run()
     report, winner = run.report(), run.winner
     assert winner is not None
-    return FoundModule(compiled_by(model, winner), report)
+    return FoundModule(compile_as(model, winner), report)
 
 
 def search_request(
@@ -123,7 +123,7 @@ def search_run(subject: ModuleSubject, request: SearchRequest, began: float) -> 
     candidates, excluded = candidates_for(subject, request)
     facts = {
         "weights": weights_fingerprint(subject.model),
-        "inputs": [{name: described(value) for name, value in call.items()} for call in subject.calls],
+        "inputs": [{name: describe(value) for name, value in call.items()} for call in subject.calls],
         "train": subject.is_training,
     }
     return SearchRun(
@@ -140,7 +140,7 @@ def search_run(subject: ModuleSubject, request: SearchRequest, began: float) -> 
     )
 
 
-def described(value: object) -> object:
+def describe(value: object) -> object:
     """Describe the properties of an argument that timings depend on: dtype, shape and strides, or the repr."""
     if isinstance(value, torch.Tensor):
         return [str(value.dtype), list(value.shape), list(value.stride())]
@@ -174,7 +174,7 @@ def unfitness(candidate: Candidate, subject: ModuleSubject) -> str:
     return "; ".join(f"{lost.part}: {lost.reason}" for lost in recipe.degraded(device=subject.device))
 
 
-def compiled_by(model: Module, candidate: Candidate) -> Module:
+def compile_as(model: Module, candidate: Candidate) -> Module:
     """Compile a model as a candidate requires; for eager PyTorch, return the model itself."""
     if candidate.is_eager:
         return model
@@ -204,10 +204,10 @@ class ModuleSubject:
         torch.set_num_threads(self.threads)
         self.model.train(self.is_training)
         with guarded_memory(), torch.no_grad():
-            compiled = compiled_by(self.model, order.candidate)
+            compiled = compile_as(self.model, order.candidate)
             if order.first and not order.candidate.is_eager:
                 self._validate(compiled, order.candidate)
-            facts = self._measured(compiled, order)
+            facts = self._measure_module(compiled, order)
         return facts.model_copy(update={"took": time.perf_counter() - began})
 
     def _validate(self, compiled: torch.nn.Module, candidate: Candidate) -> None:
@@ -217,7 +217,7 @@ class ModuleSubject:
         compiled(**self.calls[0])
         validate(compiled, prepared, self.calls, recipe.loosest_tolerance(dtype), language_model=True)
 
-    def _measured(self, compiled: torch.nn.Module, order: Order) -> TrialFacts:
+    def _measure_module(self, compiled: torch.nn.Module, order: Order) -> TrialFacts:
         calls: dict[str, Callable[[], object]] = {EAGER: self._eager_call(order)}
         if not order.candidate.is_eager:
             calls[OURS] = partial(compiled, **self.calls[0])

@@ -36,7 +36,7 @@ def message_of(subject: object) -> memoryview:
 
 
 @contextmanager
-def offered(message: memoryview) -> Iterator[int]:
+def offer(message: memoryview) -> Iterator[int]:
     """Yield a file descriptor from which a child process that inherits it can receive the message."""
     ours, theirs = Pipe()
     sender = Thread(target=_send, args=(ours, message), daemon=True)
@@ -52,7 +52,7 @@ def _send(connection: Any, message: memoryview) -> None:
         connection.send_bytes(message)
 
 
-def received(descriptor: int) -> Any:
+def receive(descriptor: int) -> Any:
     """Return the object that is offered at a file descriptor; raise `WrongInputs` if its class cannot be imported."""
     with Connection(descriptor) as connection:
         try:

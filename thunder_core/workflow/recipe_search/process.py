@@ -16,7 +16,7 @@ from thunder_core.backend.cache.place import cache_folder
 from thunder_core.foundation.storage.folder import clean_up, locked_folder
 from thunder_core.workflow.recipe_search import worker
 from thunder_core.workflow.recipe_search.kept_folder import FOLDER as SEARCHES
-from thunder_core.workflow.recipe_search.module_transfer import message_of, offered
+from thunder_core.workflow.recipe_search.module_transfer import message_of, offer
 from thunder_core.workflow.recipe_search.order import Order
 from thunder_core.workflow.recipe_search.order_format import write_order
 from thunder_core.workflow.recipe_search.request_trial import RequestSubject
@@ -49,7 +49,7 @@ def offered_module(order: Order) -> Iterator[tuple[int, ...]]:
     if isinstance(order.subject, RequestSubject):
         yield ()
         return
-    with offered(message_of(order.subject)) as descriptor:
+    with offer(message_of(order.subject)) as descriptor:
         yield (descriptor,)
 
 

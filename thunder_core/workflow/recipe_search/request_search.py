@@ -58,7 +58,7 @@ class RequestSearch:
     began: float
 
     @classmethod
-    def planned(cls, request: Request, search: SearchRequest, began: float | None = None) -> RequestSearch:
+    def plan_search(cls, request: Request, search: SearchRequest, began: float | None = None) -> RequestSearch:
         """Plan a search without heavy work and without writing anything; raise the errors of planning the model.
 
         The time of the search starts at `began`, on the monotonic clock.

@@ -111,7 +111,7 @@ class Trial:
             return self._facts_of_eager()
         program = self.workflow.acquire()
         results = self.workflow.results(program)
-        report = self._measured({EAGER: self.eager, OURS: self.session})
+        report = self._measure_sessions({EAGER: self.eager, OURS: self.session})
         times = {timed.name: timed.seconds for timed in report.candidates}
         facts = self._times(times[EAGER], times[OURS], report)
         if not self.order.first:
@@ -125,7 +125,7 @@ class Trial:
         return TrialFacts.model_validate({"eager": eager, "ours": ours, **stated})
 
     def _facts_of_eager(self) -> TrialFacts:
-        report = self._measured({EAGER: self.eager})
+        report = self._measure_sessions({EAGER: self.eager})
         seconds, call = report.first.seconds, self._call(self.eager)
         loss = Loss() if self.base.train else loss_between(call, call, self._numbers)
         facts = self._times(seconds, seconds, report)
@@ -158,7 +158,7 @@ class Trial:
         call = session.call_of(function or session.model)
         return lambda number: call(**session.inputs(self.plan.size, number))
 
-    def _measured(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
+    def _measure_sessions(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
         """Measure the sessions in turn: the session of eager runs the model, the other one the compiled model."""
         if self.plan.generation is not None:
             return self._measured_generation(sessions)

@@ -20,9 +20,9 @@ def rows_of(
     bounds: SearchBounds,
 ) -> tuple[SearchCandidate, ...]:
     """Return the rows in the order of trials, then the candidates that do not apply. Mark rows on the Pareto front."""
-    rows = [*_tried(candidates, results, bounds)]
+    rows = [*_tried_rows(candidates, results, bounds)]
     rows += [
-        _named(
+        _named_row(
             exclusion.candidate,
             len(rows) + place,
             state="not applicable",
@@ -35,7 +35,7 @@ def rows_of(
     return tuple(row.model_copy(update={"is_on_front": row.number in front}) for row in rows)
 
 
-def _named(candidate: Candidate, number: int, **facts: object) -> SearchCandidate:
+def _named_row(candidate: Candidate, number: int, **facts: object) -> SearchCandidate:
     stated = {
         "number": number,
         "name": candidate.name,
@@ -46,24 +46,24 @@ def _named(candidate: Candidate, number: int, **facts: object) -> SearchCandidat
     return SearchCandidate.model_validate({**stated, **facts})
 
 
-def _tried(
+def _tried_rows(
     candidates: Sequence[Candidate], results: Mapping[Candidate, TrialFacts | TrialRefusal], bounds: SearchBounds
 ) -> Iterator[SearchCandidate]:
     for number, candidate in enumerate(candidates, start=1):
         result = results.get(candidate)
         if result is None:
-            yield _named(candidate, number, state="not tried", reason=NOT_TRIED)
+            yield _named_row(candidate, number, state="not tried", reason=NOT_TRIED)
         elif isinstance(result, TrialRefusal):
             state = "not tried" if result.timed_out else "refused"
-            yield _named(candidate, number, state=state, reason=result.reason)
+            yield _named_row(candidate, number, state=state, reason=result.reason)
         else:
-            yield _measured(candidate, number, result, bounds)
+            yield _measured_row(candidate, number, result, bounds)
 
 
-def _measured(candidate: Candidate, number: int, facts: TrialFacts, bounds: SearchBounds) -> SearchCandidate:
+def _measured_row(candidate: Candidate, number: int, facts: TrialFacts, bounds: SearchBounds) -> SearchCandidate:
     missed = [miss.words for miss in misses(bounds, CandidateCost(facts.kl, facts.top1, facts.error, facts.memory))]
     skipped = [kept_in_words(facts.skipped)] if facts.skipped else []
-    return _named(
+    return _named_row(
         candidate,
         number,
         state="measured",

@@ -16,7 +16,7 @@ from thunder_core.workflow.recipe_search.order import Order, SearchSubject
 from thunder_core.workflow.recipe_search.process import run_in_process
 from thunder_core.workflow.recipe_search.rows import rows_of
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
-from thunder_core.workflow.recipe_search.why import bound_missed, reason_in_words
+from thunder_core.workflow.recipe_search.why import bound_error, reason_in_words
 from thunder_core.workflow.report.search import End, SearchBounds, SearchCandidate, SearchReport
 
 BENCHMARK = 4.0  # seconds to measure and write the winner, in addition to the time of its trial
@@ -106,7 +106,7 @@ class SearchRun:
             candidates=rows,
         )
         if winner is None:
-            raise bound_missed(report)
+            raise bound_error(report)
         if self.end != "decided" and not self._others_tried:
             raise self._out_of_time(report)
         return report
@@ -133,7 +133,7 @@ class SearchRun:
         kind = next((error for error in all_errors() if error.code == refusal.code), None)
         if kind is not None:
             return kind(refusal.reason.removeprefix(f"{refusal.code} "), fix=refusal.fix)
-        if self._left() <= 0:
+        if self._seconds_left() <= 0:
             return self._out_of_time(None)
         return OutOfMemory(
             f"eager PyTorch could not be measured: {refusal.reason}",
@@ -171,29 +171,29 @@ class SearchRun:
         )
         leader = self._leader()
         place = (self.candidates.index(candidate) + 1, len(self.candidates))
-        self.observer.trying(candidate.name, place, leader, self._left())
+        self.observer.trying(candidate.name, place, leader, self._seconds_left())
         result = self.run_trial(order, self._limit(order))
         if earlier is not None:
-            result = earlier.followed_by(result) if isinstance(result, TrialFacts) else earlier
+            result = earlier.append(result) if isinstance(result, TrialFacts) else earlier
         self.results[candidate] = result
         self.kept.keep(candidate, result)
         row = next(row for row in self._rows() if row.name == candidate.name)
-        self.observer.found(row, self._leader(), self._left())
+        self.observer.found(row, self._leader(), self._seconds_left())
         return self._finding(result)
 
     def _finding(self, result: TrialFacts | TrialRefusal) -> CandidateFinding:
         return result.finding if isinstance(result, TrialRefusal) else result.finding(self.objective)
 
     def _goes_on(self) -> bool:
-        return self._left() > 0
+        return self._seconds_left() > 0
 
     def _limit(self, order: Order) -> float:
         """Return the seconds that a trial may take. A first trial leaves as much time to write its candidate."""
         is_new = order.first and self.writes and not order.candidate.is_eager
         rest = self.budget - (time.monotonic() - self.began) - BENCHMARK
-        return max(0.0, min(self._left(), rest / 2)) if is_new else self._left()
+        return max(0.0, min(self._seconds_left(), rest / 2)) if is_new else self._seconds_left()
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Return the seconds that are left for trials, without the time to write the winner."""
         return max(0.0, self.budget - (time.monotonic() - self.began) - self._writing)
 

@@ -63,7 +63,7 @@ class TrialFacts(ReportFacts):
             return ""
         return verdict_of(self.speed, len(self.ours), figures(self.eager, self.eager, None), self.measured)
 
-    def followed_by(self, later: TrialFacts) -> TrialFacts:
+    def append(self, later: TrialFacts) -> TrialFacts:
         """Return these facts with the rounds of a later process added; the memory and the loss stay."""
         times = {"eager": self.eager + later.eager, "ours": self.ours + later.ours}
         return self.model_copy(update={**times, "asked": self.asked + later.asked})

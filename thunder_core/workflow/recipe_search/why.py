@@ -63,7 +63,7 @@ def _why_not(row: SearchCandidate, won: SearchCandidate) -> str:
     return "cannot be told from it, or has too wide an interval"
 
 
-def bound_missed(report: SearchReport) -> BoundMissed:
+def bound_error(report: SearchReport) -> BoundMissed:
     """Return the error for a search without a winner: the nearest candidate, and by how much it misses a bound."""
     estimated = [row for row in report.candidates if row.least_memory is not None]
     nearest = min((*report.measured, *estimated), key=lambda row: _worst(report, row).factor, default=None)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.foundation.storage.file import write_whole
-from thunder_core.workflow.recipe_search.module_transfer import received
+from thunder_core.workflow.recipe_search.module_transfer import receive
 from thunder_core.workflow.recipe_search.order_format import read_order
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 
@@ -47,7 +47,7 @@ def end_with_parent() -> None:
 def result_of(folder: Path, *descriptors: int) -> TrialFacts | TrialRefusal:
     """Carry out the order in a folder; return the facts, or the reason why the candidate is refused."""
     try:
-        return read_order(folder, partial(received, *descriptors)).carry_out()
+        return read_order(folder, partial(receive, *descriptors)).carry_out()
     except ThunderError as error:
         lasts = error.status in LASTING
         reason = f"{error.code} {error.what}"

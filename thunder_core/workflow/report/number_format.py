@@ -37,7 +37,7 @@ def percent(share: float) -> str:
     return "99.99%" if text == "100.00%" and share < 1 else text.replace(".00%", "%")
 
 
-def shortened(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """Return a text with its middle omitted if it is longer than `width` characters."""
     if len(text) <= width:
         return text

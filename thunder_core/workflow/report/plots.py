@@ -184,7 +184,7 @@ def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars
     left = label_room(label for label, _, _ in rows)
     axis = linear((value for _, value, _ in rows), 0, WIDTH - left - 70, from_zero=True)
     bars = [
-        Bar(number_format.shortened(label, LONGEST), label, text, 4 + number * ROW, left, max(1.5, axis(value)))
+        Bar(number_format.shorten(label, LONGEST), label, text, 4 + number * ROW, left, max(1.5, axis(value)))
         for number, (label, value, text) in enumerate(rows)
     ]
     return Bars(title, len(rows) * ROW + 8, tuple(bars), rest)
@@ -192,7 +192,7 @@ def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars
 
 def label_room(labels: Iterable[str], most: int = LONGEST) -> float:
     """Return the width of the longest label with a gap; labels are shortened to `most` letters."""
-    longest = max((len(number_format.shortened(label, most)) for label in labels), default=0)
+    longest = max((len(number_format.shorten(label, most)) for label in labels), default=0)
     return longest * LETTER + 12
 
 
@@ -254,7 +254,7 @@ def _strip(candidate: BenchmarkCandidate, axis: Axis, unit: float, y: float) -> 
         if value <= fence
     ]
     return Strip(
-        label=number_format.shortened(candidate.name, LONGEST),
+        label=number_format.shorten(candidate.name, LONGEST),
         text=_median_text(candidate),
         y=y,
         dots=tuple(dots),
@@ -278,7 +278,7 @@ def error_dumbbells(validation: ValidationReport) -> Dumbbells:
 def _dumbbell(output: OutputReport, axis: Axis, allowed: float, y: float) -> Dumbbell:
     mine, theirs = output.optimized.maximum, output.eager.maximum
     return Dumbbell(
-        label=number_format.shortened(output.name, LONGEST_PATH),
+        label=number_format.shorten(output.name, LONGEST_PATH),
         full_label=output.name,
         text=", ".join(
             f"{whose}{number_format.error(value)}"

@@ -77,7 +77,7 @@ def _place(needed: str) -> str:
     return line["place"] if line else needed.removeprefix("needed by ")
 
 
-def served(report: Report) -> str:
+def served_in_words(report: Report) -> str:
     """Return the ranges and the number of programs in words; empty without ranges."""
     if not report.dynamic:
         return ""

@@ -19,7 +19,7 @@ from thunder_core.workflow.report import number_format, plots
 from thunder_core.workflow.report.contents import Report
 from thunder_core.workflow.report.generation import generation_rows
 from thunder_core.workflow.report.markdown import cell, code_cell
-from thunder_core.workflow.report.ranges import constraints_of, points_of, served
+from thunder_core.workflow.report.ranges import constraints_of, points_of, served_in_words
 from thunder_core.workflow.report.search import SearchBounds, SearchReport
 from thunder_core.workflow.report.search_plot import pareto_plot
 from thunder_core.workflow.validation.report import GenerationReport, ValidationReport
@@ -98,7 +98,7 @@ def parts_of(report: Report) -> dict[str, object]:
         "headlines": headlines_of(report),
         "warning": warning_of(report),
         "degraded": by_reason(report.degraded),
-        "served": served(report),
+        "served": served_in_words(report),
         "points": points_of(report),
         "constraints": constraints_of(report),
         **search_parts(report.search),
@@ -173,7 +173,7 @@ def _verdict(report: Report) -> Headline:
     if report.validation is None:
         return Headline("Verdict", "Not validated", "validation was switched off", "warning")
     inputs = plural(report.validation.inputs, "input")
-    against = f"{_compared(report.validation)} on {inputs}, against {report.validation.reference_in_words}"
+    against = f"{_compared_in_words(report.validation)} on {inputs}, against {report.validation.reference_in_words}"
     if not report.validation.passed:
         return Headline("Verdict", "Out of tolerance", against, "bad")
     broken = [output.name for output in report.validation.outputs if not output.finite]
@@ -214,7 +214,7 @@ def _generation_verdict(generation: GenerationReport) -> Headline:
     return Headline("Verdict", "Validated", detail, "good")
 
 
-def _compared(validation: ValidationReport) -> str:
+def _compared_in_words(validation: ValidationReport) -> str:
     """Return the compared values in words: outputs, gradients in training, and side effects."""
     gradients = sum(output.is_gradient for output in validation.outputs)
     effects = sum(output.is_state for output in validation.outputs)

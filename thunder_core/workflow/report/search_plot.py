@@ -60,7 +60,7 @@ def pareto_plot(search: SearchReport) -> ParetoPlot | None:
     if len(rows) < 2:
         return None
     speeds = [end for row in rows if row.speed for end in (row.speed.low, row.speed.high)]
-    across = linear([1.0, *_shown(speeds)], LEFT + MOST, WIDTH - MOST - 4, from_zero=False)
+    across = linear([1.0, *_limit_intervals(speeds)], LEFT + MOST, WIDTH - MOST - 4, from_zero=False)
     loss = bounded_loss(search)
     least = ROUNDING["kl" if has_logits(search) else "error"]
     losses = [value for value in (*(row.loss or 0.0 for row in rows), loss or 0.0) if value > least]
@@ -82,7 +82,7 @@ def pareto_plot(search: SearchReport) -> ParetoPlot | None:
     )
 
 
-def _shown(speeds: Sequence[float]) -> list[float]:
+def _limit_intervals(speeds: Sequence[float]) -> list[float]:
     """Limit the ends of intervals to a factor of 6 from the median, so that wide intervals fit into the plot."""
     usual = sorted(speeds)[len(speeds) // 2]
     return [min(max(speed, usual / 6), usual * 6) for speed in speeds]

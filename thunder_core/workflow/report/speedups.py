@@ -104,7 +104,7 @@ def _label(report: BenchmarkReport, candidate: BenchmarkCandidate, suite: Benchm
 
 def _row(label: str, speedup: Interval, mood: str, text: str, axis: Axis, y: float) -> IntervalRow:
     return IntervalRow(
-        label=number_format.shortened(label, LONGEST),
+        label=number_format.shorten(label, LONGEST),
         full_label=label,
         text=text,
         y=y,

@@ -160,7 +160,7 @@ def devices_of(model: torch.nn.Module) -> tuple[torch.device, ...]:
     return tuple({tensor.device for tensor in model.parameters() if tensor.is_cuda})
 
 
-def _unchanged(value: object) -> object:
+def _same(value: object) -> object:
     return value
 
 
@@ -179,7 +179,7 @@ class _Run:
     mismatches: dict[str, None]
 
     def __call__(
-        self, function: Callable[..., object], model: torch.nn.Module, convert: Callable[[object], object] = _unchanged
+        self, function: Callable[..., object], model: torch.nn.Module, convert: Callable[[object], object] = _same
     ) -> Observed:
         """Call the function, which uses the model's parameters, and return the compared values and the state after it.
 
@@ -195,7 +195,7 @@ class _Run:
         self,
         function: Callable[..., object],
         model: torch.nn.Module,
-        convert: Callable[[object], object] = _unchanged,
+        convert: Callable[[object], object] = _same,
         *,
         given: DrawnValues | None = None,
     ) -> tuple[Observed, DrawnValues]:

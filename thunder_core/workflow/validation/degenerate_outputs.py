@@ -50,7 +50,7 @@ def is_finite(tensor: torch.Tensor) -> bool:
     return not plain.numel() or all(math.isfinite(end.item()) for end in plain.aminmax())
 
 
-def joined(of_inputs: Sequence[Finiteness]) -> Finiteness:
+def join(of_inputs: Sequence[Finiteness]) -> Finiteness:
     """Return the finiteness of one output over all inputs."""
     return Finiteness(
         elements=sum(finiteness.elements for finiteness in of_inputs),
@@ -65,13 +65,13 @@ def finiteness_notes(outputs: Sequence[OutputReport]) -> Iterator[str]:
     """Yield the notes of a report on outputs that are not finite, or all zeros."""
     broken = [output for output in outputs if not output.finite]
     if broken:
-        yield f"not finite in eager PyTorch or the reference: {_listed(broken)}; only finite elements were compared"
+        yield f"not finite in eager PyTorch or the reference: {_list_names(broken)}; only finite elements were compared"
     zeros = [output for output in outputs if output.all_zero]
     if zeros:
-        yield f"all zeros in eager PyTorch on every input: {_listed(zeros)}"
+        yield f"all zeros in eager PyTorch on every input: {_list_names(zeros)}"
 
 
-def _listed(outputs: Sequence[OutputReport]) -> str:
+def _list_names(outputs: Sequence[OutputReport]) -> str:
     shown = ", ".join(f"`{output.name}` ({output.remark})" for output in outputs[:MOST_NAMES])
     more = len(outputs) - MOST_NAMES
     return f"{shown} and {more} more" if more > 0 else shown
@@ -81,15 +81,15 @@ def require_conclusive(report: ValidationReport, *, train: bool) -> None:
     """Raise `NotFinite` or `AllZero`, with the report as its `report`, if agreement with eager would prove nothing."""
     broken = [output for output in report.outputs if not output.finite]
     if broken:
-        raise _reported(_not_finite(broken, report), report)
+        raise _with_report(_not_finite(broken, report), report)
     floating = [output for output in report.outputs if output.is_floating and output.elements and not output.is_state]
     judged = [output for output in floating if output.is_gradient] if train else floating
     if judged and all(output.all_zero for output in judged):
         kind = "gradient" if train else "output"
-        raise _reported(
+        raise _with_report(
             AllZero(
-                f"every {kind} ({_listed(judged)}) is zero in eager PyTorch on every input, so a comparison does not "
-                "validate anything",
+                f"every {kind} ({_list_names(judged)}) is zero in eager PyTorch on every input, so a comparison does "
+                "not validate anything",
                 fix=f"check the weights (an initialization with zeros, or weights that were not loaded); {ACCEPT}",
             ),
             report,
@@ -108,6 +108,6 @@ def _not_finite(broken: Sequence[OutputReport], report: ValidationReport) -> Not
     )
 
 
-def _reported(error: NotFinite | AllZero, report: ValidationReport) -> ValidationError:
+def _with_report(error: NotFinite | AllZero, report: ValidationReport) -> ValidationError:
     error.report = report
     return error

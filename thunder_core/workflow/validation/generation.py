@@ -38,7 +38,7 @@ class TeacherForcing(LogitsProcessor):
         return forced.scatter_(1, token.unsqueeze(1), 0.0)
 
 
-def generated(model: Any, prompt: Prompt, new_tokens: int, **options: object) -> Any:
+def generate(model: Any, prompt: Prompt, new_tokens: int, **options: object) -> Any:
     """Generate exactly `new_tokens` tokens greedily with the transformers library, and return its result."""
     lengths = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens}
     return model.generate(**prompt, **lengths, do_sample=False, num_beams=1, **options)
@@ -68,7 +68,7 @@ def validate_generation(
     exact = model.dtype in EXACT
     comparisons = []
     for number, (size, prompt) in enumerate(prompts):
-        comparisons.append(_compared(optimized, model, size, prompt, new_tokens))
+        comparisons.append(_compare(optimized, model, size, prompt, new_tokens))
         progress(number + 1, len(prompts))
     report = GenerationReport(
         passed=True,
@@ -76,7 +76,7 @@ def validate_generation(
         dtype=dtype_name(model.dtype),
         exact=exact,
         tolerance=tolerance,
-        prompts=tuple(_judged(prompt, tolerance, exact=exact) for prompt, _, _ in comparisons),
+        prompts=tuple(_judge(prompt, tolerance, exact=exact) for prompt, _, _ in comparisons),
         notes=tuple(_notes(comparisons)),
     )
     report = report.model_copy(update={"passed": all(prompt.passed for prompt in report.prompts)})
@@ -91,13 +91,13 @@ Compared = tuple[
 ]  # with the number of eager's undefined distributions, and whether its logits are zero
 
 
-def _compared(optimized: Any, model: Any, size: str, prompt: Prompt, new_tokens: int) -> Compared:
+def _compare(optimized: Any, model: Any, size: str, prompt: Prompt, new_tokens: int) -> Compared:
     """Compare both models on one batch of prompts."""
     options = {"return_dict_in_generate": True, "output_logits": True}
-    eager = generated(model, prompt, new_tokens, **options)
+    eager = generate(model, prompt, new_tokens, **options)
     tokens = eager.sequences[:, -new_tokens:]
     forcing = TeacherForcing(tokens)
-    ours = generated(optimized, prompt, new_tokens, logits_processor=[forcing], **options)
+    ours = generate(optimized, prompt, new_tokens, logits_processor=[forcing], **options)
     _require_same_shapes(size, ours.logits, eager.logits)
     chosen = torch.stack(forcing.chosen, 1)
     equal = chosen == tokens
@@ -138,7 +138,7 @@ def _divergence(optimized: torch.Tensor, eager: torch.Tensor) -> tuple[float, in
     return float(values.mean()) if len(values) else 0.0, int((~defined).sum())
 
 
-def _judged(report: PromptReport, tolerance: Tolerance, *, exact: bool) -> PromptReport:
+def _judge(report: PromptReport, tolerance: Tolerance, *, exact: bool) -> PromptReport:
     """Return the report with the verdict."""
     failures = [*_token_failures(report, tolerance, exact=exact)]
     if not report.mean_divergence <= tolerance.kl:  # also if it is NaN

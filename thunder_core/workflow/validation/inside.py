@@ -136,7 +136,7 @@ class InsideReport(ReportFacts):
     budget: float = 0.0
     """The time limit in seconds; 0 for no limit."""
 
-    def joined(self, other: InsideReport) -> InsideReport:
+    def join(self, other: InsideReport) -> InsideReport:
         """Return the report of the programs of two reports."""
         return InsideReport(
             lines=(*self.lines, *other.lines),

@@ -28,7 +28,7 @@ def measure_language(optimized: torch.Tensor, eager: torch.Tensor, reference: to
         positions += len(r)
         kl += divergences(o, r).sum().item()
         eager_kl += divergences(e, r).sum().item()
-        open_choice = _undecided(e, r)
+        open_choice = _undecided_positions(e, r)
         undecided += int(open_choice.sum())
         lost += int(((o.argmax(-1) != r.argmax(-1)) & ~open_choice).sum())
     if not positions:
@@ -58,7 +58,7 @@ def divergences(logits: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     return torch.where(p > 0, p * (log_p - log_q), 0.0).sum(-1).clamp(min=0.0)
 
 
-def _undecided(eager: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+def _undecided_positions(eager: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     """Return the positions at which the lead of the reference's best token is within eager's own error."""
     best = reference.topk(2).values
     rounding = (eager - reference).nan_to_num(0.0, 0.0, 0.0).abs().amax(-1)

@@ -143,7 +143,7 @@ CONTAINERS: tuple[tuple[Callable[[object], bool], Callable[[object], Iterator[Ch
 
 def require_same_structure(optimized: Leaves, eager: Leaves) -> None:
     """Raise NotComparable at the first path whose type, constant, dtype or shape differs from eager's."""
-    mine, theirs = _described(optimized), _described(eager)
+    mine, theirs = _describe(optimized), _describe(eager)
     for path in [*theirs, *(path for path in mine if path not in theirs)]:
         if mine.get(path) != theirs.get(path):
             raise NotComparable(
@@ -153,7 +153,7 @@ def require_same_structure(optimized: Leaves, eager: Leaves) -> None:
             )
 
 
-def _described(leaves: Leaves) -> dict[str, str]:
+def _describe(leaves: Leaves) -> dict[str, str]:
     tensors = {path: f"a {dtype_name(t.dtype)} tensor of shape {list(t.shape)}" for path, t in leaves.tensors.items()}
     return leaves.structure | tensors
 

@@ -49,7 +49,7 @@ def _accuracy(tally: Tally, batch: EvaluatedBatch) -> None:
     """Add the number of positions whose largest logit is the label's."""
     wanted = _labels(batch)
     counted = wanted != IGNORED
-    choices = (_shaped(_logits(leaves, batch), wanted).argmax(-1) for leaves in (batch.eager, batch.ours))
+    choices = (_reshape_labels(_logits(leaves, batch), wanted).argmax(-1) for leaves in (batch.eager, batch.ours))
     before, after = (float((choice == wanted)[counted].sum()) for choice in choices)
     tally.add(int(counted.sum()), before, after)
 
@@ -106,7 +106,7 @@ def _logits(leaves: Leaves, batch: EvaluatedBatch) -> torch.Tensor:
     return (logits[:, :-1] if batch.causal else logits).double()
 
 
-def _shaped(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def _reshape_labels(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     if logits.shape[:-1] != labels.shape:
         raise BadData(
             f"`labels` have the shape {list(labels.shape)}, which does not fit the logits, {list(logits.shape)}",
@@ -116,7 +116,7 @@ def _shaped(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def _loss(logits: torch.Tensor, labels: torch.Tensor) -> float:
-    flat = _shaped(logits, labels).flatten(0, -2)
+    flat = _reshape_labels(logits, labels).flatten(0, -2)
     return float(torch.nn.functional.cross_entropy(flat, labels.flatten(), ignore_index=IGNORED, reduction="sum"))
 
 

@@ -12,7 +12,7 @@ import torch
 from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, bytes_read_at_once
 from thunder_core.foundation.errors import NotComparable
 from thunder_core.foundation.errors.tree import message_line
-from thunder_core.workflow.models.inputs.input_tensors import converted
+from thunder_core.workflow.models.inputs.input_tensors import map_tensors
 from thunder_core.workflow.models.memory.free_memory import free_memory, is_out_of_memory
 from thunder_core.workflow.validation.draws import DrawnValues
 from thunder_core.workflow.validation.leaves import dtype_name
@@ -36,10 +36,10 @@ ROOM = 0.7  # the part of the free memory for the reference's weights; the rest 
 def copy_sharing_parameters(model: torch.nn.Module) -> torch.nn.Module:
     """Return a copy that shares parameters and constant buffers; running the copy does not change the model."""
     shared = {id(parameter): parameter for parameter in model.parameters()}
-    return _copied(model, shared)
+    return _copy(model, shared)
 
 
-def _copied(model: torch.nn.Module, shared: Mapping[int, object]) -> torch.nn.Module:
+def _copy(model: torch.nn.Module, shared: Mapping[int, object]) -> torch.nn.Module:
     try:
         return copy.deepcopy(model, {**constant_buffers(model), **shared, **_results(model)})
     except (TypeError, RuntimeError) as error:
@@ -91,8 +91,8 @@ def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype
     convert_in_place(model, dtype)
     for module in packed:
         takes = torch.float32 if is_taken_in_float32(module) else before
-        module.register_forward_pre_hook(partial(_given, takes), with_kwargs=True)
-        module.register_forward_hook(partial(_returned, dtype))
+        module.register_forward_pre_hook(partial(_convert_arguments, takes), with_kwargs=True)
+        module.register_forward_hook(partial(_convert_results, dtype))
     return model
 
 
@@ -107,16 +107,16 @@ def dtype_of(model: torch.nn.Module) -> torch.dtype:
     return next((tensor.dtype for tensor in plain_tensors(model)), torch.get_default_dtype())
 
 
-def _given(dtype: torch.dtype, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _convert_arguments(dtype: torch.dtype, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
     return tuple(_to(dtype, value) for value in args), {name: _to(dtype, value) for name, value in kwargs.items()}
 
 
-def _returned(dtype: torch.dtype, module: torch.nn.Module, args: Any, output: Any) -> Any:
+def _convert_results(dtype: torch.dtype, module: torch.nn.Module, args: Any, output: Any) -> Any:
     return _to(dtype, output)
 
 
 def _to(dtype: torch.dtype, value: Any) -> Any:
-    return converted(value, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+    return map_tensors(value, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
 
 class Reference:
@@ -149,12 +149,12 @@ class Reference:
         if self._dtype is None:
             return self._model
         weights = deferred_weights(self._model, self._dtype) if self.by_layer else {}
-        return in_precision(_copied(self._model, weights), self._dtype, self._before)
+        return in_precision(_copy(self._model, weights), self._dtype, self._before)
 
     def _copy_of_state(self, start: torch.nn.Module) -> torch.nn.Module:
         """Return a copy of the model with the state of `start` and the weights of the reference."""
         weights = zip(self._model.parameters(), self._converted.parameters(), strict=True)
-        copied = _copied(start, {id(parameter): converted for parameter, converted in weights})
+        copied = _copy(start, {id(parameter): converted for parameter, converted in weights})
         return copied if self._dtype is None else in_precision(copied, self._dtype, self._before)
 
     def observed(

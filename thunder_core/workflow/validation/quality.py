@@ -49,7 +49,7 @@ def measure_quality(
                 measured = measure_language(actual, expected, expected)
                 languages += [] if measured is None else [measured]
         advance(number, len(calls))
-    return _judged(original, quantized, errors.relative(), outputs.relative(), languages, bound, len(calls))
+    return _judge(original, quantized, errors.relative(), outputs.relative(), languages, bound, len(calls))
 
 
 def quantized_layers(model: torch.nn.Module) -> dict[str, QuantizedLayer]:
@@ -108,7 +108,7 @@ def _compared_layers(
         yield
 
 
-def _judged(
+def _judge(
     original: torch.nn.Module,
     quantized: torch.nn.Module,
     errors: Mapping[str, float],

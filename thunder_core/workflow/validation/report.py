@@ -269,7 +269,7 @@ class ValidationReport(ReportFacts):
     @property
     def ranked(self) -> list[OutputReport]:
         """The outputs: failed outputs, then outputs with a remark, then others, by their share of the allowed error."""
-        return sorted(self.outputs, key=lambda output: (output.passed, not output.remark, -self._used(output)))
+        return sorted(self.outputs, key=lambda output: (output.passed, not output.remark, -self._used_share(output)))
 
     @property
     def vacuous(self) -> bool:
@@ -277,7 +277,7 @@ class ValidationReport(ReportFacts):
         floating = [output for output in self.outputs if output.is_floating and output.elements and not output.is_state]
         return bool(floating) and all(output.all_zero for output in floating)
 
-    def _used(self, output: OutputReport) -> float:
+    def _used_share(self, output: OutputReport) -> float:
         return output.optimized.maximum / (self.allowed(output) or 1.0)
 
     @property

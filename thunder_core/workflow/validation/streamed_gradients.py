@@ -60,7 +60,9 @@ class StreamedGradients:
 def gradients_taken(model: torch.nn.Module, take: Take) -> Iterator[None]:
     """While the block runs, call `take` with each gradient of a model; drop the gradient if that returns True."""
     parameters = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    hooks = [on_gradient(parameter, partial(_taken, f"{name}{GRADIENT}", take)) for name, parameter in parameters]
+    hooks = [
+        on_gradient(parameter, partial(_take_gradient, f"{name}{GRADIENT}", take)) for name, parameter in parameters
+    ]
     try:
         yield
     finally:
@@ -68,5 +70,5 @@ def gradients_taken(model: torch.nn.Module, take: Take) -> Iterator[None]:
             hook.remove()
 
 
-def _taken(name: str, take: Take, gradient: torch.Tensor) -> bool:
+def _take_gradient(name: str, take: Take, gradient: torch.Tensor) -> bool:
     return take(name, dense(gradient))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from thunder_core.foundation.errors import OutOfTolerance
 from thunder_core.foundation.options.tolerance import Tolerance
-from thunder_core.workflow.validation.degenerate_outputs import Finiteness, joined
+from thunder_core.workflow.validation.degenerate_outputs import Finiteness, join
 from thunder_core.workflow.validation.distance import Distance
 from thunder_core.workflow.validation.report import LanguageReport, OutputReport, PointReport, ValidationReport
 
@@ -46,7 +46,7 @@ def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) 
         smallest_tolerance=smallest_times_eager(worst, tolerance.floor),
         passed=not failures,
         failures=tuple(failures.values()),
-        **asdict(joined([m.finiteness for m in measurements])),
+        **asdict(join([m.finiteness for m in measurements])),
     )
 
 
@@ -78,10 +78,10 @@ def smallest_times_eager(distance: Distance, floor: float) -> float:
     if not distance.exact_values_agree:
         return math.inf
     slack = floor * distance.scale
-    return max(_needed(getattr(distance.optimized, q), getattr(distance.eager, q), slack) for q in QUANTITIES)
+    return max(_needed_factor(getattr(distance.optimized, q), getattr(distance.eager, q), slack) for q in QUANTITIES)
 
 
-def _needed(mine: float, theirs: float, slack: float) -> float:
+def _needed_factor(mine: float, theirs: float, slack: float) -> float:
     if mine <= slack:
         return 0.0
     return (mine - slack) / theirs if theirs else math.inf
@@ -99,7 +99,7 @@ def _error_failure(distance: Distance, tolerance: Tolerance) -> dict[str, str]:
     slack = tolerance.floor * distance.scale
     for quantity, words in QUANTITIES.items():
         mine, theirs = getattr(distance.optimized, quantity), getattr(distance.eager, quantity)
-        if _needed(mine, theirs, slack) > tolerance.times_eager:
+        if _needed_factor(mine, theirs, slack) > tolerance.times_eager:
             allowed = tolerance.times_eager * theirs + slack
             text = f"its {words} error is {mine:.3g}; eager's own error is {theirs:.3g}, and {allowed:.3g} is allowed"
             return {"error": text}

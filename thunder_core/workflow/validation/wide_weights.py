@@ -42,10 +42,10 @@ def deferred_weights(model: torch.nn.Module, dtype: torch.dtype) -> dict[int, ob
 @cache
 def conversion_to(dtype: torch.dtype) -> Compute:
     """Return the function that converts a tensor; it is cached, so that equal conversions are recognized."""
-    return partial(_converted, dtype)
+    return partial(_convert, dtype)
 
 
-def _converted(dtype: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:
+def _convert(dtype: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(dtype)
 
 

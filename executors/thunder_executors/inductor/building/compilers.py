@@ -34,7 +34,7 @@ class Compilers:
 
         Raises `CompilerFailed` with the compiler's message, and `OutOfDisk` if it had no space for its files.
         """
-        process = self._started(command, folder)
+        process = self._start(command, folder)
         try:
             _, message = process.communicate()
         finally:
@@ -47,7 +47,7 @@ class Compilers:
                 fix="check the compiler and the space in the temporary folder, or leave out the executor inductor",
             )
 
-    def _started(self, command: Sequence[str], folder: Path) -> subprocess.Popen[str]:
+    def _start(self, command: Sequence[str], folder: Path) -> subprocess.Popen[str]:
         with self._lock:
             if self._stopped:
                 raise StoppedError

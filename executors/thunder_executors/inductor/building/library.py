@@ -100,7 +100,7 @@ def _reader(name: str, argument: str) -> str:
     raise Unsupported(f"{name} takes a {argument}")
 
 
-def compiled(kernels: Mapping[str, CppKernel], compilers: Compilers) -> bytes:
+def compile_library(kernels: Mapping[str, CppKernel], compilers: Compilers) -> bytes:
     """Return the shared object of all kernels; raise `CompilerFailed` with the compiler's message, or `OutOfDisk`."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"

@@ -43,7 +43,7 @@ from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.reductions import viewed_mapping
 from thunder_core.frontend.acquire.outside.sharp import Surprises
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
-from thunder_core.frontend.interpreter.native import is_proxy, referent_of
+from thunder_core.frontend.interpreter.native import is_proxy, proxied
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
 from thunder_core.tracing.ir.proxy import tensor_proxy
@@ -124,7 +124,7 @@ class Outside(GuardedPaths):
         self.paths[id(value)] = path
         if is_proxy(value):
             self.guard(OfType(path, type(value)))
-            self.read(path.child("proxied", "", referent_of(value)), referent_of(value))
+            self.read(path.child("proxied", "", proxied(value)), proxied(value))
         elif is_number_in_c(type(value)):
             self.guard(NumberInC(path, value))
         elif isinstance(value, BY_IDENTITY):

@@ -14,7 +14,7 @@ from thunder_core.tracing.ir.sizes import text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 PYTHON = Symbol("python.code", exec)
-PROXIED = "thunder_core.frontend.interpreter.native:referent_of"
+PROXIED = "thunder_core.frontend.interpreter.native:proxied"
 
 
 def statement(text: str, output: Proxy | None = None) -> BoundSymbol:

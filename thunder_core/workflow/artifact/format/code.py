@@ -39,7 +39,7 @@ def verify_code(code: dict[str, str], *, subject: str, trust: Trust) -> None:
     """Raise `ArtifactForeign` if a module was changed or is missing, and `ImportRefused` for an untrusted module."""
     for name, digest in code.items():
         try:
-            trust.imported(name)
+            trust.import_object(name)
         except ImportError as error:
             raise ArtifactForeign(
                 f"{subject} was traced from the module {name}, which cannot be found: {error}",

@@ -224,7 +224,7 @@ class ConstantFinder:
 
     def from_import(self, facts: ConstantFacts) -> object:
         """Import the object; raise LookupError if a builtin has been replaced."""
-        value = self.trust.imported(facts.text)
+        value = self.trust.import_object(facts.text)
         if facts.text.startswith("builtins:") and not is_builtin(value):
             raise LookupError("its name refers to another object")
         return value
@@ -232,7 +232,7 @@ class ConstantFinder:
     def from_tensors(self, facts: ConstantFacts) -> torch.Tensor:
         """Return the tensor from the file of tensors; all traces get the same object."""
         if facts.text not in self._laid_out:
-            self._laid_out[facts.text] = laid_out(self.tensors[facts.text], facts)
+            self._laid_out[facts.text] = lay_out(self.tensors[facts.text], facts)
         return self._laid_out[facts.text]
 
     def from_subject(self, facts: ConstantFacts) -> object:
@@ -249,14 +249,14 @@ class ConstantFinder:
 
     def from_function(self, facts: ConstantFacts) -> object:
         """Return the operation that applies a `torch.autograd.Function`, whose class is imported."""
-        kind = self.trust.imported(facts.text)
+        kind = self.trust.import_object(facts.text)
         if not (isinstance(kind, type) and issubclass(kind, torch.autograd.Function)):
             raise LookupError("it is not a `torch.autograd.Function`")
         if facts.code != code_place(kind):
             raise LookupError("its name refers to another class")
         return operation_of(kind)
 
-    def lost(self, facts: ConstantFacts) -> object:
+    def missing_constant(self, facts: ConstantFacts) -> object:
         """Raise LookupError."""
         raise LookupError(f"{facts.text} could not be saved")
 
@@ -268,11 +268,11 @@ FINDERS: dict[ConstantKind, Callable[[ConstantFinder, ConstantFacts], object]] =
     "way": ConstantFinder.from_subject,
     "region": ConstantFinder.from_kernels,
     "function": ConstantFinder.from_function,
-    "lost": ConstantFinder.lost,
+    "lost": ConstantFinder.missing_constant,
 }
 
 
-def laid_out(stored: torch.Tensor, facts: ConstantFacts) -> torch.Tensor:
+def lay_out(stored: torch.Tensor, facts: ConstantFacts) -> torch.Tensor:
     """Return a stored tensor on its device, with its original strides and class."""
     tensor = torch.empty_strided(stored.shape, facts.stride, dtype=stored.dtype, device=facts.device)
     with torch.no_grad():

@@ -339,7 +339,7 @@ class Manifest(SealedManifest):
         )
 
 
-def executed(program: ProgramFacts) -> list[StageFacts]:
+def executed_stages(program: ProgramFacts) -> list[StageFacts]:
     """Return the stages whose text may be executed: stages that run, and the computation that autograd may record."""
     body = None if program.derivative is None else ("computation", program.derivative.body)
     return [stage for stage in program.stages if stage.runs or (stage.trace, stage.number) == body]

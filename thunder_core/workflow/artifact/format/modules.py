@@ -22,7 +22,7 @@ def find_in_modules(wanted: Iterable[object]) -> dict[int, str]:
     """Return `module:name` or `module:name.attribute` for each object in a loaded module, by the object's id."""
     missing = {id(value) for value in wanted}
     paths: dict[int, str] = {}
-    for search in (_held, _held_by_instances):
+    for search in (_paths_of, _held_by_instances):
         for path, value in search(missing):
             if better(path, paths.get(id(value))):
                 paths[id(value)] = path
@@ -79,7 +79,7 @@ def _namespaces() -> Iterator[tuple[str, dict[str, object]]]:
             yield name, namespace
 
 
-def _held(wanted: set[int]) -> Iterator[tuple[str, object]]:
+def _paths_of(wanted: set[int]) -> Iterator[tuple[str, object]]:
     """Yield the paths of objects with these ids in modules.
 
     The search visits hundreds of thousands of objects, so it makes a path only for wanted objects.

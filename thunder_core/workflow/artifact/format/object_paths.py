@@ -34,9 +34,9 @@ FOLLOW: dict[str, Callable[[Any, Any, Trust], Any]] = {
     "globals": lambda value, key, trust: value.__globals__,
     "cell": lambda value, key, trust: value.__closure__[key].cell_contents,
     "item": lambda value, key, trust: item_of(value, key),
-    "open": lambda value, key, trust: opened(value, key),
-    "import": lambda value, key, trust: trust.imported(key),
-    "keyed": lambda value, key, trust: item_of(value, trust.imported(key)),
+    "open": lambda value, key, trust: open_callable(value, key),
+    "import": lambda value, key, trust: trust.import_object(key),
+    "keyed": lambda value, key, trust: item_of(value, trust.import_object(key)),
 }
 
 
@@ -68,7 +68,7 @@ def missing_item(key: Any) -> Any:
     raise KeyError(key)
 
 
-def opened(value: Any, key: str) -> Any:
+def open_callable(value: Any, key: str) -> Any:
     """Return a function inside one of Python's descriptors, methods or partial functions."""
     if type(value) not in OPENABLE or key not in OPENED:
         raise TypeError(f"a path cannot lead to {key!r} of a {type(value).__name__}")

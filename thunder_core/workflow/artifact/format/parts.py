@@ -63,7 +63,7 @@ def before_call_of(facts: CompilerFacts, model: torch.nn.Module, trust: Trust) -
     return [function for transform in transforms if (function := transform.before_call(model)) is not None]
 
 
-def prepared_by(facts: CompilerFacts, model: torch.nn.Module, trust: Trust, *, has_values: bool) -> torch.nn.Module:
+def prepare_with(facts: CompilerFacts, model: torch.nn.Module, trust: Trust, *, has_values: bool) -> torch.nn.Module:
     """Prepare a model with an artifact's transforms; raise the errors of `part_of`.
 
     If `has_values` is False, the weights of the returned model have no values; the caller loads the artifact's.
@@ -78,7 +78,7 @@ def prepared_by(facts: CompilerFacts, model: torch.nn.Module, trust: Trust, *, h
 def part_of(facts: PartFacts, base: type[Part], trust: Trust) -> Part:
     """Return the transform, lookaside or operator that `facts` describes; raise `ArtifactForeign` if it is missing."""
     try:
-        kind: Any = trust.imported(facts.path)
+        kind: Any = trust.import_object(facts.path)
         if not (isinstance(kind, type) and issubclass(kind, base)):
             raise TypeError(f"it is not a subclass of {base.__name__}")
         fields: Any = {name: READ[option.kind](option.text, trust) for name, option in facts.options.items()}
@@ -93,5 +93,5 @@ def part_of(facts: PartFacts, base: type[Part], trust: Trust) -> Part:
 
 READ: dict[str, Callable[[str, Trust], object]] = {
     "literal": lambda text, trust: read_literal(text),
-    "import": lambda text, trust: trust.imported(text),
+    "import": lambda text, trust: trust.import_object(text),
 }

@@ -15,7 +15,7 @@ from thunder_core.foundation.storage.folder import RequireFree, replaced_folder
 from thunder_core.foundation.storage.full_disk import full_disk_told
 from thunder_core.foundation.storage.manifest import MANIFEST, require_outside_artifacts
 from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest
-from thunder_core.workflow.artifact.format.read import Artifact, damaged, read_manifest
+from thunder_core.workflow.artifact.format.read import Artifact, damage_error, read_manifest
 from thunder_core.workflow.report import number_format
 
 NAMED = 5  # the most unknown files that a message names
@@ -98,7 +98,7 @@ def require_replaceable(folder: Path, found: Path) -> None:
         raise no_artifact(folder, error.what) from error
     if unknown := sorted(strange_files(found, manifest)):
         raise OutputExists(
-            f"{folder} was kept: it contains files that the artifact does not list: {shortened(unknown)}",
+            f"{folder} was kept: it contains files that the artifact does not list: {shorten_paths(unknown)}",
             fix="move these files elsewhere, or name another folder with --out",
         )
 
@@ -117,10 +117,10 @@ def strange_files(folder: Path, manifest: Manifest) -> Iterator[str]:
 def require_nothing_else(artifact: Artifact) -> None:
     """Raise `ArtifactDamaged` for a file in an artifact's folder that the manifest does not list."""
     if unknown := sorted(strange_files(artifact.folder, artifact.manifest)):
-        raise damaged(artifact.folder, f"the manifest does not list {shortened(unknown)}")
+        raise damage_error(artifact.folder, f"the manifest does not list {shorten_paths(unknown)}")
 
 
-def shortened(paths: list[str]) -> str:
+def shorten_paths(paths: list[str]) -> str:
     """Return the first paths of a list, and the number of the others."""
     more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
     return f"{', '.join(paths[:NAMED])}{more}"

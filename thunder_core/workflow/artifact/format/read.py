@@ -34,7 +34,7 @@ class Artifact:
         """Return the bytes of a file of the artifact, which are verified again when they are read."""
         content, facts = read_inside(self.folder, name), self.manifest.files.get(name)
         if fault := fault_of_digest(digest_of(content), facts.digest if facts else ""):
-            raise damaged(self.folder, f"{name} {fault}")
+            raise damage_error(self.folder, f"{name} {fault}")
         return content
 
     def text(self, name: str) -> str:
@@ -42,7 +42,7 @@ class Artifact:
         try:
             return self.content(name).decode()
         except UnicodeDecodeError as error:
-            raise damaged(self.folder, f"{name} is not a text file: {error}") from error
+            raise damage_error(self.folder, f"{name} is not a text file: {error}") from error
 
     def source(self, stage: StageFacts) -> str:
         """Return the text of a stage."""
@@ -53,9 +53,9 @@ class Artifact:
         try:
             listing = LISTINGS.validate_json(self.text(stage.lines_file))
         except ValidationError as error:
-            raise damaged(self.folder, f"{stage.lines_file} is not one of Thunder's: {first_of(error)}") from error
+            raise damage_error(self.folder, f"{stage.lines_file} is not one of Thunder's: {first_of(error)}") from error
         if listing.name != stage.trace or not listing_matches_code(listing, self.source(stage)):
-            raise damaged(self.folder, f"{stage.lines_file}, which is displayed, differs from {stage.file}")
+            raise damage_error(self.folder, f"{stage.lines_file}, which is displayed, differs from {stage.file}")
         return listing
 
 
@@ -87,20 +87,20 @@ def read_manifest(folder: Path) -> Manifest:
         )
     path = inside(folder, MANIFEST)
     if path.stat().st_size > MOST_MANIFEST:
-        raise damaged(folder, f"{MANIFEST} has {path.stat().st_size} bytes, which is too large for a manifest")
+        raise damage_error(folder, f"{MANIFEST} has {path.stat().st_size} bytes, which is too large for a manifest")
     content = read_inside(folder, MANIFEST)
     require_schema(folder, content)
     if not ends_with_seal(content):
-        raise damaged(folder, f"{MANIFEST} has been changed: its last line is not the digest of the other lines")
+        raise damage_error(folder, f"{MANIFEST} has been changed: its last line is not the digest of the other lines")
     try:
         manifest = Manifest.model_validate_json(content)
         written = manifest.to_bytes()
     except ValidationError as error:
-        raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {first_of(error)}") from error
+        raise damage_error(folder, f"{MANIFEST} is not one of Thunder's: {first_of(error)}") from error
     except (ValueError, RecursionError, BadOption) as error:
-        raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {error}") from error
+        raise damage_error(folder, f"{MANIFEST} is not one of Thunder's: {error}") from error
     if written != content:
-        raise damaged(folder, f"{MANIFEST} is not in the form that Thunder writes")
+        raise damage_error(folder, f"{MANIFEST} is not in the form that Thunder writes")
     return manifest
 
 
@@ -114,7 +114,7 @@ def require_schema(folder: Path, content: bytes) -> None:
     """Raise `ArtifactTooNew` for a manifest of a later schema; nothing else of the manifest is read before."""
     schema = SCHEMA.match(content)
     if schema is None or int(schema[1]) < 1:
-        raise damaged(folder, f"{MANIFEST} does not begin with a schema version of Thunder's")
+        raise damage_error(folder, f"{MANIFEST} does not begin with a schema version of Thunder's")
     if int(schema[1]) > SCHEMA_VERSION:
         raise ArtifactTooNew(
             f"{folder} has the schema {schema[1].decode()}; this version of Thunder reads schema {SCHEMA_VERSION}",
@@ -130,27 +130,27 @@ def verify(folder: Path, name: str, size: int, digest: str | None) -> None:
         if not fault and digest is not None:
             fault = fault_of_digest(digest_of_file(path), digest)
     except OSError as error:
-        raise damaged(folder, f"{name} cannot be read: {error.strerror or error}") from error
+        raise damage_error(folder, f"{name} cannot be read: {error.strerror or error}") from error
     if fault:
-        raise damaged(folder, f"{name} {fault}")
+        raise damage_error(folder, f"{name} {fault}")
 
 
 def inside(folder: Path, name: str) -> Path:
     """Return the path of a plain file inside the artifact; raise `ArtifactDamaged` for links and other paths."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
-        raise damaged(folder, f"{name!r} is not a path inside the artifact")
+        raise damage_error(folder, f"{name!r} is not a path inside the artifact")
     path = folder
     for part in parts:
         path = path / part
         try:
             status = path.lstat()
         except (OSError, ValueError) as error:
-            raise damaged(folder, f"{name!r} is missing") from error
+            raise damage_error(folder, f"{name!r} is missing") from error
         if stat.S_ISLNK(status.st_mode):
-            raise damaged(folder, f"{name!r} is a symbolic link, or its path contains one")
+            raise damage_error(folder, f"{name!r} is a symbolic link, or its path contains one")
     if fault := fault_of_kind(status):
-        raise damaged(folder, f"{name!r} {fault}")
+        raise damage_error(folder, f"{name!r} {fault}")
     return path
 
 
@@ -159,9 +159,9 @@ def read_inside(folder: Path, name: str) -> bytes:
     try:
         return inside(folder, name).read_bytes()
     except OSError as error:
-        raise damaged(folder, f"{name} cannot be read: {error.strerror or error}") from error
+        raise damage_error(folder, f"{name} cannot be read: {error.strerror or error}") from error
 
 
-def damaged(folder: Path, what: str) -> ArtifactDamaged:
+def damage_error(folder: Path, what: str) -> ArtifactDamaged:
     """Return the error for an artifact that has been changed."""
     return ArtifactDamaged(f"{folder} is damaged: {what}", fix=COPY_AGAIN)

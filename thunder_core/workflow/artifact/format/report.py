@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from thunder_core.workflow.artifact.format.read import Artifact, damaged, first_of
+from thunder_core.workflow.artifact.format.read import Artifact, damage_error, first_of
 from thunder_core.workflow.report.contents import Report
 
 REPORT = "report.json"
@@ -17,4 +17,4 @@ def read_report(artifact: Artifact) -> Report | None:
     try:
         return Report.model_validate_json(artifact.content(REPORT))
     except ValidationError as error:
-        raise damaged(artifact.folder, f"{REPORT} is not one of Thunder's: {first_of(error)}") from error
+        raise damage_error(artifact.folder, f"{REPORT} is not one of Thunder's: {first_of(error)}") from error

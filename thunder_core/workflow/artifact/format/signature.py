@@ -96,7 +96,7 @@ def sign_folder(folder: Path, manifest: Manifest, private: Any, comment: str = "
 
 def valid_signatures(folder: Path, manifest: Manifest) -> tuple[SignatureFacts, ...]:
     """Return the signatures in a folder's file that are valid for this manifest; raise `BadSignature`."""
-    return tuple(facts for facts in read_signatures(folder).signatures if verified(facts, manifest) is not None)
+    return tuple(facts for facts in read_signatures(folder).signatures if verify_signature(facts, manifest) is not None)
 
 
 def read_signatures(folder: Path) -> Signatures:
@@ -114,7 +114,7 @@ def read_signatures(folder: Path) -> Signatures:
     return signatures
 
 
-def verified(facts: SignatureFacts, manifest: Manifest) -> PublicKey | None:
+def verify_signature(facts: SignatureFacts, manifest: Manifest) -> PublicKey | None:
     """Return the key whose signature of the artifact this is; None if the signature is not valid."""
     try:
         key = parse_text(facts.key, facts.comment)
@@ -129,7 +129,7 @@ def signers_of(artifact: Artifact) -> tuple[PublicKey, ...]:
     if not is_signed(artifact.folder):
         return ()
     signatures = read_signatures(artifact.folder).signatures
-    keys = tuple(key for facts in signatures if (key := verified(facts, artifact.manifest)) is not None)
+    keys = tuple(key for facts in signatures if (key := verify_signature(facts, artifact.manifest)) is not None)
     if len(keys) < len(signatures):
         raise bad_signature(
             artifact.folder, "a signature does not match this artifact: the signature or the manifest has been changed"

@@ -24,7 +24,7 @@ from thunder_core.workflow.artifact.format.manifest import (
     StoredAutogradSignature,
     running,
 )
-from thunder_core.workflow.artifact.format.read import Artifact, damaged
+from thunder_core.workflow.artifact.format.read import Artifact, damage_error
 from thunder_core.workflow.artifact.format.tensors import read_tensors
 from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
@@ -75,9 +75,9 @@ def stored_programs(
     finder = ConstantFinder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
     for number, facts in enumerate(artifact.manifest.programs):
         if lacking := [name for name in RUNS.values() if name not in running(facts.stages)]:
-            raise damaged(artifact.folder, f"program {number} has no {' and no '.join(lacking)}")
+            raise damage_error(artifact.folder, f"program {number} has no {' and no '.join(lacking)}")
         if facts.derivative is not None and not is_whole(facts, facts.derivative):
-            raise damaged(artifact.folder, f"the facts about the backward of program {number} are inconsistent")
+            raise damage_error(artifact.folder, f"the facts about the backward of program {number} are inconsistent")
     cubins = read_cubins(artifact)
     return [stored_program(artifact, facts, finder, cubins, strict=strict) for facts in artifact.manifest.programs]
 

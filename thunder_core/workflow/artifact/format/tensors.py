@@ -12,7 +12,7 @@ import torch
 
 from thunder_core.foundation.storage.digest import digest_for
 from thunder_core.foundation.storage.manifest import FileFacts
-from thunder_core.workflow.artifact.format.read import Artifact, damaged, inside
+from thunder_core.workflow.artifact.format.read import Artifact, damage_error, inside
 
 # https://huggingface.co/docs/safetensors: eight bytes for the length of the header, the header in JSON, and the
 # tensors in order.
@@ -72,14 +72,14 @@ def read_tensors(artifact: Artifact, name: str) -> dict[str, torch.Tensor]:
     """
     facts = artifact.manifest.files.get(name)
     if facts is None:
-        raise damaged(artifact.folder, f"{name} is not in the manifest")
+        raise damage_error(artifact.folder, f"{name} is not in the manifest")
     try:
         with inside(artifact.folder, name).open("rb") as file:
             tensors = _read(file, facts)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        raise damaged(artifact.folder, f"{name} cannot be read as tensors: {error}") from error
+        raise damage_error(artifact.folder, f"{name} cannot be read as tensors: {error}") from error
     if tensors is None:
-        raise damaged(artifact.folder, f"{name} does not match its digest in the manifest")
+        raise damage_error(artifact.folder, f"{name} does not match its digest in the manifest")
     return tensors
 
 

@@ -10,7 +10,7 @@ import torch
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, WrongInputs
 from thunder_core.tracing.library.extent import extent
 from thunder_core.workflow.artifact.format.manifest import WEIGHTS, Manifest, WeightFacts
-from thunder_core.workflow.artifact.format.read import Artifact, damaged
+from thunder_core.workflow.artifact.format.read import Artifact, damage_error
 from thunder_core.workflow.artifact.format.tensors import NAMES, read_tensors
 
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -125,7 +125,7 @@ def read_weights(artifact: Artifact) -> dict[str, torch.Tensor]:
         try:
             views[facts] = views[facts] if facts in views else view_of(stored[facts.key], facts)
         except (LookupError, AttributeError, TypeError, RuntimeError) as error:
-            raise damaged(artifact.folder, f"the weight {name} is not in {WEIGHTS}: {error}") from error
+            raise damage_error(artifact.folder, f"the weight {name} is not in {WEIGHTS}: {error}") from error
     return {name: views[facts] for name, facts in artifact.manifest.weights.items()}
 
 

@@ -25,7 +25,7 @@ from thunder_core.workflow.artifact.format.manifest import (
     KERNELS,
     ProgramFacts,
     WeightFacts,
-    executed,
+    executed_stages,
 )
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.format.stored import StoredProgram, stored_program
@@ -46,7 +46,7 @@ class ArtifactInMemory(Artifact):
     @classmethod
     def of(cls, artifact: Artifact) -> ArtifactInMemory:
         """Read the files that are needed to build an artifact's model."""
-        stages = [stage for program in artifact.manifest.programs for stage in executed(program)]
+        stages = [stage for program in artifact.manifest.programs for stage in executed_stages(program)]
         names = {*(stage.file for stage in stages), CONFIG, GENERATION} & artifact.manifest.files.keys()
         names |= {name for name in artifact.manifest.files if name.startswith(f"{KERNELS}/")}
         contents = {name: artifact.content(name) for name in names}
@@ -183,7 +183,7 @@ def unbuilt_programs(
     finder, cubins = ConstantFinder(None, {}, artifact.content, trust), read_cubins(artifact)
 
     def program(facts: ProgramFacts, parts: SeparatedPrologue) -> StoredProgram:
-        stored = stored_program(artifact, reduced(facts, parts), finder, cubins, strict=strict)
+        stored = stored_program(artifact, reduce_facts(facts, parts), finder, cubins, strict=strict)
         texts = {PROLOGUE: parts.checked, **({EPILOGUE: parts.epilogue} if parts.epilogue else {})}
         new = {name: Source(text, stored.sources[name].constants) for name, text in texts.items()}
         return replace(stored, sources={**stored.sources, **new})
@@ -191,7 +191,7 @@ def unbuilt_programs(
     return [(number, program(artifact.manifest.programs[number], parts)) for number, parts in separated.items()]
 
 
-def reduced(facts: ProgramFacts, parts: SeparatedPrologue) -> ProgramFacts:
+def reduce_facts(facts: ProgramFacts, parts: SeparatedPrologue) -> ProgramFacts:
     """Return a program's facts in which the prologue has only the constants that are checked at each call."""
     names = {node.id for node in ast.walk(ast.parse(parts.checked)) if isinstance(node, ast.Name)}
     stages = tuple(

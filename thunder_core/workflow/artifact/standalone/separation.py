@@ -148,7 +148,7 @@ class Separation:
             self.invariants.append(node)
             self.absent[name] = self.keys_of(value)
         else:
-            self.checked.append(indented(node))
+            self.checked.append(indent(node))
             self.live.add(name)
 
     def sort_guard(self, node: ast.stmt, condition: ast.expr, called: ast.expr) -> None:
@@ -178,7 +178,7 @@ class Separation:
         """Add a statement to the checks of each call; raise `NotSeparable` if it needs the model."""
         if self.is_absent(node, node):
             raise NotSeparable(f"the call needs the model: {ast.unparse(node)}")
-        self.checked.append(indented(node))
+        self.checked.append(indent(node))
 
     def is_absent(self, node: ast.stmt, part: ast.AST) -> bool:
         """Whether a part of a statement uses an absent name; raise `NotSeparable` if it also depends on the call."""
@@ -234,7 +234,7 @@ class WeightNames(ast.NodeTransformer):
         return ast.copy_location(ast.fix_missing_locations(new), node)
 
 
-def indented(node: ast.stmt) -> str:
+def indent(node: ast.stmt) -> str:
     """Return the text of a statement, indented for a function's body."""
     return f"{INDENT}{ast.unparse(node)}".replace("\n", f"\n{INDENT}")
 

@@ -31,7 +31,7 @@ from thunder_core.workflow.artifact.format.manifest import (
     CONSTANTS,
     ProgramFacts,
     StageFacts,
-    executed,
+    executed_stages,
     running,
 )
 from thunder_core.workflow.artifact.format.packages import PRESENT, imported_packages, package_of
@@ -82,7 +82,7 @@ class StandaloneFacts(StoredFacts):
         return cls(
             python=python_version(),
             packages=packages,
-            versions={name: installed_version(name) or "" for name in sorted(related(packages))},
+            versions={name: installed_version(name) or "" for name in sorted(related_distributions(packages))},
             variables=variables_here(),
             programs=tuple(programs),
         )
@@ -94,7 +94,7 @@ def variables_here() -> dict[str, str]:
     return {name: digest_of(f"{name}={os.environ[name]}".encode()) for name in names}
 
 
-def related(packages: Iterable[str]) -> set[str]:
+def related_distributions(packages: Iterable[str]) -> set[str]:
     """Return the distributions of packages with their required and optional dependencies, except development extras."""
     requirements = [requirement for package in packages for requirement in requirements_of(package)]
     used = [
@@ -119,7 +119,7 @@ def separated_program(artifact: Artifact, facts: ProgramFacts) -> SeparatedProlo
     try:
         prologue, epilogue = stages["prologue"], stages["epilogue"]
         text, outputs = replace_outputs(artifact.source(epilogue))
-        for stage in executed(facts):
+        for stage in executed_stages(facts):
             if stage is not prologue and needs_model(stage, text if stage is epilogue else artifact.source(stage)):
                 return None
         parts = separate_prologue(artifact.source(prologue), prologue.constants, artifact.manifest.weights)
@@ -221,7 +221,7 @@ def needs_no_consent(artifact: Artifact, trust: Trust) -> bool:
     running_constants = (
         facts.text
         for program in artifact.manifest.programs
-        for stage in executed(program)
+        for stage in executed_stages(program)
         for facts in stage.constants.values()
         if facts.kind == "import"
     )

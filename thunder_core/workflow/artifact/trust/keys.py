@@ -126,7 +126,7 @@ def content_of(place: Path) -> bytes:
         raise BadKey(f"the key {place} {reason_of(error)}", fix="name a key file made by `thunder keys new`") from error
 
 
-def signed(private: Ed25519PrivateKey, message: bytes) -> tuple[PublicKey, bytes]:
+def sign_message(private: Ed25519PrivateKey, message: bytes) -> tuple[PublicKey, bytes]:
     """Sign a message with a private key; return the public key and the signature."""
     return PublicKey(private.public_key().public_bytes(*RAW)), private.sign(message)
 

@@ -36,7 +36,7 @@ class Trust:
 
     roots: frozenset[str]
 
-    def imported(self, path: str) -> object:
+    def import_object(self, path: str) -> object:
         """Return the object at `module:qualname`; raise `ImportRefused`, before importing, for untrusted modules.
 
         A module that ends the process while it is imported (`sys.exit`) raises ImportError.
@@ -106,7 +106,7 @@ def object_in_memory(path: str) -> object:
 
 def trust_in(subject: object, trusted_modules: Iterable[str] = ()) -> Trust:
     """Return the trust in the libraries, in the packages of a subject's own code, and in the user's modules."""
-    return Trust((frozenset(map(root_of, modules_of(subject))) - LIBRARIES.keys()) | named(trusted_modules))
+    return Trust((frozenset(map(root_of, modules_of(subject))) - LIBRARIES.keys()) | named_modules(trusted_modules))
 
 
 def root_of(module: str) -> str:
@@ -117,7 +117,7 @@ def root_of(module: str) -> str:
     return module.rpartition(".")[0] if module.startswith(BROUGHT) else module.partition(".")[0]
 
 
-def named(trusted_modules: Iterable[str]) -> frozenset[str]:
+def named_modules(trusted_modules: Iterable[str]) -> frozenset[str]:
     """Return the modules that a user names; raise `BadOption` for text that cannot be a module's name."""
     names = (trusted_modules,) if isinstance(trusted_modules, str) else tuple(trusted_modules)
     for name in names:
@@ -135,11 +135,11 @@ def modules_of(subject: Any) -> Iterator[str]:
     yield type(subject).__module__
     if isinstance(subject, FunctionType | BuiltinFunctionType):
         yield inspect.unwrap(subject).__module__ or "builtins"
-    for part in opened(subject):
+    for part in parts_of(subject):
         yield from modules_of(part)
 
 
-def opened(subject: object) -> tuple[object, ...]:
+def parts_of(subject: object) -> tuple[object, ...]:
     """Return the parts of a method or a partial function; none of the subject's code is run."""
     if isinstance(subject, MethodType):
         return subject.__func__, subject.__self__

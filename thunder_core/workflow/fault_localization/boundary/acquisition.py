@@ -175,12 +175,12 @@ def exact_values(bsym: BoundSymbol, given: Values, *, drew: bool) -> ExactOf:
 
     def exact(name: str, perturbed: bool = False) -> torch.Tensor | None:
         change = perturb if perturbed else in_float64
-        return result_in_double(bsym, name, converted(bsym, given, change))
+        return result_in_double(bsym, name, convert_inputs(bsym, given, change))
 
     return lambda name: no_exact_value if drew else partial(exact, name)
 
 
-def converted(bsym: BoundSymbol, given: Values, change: Compute) -> Values:
+def convert_inputs(bsym: BoundSymbol, given: Values, change: Compute) -> Values:
     """Return a line's inputs in another precision; large tensors are converted when they are read."""
     if bsym.mutates:
         return {name: change(value) for name, value in copy_values(given).items()}

@@ -108,11 +108,11 @@ class RepeatedRecording:
 
     def __init__(self, subject: object, run: Callable[[RecordCalls], None], room: float) -> None:
         self._subject, self._run, self._room = subject, run, room
-        recorder = self._recorded(first=0)
+        recorder = self._record(first=0)
         self._held = recorder.held
         self.calls = [replace(call, results_of=self._results) for call in recorder.calls]
 
-    def _recorded(self, first: int) -> RecordCalls:
+    def _record(self, first: int) -> RecordCalls:
         recorder = RecordCalls(self._subject, first, self._room)
         self._run(recorder)
         return recorder
@@ -121,7 +121,7 @@ class RepeatedRecording:
         """Return the results of a call; run the program again if they are not in memory."""
         if number not in self._held:
             self._held = {}
-            again = self._recorded(first=number)
+            again = self._record(first=number)
             if [kind_of(call) for call in again.calls] != [kind_of(call) for call in self.calls]:
                 raise RuntimeError(OTHER_CALLS)
             self._held = again.held

@@ -107,7 +107,7 @@ def misplaced_result(
     fault if the computation has the right value among its results; otherwise the computation is wrong. At the
     `unwritten` paths, only eager PyTorch has another tensor than before the call.
     """
-    mine, right = described(ours), described(theirs)
+    mine, right = describe(ours), describe(theirs)
     for path in dict.fromkeys((*right, *mine)):
         if mine.get(path) != right.get(path):
             here, there = mine.get(path, "missing"), right.get(path, "missing")
@@ -133,7 +133,7 @@ def fitting_result(results: Mapping[str, Any], ours: torch.Tensor, theirs: torch
     return nearest if math.isfinite(least) and least * MUCH_NEARER <= distance(ours, theirs) else None
 
 
-def described(leaves: Leaves) -> dict[str, str]:
+def describe(leaves: Leaves) -> dict[str, str]:
     """Return the types and constants by path, and the metadata of tensors."""
     tensors = {path: f"{dtype_name(tensor.dtype)}{list(tensor.shape)}" for path, tensor in leaves.tensors.items()}
     return leaves.structure | tensors
@@ -168,7 +168,7 @@ def line_of(epilogue: Trace, handed_out: HandedOut, path: str) -> str:
 def writing_line(lines: Sequence[str], owners: Sequence[str], own: Sequence[str], key: str) -> str:
     """Return the line that sets a key of one of the owners, or the value itself; empty if there is none."""
     starts = (
-        [start for owner in owners for start in written_as(owner, key)],
+        [start for owner in owners for start in assignment_prefixes(owner, key)],
         [f"fill({name}, " for name in (*owners, *own)],
         [f"{name} = " for name in (*own, *owners)],
     )
@@ -179,7 +179,7 @@ def writing_line(lines: Sequence[str], owners: Sequence[str], own: Sequence[str]
     return ""
 
 
-def written_as(owner: str, key: str) -> Iterator[str]:
+def assignment_prefixes(owner: str, key: str) -> Iterator[str]:
     """Yield the beginnings of lines that set a key of an owner."""
     yield f"{owner}.{key} = "
     for text in (key, repr(key)):

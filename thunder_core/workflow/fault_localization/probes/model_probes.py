@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.backend.runtime.program import Program
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
-from thunder_core.workflow.fault_localization.probes.place_probes import held_at, run_another
+from thunder_core.workflow.fault_localization.probes.place_probes import object_at, run_another
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 
 Change = Callable[[], AbstractContextManager[Any]]
@@ -25,7 +25,7 @@ def model_probes(program: Program, call: SubjectCall) -> Iterator[Probe]:
     for name, module in model.named_modules():
         path = names.get(id(module), f"module.{name}".rstrip("."))
         arguments = call.own_arguments
-        yield Probe(f"a hook of {path}", arguments, hooked(module), path, "hooks")
+        yield Probe(f"a hook of {path}", arguments, with_hook(module), path, "hooks")
         yield Probe(f"another {path}.forward", arguments, own_forward(module), f"{path}.__dict__", "'forward'")
         if module is not model:  # a compiled callable is bound to the model, so the class of the model needs no guard
             yield Probe(f"{path} of another class", arguments, of_another_class(module), path, "was a")
@@ -38,7 +38,7 @@ def model_probes(program: Program, call: SubjectCall) -> Iterator[Probe]:
 
 def guarded_modules(program: Program, call: SubjectCall) -> dict[int, str]:
     """Return the names that guards use for modules, by id."""
-    objects = ((guard.path, held_at(guard.place, call)) for guard in program.guards if guard.place is not None)
+    objects = ((guard.path, object_at(guard.place, call)) for guard in program.guards if guard.place is not None)
     names = {id(value): path for path, value in objects if isinstance(value, torch.nn.Module)}
     return {**names, id(call.subject): "module"}
 
@@ -74,7 +74,7 @@ SETTINGS: Mapping[str, Change] = {
 
 
 @contextmanager
-def hooked(module: torch.nn.Module) -> Iterator[None]:
+def with_hook(module: torch.nn.Module) -> Iterator[None]:
     """Register a hook that raises an error on a module while the block runs."""
     handle = module.register_forward_hook(run_another)
     try:

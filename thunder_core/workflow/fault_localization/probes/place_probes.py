@@ -58,14 +58,14 @@ def entry_at(place: Place, call: SubjectCall) -> Entries | None:
     (kind, root), (step, key) = place[0], place[-1]
     if len(place) == 1 or (kind == "globals" and root in UNTOUCHED) or (root in ARGUMENTS and len(place) == 2):
         return None
-    holder = held_at(place[:-1], call)
+    holder = object_at(place[:-1], call)
     entries = getattr(holder, "__dict__", None) if step == "entry" else holder
     if isinstance(entries, tuple):
         return entry_at(place[:-1], call)
     return (entries, key) if isinstance(entries, dict) and key in entries else None
 
 
-def held_at(place: Place, call: SubjectCall) -> Any:
+def object_at(place: Place, call: SubjectCall) -> Any:
     """Return the object at a place in the subject or in a module's globals; None for other places."""
     kind, root = place[0]
     if kind == "root":

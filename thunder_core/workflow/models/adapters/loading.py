@@ -56,7 +56,7 @@ def apply_adapter(model: Any, adapter: Adapter, mode: str | None) -> tuple[Any, 
         merged = adapted.merge_and_unload()
     if inputs is None or expected is None:
         return merged, ("the merged model was not compared with PEFT's, because it reads more than tokens or images",)
-    return merged, (compared(adapter, expected, first_output(merged, inputs)),)
+    return merged, (compare_with_peft(adapter, expected, first_output(merged, inputs)),)
 
 
 def describe_adapter(adapter: Adapter, mode: str | None) -> str:
@@ -65,7 +65,7 @@ def describe_adapter(adapter: Adapter, mode: str | None) -> str:
     return f"the adapter in {adapter.folder} ({adapter.kind}) is {applied} the weights of {adapter.base}"
 
 
-def compared(adapter: Adapter, expected: torch.Tensor, merged: torch.Tensor) -> str:
+def compare_with_peft(adapter: Adapter, expected: torch.Tensor, merged: torch.Tensor) -> str:
     """Return the difference of the merged model from PEFT's in words; raise `OutOfTolerance` for a large difference.
 
     Merging rounds the sum of the weights instead of the sum of the outputs. The bound is the square root of the

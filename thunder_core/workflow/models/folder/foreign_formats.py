@@ -135,7 +135,7 @@ def pipeline(folder: Path) -> FormatAnswer | None:
 
 
 @kind
-def quantized(folder: Path) -> FormatAnswer | None:
+def recognize_quantized(folder: Path) -> FormatAnswer | None:
     """Recognize weights that are packed for the kernels of a special library."""
     settings = config_of(folder).get("quantization_config")
     method = str(settings.get("quant_method", "")) if isinstance(settings, Mapping) else ""
@@ -168,7 +168,7 @@ def outliers_apart(folder: Path) -> FormatAnswer | None:
 
 
 @kind
-def distributed(folder: Path) -> FormatAnswer | None:
+def recognize_distributed(folder: Path) -> FormatAnswer | None:
     """Recognize a distributed checkpoint, whose metadata is pickled."""
     if not any(DISTRIBUTED.fullmatch(name) for name in names_in(folder)):
         return None

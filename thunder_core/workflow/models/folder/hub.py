@@ -62,7 +62,7 @@ def is_cached(name: str, revision: str | None = None) -> bool:
 
 def cached_model(name: str, revision: str | None = None) -> HubModel | None:
     """Return the model with this name if its config is in the local cache, otherwise None. Weights may be missing."""
-    config = _cached(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
+    config = _cached_file(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
     return None if config is None else _of_config(name, config)
 
 
@@ -72,11 +72,13 @@ def missing_weights(model: HubModel) -> tuple[str, ...]:
     If the cache has neither the single weight file nor the index, return the first of the two that the Hub may have. If
     the Hub is known to have neither, return nothing.
     """
-    if _cached(model.name, SINGLE, model.commit) is not None:
+    if _cached_file(model.name, SINGLE, model.commit) is not None:
         return ()
-    index = _cached(model.name, INDEX, model.commit)
+    index = _cached_file(model.name, INDEX, model.commit)
     if index is not None:
-        return tuple(shard for shard in sorted(shards_of(index)) if _cached(model.name, shard, model.commit) is None)
+        return tuple(
+            shard for shard in sorted(shards_of(index)) if _cached_file(model.name, shard, model.commit) is None
+        )
     return tuple(file for file in (SINGLE, INDEX) if not _is_known_absent(model.name, file, model.commit))[:1]
 
 
@@ -118,7 +120,9 @@ def are_stages_unknown(model: HubModel) -> bool:
 
     Only base models and masked language models can be the transformer of such a model.
     """
-    if _cached(model.name, MODULES, model.commit) is not None or _is_known_absent(model.name, MODULES, model.commit):
+    if _cached_file(model.name, MODULES, model.commit) is not None or _is_known_absent(
+        model.name, MODULES, model.commit
+    ):
         return False
     names = read_json(model.folder / CONFIG_FILE).get("architectures") or ()
     return any(str(name).endswith(OF_TRANSFORMERS) for name in names)
@@ -173,14 +177,14 @@ def _is_known_absent(name: str, filename: str, revision: str) -> bool:
     return found is huggingface_hub._CACHED_NO_EXIST
 
 
-def _cached(name: str, filename: str, revision: str) -> Path | None:
+def _cached_file(name: str, filename: str, revision: str) -> Path | None:
     found = huggingface_hub.try_to_load_from_cache(name, filename, cache_dir=constants.HF_HUB_CACHE, revision=revision)
     return Path(found) if isinstance(found, str) else None
 
 
 def _fetch(name: str, filename: str, revision: str) -> Path | None:
     """Return a file of a model from the cache, after downloading it if needed; None if the Hub lacks the file."""
-    cached = _cached(name, filename, revision)
+    cached = _cached_file(name, filename, revision)
     if cached is not None:
         return cached
     try:
@@ -192,7 +196,7 @@ def _fetch(name: str, filename: str, revision: str) -> Path | None:
     except EntryNotFoundError:
         return None
     except (HfHubHTTPError, OSError) as error:
-        raise _refused(name, revision, error) from error
+        raise _refusal(name, revision, error) from error
 
 
 def _not_cached(name: str, revision: str, missing: Sequence[str]) -> ThunderError:
@@ -208,7 +212,7 @@ def _not_cached(name: str, revision: str, missing: Sequence[str]) -> ThunderErro
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
     return ModelNotFound(
         f"the Hub model {name} is incomplete in {cache}, {while_}: it lacks {', '.join(missing[:3])}{more}"
-        f"{_held_pickled(name, revision)}",
+        f"{_pickled_note(name, revision)}",
         fix=f"{fetch} to that cache; --random-weights builds the model from its config alone",
     )
 
@@ -220,9 +224,9 @@ def _revision_option(name: str, revision: str) -> str:
     return "" if revision in known else f" --revision {revision}"
 
 
-def _held_pickled(name: str, revision: str) -> str:
+def _pickled_note(name: str, revision: str) -> str:
     """Return a note about pickled weights of a model in the local cache, for the end of a sentence, or nothing."""
-    pickled = [file for file in PICKLED if _cached(name, file, revision) is not None]
+    pickled = [file for file in PICKLED if _cached_file(name, file, revision) is not None]
     return f" ({pickled[0]} exists, but Thunder does not read pickled weights)" if pickled else ""
 
 
@@ -233,7 +237,7 @@ REFUSALS: tuple[tuple[type[Exception], str, str], ...] = (
 )
 
 
-def _refused(name: str, revision: str, error: Exception) -> ThunderError:
+def _refusal(name: str, revision: str, error: Exception) -> ThunderError:
     for kind, verdict, fix in REFUSALS:
         if isinstance(error, kind):
             why = verdict.format(revision=revision)

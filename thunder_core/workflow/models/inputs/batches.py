@@ -80,9 +80,9 @@ class Batches:
 
     def of_rows(self, numbers: Iterable[int]) -> Tensors:
         """Return the samples with these numbers as one batch, on the model's device and in its dtype."""
-        rows = [self._padded(self.dataset.rows[number]) for number in numbers]
+        rows = [self._pad(self.dataset.rows[number]) for number in numbers]
         stacked = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-        return {name: self._placed(tensor) for name, tensor in stacked.items()}
+        return {name: self._place(tensor) for name, tensor in stacked.items()}
 
     def labels_of(self, numbers: Iterable[int]) -> torch.Tensor | None:
         """Return the labels of the samples with these numbers, or None without labels."""
@@ -90,15 +90,17 @@ class Batches:
             return None
         return replace(self, labels=True).of_rows(numbers).get(LABELS)
 
-    def _padded(self, row: Row) -> Tensors:
+    def _pad(self, row: Row) -> Tensors:
         """Return a sample with its tokens padded or truncated to the length of the sequence."""
-        row = {name: self._decoded(name, tensor) for name, tensor in row.items() if name not in self._left_out}
-        given = {**row, **{name: tensor for name, tensor in self._made(row).items() if name not in row}}
+        row = {
+            name: self._pad_decoder_tokens(name, tensor) for name, tensor in row.items() if name not in self._left_out
+        }
+        given = {**row, **{name: tensor for name, tensor in self._derive_inputs(row).items() if name not in row}}
         fixed = {*row, DECODER_IDS} - self._per_token
-        padded = {name: tensor if name in fixed else self._fitted(name, tensor) for name, tensor in given.items()}
+        padded = {name: tensor if name in fixed else self._fit(name, tensor) for name, tensor in given.items()}
         return {name: tensor for name, tensor in padded.items() if self.labels or name not in {LABELS, *SPANS}}
 
-    def _made(self, row: Row) -> Tensors:
+    def _derive_inputs(self, row: Row) -> Tensors:
         """Derive inputs from a sample: the attention mask, the labels of a causal model, and the decoder's tokens."""
         made = {}
         if self._has_decoder and LABELS in row:
@@ -111,7 +113,7 @@ class Batches:
             made |= next_tokens(self._draw, {MASK: mask, **row})
         return made
 
-    def _decoded(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def _pad_decoder_tokens(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Pad the decoder's input tokens or labels to the longest of all samples; return other inputs unchanged."""
         if name not in self._of_decoder:
             return tensor
@@ -119,12 +121,12 @@ class Batches:
         filler = IGNORED if name == LABELS else self._draw.padding
         return torch.nn.functional.pad(tensor, (0, longest - tensor.shape[0]), value=filler)
 
-    def _fitted(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def _fit(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         filler = {IDS: self._draw.padding, LABELS: IGNORED}.get(name, 0)
         missing = self.seq - tensor.shape[0]
         return torch.nn.functional.pad(tensor, (0, missing), value=filler) if missing > 0 else tensor[: self.seq]
 
-    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         model = self.loaded.model
         if tensor.is_floating_point():
             return tensor.to(device=model.device, dtype=model.dtype)

@@ -137,14 +137,14 @@ def _rows_of(file: Path, columns: Mapping[str, torch.Tensor]) -> Read:
 def _jsonl(file: Path) -> Read:
     rows, texts, places = [], [], []
     for number, line in _lines(file):
-        row, text = _parsed(file, number, line)
-        rows.append(_unbatched(row))
+        row, text = _parse(file, number, line)
+        rows.append(_unbatch(row))
         texts.append(text)
         places.append(f"line {number}")
     return rows, texts, places
 
 
-def _unbatched(row: Row) -> Row:
+def _unbatch(row: Row) -> Row:
     """Remove a batch dimension of 1 from a sample, which tokenizers add if they return batches."""
     tokens = row.get(IDS)
     if tokens is None or tokens.ndim != 2 or not all(one.ndim and one.shape[0] == 1 for one in row.values()):
@@ -160,7 +160,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
         raise BadData(f"{file} is not UTF-8: {error}", fix="write the file as UTF-8") from error
 
 
-def _parsed(file: Path, number: int, line: str) -> tuple[Row, str]:
+def _parse(file: Path, number: int, line: str) -> tuple[Row, str]:
     try:
         content = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -41,14 +41,14 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def converted(value: Any, change: Change) -> Any:
+def map_tensors(value: Any, change: Change) -> Any:
     """Apply a function to all tensors of an input; caches and lists are copied, and other values are unchanged."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, list):
-        return [converted(item, change) for item in value]
+        return [map_tensors(item, change) for item in value]
     if isinstance(value, Cache | CacheLayerMixin):
-        return _like(value, {name: converted(item, change) for name, item in vars(value).items()})
+        return _like(value, {name: map_tensors(item, change) for name, item in vars(value).items()})
     return value
 
 

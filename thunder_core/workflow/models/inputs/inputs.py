@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.workflow.models.inputs.input_tensors import converted
+from thunder_core.workflow.models.inputs.input_tensors import map_tensors
 from thunder_core.workflow.models.inputs.random_inputs import Inputs, RandomInputs
 from thunder_core.workflow.models.kinds.table import kind_of
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
@@ -35,7 +35,7 @@ def example_inputs(
     """
     draw = RandomInputs.seeded(loaded.config, batch=batch, seq=seq, seed=seed, height=height, width=width)
     inputs = kind_of(loaded.config).example_inputs(loaded, draw, labels, cache)
-    return {name: converted(value, lambda tensor: _place(tensor, loaded)) for name, value in inputs.items()}
+    return {name: map_tensors(value, lambda tensor: _place(tensor, loaded)) for name, value in inputs.items()}
 
 
 def _place(tensor: torch.Tensor, loaded: LoadedModel) -> torch.Tensor:

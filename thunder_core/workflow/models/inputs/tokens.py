@@ -19,7 +19,7 @@ from thunder_core.workflow.models.loading.load_errors import loading_errors
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
 
 
-def tokenized(
+def tokenize(
     dataset: Dataset,
     origin: FolderOrigin | SampleOrigin,
     *,

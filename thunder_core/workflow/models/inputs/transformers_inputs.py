@@ -33,7 +33,7 @@ def transformers_inputs(loaded: LoadedModel, draw: RandomInputs, labels: bool, c
     if draw.height is not None or draw.width is not None:
         inputs |= interpolation(loaded, inputs)
     if cache is not None:
-        inputs = continued(loaded, draw, inputs, cache)
+        inputs = continue_cache(loaded, draw, inputs, cache)
     if takes_decoder_inputs(loaded):
         inputs["decoder_input_ids"] = decoder_ids(draw, inputs)
     inputs |= task_inputs(loaded, draw, inputs)
@@ -106,7 +106,7 @@ def text(draw: RandomInputs) -> Tensors:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def continued(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, length: int) -> Inputs:
+def continue_cache(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, length: int) -> Inputs:
     """Return inputs that continue a cache of `length` tokens; all samples but the first may start with padding."""
     if IDS not in inputs:
         raise BadOption(f"{type(loaded.model).__name__} reads no tokens, so it has no KV cache", fix=NO_CACHE)

@@ -32,7 +32,7 @@ from thunder_core.workflow.models.loading.model_folder import open_model_folder
 from thunder_core.workflow.models.loading.outputs import follow_config, request_outputs
 from thunder_core.workflow.models.loading.packed_weights import require_packages
 from thunder_core.workflow.models.loading.plan import LoadingPlan, StoredModel, described_dtype
-from thunder_core.workflow.models.loading.seeding import seeded
+from thunder_core.workflow.models.loading.seeding import seed_generator
 from thunder_core.workflow.models.loading.timm_models import is_timm_config, timm_config
 from thunder_core.workflow.models.request.device import parse_device
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
@@ -54,7 +54,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
     """Load the model that a request names; raise a `ThunderError` that describes any problem."""
     with quiet_transformers() as warned:
         plan = plan_loading(request)
-        with seeded(request.seed):
+        with seed_generator(request.seed):
             model, caveats, notes = build(plan, request)
     notes = (*plan.notes, *caveats, *notes, *told_to_users(warned))
     return dataclasses.replace(finish(plan, request, model, notes), caveats=caveats)

@@ -34,7 +34,7 @@ class LoadedModel:
     original: PreTrainedModel | None = None
     caveats: tuple[str, ...] = ()
 
-    def prepared_as(self, model: torch.nn.Module) -> LoadedModel:
+    def with_prepared_model(self, model: torch.nn.Module) -> LoadedModel:
         """Return a copy with the model that a recipe's transforms have prepared; `original` is the loaded model."""
         if model is self.model:
             return self

@@ -9,7 +9,7 @@ import torch
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seed_generator(seed: int) -> Iterator[None]:
     """Seed PyTorch's CPU generator during the block, and restore its state afterwards; GPU generators do not change."""
     before = torch.get_rng_state()
     try:

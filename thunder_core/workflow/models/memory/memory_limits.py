@@ -61,7 +61,7 @@ def machines_memory() -> int | None:
 
 def limited_memory() -> int | None:
     """Return the bytes that limits and control groups leave to this process, or None without limits."""
-    left = (left for controller, group in groups() if (left := left_in(group, controller)) is not None)
+    left = (left for controller, group in groups() if (left := bytes_left(group, controller)) is not None)
     return min((*left, *process_limits()), default=None)
 
 
@@ -115,7 +115,7 @@ def groups() -> Iterator[tuple[Controller, Path]]:
             yield from ((controller, place) for place in (inner, *inner.parents) if place.is_relative_to(root))
 
 
-def left_in(group: Path, controller: Controller) -> int | None:
+def bytes_left(group: Path, controller: Controller) -> int | None:
     """Return the bytes that a control group leaves, or None if it sets no limit or does not exist."""
     limit, used = (_number(group / name) for name in (controller.limit, controller.used))
     if limit is None or used is None or limit >= UNLIMITED:

@@ -37,7 +37,7 @@ from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
 from thunder_core.workflow.models.inputs.tokens import tokenizer_beside
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, Sampling
-from thunder_core.workflow.pipeline.session.rebuild import loaded_from
+from thunder_core.workflow.pipeline.session.rebuild import load_model_of
 
 USUAL_NEW_TOKENS = 128
 UNUSABLE = "probability tensor contains"  # of PyTorch's error about NaN in probabilities
@@ -247,7 +247,7 @@ class StepGenerator(Generator):
         unread, ends = list(prompt), listener.ends
         for _ in range(count):
             scores = self._scores(unread, cache)
-            following = self._chosen(warpers(torch.LongTensor([unread]), scores), draws=sampling.draws)
+            following = self._choose(warpers(torch.LongTensor([unread]), scores), draws=sampling.draws)
             listener.put(following)
             unread = following.tolist()
             if unread[0] in ends:
@@ -263,7 +263,7 @@ class StepGenerator(Generator):
                 logits: torch.Tensor = self.compiled(input_ids=ids, attention_mask=mask, **cached).logits
         return logits[:, -1].float()
 
-    def _chosen(self, scores: torch.Tensor, *, draws: bool) -> torch.Tensor:
+    def _choose(self, scores: torch.Tensor, *, draws: bool) -> torch.Tensor:
         """Return the most likely token, or a sampled token, of shape [1]."""
         with finite_logits():
             return torch.multinomial(scores.softmax(-1), 1)[0] if draws else scores.argmax(-1)
@@ -297,7 +297,7 @@ def open_generator(folder: Path, consent: Consent = NO_CONSENT) -> Generator:
     require_authentic(artifact, consent)
     generation = artifact.manifest.generation
     served = served_lengths(folder, artifact.manifest) if generation is None else None
-    loaded = loaded_from(artifact, trust_remote_code=consent.trust_remote_code)
+    loaded = load_model_of(artifact, trust_remote_code=consent.trust_remote_code)
     compiled = load_opened(artifact, loaded.model, consent, strict=True)
     opened = artifact, loaded, compiled, consent.trust_remote_code
     if generation is not None:

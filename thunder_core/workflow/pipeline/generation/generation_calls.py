@@ -17,7 +17,7 @@ from thunder_core.passes.recipe import Recipe, Transform
 from thunder_core.workflow.models.inputs.prompts import drawn_prompts
 from thunder_core.workflow.pipeline.session.dynamic import named_places, sizes_of
 from thunder_core.workflow.pipeline.session.session import Session
-from thunder_core.workflow.validation.generation import generated
+from thunder_core.workflow.validation.generation import generate
 
 DIMENSIONS = ("batch", "seq", "cache")  # a size that two of them name belongs to the last
 ERRORS = (TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError)
@@ -106,7 +106,7 @@ def observed_sizes(
     with observed_calls(session.model, found):
         for prompts in lengths.ends():
             try:
-                generated(eager, inputs_of(session, prompts, session.seed), min(STEPS, lengths.new_tokens))
+                generate(eager, inputs_of(session, prompts, session.seed), min(STEPS, lengths.new_tokens))
             except errors as error:
                 kind = type(session.model).__name__
                 raise CannotGenerate(

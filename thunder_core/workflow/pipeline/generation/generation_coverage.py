@@ -13,7 +13,7 @@ from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.frontend.acquire.written.constraints import GIVEN
 from thunder_core.workflow.pipeline.generation.generation_calls import STEPS, inputs_of
 from thunder_core.workflow.pipeline.session.session import Session
-from thunder_core.workflow.validation.generation import generated
+from thunder_core.workflow.validation.generation import generate
 
 MAX_PROGRAMS = 16  # a model that needs more programs specializes too much for these lengths
 MAX_PROMPTS = 64  # the most prompts that are tried near the numbers in constraints
@@ -55,7 +55,7 @@ class GenerationCoverage:
             raise self._not_served()
 
     def _generate(self, prompts: Prompts, new_tokens: int) -> None:
-        generated(self.session.compiled, inputs_of(self.session, prompts, self.session.seed), new_tokens)
+        generate(self.session.compiled, inputs_of(self.session, prompts, self.session.seed), new_tokens)
         self.require_all_served()
 
     def _probes(self) -> Iterator[Prompts]:

@@ -83,7 +83,7 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if returns_to_cpu(func, args, kwargs):
             return self._of_values(func, args, kwargs)
         output = func(*args, **kwargs)
-        results, written = tree_flatten(output)[0], written_by(func, args, kwargs)
+        results, written = tree_flatten(output)[0], written_tensors(func, args, kwargs)
         if any(map(has_values, (*results, *written))) and self._knows_any(args, kwargs):
             self._compute(func, args, kwargs, results, written)
         return output
@@ -169,7 +169,7 @@ def is_by_values(func: Any, args: tuple[Any, ...]) -> bool:
     return func.overloadpacket is aten.is_nonzero or not BY_VALUES.isdisjoint(func.tags)
 
 
-def written_by(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def written_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Return the tensors that an operation writes to, which are arguments."""
     given = {**{argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}, **kwargs}
     written = [argument for argument in func._schema.arguments if argument.alias_info and argument.alias_info.is_write]

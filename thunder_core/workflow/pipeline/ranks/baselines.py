@@ -49,7 +49,7 @@ class Baseline:
         return copied
 
 
-def replicated(transform: AverageGradients, model: torch.nn.Module, mesh: RanksMesh) -> torch.nn.Module:
+def replicate(transform: AverageGradients, model: torch.nn.Module, mesh: RanksMesh) -> torch.nn.Module:
     """Wrap a model in `DistributedDataParallel`."""
     axis, device = mesh.along(AverageGradients), mesh.device
     _pre_dp_module_transform(model)  # for DTensor parameters
@@ -62,7 +62,7 @@ def replicated(transform: AverageGradients, model: torch.nn.Module, mesh: RanksM
     )
 
 
-def sharded(transform: ShardParameters, model: torch.nn.Module, mesh: RanksMesh) -> torch.nn.Module:
+def shard(transform: ShardParameters, model: torch.nn.Module, mesh: RanksMesh) -> torch.nn.Module:
     """Apply `fully_shard` to each layer of a model, and to the model."""
     axes = mesh.along(AverageGradients, ShardParameters)
     options: dict[str, Any] = {"mesh": axes, "reshard_after_forward": transform.reshard_after_forward}
@@ -74,7 +74,7 @@ def sharded(transform: ShardParameters, model: torch.nn.Module, mesh: RanksMesh)
     return wrapped  # type: ignore[no-any-return]
 
 
-def divided(transform: ParallelizeLinears, model: torch.nn.Module, mesh: RanksMesh) -> torch.nn.Module:
+def divide(transform: ParallelizeLinears, model: torch.nn.Module, mesh: RanksMesh) -> torch.nn.Module:
     """Apply `parallelize_module` with the colwise and rowwise layers of the plan."""
     axis: DeviceMesh = mesh.along(ParallelizeLinears)
     styles = {
@@ -87,7 +87,7 @@ def divided(transform: ParallelizeLinears, model: torch.nn.Module, mesh: RanksMe
 
 PYTORCH_STYLES: Mapping[str, Callable[[], ParallelStyle]] = {COLWISE: ColwiseParallel, ROWWISE: RowwiseParallel}
 WRAPPERS: dict[type, tuple[str, Callable[..., torch.nn.Module]]] = {  # the last is applied first
-    AverageGradients: ("DDP", replicated),
-    ShardParameters: ("FSDP2", sharded),
-    ParallelizeLinears: ("parallelize_module", divided),
+    AverageGradients: ("DDP", replicate),
+    ShardParameters: ("FSDP2", shard),
+    ParallelizeLinears: ("parallelize_module", divide),
 }

@@ -41,7 +41,7 @@ class Link:
         dist.broadcast_object_list(received, 0)
         command: tuple[Any, ...] | None = received[0]
         if command is not None and command[0] == FAILURE:
-            raise failed(0, command[1])
+            raise rank_error(0, command[1])
         return command
 
     def gather(self, value: Any) -> list[Any]:
@@ -52,7 +52,7 @@ class Link:
 
 
 @contextmanager
-def linked(launch: Launch, device: torch.device) -> Iterator[Link]:
+def link_ranks(launch: Launch, device: torch.device) -> Iterator[Link]:
     """Link the ranks while the block runs; an error of one rank ends all ranks.
 
     The other ranks raise `RankFailed` with the error, unless the launcher ends them earlier. An error that is not from
@@ -90,7 +90,7 @@ def tell(store: Any, error: BaseException, link: Link) -> None:
         store.compare_set(FAILURE, "", json.dumps({"rank": link.launch.rank, "error": text}))
 
 
-def failed(rank: int, text: str) -> RankFailed:
+def rank_error(rank: int, text: str) -> RankFailed:
     """Return the error that the other ranks raise if a rank failed."""
     return RankFailed(f"rank {rank} failed: {text}", fix="fix the cause that the error names; nothing was written")
 
@@ -99,9 +99,9 @@ def failure_of_other(store: Any, error: BaseException, launch: Launch) -> RankFa
     """Return the error of another rank, if it interrupted a collective of this rank; None for an error of this rank."""
     if isinstance(error, ThunderError) or not isinstance(error, RuntimeError):
         return None
-    content = awaited(store, FAILURE)
+    content = await_value(store, FAILURE)
     if content is not None and (failure := json.loads(content))["rank"] != launch.rank:
-        return failed(failure["rank"], failure["error"])
+        return rank_error(failure["rank"], failure["error"])
     if content is None and is_of_connection(error):
         return RankFailed(
             f"another rank has ended without an error ({message_line(error)})",
@@ -117,7 +117,7 @@ def is_of_connection(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or any(word in text for word in ("gloo", "nccl", "connection", "socket"))
 
 
-def awaited(store: Any, key: str) -> str | None:
+def await_value(store: Any, key: str) -> str | None:
     """Wait `PATIENCE` seconds for the value of a key; return None if the key is not set or the store is gone."""
     end = time.monotonic() + PATIENCE
     with suppress(RuntimeError):

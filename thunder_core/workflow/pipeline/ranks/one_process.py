@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree
 
 from thunder_core.backend.parallel.local_parts import subclass_like
-from thunder_core.workflow.models.inputs.input_tensors import converted
+from thunder_core.workflow.models.inputs.input_tensors import map_tensors
 from thunder_core.workflow.validation.comparison import buffers_kept
 
 
@@ -33,7 +33,7 @@ def in_one_process(model: torch.nn.Module, size: int) -> torch.nn.Module:
             with buffers_kept(self) if rank else nullcontext():
                 parts.append(kind.forward(self, **rows_of(inputs, rank, size)))
         flat = [_pytree.tree_flatten(part) for part in reversed(parts)]
-        return _pytree.tree_unflatten(joined([leaves for leaves, _ in flat]), flat[0][1])
+        return _pytree.tree_unflatten(join_results([leaves for leaves, _ in flat]), flat[0][1])
 
     twin: Any = object.__new__(subclass_like(kind, {"forward": forward}))
     object.__setattr__(twin, "__dict__", model.__dict__)
@@ -60,18 +60,18 @@ def rows_of(inputs: Mapping[str, Any], rank: int, size: int) -> dict[str, Any]:
             return tensor
         return tensor[rank * rows // size : (rank + 1) * rows // size].clone()
 
-    return {name: converted(value, part) for name, value in inputs.items()}
+    return {name: map_tensors(value, part) for name, value in inputs.items()}
 
 
-def joined(parts: Sequence[Sequence[Any]]) -> list[Any]:
+def join_results(parts: Sequence[Sequence[Any]]) -> list[Any]:
     """Join the leaves of the results of all ranks: concatenate tensors, and average floating-point scalars.
 
     Other leaves are those of the first rank.
     """
-    return [_joined(leaves) for leaves in zip(*parts, strict=True)]
+    return [_join(leaves) for leaves in zip(*parts, strict=True)]
 
 
-def _joined(leaves: Sequence[Any]) -> Any:
+def _join(leaves: Sequence[Any]) -> Any:
     first = leaves[0]
     if not isinstance(first, torch.Tensor):
         return first

@@ -18,7 +18,7 @@ from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.pipeline.ranks.baselines import Baseline
 from thunder_core.workflow.pipeline.ranks.link import Link
 from thunder_core.workflow.pipeline.ranks.mesh import mesh_of_ranks
-from thunder_core.workflow.pipeline.ranks.one_process import in_one_process, joined
+from thunder_core.workflow.pipeline.ranks.one_process import in_one_process, join_results
 from thunder_core.workflow.pipeline.ranks.rank import Rank
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.application import apply
@@ -49,7 +49,7 @@ def step_of_ranks(rank: Rank, model: torch.nn.Module, **inputs: Any) -> Any:
         buffer.copy_(value)
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     gradients = [rank.last.gradients.get(name) for name, _ in named]
-    leaves = joined(parts)
+    leaves = join_results(parts)
     with torch.enable_grad():
         hand_over: Any = HandOver.apply
         parameters = (parameter for _, parameter in named)

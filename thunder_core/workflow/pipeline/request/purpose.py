@@ -71,7 +71,7 @@ class Purpose:
             drawn = example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=self.train)
         except UnsupportedError:
             return False
-        return any(_described(drawn) == _described(one) for one in (given, *self.variants(given)))
+        return any(_describe(drawn) == _describe(one) for one in (given, *self.variants(given)))
 
     def numbers_to_validate_on(
         self, loaded: LoadedModel, *, batch: int, seq: int, wanted: int, traced: int = 1
@@ -103,7 +103,7 @@ class Purpose:
             yield
 
 
-def _described(inputs: Inputs) -> dict[str, object]:
+def _describe(inputs: Inputs) -> dict[str, object]:
     return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors_in(inputs)}
 
 

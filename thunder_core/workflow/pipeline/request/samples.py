@@ -12,7 +12,7 @@ from thunder_core.workflow.models.folder.origin import FolderOrigin, SampleOrigi
 from thunder_core.workflow.models.inputs.batches import token_length
 from thunder_core.workflow.models.inputs.dataset import Dataset, read_dataset
 from thunder_core.workflow.models.inputs.sequence import check_sequence_length, longest_sequence
-from thunder_core.workflow.models.inputs.tokens import tokenized
+from thunder_core.workflow.models.inputs.tokens import tokenize
 
 USUAL_SEQUENCE = 128  # tokens
 INPUT = "--input"  # the option for inputs
@@ -36,7 +36,7 @@ def real_samples(
     if not data.has_text:
         return data
     kept = keys if option == INPUT else ()
-    return tokenized(data, origin(), trust_remote_code=trust_remote_code, keys=kept)
+    return tokenize(data, origin(), trust_remote_code=trust_remote_code, keys=kept)
 
 
 def artifacts_samples(option: str, file: Path | None, artifact: Artifact, *, trust_remote_code: bool) -> Dataset | None:

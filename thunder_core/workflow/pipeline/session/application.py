@@ -69,7 +69,7 @@ def compile(  # noqa: A001 - the usual name
     require_dimensions(model, chosen, symbolic or ())
     transforms = with_program_names(usable_transforms(chosen, device=device, more=CLEANUP_TRANSFORMS))
     limit = {} if max_programs is None else {"max_programs": max_programs}
-    return _compiled(prepared_model(model, transforms), chosen, transforms, named, arguments, limit)
+    return _compile(prepared_model(model, transforms), chosen, transforms, named, arguments, limit)
 
 
 def require_dimensions(model: torch.nn.Module, recipe: Recipe, given: Given) -> None:
@@ -94,10 +94,10 @@ def apply(prepared: Prepared, model: Module, symbolic: tuple[SymbolicArgument, .
     """Compile a model that the recipe's transforms have prepared; `symbolic` overrides the recipe's own."""
     recipe = prepared.recipe
     arguments = recipe.symbolic_arguments(None if recipe.acquires_by == "jit" else ()) if symbolic is None else symbolic
-    return _compiled(model, recipe, prepared.in_order, prepared.executors, arguments)
+    return _compile(model, recipe, prepared.in_order, prepared.executors, arguments)
 
 
-def _compiled(
+def _compile(
     model: Module,
     recipe: Recipe,
     transforms: Sequence[Transform],

@@ -20,7 +20,7 @@ from thunder_core.workflow.models.inputs.batches import MASK
 from thunder_core.workflow.models.inputs.tokenizer_inputs import names_beside_tokens
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.pipeline.request.request import Request
-from thunder_core.workflow.pipeline.session.executors import given_up
+from thunder_core.workflow.pipeline.session.executors import unused_executors
 from thunder_core.workflow.pipeline.session.planning import Plan, transform_name
 from thunder_core.workflow.pipeline.session.prepare import as_facts
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
@@ -78,10 +78,10 @@ def build_report(
     return Report(
         thunder=__version__,
         environment=describe_environment(),
-        model=model_facts(plan, session.loaded, (*program_notes(plan, session), *compiled_for(plan, kernels))),
+        model=model_facts(plan, session.loaded, (*program_notes(plan, session), *kernel_note(plan, kernels))),
         recipe=recipe_facts(plan),
         plan=tuple(f"{matter}: {text}" for matter, text in plan.rows()),
-        degraded=(*plan.prepared.degraded, *as_facts(given_up(running_traces(program)))),
+        degraded=(*plan.prepared.degraded, *as_facts(unused_executors(running_traces(program)))),
         sharp_edges=tuple(f"{edge.what}{f' ({edge.where})' if edge.where else ''}" for edge in program.sharp_edges),
         stages=tuple(times),
         traces=trace_summaries(program),
@@ -153,7 +153,7 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
     return () if traced == 1 else (f"the model was traced {traced} times for inputs of the same shapes",)
 
 
-def compiled_for(plan: Plan, kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
+def kernel_note(plan: Plan, kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
     """Return a note on the kernels for a target."""
     target = plan.request.target
     return (

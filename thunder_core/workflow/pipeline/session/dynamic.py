@@ -147,7 +147,7 @@ def _requirenamed_places(
     if not varying:
         raise BadSymbolicArgument(
             f"--dynamic names {dimension}, but no input of this {type(session.model).__name__} depends on it",
-            fix=f"leave out {dimension}; the inputs are: {', '.join(_described(inputs))}",
+            fix=f"leave out {dimension}; the inputs are: {', '.join(_describe(inputs))}",
         )
     known = {place for places in named.values() for place in places}
     if unnamed := sorted(place for place in varying if place not in known):
@@ -178,5 +178,5 @@ def named_places(session: Session, names: Iterable[str], inputs: Inputs) -> dict
     return found
 
 
-def _described(inputs: Inputs) -> Iterator[str]:
+def _describe(inputs: Inputs) -> Iterator[str]:
     yield from (f"{name} {list(tensor.shape)}" for name, tensor in tensors_in(inputs))

@@ -16,7 +16,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.foundation.errors import OutOfMemory
-from thunder_core.workflow.models.inputs.input_tensors import converted, tensors_in
+from thunder_core.workflow.models.inputs.input_tensors import map_tensors, tensors_in
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.inputs.size_words import sizes_in_words
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
@@ -125,7 +125,7 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
         try:
             with FakeTensorMode(allow_non_fake_inputs=True), _saved_by_name(), _Weighing() as weighing:
                 inputs = {
-                    name: converted(value, partial(_without_data, batch, model.device))
+                    name: map_tensors(value, partial(_without_data, batch, model.device))
                     for name, value in sample.items()
                 }
                 given = weighing.held

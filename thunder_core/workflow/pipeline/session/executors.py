@@ -77,7 +77,7 @@ def without_ranges(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
             )
 
 
-def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
+def unused_executors(traces: Sequence[Trace]) -> Iterator[Degradation]:
     """Yield the executors that could not run any of the offered bound symbols, because of this machine.
 
     Operations that an executor refuses for its own reasons are no loss; the report lists them. Operations that another

@@ -98,7 +98,7 @@ def look_inside_calls(session: Session, run: Callable[[], object], *, seconds: f
     with torch.no_grad():
         share, allowance = seconds / len(called), allowance_of(session)
         reports = [examine_computation(capture, seconds=share, allowance=allowance) for capture in called]
-    return reduce(InsideReport.joined, reports)
+    return reduce(InsideReport.join, reports)
 
 
 @contextmanager
@@ -173,7 +173,7 @@ def advice(fault: Fault) -> str:
     return "run `thunder debug`, which writes a reproduction, and report it"
 
 
-def timed(run: Callable[[], ReportT]) -> tuple[ReportT, float]:
+def time_run(run: Callable[[], ReportT]) -> tuple[ReportT, float]:
     """Return the report that a run returns, and the seconds that it takes."""
     start = time.perf_counter()
     report = run()

@@ -57,7 +57,7 @@ class RangeCoverage:
         `RangeNotServed` if more than `MAX_PROGRAMS` programs are needed.
         """
         asked: set[InputSize] = set()
-        while (missed := self._missed(asked)) is not None:
+        while (missed := self._first_missed(asked)) is not None:
             if len(self.programs) >= MAX_PROGRAMS * len(self._inputs(missed)):
                 raise self._not_served(missed)
             count = len(self.programs)
@@ -80,7 +80,7 @@ class RangeCoverage:
                 raise self._not_served(self.traced)
         return "no size was tried, because the program is for another GPU; its constraints allow the whole ranges"
 
-    def _missed(self, asked: set[InputSize]) -> InputSize | None:
+    def _first_missed(self, asked: set[InputSize]) -> InputSize | None:
         """Return the first size, of those not probed before, that no program accepts; None if there is none."""
         for size in self._probes():
             if size not in asked:

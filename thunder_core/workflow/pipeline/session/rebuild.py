@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def loaded_from(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> LoadedModel:
+def load_model_of(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> LoadedModel:
     """Return the model that an artifact was made from, on its device or another, with its facts.
 
     Raises `WrongInputs` for an artifact of `thunder_core.save` that does not record the model's origin, and

@@ -41,7 +41,7 @@ from thunder_core.workflow.pipeline.session.evaluate import evaluate, require_ju
 from thunder_core.workflow.pipeline.session.model_errors import refuse_models_error
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.progress import CHECK_RECIPE
-from thunder_core.workflow.pipeline.session.rebuild import loaded_from
+from thunder_core.workflow.pipeline.session.rebuild import load_model_of
 from thunder_core.workflow.validation import ValidationReport, validate
 from thunder_core.workflow.validation.report import Evaluation
 
@@ -250,7 +250,7 @@ def open_model(
     prepared.recipe.validate_all(loaded.model)
     require_modules(prepared.recipe.composition.without, loaded.model)
     return Session(
-        loaded.prepared_as(prepare(loaded) if prepare else prepared_model(loaded.model, prepared.in_order)),
+        loaded.with_prepared_model(prepare(loaded) if prepare else prepared_model(loaded.model, prepared.in_order)),
         purpose,
         partial(apply, prepared),
         {"model": prepared.model_name, "recipe": prepared.recipe.name},
@@ -274,7 +274,7 @@ def open_saved(
     `tolerance` replace the artifact's own.
     """
     manifest = artifact.manifest
-    loaded = loaded_from(artifact, device, trust_remote_code=consent.trust_remote_code)
+    loaded = load_model_of(artifact, device, trust_remote_code=consent.trust_remote_code)
     compiled = load_opened(artifact, loaded.model, consent, strict=strict)
     model = str(manifest.source.get("name") or manifest.source.get("path") or manifest.recipe)
     return Session(
