@@ -8,9 +8,11 @@ Usage: python -m tests.zoo [TYPE ...] [--jobs 2] [--seconds 120] [--memory 6] [-
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import subprocess
-import sys
+import multiprocessing
+import signal
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -19,28 +21,34 @@ from typing import Any
 import transformers
 
 from tests.zoo.configs import model_types
+from tests.zoo.examine import RUNNING, examine_within
 from tests.zoo.page import page
 
 RESULTS = Path("build/zoo.jsonl")
 PATIENCE = 4  # times the seconds of CPU that a process may have, in seconds of the clock
+# A server imports what all examinations need, and forks a process for each.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.zoo.examine"])
 
 
 def examined(model_type: str, seconds: int, memory: float) -> dict[str, Any]:
-    """The result of a process that examines a type, or why it gave none."""
-    limits = f"ulimit -t {seconds}; exec {sys.executable} -m tests.zoo.examine {model_type} {memory}"
-    try:
-        done = subprocess.run(
-            ["bash", "-c", limits], capture_output=True, text=True, check=False, timeout=PATIENCE * seconds
-        )
-    except subprocess.TimeoutExpired:
-        return {"type": model_type, "eager": f"more than {seconds} seconds"}
-    printed = done.stdout.strip().splitlines()
-    if done.returncode == 0 and printed:
-        result: dict[str, Any] = json.loads(printed[-1])
-        return result
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    reason = f"more than {seconds} seconds" if done.returncode in (-9, -24, 137, 152) else f"ends: {last:.120}"
-    return {"type": model_type, "eager": reason}
+    """The result of a process that examines a type; it has a reason in place of what the process did not reach."""
+    ours, theirs = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=examine_within, args=(model_type, seconds, memory, theirs))
+    process.start()
+    theirs.close()
+    row: dict[str, Any] = {"type": model_type, RUNNING: "eager"}
+    until = time.monotonic() + PATIENCE * seconds
+    with contextlib.suppress(EOFError):
+        while ours.poll(max(0.0, until - time.monotonic())):
+            row = ours.recv()
+    process.kill()
+    process.join()
+    unfinished = row.pop(RUNNING, None)
+    if unfinished is not None:
+        is_late = time.monotonic() >= until or process.exitcode in (-signal.SIGKILL, -signal.SIGXCPU)
+        row[unfinished] = f"more than {seconds} seconds" if is_late else f"ends with status {process.exitcode}"
+    return row
 
 
 def kept(results: Path) -> dict[str, dict[str, Any]]:

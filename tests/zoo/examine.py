@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import random
 import resource
-import sys
 import tempfile
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo
 
 import thunder_core as thunder
 from tests.families import tensors
@@ -27,11 +28,16 @@ from thunder_core.workflow.models.request.request import ModelRequest
 
 BATCH, LENGTHS = 2, (12, 9, 16)
 TOLERANCE = 2e-3  # of gradients that add up in another order
+RUNNING = "running"  # the key of the comparison that a row waits for
+DYNAMO = 8  # the types of which Dynamo traces one, chosen by their names
 Row = dict[str, Any]
 
 
-def examine(model_type: str) -> Row:
-    """What works of a type, in words; `eager` has the reason where eager PyTorch does not run it."""
+def examine(model_type: str) -> Iterator[Row]:
+    """What works of a type, in words, after each comparison, with the name of the next as `running`.
+
+    `eager` has the reason where eager PyTorch does not run the type.
+    """
     row: Row = {"type": model_type}
     try:
         loaded = load_small(model_type)
@@ -39,15 +45,26 @@ def examine(model_type: str) -> Row:
         with torch.no_grad():
             expected = loaded.model.eval()(**inputs)
     except Exception as error:
-        return row | {"eager": in_words(error)}
+        yield row | {"eager": in_words(error)}
+        return
     row["class"] = type(loaded.model).__name__
-    row |= attempted("inference", lambda: compare_inference(loaded, inputs, expected))
-    row |= attempted("training", lambda: compare_training(loaded, inputs))
+    for name, compare in comparisons(loaded, inputs, expected).items():
+        yield row | {RUNNING: name}
+        row |= attempted(name, compare)
+    yield row
+
+
+def comparisons(loaded: LoadedModel, inputs: dict[str, Any], expected: Any) -> dict[str, Callable[[], Row]]:
+    """The comparisons that fit a model, by name."""
+    found = {"inference": lambda: compare_inference(loaded, inputs, expected)}
+    if zlib.crc32(loaded.model.config.model_type.encode()) % DYNAMO == 0:
+        found["dynamo"] = lambda: trace_with_dynamo(loaded, inputs)
+    found["training"] = lambda: compare_training(loaded, inputs)
     if "input_ids" in inputs:
-        row |= attempted("symbolic", lambda: compare_lengths(loaded))
-    if loaded.model.can_generate() and "input_ids" in inputs:
-        row |= attempted("generate", lambda: compare_generate(loaded, inputs))
-    return row | {"operations": row.pop("inference operations", None)}
+        found["symbolic"] = lambda: compare_lengths(loaded)
+        if loaded.model.can_generate():
+            found["generate"] = lambda: compare_generate(loaded, inputs)
+    return found
 
 
 def load_small(model_type: str) -> LoadedModel:
@@ -79,7 +96,15 @@ def compare_inference(loaded: LoadedModel, inputs: dict[str, Any], expected: Any
     compiled = thunder.jit(loaded.model, executors=("torch",))
     with torch.no_grad():
         require_same(compiled(**inputs), expected)
-    return {"inference operations": len(thunder.last_traces(compiled)[0].bound_symbols)}
+    return {"operations": len(thunder.last_traces(compiled)[0].bound_symbols)}
+
+
+def trace_with_dynamo(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
+    """Trace with Dynamo, which runs the graphs with eager PyTorch; the seconds are those of a first call."""
+    compiled = torch.compile(loaded.model, backend="eager", dynamic=False)
+    with torch.no_grad():
+        compiled(**inputs)
+    return {"dynamo": "traced"}
 
 
 def compare_training(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
@@ -165,16 +190,12 @@ def in_words(error: BaseException) -> str:
     return f"{code}{type(error).__name__}: {str(error).partition(chr(10))[0]:.160}"
 
 
-def lines() -> Iterator[str]:
-    """The row of the type that the command line names, limited to so many GiB."""
-    _, model_type, memory = sys.argv
-    limit = int(float(memory) * 2**30)
+def examine_within(model_type: str, seconds: int, memory: float, connection: Connection) -> None:
+    """Send the rows of a type, in a process that may use so many seconds of CPU and GiB of memory."""
+    limit = int(memory * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    yield json.dumps(examine(model_type))
-
-
-if __name__ == "__main__":
-    for line in lines():
-        print(line, flush=True)
+    for row in examine(model_type):
+        connection.send(row)

@@ -49,6 +49,28 @@ def test_the_page_counts_and_gives_reasons() -> None:
     assert "- two: ValueError: no sizes" in text
 
 
+def test_the_page_compares_the_first_calls_with_dynamo() -> None:
+    rows = [
+        {"type": str(number), "inference": "right", "inference seconds": 1.0, "dynamo": "traced", "dynamo seconds": n}
+        for number, n in enumerate((4.0, 5.0, 8.0))
+    ]
+    assert "takes 0.20 of the CPU time that it takes with Dynamo (the median of 3 types" in page(rows, "5.0", 60, 8)
+    assert "Dynamo (" not in page(rows[:1], "5.0", 60, 8)
+
+
+def test_a_process_that_ends_names_the_comparison() -> None:
+    assert zoo.examined("no such type", 60, 8)["eager"].startswith("KeyError")
+    row = zoo.examined("bert", 60, 0.1)  # GiB, too few
+    assert row["type"] == "bert"
+    assert "ends" in row["eager"] or "Error" in row["eager"]
+
+
+def test_a_type_is_compared_in_a_process_of_its_own() -> None:
+    row = zoo.examined("bert", 120, 8)
+    assert (row["inference"], row["training"], row["symbolic"]) == ("right", "right", "right")
+    assert "running" not in row
+
+
 @pytest.mark.parametrize("model_type", ["llama", "vit", "clip"])
 def test_a_small_config_has_small_parts_and_names_its_class(model_type: str) -> None:
     config = small_config(model_type)
