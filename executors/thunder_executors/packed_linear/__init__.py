@@ -36,7 +36,7 @@ NOT_MEASURED = Refusal("it was not measured in the time that --tune allows")
 
 @dataclass(frozen=True)
 class PackedLinear(Executor):
-    """Claims linear layers on the CPU, in floats or with weights of 8 or 4 bits, whose results autograd does not record."""
+    """Claims linear layers on the CPU, with weights in floats, 8 or 4 bits, whose results autograd does not record."""
 
     symbolic_sizes: ClassVar[bool] = True
     fuses_regions: ClassVar[bool] = True  # no backward can be derived from machine code
