@@ -10,23 +10,27 @@ import tempfile
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import torch
 import torch._dynamo
+import transformers
+from transformers import PretrainedConfig
 
 import thunder_core as thunder
 from tests.families import tensors
-from tests.zoo.configs import small_config
+from tests.zoo.configs import LEVELS, SMALL, architectures_of, small_config
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.workflow.models.inputs.inputs import example_inputs
 from thunder_core.workflow.models.loading.load import LoadedModel, load_model
 from thunder_core.workflow.models.request.request import ModelRequest
 
 BATCH, LENGTHS = 2, (12, 9, 16)
+LARGEST = 200_000_000  # parameters
 TOLERANCE = 2e-3  # of gradients that add up in another order
 RUNNING = "running"  # the key of the comparison that a row waits for
 DYNAMO = 8  # the types of which Dynamo traces one, chosen by their names
@@ -40,10 +44,7 @@ def examine(model_type: str) -> Iterator[Row]:
     """
     row: Row = {"type": model_type}
     try:
-        loaded = load_small(model_type)
-        inputs = inputs_of(loaded, LENGTHS[0])
-        with torch.no_grad():
-            expected = loaded.model.eval()(**inputs)
+        loaded, inputs, expected = run_in_eager(model_type)
     except Exception as error:
         yield row | {"eager": in_words(error)}
         return
@@ -67,10 +68,37 @@ def comparisons(loaded: LoadedModel, inputs: dict[str, Any], expected: Any) -> d
     return found
 
 
-def load_small(model_type: str) -> LoadedModel:
+def run_in_eager(model_type: str) -> tuple[LoadedModel, dict[str, Any], Any]:
+    """The first class with the smallest config that eager PyTorch runs, with inputs and outputs.
+
+    Raises the error of the first attempt if none runs.
+    """
+    errors: list[Exception] = []
+    for sizes, architecture in product(LEVELS, architectures_of(model_type)):
+        try:
+            require_few_parameters(small_config(model_type, sizes, architecture))
+            loaded = load_small(model_type, sizes, architecture)
+            inputs = inputs_of(loaded, LENGTHS[0])
+            with torch.no_grad():
+                return loaded, inputs, loaded.model.eval()(**inputs)
+        except Exception as error:
+            errors.append(error)
+    raise next((error for error in errors), LookupError("the type has no class"))
+
+
+def require_few_parameters(config: PretrainedConfig) -> None:
+    """Raise `ValueError` if the model of a config has more parameters than a process can train."""
+    with torch.device("meta"):
+        model = getattr(transformers, config.architectures[0])(config)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    if count > LARGEST:
+        raise ValueError(f"{count:,} parameters are too many")
+
+
+def load_small(model_type: str, sizes: Mapping[str, int] = SMALL, architecture: str = "") -> LoadedModel:
     """The type's model from a folder that has a small config alone."""
     with tempfile.TemporaryDirectory() as folder:
-        small_config(model_type).save_pretrained(folder)
+        small_config(model_type, sizes, architecture).save_pretrained(folder)
         return load_model(ModelRequest(folder, random_weights=True, device="cpu", dtype="float32"))
 
 
