@@ -28,6 +28,7 @@ Inputs = dict[str, Any]  # tensors, caches, and other arguments
 # The tasks whose models are called with decoder inputs; models for other tasks derive these from the input.
 DECODER_TASKS = frozenset({"seq2seq-lm", "speech-seq2seq", "feature-extraction", "pretraining"})
 CHOICES = 2
+CODECS = ("dac", "encodec", "mimi", "xcodec")  # families that compress sound
 IDS, INTERPOLATE = "input_ids", "interpolate_pos_encoding"
 
 
@@ -89,7 +90,8 @@ def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> 
 
 def modalities(loaded: LoadedModel) -> tuple[str, ...]:
     """Return the main inputs of a model; raise `NoExampleInputs` if there are no examples of an input."""
-    names = main_inputs(loaded.config, loaded.model.main_input_name)
+    accepted = inspect.signature(type(loaded.model).forward).parameters
+    names = main_inputs(loaded.config, loaded.model.main_input_name, accepted)
     for name in names:
         if name not in BUILDERS:
             raise NoExampleInputs(
@@ -185,10 +187,15 @@ def mel(draw: RandomInputs) -> Tensors:
 
 
 def sound(draw: RandomInputs) -> Tensors:
-    """Return one second of a waveform at 16 kHz, or a spectrogram of [batch, frames, bins] if the config has bins."""
+    """Return one second of a waveform at 16 kHz, or a spectrogram of [batch, frames, bins] if the config has bins.
+
+    The waveform of a codec has channels: [batch, channels, time].
+    """
     bins, frames = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_length", None)
     if bins is not None and frames is not None:
         return {"input_values": draw.normal(draw.batch, frames, bins)}
+    if draw.config.model_type in CODECS:
+        return {"input_values": draw.normal(draw.batch, getattr(draw.config, "audio_channels", 1), SAMPLING_RATE)}
     return {"input_values": draw.normal(draw.batch, SAMPLING_RATE)}
 
 
