@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch._dynamo
 import transformers
-from transformers import PretrainedConfig
+from transformers import GenerationConfig, PretrainedConfig
 
 import thunder_core as thunder
 from tests.families import tensors
@@ -186,10 +186,12 @@ def compare_generate(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
     model = loaded.model.eval()
     given = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     given = {name: value for name, value in given.items() if not name.startswith("decoder_")}
-    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
-    expected = model.generate(**given, **options)
+    config = GenerationConfig(
+        max_new_tokens=4, do_sample=False, pad_token_id=0, bos_token_id=1, decoder_start_token_id=1
+    )
+    expected = model.generate(**given, generation_config=config)
     compiled = thunder.jit(model, executors=("torch",))
-    found = compiled.generate(**given, **options)
+    found = compiled.generate(**given, generation_config=config)
     if not torch.equal(found, expected):
         raise AssertionError("other tokens than eager's")
     return {"generate": f"right, {thunder.cache_misses(compiled)} programs"}

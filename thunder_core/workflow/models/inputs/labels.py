@@ -45,7 +45,12 @@ def hidden_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 
 def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """Return the target tokens of the decoder: its inputs shifted by one step, followed by the end token."""
+    """Return the target tokens of the decoder: its inputs shifted by one step, followed by the end token.
+
+    Models that read sound and have no encoder for text are listed with encoder-decoders, but predict the next token.
+    """
+    if "decoder_input_ids" not in inputs:
+        return next_tokens(draw, inputs)
     last = torch.full((draw.batch, 1), draw.padding if draw.end is None else draw.end)
     return {"labels": torch.cat([inputs["decoder_input_ids"][:, 1:], last], dim=1)}
 
