@@ -61,6 +61,10 @@ TINY_AST = {
     "max_length": 32,
     "num_mel_bins": 16,
 }
+TINY_LISTENER = {name: value for name, value in TINY_WHISPER.items() if name != "num_mel_bins"} | {
+    "input_feat_per_channel": 16,
+    "max_source_positions": 200,
+}
 
 BERT = SAMPLES["bert"].config
 T5 = SAMPLES["t5"].config
@@ -87,6 +91,7 @@ MODELS = [
     ("CanineForTokenClassification", {**TINY_ENCODER, "num_labels": 3}),
     ("EncodecModel", {"upsampling_ratios": [4, 2], "num_filters": 4, "hidden_size": 8, "codebook_size": 16}),
     ("ASTForAudioClassification", TINY_AST),
+    ("Speech2TextForConditionalGeneration", TINY_LISTENER),
 ]
 WITHOUT_LABELS = {"BertModel", "ViTModel", "T5Model", "T5EncoderModel", "Wav2Vec2ForCTC", "CLIPModel"} | {
     "EncodecModel"
