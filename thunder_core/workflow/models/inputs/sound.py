@@ -40,10 +40,9 @@ def feature_extractor(config: PretrainedConfig) -> Any:
     parts = (config, getattr(config, "audio_config", None), getattr(config, "encoder_config", None))
     found = (getattr(part, attribute, None) for part in parts for attribute in BINS)
     bins = next((count for count in found if count is not None), None)
+    sizes = {} if bins is None else {"feature_size": bins, "num_mel_bins": bins}
     try:
-        return getattr(transformers, names.get(config.model_type, ""))(
-            **({} if bins is None else {"feature_size": bins})
-        )
+        return getattr(transformers, names.get(config.model_type, ""))(**sizes)
     except (AttributeError, ImportError, TypeError) as error:
         raise NoExampleInputs(
             f"there are no example spectrograms for the family {config.model_type!r}",
