@@ -74,8 +74,10 @@ def run_in_eager(model_type: str) -> tuple[LoadedModel, dict[str, Any], Any]:
 
     Raises the error of the first attempt if none runs.
     """
-    errors: list[Exception] = []
-    for sizes, architecture in product(LEVELS, architectures_of(model_type)):
+    errors: dict[str, list[Exception]] = {architecture: [] for architecture in architectures_of(model_type)}
+    for sizes, architecture in product(LEVELS, errors):
+        if is_repeated(errors[architecture]):
+            continue
         try:
             require_few_parameters(small_config(model_type, sizes, architecture))
             loaded = load_small(model_type, sizes, architecture)
@@ -83,8 +85,13 @@ def run_in_eager(model_type: str) -> tuple[LoadedModel, dict[str, Any], Any]:
             with torch.no_grad():
                 return loaded, inputs, loaded.model.eval()(**inputs)
         except Exception as error:
-            errors.append(error)
-    raise next((error for error in errors), LookupError("the type has no class"))
+            errors[architecture].append(error)
+    raise next((error for found in errors.values() for error in found), LookupError("the type has no class"))
+
+
+def is_repeated(errors: list[Exception]) -> bool:
+    """Whether the last two errors are the same, so that other sizes will not help."""
+    return len(errors) > 1 and in_words(errors[-1]) == in_words(errors[-2])
 
 
 def require_few_parameters(config: PretrainedConfig) -> None:
