@@ -88,6 +88,8 @@ MODELS = [
     ("WhisperForConditionalGeneration", TINY_WHISPER),
     ("CLIPModel", TINY_CLIP),
     ("CLIPForImageClassification", TINY_CLIP),
+    ("FNetForMaskedLM", TINY_ENCODER | {"type_vocab_size": 2, "pad_token_id": 0}),
+    ("FNetForTokenClassification", TINY_ENCODER | {"type_vocab_size": 2, "pad_token_id": 0}),
     ("CanineForTokenClassification", {**TINY_ENCODER, "num_labels": 3}),
     ("EncodecModel", {"upsampling_ratios": [4, 2], "num_filters": 4, "hidden_size": 8, "codebook_size": 16}),
     ("ASTForAudioClassification", TINY_AST),
