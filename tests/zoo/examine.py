@@ -30,7 +30,7 @@ from thunder_core.workflow.models.loading.load import LoadedModel, load_model
 from thunder_core.workflow.models.request.request import ModelRequest
 
 BATCH, LENGTHS = 2, (12, 9, 16)
-LARGEST = 200_000_000  # parameters
+LARGEST = 50_000_000  # parameters
 TOLERANCE = 2e-3  # of the largest number: sums are added in another order
 ROUNDING = 1e-6  # of the largest gradient, whose rounding errors a sum of zero has
 RUNNING = "running"  # the key of the comparison that a row waits for
