@@ -33,6 +33,7 @@ BATCH, LENGTHS = 2, (12, 9, 16)
 LARGEST = 50_000_000  # parameters
 TOLERANCE = 2e-3  # of the largest number: sums are added in another order
 ROUNDING = 1e-6  # of the largest gradient, whose rounding errors a sum of zero has
+EAGER = "eager PyTorch raises"
 RUNNING = "running"  # the key of the comparison that a row waits for
 DYNAMO = 8  # the types of which Dynamo traces one, chosen by their names
 Row = dict[str, Any]
@@ -117,11 +118,26 @@ def inputs_of(loaded: LoadedModel, length: int, *, labels: bool = False) -> dict
     return inputs | ({"use_cache": False} if without_cache else {})
 
 
+class EagerRaised(Exception):
+    """Eager PyTorch does not run a comparison."""
+
+
+@contextlib.contextmanager
+def in_eager() -> Iterator[None]:
+    """Raise `EagerRaised` for every error."""
+    try:
+        yield
+    except Exception as error:
+        raise EagerRaised(in_words(error)) from error
+
+
 def attempted(name: str, compare: Callable[[], Row]) -> Row:
     """The words for a comparison and its seconds: `right`, or why it is not."""
     began = time.process_time()
     try:
         details = compare()
+    except EagerRaised as error:
+        details = {name: f"{EAGER}: {error}"}
     except Exception as error:
         details = {name: in_words(error)}
     return {name: "right", **details, f"{name} seconds": round(time.process_time() - began, 1)}
@@ -138,29 +154,22 @@ def compare_inference(loaded: LoadedModel, inputs: dict[str, Any], expected: Any
 def trace_with_dynamo(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
     """Trace with Dynamo, which runs the graphs with eager PyTorch; the seconds are those of a first call."""
     compiled = torch.compile(loaded.model, backend="eager", dynamic=False)
-    with torch.no_grad():
+    with torch.no_grad(), in_eager():
         compiled(**inputs)
     return {"dynamo": "traced"}
 
 
 def compare_training(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
-    """Compare the outputs and the gradients of all parameters, with labels where the class takes some."""
-    with contextlib.suppress(ThunderError):
-        inputs = inputs_of(loaded, LENGTHS[0], labels=True)
+    """Compare the outputs and the gradients of all parameters, with labels where eager PyTorch takes some."""
     model = loaded.model.train()
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0
-    twin = copy.deepcopy(model)
+    twin, given, expected = trained_in_eager(loaded, inputs)
     compiled = thunder.jit(model, executors=("torch",))
-    outcomes = []
-    for call in (compiled, twin):
-        seed_all()
-        output = call(**inputs)
-        sum(one.square().mean() for _, one in tensors(output) if one.requires_grad).backward()
-        outcomes.append(output)
+    output = trained(compiled, given)
     model.eval()
-    require_same(*outcomes)
+    require_same(output, expected)
     largest = max((float(one.grad.abs().max()) for one in twin.parameters() if one.grad is not None), default=0.0)
     pairs = zip(model.named_parameters(), twin.parameters(), strict=True)
     for (name, one), other in pairs:
@@ -170,6 +179,24 @@ def compare_training(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
             require_close(f"the gradient of {name}", one.grad, other.grad, largest * ROUNDING)
     reason = thunder.last_backward_reason(compiled)
     return {"training": f"right, recorded: {reason}" if reason else "right"}
+
+
+def trained_in_eager(loaded: LoadedModel, inputs: dict[str, Any]) -> tuple[torch.nn.Module, dict[str, Any], Any]:
+    """A copy of the model after a step in eager PyTorch, its inputs, with labels if it takes any, and its outputs."""
+    with contextlib.suppress(Exception):  # some classes have labels of their own kind
+        twin, given = copy.deepcopy(loaded.model), inputs_of(loaded, LENGTHS[0], labels=True)
+        return twin, given, trained(twin, given)
+    twin = copy.deepcopy(loaded.model)
+    with in_eager():
+        return twin, inputs, trained(twin, inputs)
+
+
+def trained(call: Callable[..., Any], inputs: dict[str, Any]) -> Any:
+    """The outputs of a call, after a backward pass through the mean squares of all of them."""
+    seed_all()
+    output = call(**inputs)
+    sum(one.square().mean() for _, one in tensors(output) if one.requires_grad).backward()
+    return output
 
 
 def seed_all() -> None:
@@ -185,7 +212,9 @@ def compare_lengths(loaded: LoadedModel) -> Row:
     for length in LENGTHS:
         inputs = inputs_of(loaded, length)
         with torch.no_grad():
-            require_same(compiled(**inputs), loaded.model(**inputs))
+            with in_eager():
+                expected = loaded.model(**inputs)
+            require_same(compiled(**inputs), expected)
     programs = thunder.cache_misses(compiled)
     return {"symbolic": "right" if programs == 1 else f"right, {programs} programs"}
 
@@ -198,7 +227,8 @@ def compare_generate(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
     config = GenerationConfig(
         max_new_tokens=4, do_sample=False, pad_token_id=0, bos_token_id=1, decoder_start_token_id=1
     )
-    expected = model.generate(**given, generation_config=config)
+    with in_eager():
+        expected = model.generate(**given, generation_config=config)
     compiled = thunder.jit(model, executors=("torch",))
     found = compiled.generate(**given, generation_config=config)
     if not torch.equal(found, expected):
