@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from transformers import PretrainedConfig
-
-from thunder_core.workflow.models.inputs.class_source import main_input_name
 
 IMAGE_TOKENS = ("image_token_id", "image_token_index")
 SIZES = ("image_size", "input_size")  # the attributes of a config that may hold it
 IMAGE_SIZE = 224  # pixels, where any size will do
 WITH_IMAGE = ("vilt", "layoutlmv2", "layoutlmv3")  # families that read text and an image in one encoder
+EXAMPLES = ("pixel_values", "input_values", "input_features", "past_values")  # inputs besides tokens
 SAMPLING_RATE = 16_000  # samples a second
 
 
-def main_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
-    """Return the main inputs of a model of transformers; `main` is the main input of its class."""
+def main_inputs(config: PretrainedConfig, main: str, accepted: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the main inputs of a model whose class names `main` and whose forward accepts `accepted`, if known.
+
+    A class may name tokens although its forward reads something else, as in CLIP's classifier of images.
+    """
+    names = usual_inputs(config, main)
+    if not any(name in accepted for name in (*names, *EXAMPLES)):
+        return names
+    fitting = tuple(name for name in names if name in accepted)
+    return fitting or next((name,) for name in EXAMPLES if name in accepted)
+
+
+def usual_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
+    """Return the main inputs that models with a config usually have; `main` is the main input of the class."""
     if main == "input_ids" and config.model_type in WITH_IMAGE:
         return ("input_ids", "pixel_values")
     if any(getattr(config, name, None) is not None for name in IMAGE_TOKENS):
@@ -30,11 +41,6 @@ def frames_of(config: PretrainedConfig) -> int | None:
     """Return the number of frames in a sample of a video model, or None for other models."""
     frames: int | None = getattr(config, "num_frames", None)
     return frames if isinstance(frames, int) else None
-
-
-def named_input(config: PretrainedConfig) -> str:
-    """Return the main input of the class in a config; `input_ids` if transformers does not have the class."""
-    return main_input_name((config.architectures or [""])[0])
 
 
 def image_size(config: PretrainedConfig) -> tuple[int, int]:

@@ -7,15 +7,21 @@ from collections.abc import Callable
 from transformers import PretrainedConfig
 
 from thunder_core.workflow.models.diffusion.inputs import SAMPLE, sample_size
-from thunder_core.workflow.models.inputs.modality import asked_image_size, frames_of, named_input
+from thunder_core.workflow.models.inputs.class_source import forward_parameters, main_input_name
+from thunder_core.workflow.models.inputs.modality import asked_image_size, frames_of
 from thunder_core.workflow.models.kinds.table import kind_of
 from thunder_core.workflow.models.request.input_size import InputSize
 
 
 def sizes_in_words(config: PretrainedConfig, size: InputSize) -> str:
     """Describe the size of an input: `sequence 128`, `sequence 1 and cache 64`, or `224 x 224 pixels` for images."""
-    names = kind_of(config).main_inputs(config, named_input(config))
-    return ", ".join(WORDS.get(name, _tokens)(config, size) for name in names)
+    return ", ".join(WORDS.get(name, _tokens)(config, size) for name in named_inputs(config))
+
+
+def named_inputs(config: PretrainedConfig) -> tuple[str, ...]:
+    """Return the main inputs of the class in a config; `input_ids` if transformers does not have the class."""
+    name = (config.architectures or [""])[0]
+    return kind_of(config).main_inputs(config, main_input_name(name), forward_parameters(name))
 
 
 def size_configuration(config: PretrainedConfig, size: InputSize) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -39,7 +39,7 @@ class ModelKind:
     find_task: Callable[[str | None, PretrainedConfig], Task]
     build: Callable[[str, PretrainedConfig, torch.dtype, bool], Any]
     read: Callable[[LoadingPlan, FolderOrigin, ModelRequest, tuple[str, ...]], StoredModel]
-    main_inputs: Callable[[PretrainedConfig, str], tuple[str, ...]]
+    main_inputs: Callable[[PretrainedConfig, str, Collection[str]], tuple[str, ...]]
     example_inputs: Callable[[LoadedModel, RandomInputs, bool, int | None], Inputs]
     describe_part: Callable[[FolderOrigin, PretrainedConfig], str | None] = lambda origin, config: None
     is_mapped: bool = True
