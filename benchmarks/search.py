@@ -52,7 +52,7 @@ def compare(name: str, seconds: float, bounds: dict[str, Any]) -> dict[str, Any]
     from thunder_core.workflow.recipe_search.request_trial import RequestSubject
     from thunder_core.workflow.recipe_search.rows import rows_of
 
-    planned = RequestSearch.planned(request_for(name), SearchRequest(seconds, fresh=True, **bounds))
+    planned = RequestSearch.plan_search(request_for(name), SearchRequest(seconds, fresh=True, **bounds))
     run = planned.run(writes=False)
     found = run.report()
     began = time.monotonic()

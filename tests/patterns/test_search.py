@@ -56,7 +56,7 @@ def test_steps_grow_with_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pattern_is_traced_once_for_a_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     pattern = thunder.pattern(lambda x, y: functional.silu(x) * y)
     runs = [0]
-    traced = type(pattern)._traced
+    traced = type(pattern)._trace
 
     def counted(*args: object) -> object:
         runs[0] += 1
