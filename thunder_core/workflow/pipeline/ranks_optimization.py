@@ -1,14 +1,16 @@
-"""The optimization of a training step on several ranks: the first rank decides, the others follow."""
+"""The optimization on several ranks: the first rank decides, the others follow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.workflow.benchmark import BenchmarkReport, measure
+from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.call_optimization import CallOptimization
 from thunder_core.workflow.pipeline.failures import stage_failures
@@ -20,6 +22,7 @@ from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.session.planning import Plan
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
+from thunder_core.workflow.pipeline.session.range_coverage import shortfalls_expected
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation import ValidationReport
 
@@ -32,7 +35,15 @@ def follow(plan: Plan) -> None:
     assert plan.launch is not None
     with linked(plan.launch, plan.prepared.loading.device) as link, stage_failures(lambda: "a step of a rank"):
         session = open_rank(plan.prepared, plan.purpose, link, lambda stage: None)
-        rank_of(session).follow()
+        with nullcontext() if plan.generation is None else silent_generation():
+            rank_of(session).follow()
+
+
+@contextmanager
+def silent_generation() -> Iterator[None]:
+    """Suppress warnings while the block generates, because the first rank reports them."""
+    with shortfalls_expected(), quiet_transformers():
+        yield
 
 
 def rank_of(session: Session) -> Rank:
