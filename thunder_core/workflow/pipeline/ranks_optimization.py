@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.foundation.errors import CannotReplay
-from thunder_core.workflow.benchmark import BenchmarkReport, measure
+from thunder_core.workflow.benchmark import BenchmarkReport, measure, threads_in_use
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.call_optimization import CallOptimization
@@ -35,14 +36,19 @@ def follow(plan: Plan) -> None:
     assert plan.launch is not None
     with linked(plan.launch, plan.prepared.loading.device) as link, stage_failures(lambda: "a step of a rank"):
         session = open_rank(plan.prepared, plan.purpose, link, lambda stage: None)
-        with nullcontext() if plan.generation is None else silent_generation():
+        with surroundings_of_first_rank(plan):
             rank_of(session).follow()
 
 
 @contextmanager
-def silent_generation() -> Iterator[None]:
-    """Suppress warnings while the block generates, because the first rank reports them."""
-    with shortfalls_expected(), quiet_transformers():
+def surroundings_of_first_rank(plan: Plan) -> Iterator[None]:
+    """Apply the settings of a plan by which the first rank chooses kernels; suppress warnings that it reports."""
+    with ExitStack() as stack:
+        stack.enter_context(threads_in_use(plan.request.threads))
+        stack.enter_context(tuning(plan.request.tune))
+        if plan.generation is not None:
+            stack.enter_context(shortfalls_expected())
+            stack.enter_context(quiet_transformers())
         yield
 
 
