@@ -47,8 +47,11 @@ def llama(layers: int) -> Any:
     return model.to(torch.bfloat16).eval()
 
 
-def generate(layers: int) -> list[Program]:
-    """Return the programs of the recipe's executors for a GPU that generate 64 tokens, the latest first."""
+def generate(layers: int, padding: int = 0) -> list[Program]:
+    """Return the programs of the recipe's executors for a GPU that generate 64 tokens, the latest first.
+
+    The prompt begins with some tokens of padding.
+    """
     recipe = HFLlama3Hopper()
     executors = [name for name in recipe.executors if name != "nvfuser"]
     compiled = thunder.jit(llama(layers), executors=executors, transforms=recipe.setup_transforms())
@@ -57,7 +60,8 @@ def generate(layers: int) -> list[Program]:
         ids = torch.arange(5, 5 + PROMPT).unsqueeze(0).to("meta")
         lengths = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
         text: Any = absent
-        tokens = text.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, **lengths)
+        mask = (torch.arange(PROMPT) >= padding).long().unsqueeze(0).to("meta")
+        tokens = text.generate(input_ids=ids, attention_mask=mask, do_sample=False, **lengths)
     assert tokens.shape == (1, PROMPT + TOKENS)
     return list(specializations_of(absent).programs)
 
@@ -107,6 +111,20 @@ def counts(layers: int) -> dict[str, Any]:
         "copied": {str(name): number for name, number in copied.items()},
         "parameters": sum(not is_copied for _, is_copied in read),
         "own memory": memory.own,
+        "prompt": prompt_counts(programs),
+    }
+
+
+def prompt_counts(programs: list[Program]) -> dict[str, Any]:
+    """Return the counts of the program that computes a prompt: graphs, calls outside of them, and calls by name."""
+    bsyms = programs[-1].last("computation").bound_symbols
+    parts = Counter(part.symbol.short_name for bsym in bsyms for part in (bsym.subsymbols or (bsym,)))
+    return {
+        "graphs": sum(bsym.executor == "cudagraphs" for bsym in bsyms),
+        "outside of graphs": [
+            bsym.symbol.short_name for bsym in bsyms if bsym.executor and bsym.executor != "cudagraphs"
+        ],
+        "calls": dict(parts),
     }
 
 
@@ -124,4 +142,5 @@ def size(tensor: TensorProxy) -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps({str(layers): counts(layers) for layers in map(int, sys.argv[1:])}))
+    found = {str(layers): counts(layers) for layers in map(int, sys.argv[1:])}
+    print(json.dumps({**found, "padded": prompt_counts(generate(int(sys.argv[1]), padding=3))}))
