@@ -22,6 +22,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.compilation.compiler.for_device import compiled_for
 from thunder_core.compilation.memory import program_memory
+from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.tracing.analysis.aliasing import computes_nothing
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -37,6 +38,7 @@ SIZES = {
     "vocab_size": 128256,
     "max_position_embeddings": 8192,
 }
+SCHEMES = ("int8-weight-only", "int4-weight-only")
 ONE_CALL = ("sdpa", "triton", "joined")  # executors whose bound symbol is one launch, or one call of a library
 
 
@@ -47,14 +49,15 @@ def llama(layers: int) -> Any:
     return model.to(torch.bfloat16).eval()
 
 
-def generate(layers: int, padding: int = 0) -> list[Program]:
+def generate(layers: int, padding: int = 0, scheme: str = "") -> list[Program]:
     """Return the programs of the recipe's executors for a GPU that generate 64 tokens, the latest first.
 
-    The prompt begins with some tokens of padding.
+    The prompt begins with some tokens of padding. The weights are quantized with a `scheme`, if one is given.
     """
     recipe = HFLlama3Hopper()
+    model = Quantize(scheme).restructure(llama(layers)) if scheme else llama(layers)
     executors = [name for name in recipe.executors if name != "nvfuser"]
-    compiled = thunder.jit(llama(layers), executors=executors, transforms=recipe.setup_transforms())
+    compiled = thunder.jit(model, executors=executors, transforms=recipe.setup_transforms())
     absent = compiled_for(compiled, torch.device("cuda"), "sm_90", [])
     with torch.no_grad(), values_on_meta():
         ids = torch.arange(5, 5 + PROMPT).unsqueeze(0).to("meta")
@@ -115,6 +118,11 @@ def counts(layers: int) -> dict[str, Any]:
     }
 
 
+def calls_of_token(programs: list[Program]) -> dict[str, int]:
+    """Return the calls by name in the graph of the program that computes a token."""
+    return dict(Counter(part.symbol.short_name for graph in graphs_of(programs[0]) for part in graph.subsymbols))
+
+
 def prompt_counts(programs: list[Program]) -> dict[str, Any]:
     """Return the counts of the program that computes a prompt: graphs, calls outside of them, and calls by name."""
     bsyms = programs[-1].last("computation").bound_symbols
@@ -142,5 +150,8 @@ def size(tensor: TensorProxy) -> int:
 
 
 if __name__ == "__main__":
+    few = int(sys.argv[1])
     found = {str(layers): counts(layers) for layers in map(int, sys.argv[1:])}
-    print(json.dumps({**found, "padded": prompt_counts(generate(int(sys.argv[1]), padding=3))}))
+    found["padded"] = prompt_counts(generate(few, padding=3))
+    found |= {scheme: calls_of_token(generate(few, scheme=scheme)) for scheme in SCHEMES}
+    print(json.dumps(found))

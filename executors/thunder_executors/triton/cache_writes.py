@@ -84,7 +84,7 @@ def updates_in(bsyms: Sequence[BoundSymbol], readers: Mapping[str, set[int]]) ->
         positions = bsyms[keys].args[2]
         others = [other for other in readers[positions.name] - {keys} if is_write(bsyms, other)]
         maker = makers.get(positions.name, -1)
-        if len(others) == 1 and bsyms[others[0]].args[2] is positions and is_count(bsyms, makers, maker):
+        if len(others) == 1 and bsyms[others[0]].args[2].name == positions.name and is_count(bsyms, makers, maker):
             yield CacheUpdate(place, keys, others[0], maker)
 
 
@@ -114,7 +114,7 @@ def unread_after(bsyms: Sequence[BoundSymbol], update: CacheUpdate, readers: Map
         yield update.positions
         counted = positions.args[0]
         if readers[counted.name] == {update.positions}:
-            yield next(place for place, bsym in enumerate(bsyms) if counted in bsym.defines)
+            yield next(place for place, bsym in enumerate(bsyms) if any(proxy.name == counted.name for proxy in bsym.defines))
 
 
 def joined(bsyms: Sequence[BoundSymbol], update: CacheUpdate, executor: str) -> BoundSymbol:

@@ -26,7 +26,7 @@ from thunder_core.foundation.errors import OutOfDisk
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import TensorProxy
-from thunder_core.tracing.ir.sizes import hint_of
+from thunder_core.tracing.ir.sizes import hint_of, is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 from thunder_executors.triton.cubin import VERSION
@@ -103,7 +103,7 @@ class Product:
     @property
     def has_any_rows(self) -> bool:
         """Whether the number of rows is symbolic."""
-        return isinstance(self.x.shape[0], torch.SymInt)
+        return is_symbolic(self.x.shape[0])
 
     @property
     def tile(self) -> int:
