@@ -10,23 +10,52 @@ from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 WIDTH, HEADS, LAYERS, VOCABULARY, SIDE = 32, 2, 2, 99, 32
-SIZES: Mapping[str, int] = {
+DEPTHS = (
+    *("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers"),
+    *("num_encoder_layers", "num_decoder_layers", "depth", "num_blocks"),
+)
+WIDTHS: Mapping[str, int] = {
     "hidden_size d_model n_embd embed_dim dim projection_dim embedding_dim embedding_size d_embed": WIDTH,
     "decoder_hidden_size fpn_feature_size mask_feature_size moe_intermediate_size n_inner": WIDTH,
     "shared_expert_intermediate_size": WIDTH,
     "intermediate_size ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff d_inner": 2 * WIDTH,
     "num_attention_heads n_head num_heads encoder_attention_heads n_heads decoder_attention_heads": HEADS,
     "num_key_value_heads num_decoder_attention_heads": HEADS,
-    "num_hidden_layers n_layer num_layers encoder_layers decoder_layers num_decoder_layers n_layers": LAYERS,
-    "num_encoder_layers depth num_blocks": LAYERS,
+    "rotary_dim": WIDTH // HEADS // 2,
+    "head_dim d_kv qk_nope_head_dim qk_rope_head_dim v_head_dim": WIDTH // HEADS,
+    "q_lora_rank kv_lora_rank patch_size num_queries": 8,
+}
+COUNTS: Mapping[str, int] = {
     "num_experts num_local_experts n_routed_experts moe_num_experts": 4,
-    "head_dim d_kv qk_nope_head_dim v_head_dim": WIDTH // HEADS,
-    "q_lora_rank kv_lora_rank qk_rope_head_dim patch_size num_queries": 8,
+    "num_experts_per_tok num_experts_per_token moe_top_k moe_k top_k_experts": 2,
+    "n_group topk_group": 1,
     "vocab_size text_vocab_size": VOCABULARY,
     "image_size input_size": SIDE,
     "max_position_embeddings n_positions": 128,
 }
-SMALL: Mapping[str, int] = {name: size for names, size in SIZES.items() for name in names.split()}
+
+
+def by_name(*tables: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of tables whose keys are names with spaces between them."""
+    return {name: size for table in tables for names, size in table.items() for name in names.split()}
+
+
+DEPTH = {" ".join(DEPTHS): LAYERS}
+SMALL = by_name(WIDTHS, COUNTS, DEPTH)
+WIDER = SMALL | {name: (2 if "head" in name else 4) * size for name, size in by_name(WIDTHS).items()}
+# What is made small, from the smallest configs to those that only have fewer layers: not every type can be narrow.
+LEVELS = (SMALL, WIDER, by_name(COUNTS, DEPTH), by_name(DEPTH), {})
+# What some configs leave open, and their models need.
+OPEN = {
+    "num_experts_per_tok": 2,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "prediction_length": 4,
+    "vocab_size": VOCABULARY,
+}
+PER_LAYER = "per_layer_config"  # by the number of a layer
+TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+KINDS = ("_types", "_type")  # the ends of names of lists with the kind of each layer
 # Heads by what they are for: the first mapping that names a type decides.
 HEADS_OF_TYPES = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
@@ -49,31 +78,64 @@ HEADS_OF_TYPES = (
 
 def model_types() -> list[str]:
     """Every type that has a model class, in order of the alphabet."""
-    return sorted(model_type for model_type in CONFIG_MAPPING if architecture_of(model_type))
+    return sorted(model_type for model_type in CONFIG_MAPPING if architectures_of(model_type))
 
 
-def architecture_of(model_type: str) -> str:
-    """The name of the class of a type, with its first head; empty for a type that has none."""
+def architectures_of(model_type: str) -> list[str]:
+    """The names of the classes of a type, those with heads first."""
+    found = []
     for mapping in HEADS_OF_TYPES:
         names = getattr(modeling_auto, mapping, {}).get(model_type)
-        if names:
-            return str(names if isinstance(names, str) else names[0])
-    return ""
+        found += [names] if isinstance(names, str) else list(names or ())[:1]
+    return list(dict.fromkeys(found))
 
 
-def small_config(model_type: str) -> PretrainedConfig:
-    """A config of the type with small sizes, which names the class with the type's first head."""
-    config = CONFIG_MAPPING[model_type]()
-    for part in parts_of(config):
-        for name, size in SMALL.items():
-            value = getattr(part, name, None)
-            if type(value) is int and value > size:
-                setattr(part, name, size)
-        shorten_lists(part)
+def small_config(model_type: str, sizes: Mapping[str, int] = SMALL, architecture: str = "") -> PretrainedConfig:
+    """A config of the type with small sizes, which names a class of the type, by default that with its first head."""
+    config_class = CONFIG_MAPPING[model_type]
+    config: PretrainedConfig = config_class.from_dict(shrunk(config_class().to_dict(), sizes))
     if getattr(getattr(config, "backbone_config", None), "model_type", "") == "timm_backbone":  # of another package
         config.backbone_config = small_config("resnet")
-    config.architectures = [architecture_of(model_type)]
+    config.architectures = [architecture or architectures_of(model_type)[0]]
     return config
+
+
+def shrunk(values: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """The values of a config with small sizes, in it and in the configs within it."""
+    result = dict(values) | {name: size for name, size in OPEN.items() if name in values and values[name] is None}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            result[name] = shrunk(value, sizes)
+        elif type(value) is int and name not in DEPTHS and value > sizes.get(name, value):
+            result[name] = sizes[name]
+    for name in DEPTHS:
+        if name in sizes and type(values.get(name)) is int and not values.get("out_features"):
+            result |= shortened(values, name)
+    if isinstance(result.get("vocab_size"), int):
+        result |= {name: token_within(result[name], result["vocab_size"]) for name in TOKENS if name in result}
+    return result
+
+
+def token_within(token: Any, vocabulary: int) -> Any:
+    """A token, or a list of tokens, or None, with 1 in place of what is not in the vocabulary."""
+    if isinstance(token, list):
+        return [token_within(element, vocabulary) for element in token]
+    return 1 if isinstance(token, int) and token >= vocabulary else token
+
+
+def shortened(values: Mapping[str, Any], depth: str) -> dict[str, Any]:
+    """The number of layers and the lists with an entry for each: a layer of each kind remains, and two at least."""
+    count = values[depth]
+    lists = {name: value for name, value in values.items() if isinstance(value, list) and len(value) == count}
+    kinds = list(zip(*(map(str, value) for name, value in lists.items() if name.endswith(KINDS)), strict=True))
+    first = sorted({kind: place for place, kind in reversed(list(enumerate(kinds)))}.values())
+    places = first + [place for place in range(count) if place not in first][: max(0, LAYERS - len(first))]
+    found = {depth: len(places)} | {name: [value[place] for place in places] for name, value in lists.items()}
+    if values.get(PER_LAYER):
+        of_layers = {str(layer): settings for layer, settings in values[PER_LAYER].items()}
+        kept = {number: of_layers.get(str(place)) for number, place in enumerate(places)}
+        found[PER_LAYER] = {number: settings for number, settings in kept.items() if settings is not None}
+    return found
 
 
 def parts_of(config: Any) -> Iterator[Any]:
@@ -82,14 +144,3 @@ def parts_of(config: Any) -> Iterator[Any]:
     for value in list(vars(config).values()):
         if isinstance(value, PretrainedConfig):
             yield from parts_of(value)
-
-
-def shorten_lists(config: Any) -> None:
-    """Cut the lists that have an entry for each layer to the number of layers, and make their tokens fit."""
-    layers = getattr(config, "num_hidden_layers", LAYERS)
-    kinds = getattr(config, "layer_types", None)
-    if isinstance(kinds, list) and type(layers) is int:
-        config.layer_types = kinds[:layers]
-    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-        if isinstance(token := getattr(config, name, None), int) and token >= VOCABULARY:
-            setattr(config, name, 1)

@@ -4,56 +4,110 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import random
 import resource
-import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo
+import transformers
+from transformers import GenerationConfig, PretrainedConfig
 
 import thunder_core as thunder
 from tests.families import tensors
-from tests.zoo.configs import small_config
+from tests.zoo.configs import LEVELS, SMALL, architectures_of, small_config
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.workflow.models.inputs.inputs import example_inputs
 from thunder_core.workflow.models.loading.load import LoadedModel, load_model
 from thunder_core.workflow.models.request.request import ModelRequest
 
 BATCH, LENGTHS = 2, (12, 9, 16)
-TOLERANCE = 2e-3  # of gradients that add up in another order
+LARGEST = 50_000_000  # parameters
+TOLERANCE = 2e-3  # of the largest number: sums are added in another order
+ROUNDING = 1e-6  # of the largest gradient, whose rounding errors a sum of zero has
+EAGER = "eager PyTorch raises"
+RUNNING = "running"  # the key of the comparison that a row waits for
+DYNAMO = 8  # the types of which Dynamo traces one, chosen by their names
 Row = dict[str, Any]
 
 
-def examine(model_type: str) -> Row:
-    """What works of a type, in words; `eager` has the reason where eager PyTorch does not run it."""
+def examine(model_type: str) -> Iterator[Row]:
+    """What works of a type, in words, after each comparison, with the name of the next as `running`.
+
+    `eager` has the reason where eager PyTorch does not run the type.
+    """
     row: Row = {"type": model_type}
     try:
-        loaded = load_small(model_type)
-        inputs = inputs_of(loaded, LENGTHS[0])
-        with torch.no_grad():
-            expected = loaded.model.eval()(**inputs)
+        loaded, inputs, expected = run_in_eager(model_type)
     except Exception as error:
-        return row | {"eager": in_words(error)}
+        yield row | {"eager": in_words(error)}
+        return
     row["class"] = type(loaded.model).__name__
-    row |= attempted("inference", lambda: compare_inference(loaded, inputs, expected))
-    row |= attempted("training", lambda: compare_training(loaded, inputs))
+    for name, compare in comparisons(loaded, inputs, expected).items():
+        yield row | {RUNNING: name}
+        row |= attempted(name, compare)
+    yield row
+
+
+def comparisons(loaded: LoadedModel, inputs: dict[str, Any], expected: Any) -> dict[str, Callable[[], Row]]:
+    """The comparisons that fit a model, by name."""
+    found = {"inference": lambda: compare_inference(loaded, inputs, expected)}
+    if zlib.crc32(loaded.model.config.model_type.encode()) % DYNAMO == 0:
+        found["dynamo"] = lambda: trace_with_dynamo(loaded, inputs)
+    found["training"] = lambda: compare_training(loaded, inputs)
     if "input_ids" in inputs:
-        row |= attempted("symbolic", lambda: compare_lengths(loaded))
-    if loaded.model.can_generate() and "input_ids" in inputs:
-        row |= attempted("generate", lambda: compare_generate(loaded, inputs))
-    return row | {"operations": row.pop("inference operations", None)}
+        found["symbolic"] = lambda: compare_lengths(loaded)
+        if loaded.model.can_generate():
+            found["generate"] = lambda: compare_generate(loaded, inputs)
+    return found
 
 
-def load_small(model_type: str) -> LoadedModel:
+def run_in_eager(model_type: str) -> tuple[LoadedModel, dict[str, Any], Any]:
+    """The first class with the smallest config that eager PyTorch runs, with inputs and outputs.
+
+    Raises the error of the first attempt if none runs.
+    """
+    errors: dict[str, list[Exception]] = {architecture: [] for architecture in architectures_of(model_type)}
+    for sizes, architecture in product(LEVELS, errors):
+        if is_repeated(errors[architecture]):
+            continue
+        try:
+            require_few_parameters(small_config(model_type, sizes, architecture))
+            loaded = load_small(model_type, sizes, architecture)
+            inputs = inputs_of(loaded, LENGTHS[0])
+            with torch.no_grad():
+                return loaded, inputs, loaded.model.eval()(**inputs)
+        except Exception as error:
+            errors[architecture].append(error)
+    raise next((error for found in errors.values() for error in found), LookupError("the type has no class"))
+
+
+def is_repeated(errors: list[Exception]) -> bool:
+    """Whether the last two errors are the same, so that other sizes will not help."""
+    return len(errors) > 1 and in_words(errors[-1]) == in_words(errors[-2])
+
+
+def require_few_parameters(config: PretrainedConfig) -> None:
+    """Raise `ValueError` if the model of a config has more parameters than a process can train."""
+    with torch.device("meta"):
+        model = getattr(transformers, config.architectures[0])(config)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    if count > LARGEST:
+        raise ValueError(f"{count:,} parameters are too many")
+
+
+def load_small(model_type: str, sizes: Mapping[str, int] = SMALL, architecture: str = "") -> LoadedModel:
     """The type's model from a folder that has a small config alone."""
     with tempfile.TemporaryDirectory() as folder:
-        small_config(model_type).save_pretrained(folder)
+        small_config(model_type, sizes, architecture).save_pretrained(folder)
         return load_model(ModelRequest(folder, random_weights=True, device="cpu", dtype="float32"))
 
 
@@ -64,11 +118,26 @@ def inputs_of(loaded: LoadedModel, length: int, *, labels: bool = False) -> dict
     return inputs | ({"use_cache": False} if without_cache else {})
 
 
+class EagerRaised(Exception):
+    """Eager PyTorch does not run a comparison."""
+
+
+@contextlib.contextmanager
+def in_eager() -> Iterator[None]:
+    """Raise `EagerRaised` for every error."""
+    try:
+        yield
+    except Exception as error:
+        raise EagerRaised(in_words(error)) from error
+
+
 def attempted(name: str, compare: Callable[[], Row]) -> Row:
     """The words for a comparison and its seconds: `right`, or why it is not."""
     began = time.process_time()
     try:
         details = compare()
+    except EagerRaised as error:
+        details = {name: f"{EAGER}: {error}"}
     except Exception as error:
         details = {name: in_words(error)}
     return {name: "right", **details, f"{name} seconds": round(time.process_time() - began, 1)}
@@ -79,35 +148,55 @@ def compare_inference(loaded: LoadedModel, inputs: dict[str, Any], expected: Any
     compiled = thunder.jit(loaded.model, executors=("torch",))
     with torch.no_grad():
         require_same(compiled(**inputs), expected)
-    return {"inference operations": len(thunder.last_traces(compiled)[0].bound_symbols)}
+    return {"operations": len(thunder.last_traces(compiled)[0].bound_symbols)}
+
+
+def trace_with_dynamo(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
+    """Trace with Dynamo, which runs the graphs with eager PyTorch; the seconds are those of a first call."""
+    compiled = torch.compile(loaded.model, backend="eager", dynamic=False)
+    with torch.no_grad(), in_eager():
+        compiled(**inputs)
+    return {"dynamo": "traced"}
 
 
 def compare_training(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
-    """Compare the outputs and the gradients of all parameters, with labels where the class takes some."""
-    with contextlib.suppress(ThunderError):
-        inputs = inputs_of(loaded, LENGTHS[0], labels=True)
+    """Compare the outputs and the gradients of all parameters, with labels where eager PyTorch takes some."""
     model = loaded.model.train()
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0
-    twin = copy.deepcopy(model)
+    twin, given, expected = trained_in_eager(loaded, inputs)
     compiled = thunder.jit(model, executors=("torch",))
-    outcomes = []
-    for call in (compiled, twin):
-        seed_all()
-        output = call(**inputs)
-        sum(one.square().mean() for _, one in tensors(output) if one.requires_grad).backward()
-        outcomes.append(output)
+    output = trained(compiled, given)
     model.eval()
-    require_same(*outcomes)
+    require_same(output, expected)
+    largest = max((float(one.grad.abs().max()) for one in twin.parameters() if one.grad is not None), default=0.0)
     pairs = zip(model.named_parameters(), twin.parameters(), strict=True)
     for (name, one), other in pairs:
         if (one.grad is None) != (other.grad is None):
             raise AssertionError(f"one gradient of {name} is missing")
         if one.grad is not None and other.grad is not None:
-            require_close(f"the gradient of {name}", one.grad, other.grad)
+            require_close(f"the gradient of {name}", one.grad, other.grad, largest * ROUNDING)
     reason = thunder.last_backward_reason(compiled)
     return {"training": f"right, recorded: {reason}" if reason else "right"}
+
+
+def trained_in_eager(loaded: LoadedModel, inputs: dict[str, Any]) -> tuple[torch.nn.Module, dict[str, Any], Any]:
+    """A copy of the model after a step in eager PyTorch, its inputs, with labels if it takes any, and its outputs."""
+    with contextlib.suppress(Exception):  # some classes have labels of their own kind
+        twin, given = copy.deepcopy(loaded.model), inputs_of(loaded, LENGTHS[0], labels=True)
+        return twin, given, trained(twin, given)
+    twin = copy.deepcopy(loaded.model)
+    with in_eager():
+        return twin, inputs, trained(twin, inputs)
+
+
+def trained(call: Callable[..., Any], inputs: dict[str, Any]) -> Any:
+    """The outputs of a call, after a backward pass through the mean squares of all of them."""
+    seed_all()
+    output = call(**inputs)
+    sum(one.square().mean() for _, one in tensors(output) if one.requires_grad).backward()
+    return output
 
 
 def seed_all() -> None:
@@ -123,7 +212,9 @@ def compare_lengths(loaded: LoadedModel) -> Row:
     for length in LENGTHS:
         inputs = inputs_of(loaded, length)
         with torch.no_grad():
-            require_same(compiled(**inputs), loaded.model(**inputs))
+            with in_eager():
+                expected = loaded.model(**inputs)
+            require_same(compiled(**inputs), expected)
     programs = thunder.cache_misses(compiled)
     return {"symbolic": "right" if programs == 1 else f"right, {programs} programs"}
 
@@ -133,10 +224,13 @@ def compare_generate(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
     model = loaded.model.eval()
     given = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     given = {name: value for name, value in given.items() if not name.startswith("decoder_")}
-    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
-    expected = model.generate(**given, **options)
+    config = GenerationConfig(
+        max_new_tokens=4, do_sample=False, pad_token_id=0, bos_token_id=1, decoder_start_token_id=1
+    )
+    with in_eager():
+        expected = model.generate(**given, generation_config=config)
     compiled = thunder.jit(model, executors=("torch",))
-    found = compiled.generate(**given, **options)
+    found = compiled.generate(**given, generation_config=config)
     if not torch.equal(found, expected):
         raise AssertionError("other tokens than eager's")
     return {"generate": f"right, {thunder.cache_misses(compiled)} programs"}
@@ -151,11 +245,13 @@ def require_same(found: Any, expected: Any) -> None:
         require_close(path, one, other)
 
 
-def require_close(name: str, one: torch.Tensor, other: torch.Tensor) -> None:
-    """Raise `AssertionError` where two tensors differ by more than rounding."""
+def require_close(name: str, one: torch.Tensor, other: torch.Tensor, allowed: float = 0.0) -> None:
+    """Raise `AssertionError` where two tensors differ by more than rounding, and by more than `allowed`."""
     if one.shape != other.shape or one.dtype != other.dtype:
         raise AssertionError(f"{name} has another shape or dtype than eager's")
-    if not torch.allclose(one.double(), other.double(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+    size = float(other.double().abs().nan_to_num(0.0, 0.0).max()) if other.numel() else 0.0
+    absolute = max(TOLERANCE, TOLERANCE * size, allowed)
+    if not torch.allclose(one.double(), other.double(), TOLERANCE, absolute, equal_nan=True):
         raise AssertionError(f"{name} differs from eager's")
 
 
@@ -165,16 +261,12 @@ def in_words(error: BaseException) -> str:
     return f"{code}{type(error).__name__}: {str(error).partition(chr(10))[0]:.160}"
 
 
-def lines() -> Iterator[str]:
-    """The row of the type that the command line names, limited to so many GiB."""
-    _, model_type, memory = sys.argv
-    limit = int(float(memory) * 2**30)
+def examine_within(model_type: str, seconds: int, memory: float, connection: Connection) -> None:
+    """Send the rows of a type, in a process that may use so many seconds of CPU and GiB of memory."""
+    limit = int(memory * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    yield json.dumps(examine(model_type))
-
-
-if __name__ == "__main__":
-    for line in lines():
-        print(line, flush=True)
+    for row in examine(model_type):
+        connection.send(row)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.zoo import __main__ as zoo
-from tests.zoo.configs import SMALL, architecture_of, parts_of, small_config
+from tests.zoo.configs import SMALL, architectures_of, parts_of, shrunk, small_config
 from tests.zoo.page import page
 
 ROWS: list[dict[str, Any]] = [
@@ -19,8 +19,8 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def options(folder: Path, *, again: bool = False) -> argparse.Namespace:
-    return argparse.Namespace(results=folder / "zoo.jsonl", again=again, jobs=2, seconds=1, memory=1)
+def options(folder: Path, *, again: bool = False, failed: bool = False) -> argparse.Namespace:
+    return argparse.Namespace(results=folder / "zoo.jsonl", again=again, failed=failed, jobs=2, seconds=1, memory=1)
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,8 +35,17 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     rows = zoo.run(["one", "three"], options(tmp_path))
     assert sorted(rows) == ["one", "three", "two"]
     assert sorted(asked) == ["one 1 1", "three 1 1", "two 1 1"]
+    zoo.run(["one", "two"], options(tmp_path, failed=True))
+    assert len(asked) == 3
     zoo.run(["one"], options(tmp_path, again=True))
     assert sorted(zoo.kept(tmp_path / "zoo.jsonl")) == ["one"]
+
+
+def test_a_short_config_keeps_a_layer_of_each_kind() -> None:
+    values = {"num_hidden_layers": 6, "layer_types": ["a", "a", "b", "a", "a", "b"], "factors": [1, 2, 3, 4, 5, 6]}
+    found = shrunk(values | {"part": {"num_layers": 9}, "vocab_size": 500, "eos_token_id": 100}, SMALL)
+    assert (found["num_hidden_layers"], found["layer_types"], found["factors"]) == (2, ["a", "b"], [1, 3])
+    assert (found["part"], found["vocab_size"], found["eos_token_id"]) == ({"num_layers": 2}, 99, 1)
 
 
 def test_the_page_counts_and_gives_reasons() -> None:
@@ -49,10 +58,33 @@ def test_the_page_counts_and_gives_reasons() -> None:
     assert "- two: ValueError: no sizes" in text
 
 
+def test_the_page_compares_the_first_calls_with_dynamo() -> None:
+    rows = [
+        {"type": str(number), "inference": "right", "inference seconds": 1.0, "dynamo": "traced", "dynamo seconds": n}
+        for number, n in enumerate((4.0, 5.0, 8.0))
+    ]
+    assert "takes 0.20 of the CPU time that it takes with Dynamo (the median of 3 types" in page(rows, "5.0", 60, 8)
+    assert "Dynamo (" not in page(rows[:1], "5.0", 60, 8)
+
+
+def test_a_process_that_reaches_a_limit_names_the_comparison() -> None:
+    assert zoo.examined("no such type", 60, 8)["eager"].startswith("LookupError")
+    row = zoo.examined("bert", 2, 8)  # seconds, too few
+    assert row["type"] == "bert"
+    assert "more than 2 seconds" in row.values()
+    assert "running" not in row
+
+
+def test_a_type_is_compared_in_a_process_of_its_own() -> None:
+    row = zoo.examined("bert", 120, 8)
+    assert (row["inference"], row["training"], row["symbolic"]) == ("right", "right", "right")
+    assert "running" not in row
+
+
 @pytest.mark.parametrize("model_type", ["llama", "vit", "clip"])
 def test_a_small_config_has_small_parts_and_names_its_class(model_type: str) -> None:
     config = small_config(model_type)
-    assert config.architectures == [architecture_of(model_type)]
+    assert config.architectures == architectures_of(model_type)[:1]
     for part in parts_of(config):
         sizes = {name: getattr(part, name, None) for name in SMALL}
         assert all(size <= SMALL[name] for name, size in sizes.items() if type(size) is int)

@@ -1,6 +1,6 @@
 """Linear layers on the CPU: Thunder's own matrix product, where a measurement shows that it is faster.
 
-It multiplies float32, bfloat16, float16 and quantized weights of 8 bits. The kernel reads weights in place, widens
+It multiplies float32, bfloat16, float16 and quantized weights of 8 or 4 bits. The kernel reads weights in place, widens
 narrow weights in registers, and packs a panel of them while it multiplies. No copy of a weight is kept, so the next
 call sees every write to a weight.
 """
@@ -36,7 +36,7 @@ NOT_MEASURED = Refusal("it was not measured in the time that --tune allows")
 
 @dataclass(frozen=True)
 class PackedLinear(Executor):
-    """Claims linear layers on the CPU, in floats or with 8-bit weights, whose results autograd does not record."""
+    """Claims linear layers on the CPU, with weights in floats, 8 or 4 bits, whose results autograd does not record."""
 
     symbolic_sizes: ClassVar[bool] = True
     fuses_regions: ClassVar[bool] = True  # no backward can be derived from machine code

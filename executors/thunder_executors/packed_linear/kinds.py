@@ -17,7 +17,8 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 class Kind:
     """A kind of products: the operation, the dtypes of its tensors, and the type in C++ that computes it.
 
-    `extra` is the dtype of a third argument with a number for each column: a bias, or scales if they are `scales`.
+    `extra` is the dtype of a third argument with a number for each column: a bias, or scales if they are `scales`. If
+    the weight is `in_groups`, it has the shape (blocks, depth, 32), and the scales and zeros (groups, columns, 2).
     """
 
     operation: str
@@ -32,6 +33,7 @@ class Kind:
         0.0  # relative; sums of numbers near one may also differ by it times the square root of the depth
     )
     scales: bool = False
+    in_groups: bool = False
 
     @property
     def function(self) -> Callable[..., torch.Tensor]:
@@ -61,6 +63,19 @@ KINDS = (
         words="with 8-bit weights",
         tolerance=2**-6,
         scales=True,
+    ),
+    Kind(
+        operation="torch.ops.thunder.int4_product",
+        arguments=("x", "codes", "scales_and_zeros"),
+        type="Groups",
+        input=torch.bfloat16,
+        weight=torch.uint8,
+        extra=torch.bfloat16,
+        result=torch.bfloat16,
+        words="with 4-bit weights",
+        tolerance=2**-6,
+        scales=True,
+        in_groups=True,
     ),
     Kind(
         operation="torch.ops.thunder.integer_product",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 
 from thunder_core.backend.cache import Entry, Key, Store
 from thunder_core.backend.claiming.tuning import TuningBudget, clock
+from thunder_core.backend.quantization.integers import BLOCK
 from thunder_core.foundation.errors import OutOfDisk
 from thunder_core.tracing.extension.processor import processor_name
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, function, source_digest
@@ -33,6 +35,7 @@ CALL_SECONDS = 0.05  # for a longer call, only some columns are measured
 MOST_CALLS = 200  # in a pass
 FLOPS, BANDWIDTH, OVERHEAD = 4e10, 8e9, 1e-5  # of a slow core, for the estimate of a measurement's time
 PERIOD = 65_537
+LARGEST_CODE = 8  # of weights in groups, whose product with a scale is then at most one
 CLEAR_RATIO, CLEAR_SECONDS = 4.0, 5e-3  # one call each decides if the slower call takes this long, and this many times
 MARGIN = 0.97  # times the library's time must exceed the kernel's: measurements vary by some percent
 
@@ -135,19 +138,23 @@ def numbers_in_pool(product: Product) -> int:
 def measure(product: Product, kernel: Callable[..., Any]) -> Times:
     """Time a product by both; if only some columns ran, scale the time up to all columns."""
     kind, rows, depth, columns = product.kind, product.rows, product.depth, measured_columns(product)
-    numbers = pattern(max(numbers_in_pool(product), 2 * columns * depth), kind.weight)
+    shape, extra_shape = shapes(product, columns)
+    numbers = pattern(max(numbers_in_pool(product), 2 * prod(shape)), kind.weight)
     x = pattern(rows * depth, kind.input).view(rows, depth)
-    extra = () if product.extra is None or kind.extra is None else (pattern(columns, kind.extra),)
+    extra: tuple[torch.Tensor, ...] = ()
+    if product.extra is not None and kind.extra is not None:
+        extra = (pattern(prod(extra_shape), kind.extra).view(extra_shape) / (LARGEST_CODE if kind.in_groups else 1),)
+    stride = depth // product.groups if kind.in_groups else depth
 
     activate = product.activation.function if product.activation else lambda result: result
     number = product.activation.number if product.activation else 0
 
     def multiply(weight: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = empty_strided_cpu((rows, columns), (columns, 1), kind.result)
-        kernel(x, weight, (*extra, weight)[0], result, rows, depth, columns, depth, depth, len(extra), number)
+        kernel(x, weight, (*extra, weight)[0], result, rows, depth, columns, depth, stride, len(extra), number)
         return result
 
-    weights = cold_weights(numbers, columns, depth)
+    weights = cold_weights(numbers, shape)
     calls: dict[str, Multiply] = {
         "kernel": multiply,
         "library": lambda weight: activate(kind.function(x, weight, *extra)),
@@ -158,6 +165,13 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
         seconds = seconds_of(calls, weights, products_in_pass(product))
     scale = product.columns / columns
     return Times(**{name: scale * value for name, value in seconds.items()}, agrees=agrees, operation=kind.operation)
+
+
+def shapes(product: Product, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of a weight with so many columns, and of its bias or scales."""
+    if product.kind.in_groups:
+        return (-(-columns // BLOCK), product.depth, BLOCK // 2), (product.groups, columns, 2)
+    return (columns, product.depth), (columns,)
 
 
 def is_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float, depth: int) -> bool:
@@ -175,20 +189,21 @@ def seconds_of(calls: dict[str, Multiply], weights: Iterator[torch.Tensor], coun
 
 
 def pattern(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return numbers from -1 to 1, or from -127 to 127 as integers, with a prime period, so that matrix rows differ.
+    """Return numbers from -1 to 1, or integers of all bits, with a prime period, so that matrix rows differ.
 
     The random generator is not used.
     """
     period = torch.arange(PERIOD, device="cpu", dtype=torch.float32).mul_(0.7).sin_()
-    return (period if dtype.is_floating_point else period * 127).to(dtype).repeat(-(-count // PERIOD))[:count]
+    numbers = period.to(dtype) if dtype.is_floating_point else (period * 127).to(torch.int8).view(dtype)
+    return numbers.repeat(-(-count // PERIOD))[:count]
 
 
-def cold_weights(numbers: torch.Tensor, columns: int, depth: int) -> Iterator[torch.Tensor]:
+def cold_weights(numbers: torch.Tensor, shape: tuple[int, ...]) -> Iterator[torch.Tensor]:
     """Yield consecutive weights in memory, repeatedly."""
-    size = columns * depth
+    size = prod(shape)
     while True:
         for start in range(0, len(numbers) - size + 1, size):
-            yield numbers[start : start + size].view(columns, depth)
+            yield numbers[start : start + size].view(shape)
 
 
 def pass_seconds(call: Multiply, weights: Iterator[torch.Tensor], count: int) -> float:

@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import RegionOccurrence
+from thunder_core.backend.quantization.integers import BLOCK
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of, text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -40,7 +41,10 @@ def {entry}(args):
 
 @dataclass(frozen=True)
 class Product:
-    """The product of an input [..., depth] with a weight [columns, depth], and an optional bias or scales [columns]."""
+    """The product of an input [..., depth] with a weight [columns, depth], and an optional bias or scales [columns].
+
+    `thunder_core.quantization` defines the layout of a weight in groups.
+    """
 
     input: TensorProxy
     weight: TensorProxy
@@ -57,7 +61,13 @@ class Product:
     @property
     def columns(self) -> int:
         """The length of a row of the result."""
-        return int(self.weight.shape[0])
+        scales = self.extra if self.kind.in_groups else None
+        return int(self.weight.shape[0] if scales is None else scales.shape[1])
+
+    @property
+    def groups(self) -> int:
+        """The number of groups of a row of the weight that have own scales; 1 unless the weight is in groups."""
+        return int(self.extra.shape[0]) if self.kind.in_groups and self.extra is not None else 1
 
     @property
     def rows(self) -> int:
@@ -69,8 +79,9 @@ class Product:
         """The product as text: `128 x 512 to 1376, with bias`; symbolic rows have the number seen while tracing."""
         bias = "" if self.extra is None or self.kind.scales else "with bias"
         numbers = f"{self.rows} x {self.depth} to {self.columns}"
+        groups = f" in groups of {self.depth // self.groups}" if self.kind.in_groups else ""
         activation = "" if self.activation is None else self.activation.title
-        return ", ".join(word for word in (numbers, bias, self.kind.words, activation) if word)
+        return ", ".join(word for word in (numbers, bias, self.kind.words + groups, activation) if word)
 
 
 def product_of(bsym: BoundSymbol) -> Product | None:
@@ -105,13 +116,34 @@ def is_supported(product: Product) -> bool:
     constant = (*product.weight.shape, *product.weight.stride)
     return (
         all(isinstance(size, int) for size in constant)
-        and len(product.weight.shape) == 2
         and min(product.weight.shape) > 0
-        and (product.weight.stride[1] == 1 or product.depth == 1)
-        and (product.extra is None or is_row(product.extra, product.columns))
+        and (has_groups(product) if product.kind.in_groups else has_rows(product))
         and row_stride(product.input) is not None
         and is_contiguous(product.result)
     )
+
+
+def has_rows(product: Product) -> bool:
+    """Whether the weight is a matrix with adjacent numbers in each row, and a bias or scales fit it."""
+    weight, extra = product.weight, product.extra
+    adjacent = len(weight.shape) == 2 and (weight.stride[1] == 1 or product.depth == 1)
+    return adjacent and (extra is None or is_row(extra, product.columns))
+
+
+def has_groups(product: Product) -> bool:
+    """Whether a weight is in blocks of 4-bit codes, and its scales and zeros fit it."""
+    weight, extra = product.weight, product.extra
+    if extra is None or [len(weight.shape), len(extra.shape)] != [3, 3] or not all(map(is_constant, extra.shape)):
+        return False
+    blocks = (-(-product.columns // BLOCK), product.depth, BLOCK // 2)
+    groups = (product.groups, product.columns, 2)
+    fits = tuple(weight.shape) == blocks and tuple(extra.shape) == groups and min(groups) > 0
+    return fits and product.depth % product.groups == 0 and is_contiguous(weight) and is_contiguous(extra)
+
+
+def is_constant(size: Any) -> bool:
+    """Whether a size is a number."""
+    return isinstance(size, int)
 
 
 def is_row(proxy: TensorProxy, columns: int) -> bool:
@@ -159,7 +191,7 @@ def region_text(product: Product, occurrence: RegionOccurrence) -> str:
         depth=product.depth,
         columns=product.columns,
         input_stride=text(row_stride(product.input)),
-        weight_stride=product.weight.stride[0],
+        weight_stride=product.depth // product.groups if product.kind.in_groups else product.weight.stride[0],
         has_extra=int(product.extra is not None),
         activation=0 if product.activation is None else product.activation.number,
     )

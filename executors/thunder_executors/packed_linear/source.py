@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from thunder_executors.packed_linear.arithmetic import KINDS
 from thunder_executors.packed_linear.vectors import ACTIVATIONS, NUMBERS, VECTORS
 
 NAME = "packed_linear"  # the function in the extension module
-# The arguments: input, weight, bias or scales, result, rows, in, out, input row stride, weight row stride, whether
-# there is a bias or scales, and the number of an activation or 0.
+# The arguments: input, weight, bias or scales, result, rows, in, out, input row stride, weight row stride or the length
+# of a group, whether there is a bias or scales, and the number of an activation or 0.
 ARGUMENTS = (*("const void*",) * 3, "void*", *("int64_t",) * 7)
 
 HEADERS = r"""
@@ -25,7 +26,7 @@ HEADERS = r"""
 namespace products {
 """
 
-PRODUCTS = r"""
+CONSTANTS = r"""
 constexpr int PANEL = 2 * WIDTH;           // columns of the result whose weights are packed together
 constexpr int64_t MOST_DEPTH = 512;        // words of a packed column, which stays in a core's cache; of a partial sum
 constexpr int64_t MOST_INPUT = 2 << 20;    // bytes of the input that are multiplied by all panels in turn
@@ -33,62 +34,11 @@ constexpr int64_t FEW_ROWS = 16;           // up to which packing costs more tha
 constexpr int64_t FETCHED_COLUMNS = 16;    // by which dot products prefetch weights
 constexpr int64_t PER_THREAD = 1 << 16;    // multiplications that are worth a thread
 constexpr int64_t LINE = 64;               // bytes that a prefetch reads
+constexpr int64_t BLOCK = 64;              // columns whose 4-bit weights are stored together
 
-// The kinds of products. All multiply words of 32 bits: weights are widened to them when they are read.
+"""
 
-// Numbers that are multiplied in float32, with a bias that is added to the sums.
-template <typename Number, typename Weights = Number>
-struct Floats {
-    typedef Number Input, Extra, Result;
-    typedef Weights Weight;
-    typedef float Sum;
-    static constexpr int NUMBERS = 1;  // of a word
-    static __m128 four_words(const Weight* from) { return four(from); }
-    static Vector words(const Weight* from) { return load(from); }
-    static void put_word(float* to, const Weight* from, int64_t) { *to = number(*from); }
-    static void put_input(float* to, const Input* from, int64_t) { *to = number(*from); }
-    static Vector multiplied(Vector one, Vector other, Vector sum) { return fma(one, other, sum); }
-    static Vector added(Vector one, Vector other) { return add(one, other); }
-    static float total(Vector values) { return sum_of(values); }
-    static float product(const float* input, const Weight* weight, int64_t) { return *input * number(*weight); }
-    static constexpr float NEUTRAL = 0.0f;
-    static Vector finished(Vector sum, Vector bias) { return add(sum, bias); }
-    static float finished(float sum, float bias) { return sum + bias; }
-};
-
-// 8-bit weights with a scale for each column, which the sums are multiplied by.
-struct Scaled : Floats<BFloat16, int8_t> {
-    static constexpr float NEUTRAL = 1.0f;
-    static Vector finished(Vector sum, Vector scale) { return multiply(sum, scale); }
-    static float finished(float sum, float scale) { return sum * scale; }
-};
-
-// 8-bit integers on both sides, which are multiplied as pairs of 16 bits; 32-bit sums are exact.
-struct Integers {
-    typedef int8_t Input, Weight;
-    typedef float Extra;
-    typedef int32_t Result, Sum;
-    static constexpr int NUMBERS = 2;
-    static constexpr float NEUTRAL = 0.0f;
-    static __m128 four_words(const Weight* from) { return four_pairs(from); }
-    static Vector words(const Weight* from) { return load_pairs(from); }
-    static void put_word(float* to, const int8_t* from, int64_t count) {
-        const int16_t pair[2] = {from[0], count > 1 ? from[1] : int8_t(0)};
-        std::memcpy(to, pair, 4);
-    }
-    static void put_input(float* to, const int8_t* from, int64_t count) { put_word(to, from, count); }
-    static Vector multiplied(Vector one, Vector other, Vector sum) { return fma_pairs(one, other, sum); }
-    static Vector added(Vector one, Vector other) { return add_integers(one, other); }
-    static int32_t total(Vector values) { return integer_sum_of(values); }
-    static int32_t product(const float* input, const int8_t* weight, int64_t count) {
-        int16_t pair[2];
-        std::memcpy(pair, input, 4);
-        return pair[0] * weight[0] + (count > 1 ? pair[1] * weight[1] : 0);
-    }
-    static Vector finished(Vector sum, Vector) { return sum; }
-    static int32_t finished(int32_t sum, float) { return sum; }
-};
-
+PRODUCTS = r"""
 // result[row, column] = activation(finished(sum over k of input[row, k] * weight[column, k], extra[column]))
 template <typename K>
 struct Product {
@@ -96,7 +46,9 @@ struct Product {
     const typename K::Weight* weight;
     const typename K::Extra* extra;
     typename K::Result* result;
-    int64_t rows, in, words, out, input_stride, weight_stride, activation;
+    int64_t rows, in, words, out, input_stride;
+    int64_t weight_stride;  // of weights in groups, the length of a group
+    int64_t activation;
 
     float extra_of(int64_t column) const { return extra ? number(extra[column]) : K::NEUTRAL; }
 };
@@ -129,7 +81,7 @@ void tile(const Product<K>& p, int64_t row, int64_t column, int64_t depth, int64
         return;
     }
     const int width = std::min<int64_t>(PANEL, p.out - column);
-    if (p.extra) {
+    if (p.extra && !K::IN_GROUPS) {
         alignas(64) float extra[PANEL] = {};
         for (int c = 0; c < width; c++) extra[c] = p.extra_of(column + c);
         UNROLLED for (int r = 0; r < ROWS; r++)
@@ -203,6 +155,28 @@ inline void pack(const typename K::Weight* weight, int64_t stride, int64_t numbe
         }
 }
 
+// Packs some 4-bit weights of each of up to PANEL columns as numbers, from a depth on.
+template <typename K>
+inline void pack_groups(const Product<K>& p, int64_t column, int64_t depth, int64_t count, int width, float* panel) {
+    const int64_t half = column % BLOCK / (BLOCK / 2), length = p.weight_stride;
+    const uint8_t* codes = p.weight + (column / BLOCK * p.in + depth) * (BLOCK / 2) + column % (BLOCK / 2);
+    for (int64_t k = 0; k < count;) {
+        const int64_t group = (depth + k) / length, last = std::min(count, (group + 1) * length - depth);
+        alignas(64) uint32_t numbers[PANEL] = {};
+        std::memcpy(numbers, p.extra + (group * p.out + column) * 2, 4 * width);
+        Vector scales[2], zeros[2];
+        UNROLLED for (int part = 0; part < 2; part++) {
+            scales[part] = lower(numbers + part * WIDTH);
+            zeros[part] = fma(scales[part], constant(-8.0f), upper(numbers + part * WIDTH));
+        }
+        for (; k < last; k++)
+            UNROLLED for (int part = 0; part < 2; part++) {
+                const Vector code = codes_of(codes + k * (BLOCK / 2) + part * WIDTH, 4 * half);
+                store(panel + k * PANEL + part * WIDTH, fma(code, scales[part], zeros[part]));
+            }
+    }
+}
+
 // Prefetches lines of the next weights while the tiles of a panel are computed.
 template <typename Weight>
 struct Fetch {
@@ -223,9 +197,11 @@ void panel_of(const Product<K>& p, int64_t row, int64_t rows, int64_t column, in
     float* partial = panel + depth * PANEL;
     for (int64_t k = 0; k < p.words; k += depth) {
         const int64_t count = std::min(depth, p.words - k), left = p.words - k - count;
-        pack<K>(weight + k * K::NUMBERS, p.weight_stride, std::min(count * K::NUMBERS, p.in - k * K::NUMBERS), width,
-                panel);
-        const bool deeper = left > 0, more = deeper ? width == PANEL : column + 2 * PANEL <= p.out;
+        if constexpr (K::IN_GROUPS) pack_groups(p, column, k, count, width, panel);
+        else pack<K>(weight + k * K::NUMBERS, p.weight_stride, std::min(count * K::NUMBERS, p.in - k * K::NUMBERS),
+                     width, panel);
+        const bool deeper = left > 0;
+        const bool more = !K::IN_GROUPS && (deeper ? width == PANEL : column + 2 * PANEL <= p.out);
         const Weight* next = deeper ? weight + (k + count) * K::NUMBERS : weight + PANEL * p.weight_stride;
         const int64_t length = std::min(depth, deeper ? left : p.words) * K::NUMBERS * sizeof(Weight);
         Fetch<Weight> fetch{next, p.weight_stride, more ? PANEL * (length / LINE) : 0};
@@ -381,8 +357,9 @@ void product_of(const void* input, const void* weight, const void* extra, void* 
         words = allocated(rows * p.words);
         widen<K>((const typename K::Input*)input, input_stride, p, words.get(), rows <= FEW_ROWS ? 1 : threads);
     }
-    if (rows <= FEW_ROWS) multiply_few(p, threads);
-    else multiply_many(p, threads);
+    if constexpr (!K::IN_GROUPS)
+        if (rows <= FEW_ROWS) return multiply_few(p, threads);
+    multiply_many(p, threads);
 }
 
 }  // namespace products
@@ -401,4 +378,4 @@ void kernel(const void* input, const void* weight, const void* extra, void* resu
 
 def source_of(kind: str, vectors: str = VECTORS) -> str:
     """Return the C++ source of a kind of products, with these vectors."""
-    return HEADERS + NUMBERS + vectors + ACTIVATIONS + PRODUCTS + ENTRY.replace("KIND", kind)
+    return HEADERS + NUMBERS + vectors + ACTIVATIONS + CONSTANTS + KINDS + PRODUCTS + ENTRY.replace("KIND", kind)

@@ -8,6 +8,7 @@ struct Half { uint16_t bits; };
 
 inline float number(float value) { return value; }
 inline float number(int8_t value) { return value; }
+inline float number(uint8_t value) { return value; }
 inline float number(Half value) { return _cvtsh_ss(value.bits); }
 inline float number(BFloat16 value) {
     const uint32_t bits = (uint32_t)value.bits << 16;
@@ -47,6 +48,7 @@ VECTORS = r"""
 #ifdef __AVX512F__
 typedef __m512 Vector;
 constexpr int WIDTH = 16, TILE_ROWS = 14;
+// `lower` and `upper` read the halves of words as numbers in bfloat16, and `codes_of` reads four bits of each byte.
 inline __m512i bits(Vector values) { return _mm512_castps_si512(values); }
 inline Vector zero() { return _mm512_setzero_ps(); }
 inline Vector constant(float value) { return _mm512_set1_ps(value); }
@@ -87,6 +89,17 @@ inline Vector load(const int8_t* from) {
 }
 inline Vector load_pairs(const int8_t* from) {
     return _mm512_castsi512_ps(_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)from)));
+}
+inline Vector lower(const uint32_t* from) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(from), 16));
+}
+inline Vector upper(const uint32_t* from) {
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi32(0xffff0000)));
+}
+inline Vector codes_of(const uint8_t* from, int shift) {
+    const __m512i words = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)from));
+    const __m512i shifted = _mm512_srl_epi32(words, _mm_cvtsi32_si128(shift));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(15)));
 }
 inline void store(float* to, Vector value) { _mm512_storeu_ps(to, value); }
 inline void store(int32_t* to, Vector value) { _mm512_storeu_ps(to, value); }
@@ -152,6 +165,18 @@ inline Vector load(const int8_t* from) {
 }
 inline Vector load_pairs(const int8_t* from) {
     return _mm256_castsi256_ps(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)from)));
+}
+inline Vector lower(const uint32_t* from) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i*)from), 16));
+}
+inline Vector upper(const uint32_t* from) {
+    const __m256i words = _mm256_loadu_si256((const __m256i*)from);
+    return _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(0xffff0000)));
+}
+inline Vector codes_of(const uint8_t* from, int shift) {
+    const __m256i words = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)from));
+    const __m256i shifted = _mm256_srl_epi32(words, _mm_cvtsi32_si128(shift));
+    return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(15)));
 }
 inline void store(float* to, Vector value) { _mm256_storeu_ps(to, value); }
 inline void store(int32_t* to, Vector value) { _mm256_storeu_si256((__m256i*)to, bits(value)); }

@@ -1,0 +1,68 @@
+"""The C++ source of the kinds of products: how each reads, multiplies and finishes its numbers."""
+
+from __future__ import annotations
+
+KINDS = r"""
+// The kinds of products. All multiply words of 32 bits: weights are widened to them when they are read.
+
+// Numbers that are multiplied in float32, with a bias that is added to the sums.
+template <typename Number, typename Weights = Number>
+struct Floats {
+    typedef Number Input, Extra, Result;
+    typedef Weights Weight;
+    typedef float Sum;
+    static constexpr bool IN_GROUPS = false;
+    static constexpr int NUMBERS = 1;  // of a word
+    static __m128 four_words(const Weight* from) { return four(from); }
+    static Vector words(const Weight* from) { return load(from); }
+    static void put_word(float* to, const Weight* from, int64_t) { *to = number(*from); }
+    static void put_input(float* to, const Input* from, int64_t) { *to = number(*from); }
+    static Vector multiplied(Vector one, Vector other, Vector sum) { return fma(one, other, sum); }
+    static Vector added(Vector one, Vector other) { return add(one, other); }
+    static float total(Vector values) { return sum_of(values); }
+    static float product(const float* input, const Weight* weight, int64_t) { return *input * number(*weight); }
+    static constexpr float NEUTRAL = 0.0f;
+    static Vector finished(Vector sum, Vector bias) { return add(sum, bias); }
+    static float finished(float sum, float bias) { return sum + bias; }
+};
+
+// 8-bit weights with a scale for each column, which the sums are multiplied by.
+struct Scaled : Floats<BFloat16, int8_t> {
+    static constexpr float NEUTRAL = 1.0f;
+    static Vector finished(Vector sum, Vector scale) { return multiply(sum, scale); }
+    static float finished(float sum, float scale) { return sum * scale; }
+};
+
+// 4-bit weights in blocks of 64 columns [in][32]: the byte of k and c has the codes of columns c and c + 32. Each group
+// of numbers of a column has a scale and a zero, which are adjacent: a weight is (code - 8) * scale + zero.
+struct Groups : Floats<BFloat16, uint8_t> {
+    static constexpr bool IN_GROUPS = true;
+};
+
+// 8-bit integers on both sides, which are multiplied as pairs of 16 bits; 32-bit sums are exact.
+struct Integers {
+    typedef int8_t Input, Weight;
+    typedef float Extra;
+    typedef int32_t Result, Sum;
+    static constexpr bool IN_GROUPS = false;
+    static constexpr int NUMBERS = 2;
+    static constexpr float NEUTRAL = 0.0f;
+    static __m128 four_words(const Weight* from) { return four_pairs(from); }
+    static Vector words(const Weight* from) { return load_pairs(from); }
+    static void put_word(float* to, const int8_t* from, int64_t count) {
+        const int16_t pair[2] = {from[0], count > 1 ? from[1] : int8_t(0)};
+        std::memcpy(to, pair, 4);
+    }
+    static void put_input(float* to, const int8_t* from, int64_t count) { put_word(to, from, count); }
+    static Vector multiplied(Vector one, Vector other, Vector sum) { return fma_pairs(one, other, sum); }
+    static Vector added(Vector one, Vector other) { return add_integers(one, other); }
+    static int32_t total(Vector values) { return integer_sum_of(values); }
+    static int32_t product(const float* input, const int8_t* weight, int64_t count) {
+        int16_t pair[2];
+        std::memcpy(pair, input, 4);
+        return pair[0] * weight[0] + (count > 1 ? pair[1] * weight[1] : 0);
+    }
+    static Vector finished(Vector sum, Vector) { return sum; }
+    static int32_t finished(int32_t sum, float) { return sum; }
+};
+"""
