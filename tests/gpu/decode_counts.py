@@ -150,8 +150,7 @@ def size(tensor: TensorProxy) -> int:
 
 
 if __name__ == "__main__":
-    few = int(sys.argv[1])
     found = {str(layers): counts(layers) for layers in map(int, sys.argv[1:])}
-    found["padded"] = prompt_counts(generate(few, padding=3))
-    found |= {scheme: calls_of_token(generate(few, scheme=scheme)) for scheme in SCHEMES}
+    found["padded"] = prompt_counts(generate(2, padding=3))
+    found |= {scheme: calls_of_token(generate(1, scheme=scheme)) for scheme in SCHEMES}
     print(json.dumps(found))

@@ -114,7 +114,9 @@ def unread_after(bsyms: Sequence[BoundSymbol], update: CacheUpdate, readers: Map
         yield update.positions
         counted = positions.args[0]
         if readers[counted.name] == {update.positions}:
-            yield next(place for place, bsym in enumerate(bsyms) if any(proxy.name == counted.name for proxy in bsym.defines))
+            yield next(
+                place for place, bsym in enumerate(bsyms) if any(proxy.name == counted.name for proxy in bsym.defines)
+            )
 
 
 def joined(bsyms: Sequence[BoundSymbol], update: CacheUpdate, executor: str) -> BoundSymbol:

@@ -58,6 +58,7 @@ def int8_linear_kernel(
     x: tl.tensor,
     codes: tl.tensor,
     scales: tl.tensor,
+    factors: tl.tensor,
     y: tl.tensor,
     x_stride: tl.int64,
     codes_stride: tl.int64,
@@ -80,6 +81,9 @@ def int8_linear_kernel(
         at = step * STEP + tl.arange(0, STEP)
         inside = at < depth
         values = tl.load(values_at + at[None, :], (row < rows)[:, None] & inside[None, :], 0.0)
+        if factors is not None:
+            factor = tl.load(factors + at, inside, 0.0).to(tl.float32)[None, :]
+            values = (values.to(tl.float32) * factor).to(values.dtype)
         total += multiply(values, tl.load(codes_at + at[:, None], inside[:, None] & (column < columns)[None, :], 0))
     total *= tl.load(scales + column, column < columns, 0.0).to(tl.float32)[None, :]
     write = y + (part.to(tl.int64) * rows + row)[:, None] * columns + column[None, :]
@@ -146,9 +150,16 @@ def sum_of_parts_kernel(
     tl.store(y + at, total.to(y.dtype.element_ty), at < numbers)
 
 
-def int8_reference(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int = FEW) -> torch.Tensor:
-    """Return rows times the codes, each column scaled."""
-    return linear(x, codes.to(x.dtype)) * scales.to(x.dtype)
+def int8_reference(
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    factors: torch.Tensor | None = None,
+    tile: int = FEW,
+) -> torch.Tensor:
+    """Return rows times the factors of their columns, times the codes, each column of the result scaled."""
+    rows = x if factors is None else x * factors.to(x.dtype)
+    return linear(rows, codes.to(x.dtype)) * scales.to(x.dtype)
 
 
 def int4_reference(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int = FEW) -> torch.Tensor:
@@ -157,9 +168,19 @@ def int4_reference(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, t
 
 
 @operator(int8_reference)
-def int8_linear(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int = FEW) -> torch.Tensor:
-    """Return rows (n, depth) times a weight in 8 bits: codes (columns, depth) and scales (columns,)."""
-    check_floats(x=x, scales=scales)
+def int8_linear(
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    factors: torch.Tensor | None = None,
+    tile: int = FEW,
+) -> torch.Tensor:
+    """Return rows (n, depth) times a weight in 8 bits: codes (columns, depth) and scales (columns,).
+
+    The columns of x are multiplied by factors (depth,) first, if there are any.
+    """
+    check_floats(x=x, scales=scales, factors=factors)
+    _check(x, codes, scales, tile, factors is None or factors.shape == codes.shape[1:])
     _check(x, codes, scales, tile, codes.dtype == torch.int8 and codes.ndim == MATRIX == scales.ndim + 1)
     _check(x, codes, scales, tile, is_certain(codes.shape[1] == x.shape[1]) and scales.shape == codes.shape[:1])
     columns, depth = codes.shape
@@ -170,8 +191,9 @@ def int8_linear(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile
     grid = (parts_of(columns, width), parts_of(x.shape[0], tile))
     tensors = {"x": as_rows(x), "codes": as_rows(codes), "scales": scales.contiguous()}
     sizes = {"rows": x.shape[0], "columns": columns, "depth": depth}
+    factors = None if factors is None else factors.contiguous()
     constants = {"TILE": tile, "WIDTH": width, "STEP": step}
-    _launch(int8_linear_kernel, grid, parts_of(depth, step), y, **tensors, **sizes, **constants)
+    _launch(int8_linear_kernel, grid, parts_of(depth, step), y, **tensors, factors=factors, **sizes, **constants)
     return y
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import prod
@@ -23,6 +23,7 @@ from thunder_core.backend.claiming.device_code import target_of_programs
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.quantization.products import IMPLEMENTATIONS
 from thunder_core.foundation.errors import OutOfDisk
+from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import TensorProxy
@@ -41,6 +42,7 @@ from thunder_executors.triton.quantized_linear import (
 from thunder_executors.triton.tensors import is_here
 
 FILE = "times.json"
+MULTIPLICATION = "torch.ops.aten.mul."
 MARGIN = 0.97  # times the library's time must exceed the kernel's: measurements vary by some percent
 TOLERANCE = 2**-6  # both round sums to bfloat16, and the library also the weights
 MEASURING_SECONDS = 0.2  # of both times, in the budget
@@ -49,14 +51,19 @@ ABSENT = "it is measured on the GPU, and the programs are for a GPU elsewhere"
 NOT_MEASURED = "it was not measured in the time that --tune allows"
 
 
-def int8_weight_product(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int) -> torch.Tensor:
-    """Compute `torch.ops.thunder.int8_product`."""
-    result: torch.Tensor = int8_linear(x, codes, scales, tile)
+def int8_weight_product(
+    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, factors: torch.Tensor | None, tile: int
+) -> torch.Tensor:
+    """Compute `torch.ops.thunder.int8_product` of x times the factors of its columns."""
+    result: torch.Tensor = int8_linear(x, codes, scales, factors, tile)
     return result
 
 
-def int4_weight_product(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int) -> torch.Tensor:
-    """Compute `torch.ops.thunder.int4_product`."""
+def int4_weight_product(
+    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, factors: None, tile: int
+) -> torch.Tensor:
+    """Compute `torch.ops.thunder.int4_product`; there are no factors."""
+    assert factors is None
     result: torch.Tensor = int4_linear(x, codes, scales, tile)
     return result
 
@@ -94,6 +101,8 @@ class Product:
     x: TensorProxy
     codes: TensorProxy
     scales: TensorProxy
+    factors: TensorProxy | None = None
+    multiplication: BoundSymbol | None = None  # of x by the factors
 
     @property
     def rows(self) -> int:
@@ -115,7 +124,16 @@ class Product:
         """The product in words: `1 x 2048 to 8192, with 4-bit weights, groups of 64`."""
         columns, depth = self.scales.shape[-2 if self.kind.bits == 4 else 0], self.x.shape[1]
         groups = f", groups of {depth // self.scales.shape[0]}" if self.kind.bits == 4 else ""
-        return f"{self.rows} x {depth} to {columns}, with {self.kind.bits}-bit weights{groups}"
+        factors = "" if self.factors is None else " and factors"
+        return f"{self.rows} x {depth} to {columns}, with {self.kind.bits}-bit weights{groups}{factors}"
+
+    def library(self, x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, *factors: torch.Tensor) -> Any:
+        """Compute the product by PyTorch's operations, from its operands in order."""
+        return self.kind.library(x * factors[0] if factors else x, codes, scales)
+
+    def kernel(self, x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, *factors: torch.Tensor) -> Any:
+        """Compute the product by the kernel, from its operands in order."""
+        return self.kind.function(x, codes, scales, factors[0] if factors else None, self.tile)
 
 
 @dataclass(frozen=True)
@@ -138,42 +156,84 @@ class Times:
 
 def claim_products(trace: Trace, executor: str) -> Trace:
     """Return the trace with the kernels in place of the products with quantized weights that they compute faster."""
+    if not any(bsym.symbol.name in KINDS for bsym in trace.bound_symbols):
+        return trace
     recorded = may_be_recorded(trace, followed_by_autograd(trace))
     budget, choices = TuningBudget(), dict[str, str]()
     refused: Counter[str] = Counter()
-    bsyms: list[BoundSymbol] = []
+    multiplications = multiplications_in(trace)
+    replaced: dict[BoundSymbol, list[BoundSymbol]] = {}
     for bsym, is_recorded in zip(trace.bound_symbols, recorded, strict=True):
-        product = None if is_recorded else product_of(bsym)
+        product = None if is_recorded else product_of(bsym, multiplications)
         if product is None:
-            bsyms.append(bsym)
             continue
         reason = reason_against(product, budget, choices)
         refused[reason] += bool(reason)
-        bsyms.append(bsym if reason else claimed(bsym, product, executor))
+        if not reason:
+            replaced |= {} if product.multiplication is None else {product.multiplication: []}
+            replaced[bsym] = [claimed(bsym, product, executor)]
     left_out = [
         RefusedOperations(executor, reason, count, reason not in (ABSENT, NOT_MEASURED), by_measurement=True)
         for reason, count in refused.items()
         if reason
     ]
+    bsyms = [new for bsym in trace.bound_symbols for new in replaced.get(bsym, [bsym])]
     return trace.having(bsyms, made_by=trace.made_by, refused=(*trace.refused, *left_out))
 
 
-def product_of(bsym: BoundSymbol) -> Product | None:
-    """Return the product of an unclaimed bound symbol, if the kernels support it."""
+def multiplications_in(trace: Trace) -> dict[str, BoundSymbol]:
+    """Return the multiplications by factors that one bound symbol reads, by the names of their results.
+
+    Nothing writes to their memory.
+    """
+    readers = Counter(proxy.name for bsym in trace.bound_symbols for proxy in bsym.inputs)
+    readers.update(proxy.name for proxy in trace.outputs)
+    written = names_written_to(trace)
+    found = {bsym.output.name: bsym for bsym in trace.bound_symbols if is_multiplication(bsym)}
+    return {
+        name: bsym
+        for name, bsym in found.items()
+        if readers[name] == 1 and not any(proxy.name in written for proxy in (*bsym.inputs, bsym.output))
+    }
+
+
+def is_multiplication(bsym: BoundSymbol) -> bool:
+    """Whether an unclaimed bound symbol multiplies rows (n, depth) by a tensor (depth,), both in bfloat16."""
+    operations = bsym.operations
+    if bsym.executor or len(operations) != 1 or not operations[0].symbol.name.startswith(MULTIPLICATION):
+        return False
+    tensors = [each for each in operations[0].args if is_here(each, torch.bfloat16)]
+    dimensions = tuple(len(each.shape) for each in tensors)
+    return bsym.is_resolved and len(operations[0].args) == 2 and dimensions == (2, 1)
+
+
+def product_of(bsym: BoundSymbol, multiplications: Mapping[str, BoundSymbol]) -> Product | None:
+    """Return the product of an unclaimed bound symbol, if the kernels support it.
+
+    The kernel for 8 bits includes a multiplication that only the product reads.
+    """
     kind = KINDS.get(bsym.symbol.name)
     if kind is None or bsym.executor or bsym.kwargs or not bsym.is_resolved:
         return None
     x, codes, scales = bsym.args
     supported = is_here(x, torch.bfloat16) and is_here(codes, kind.codes) and is_here(scales, torch.bfloat16)
-    constant = supported and all(isinstance(size, int) for size in (*codes.shape, *scales.shape, x.shape[1]))
-    return Product(kind, x, codes, scales) if constant and prod((*codes.shape, *scales.shape)) else None
+    constant = supported and not any(map(is_symbolic, (*codes.shape, *scales.shape, x.shape[1])))
+    if not constant or not prod((*codes.shape, *scales.shape)):
+        return None
+    multiplication = multiplications.get(x.name) if kind.bits == 8 else None
+    if multiplication is None:
+        return Product(kind, x, codes, scales)
+    rows, factors = multiplication.operations[0].args
+    return Product(kind, rows, codes, scales, factors, multiplication)
 
 
 def claimed(bsym: BoundSymbol, product: Product, executor: str) -> BoundSymbol:
     """Return a bound symbol as a call of the kernel, whose tile fits the number of rows."""
     function = product.kind.function
     symbol = Symbol(f"{function.__module__}.{function.__qualname__}", function)
-    return replace(bsym, symbol=symbol, args=(*bsym.args, product.tile), subsymbols=(bsym,), executor=executor)
+    args = (product.x, product.codes, product.scales, product.factors, product.tile)
+    parts = (bsym,) if product.multiplication is None else (product.multiplication, bsym)
+    return replace(bsym, symbol=symbol, args=args, subsymbols=parts, executor=executor)
 
 
 def reason_against(product: Product, budget: TuningBudget, choices: dict[str, str]) -> str:
@@ -232,18 +292,18 @@ def write(folder: Path, times: Times) -> None:
 def measure(product: Product) -> Times:
     """Multiply numbers with a fixed pattern by both, compare the results, and time both with cold caches."""
     operands = list(operands_of(product))
-    kernel = product.kind.function(*operands, product.tile)
-    agrees = is_close(kernel, product.kind.library(*operands))
+    agrees = is_close(product.kernel(*operands), product.library(*operands))
     return Times(
-        kernel=milliseconds(lambda: product.kind.function(*operands, product.tile)),
-        library=milliseconds(lambda: product.kind.library(*operands)),
+        kernel=milliseconds(lambda: product.kernel(*operands)),
+        library=milliseconds(lambda: product.library(*operands)),
         agrees=agrees,
     )
 
 
 def operands_of(product: Product) -> Iterator[torch.Tensor]:
     """Yield operands with the shapes and dtypes of a product's; the random generator is not used."""
-    for proxy in (product.x, product.codes, product.scales):
+    proxies = (product.x, product.codes, product.scales, product.factors)
+    for proxy in (proxy for proxy in proxies if proxy is not None):
         shape = tuple(int(hint_of(size)) for size in proxy.shape)
         numbers = torch.arange(prod(shape), device=proxy.device, dtype=torch.float32).mul_(0.7).sin_()
         is_float = proxy.dtype.is_floating_point

@@ -16,7 +16,8 @@ import thunder_core as thunder
 from tests.generation.models import model_of, prompt_of
 from thunder_core.backend.claiming.claim import claims_by_executor
 from thunder_core.backend.fusion.machine_code import kept_by
-from thunder_core.compilation.compiler import trace_for
+from thunder_core.compilation.compiler import specializations_of, trace_for
+from thunder_core.compilation.compiler.for_device import compiled_for
 from thunder_core.compilation.compiler.last_call import last_program
 from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.tracing.ir.symbol import Symbol
@@ -457,6 +458,29 @@ def test_a_program_for_an_absent_gpu_is_wrapped_except_copies_to_the_cpu():
     (line,) = wrapped
     assert [part.symbol.short_name for part in line.subsymbols] == ["exp", "add", "sin", "mul", "cos"]
     assert EXECUTOR.missing_for("sm_90") is None
+
+
+class Counting(torch.nn.Module):
+    """Uses a tensor on the CPU late."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.count = torch.ones(size)
+
+    def forward(self, x):
+        y = (x.exp() + 1).sin()
+        return (y * self.count.to(x.device)).cos() * 2
+
+
+@pytest.mark.parametrize(("size", "names"), [(3, ["to", "graph_0"]), (1 << 15, ["graph_0", "to", "graph_1"])])
+def test_small_copies_from_the_cpu_come_before_a_graph(size, names):
+    """A large copy stays in its place, so that it takes no memory before it is read."""
+    compiled = thunder.jit(Counting(size), executors=(EXECUTOR, "torch"))
+    absent = compiled_for(compiled, torch.device("cuda"), "sm_90", [])
+    with torch.no_grad():
+        absent(torch.ones(size, device="meta"))
+    (program,) = specializations_of(absent).programs
+    assert [line.symbol.short_name for line in program.last("computation").bound_symbols if line.executor] == names
 
 
 def test_a_token_for_an_absent_gpu_is_one_graph_that_writes_to_the_cache():

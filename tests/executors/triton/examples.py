@@ -71,7 +71,13 @@ EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
     "quantize_rows": lambda make: iter(
         [(make(ROWS, WIDTH), torch.int8), (make(ROWS, WIDTH).narrow(1, 1, 37), torch.float8_e4m3fn)]
     ),
-    "int8_linear": lambda make: iter([(make(3, WIDTH), *weight_of_8_bits(make), tile) for tile in (16, 64)]),
+    "int8_linear": lambda make: iter(
+        [
+            (make(3, WIDTH), *weight_of_8_bits(make), factors, tile)
+            for factors in (None, make(WIDTH, dtype=torch.bfloat16))
+            for tile in (16, 64)
+        ]
+    ),
     "int4_linear": lambda make: iter(
         [(make(3, WIDTH), *weight_of_4_bits(make, groups), tile) for groups in (4, 16) for tile in (16, 64)]
     ),

@@ -29,7 +29,7 @@ def of_4_bits(columns: int, depth: int, groups: int) -> tuple[torch.Tensor, torc
 def test_every_number_of_rows(rows: int) -> None:
     for columns, depth in ODD[2:5:2]:
         x, weight = draw(rows, depth, dtype=torch.bfloat16), of_8_bits(columns, depth)
-        assert_close(int8_linear(x, *weight, tile_for(rows)), products.int8_product(x.double(), *weight))
+        assert_close(int8_linear(x, *weight, tile=tile_for(rows)), products.int8_product(x.double(), *weight))
     for columns, depth, groups in GROUPED[2:4]:
         x, weight = draw(rows, depth, dtype=torch.bfloat16), of_4_bits(columns, depth, groups)
         assert_close(int4_linear(x, *weight, tile_for(rows)), products.int4_product(x.double(), *weight))
@@ -44,7 +44,7 @@ def tile_for(rows: int) -> int:
 @pytest.mark.parametrize(("columns", "depth"), ODD)
 def test_odd_sizes_of_8_bits(columns: int, depth: int, tile: int, dtype: torch.dtype) -> None:
     x, weight = draw(3, depth, dtype=dtype), of_8_bits(columns, depth)
-    found = int8_linear(x, *weight, tile)
+    found = int8_linear(x, *weight, tile=tile)
     assert found.dtype == dtype
     assert_close(found, products.int8_product(x.double(), *weight))
 
@@ -57,6 +57,13 @@ def test_odd_sizes_of_4_bits(columns: int, depth: int, groups: int, tile: int, d
     found = int4_linear(x, *weight, tile)
     assert found.dtype == dtype
     assert_close(found, products.int4_product(x.double(), *weight))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_factors_of_columns_are_multiplied_in_the_kernel(dtype: torch.dtype) -> None:
+    x, weight, factors = draw(3, 37, dtype=dtype), of_8_bits(9, 37), draw(37, seed=2).exp2().bfloat16()
+    expected = products.int8_product((x * factors.to(dtype)).double(), *weight)
+    assert_close(int8_linear(x, *weight, factors), expected)
 
 
 def test_codes_of_both_signs_and_all_values() -> None:
@@ -72,13 +79,13 @@ def test_codes_of_both_signs_and_all_values() -> None:
 def test_a_long_weight_is_divided_and_a_wide_weight_is_not() -> None:
     """One row times 2048 x 2048 keeps a Hopper GPU busy only in parts; 8 bits read 128 numbers in a step."""
     x, codes, scales = draw(1, 2048), torch.zeros(2048, 2048, dtype=torch.int8), torch.ones(2048)
-    first, second = int8_linear.launches(x, codes, scales, FEW)
+    first, second = int8_linear.launches(x, codes, scales)
     assert first.grid == (32, 1, 8)
     assert second.kernel.fn.__name__ == "sum_of_parts_kernel"
-    (only,) = int8_linear.launches(x, codes, scales, TILES[-1])
+    (only,) = int8_linear.launches(x, codes, scales, None, TILES[-1])
     assert only.grid == (16, 1, 1)
     wide = torch.zeros(32768, 256, dtype=torch.int8)
-    assert len(int8_linear.launches(x[:, :256], wide, torch.ones(32768), FEW)) == 1
+    assert len(int8_linear.launches(x[:, :256], wide, torch.ones(32768))) == 1
     assert [steps_of_part(programs, 16) for programs in (1, 32, 100, 1000)] == [2, 2, 8, 16]
 
 
@@ -98,7 +105,12 @@ def test_rows_with_gaps() -> None:
 
 def test_unsupported_inputs_are_refused() -> None:
     codes, scales = of_8_bits(4, 8)
-    for arguments in ((draw(2, 9), codes, scales), (draw(2, 8), codes, scales[:3]), (draw(2, 8), codes, scales, 17)):
+    for arguments in (
+        (draw(2, 9), codes, scales),
+        (draw(2, 8), codes, scales[:3]),
+        (draw(2, 8), codes, scales, None, 17),
+        (draw(2, 8), codes, scales, draw(7)),
+    ):
         with pytest.raises(KernelRefuses, match="a product with quantized weights got"):
             int8_linear(*arguments)
     codes, scales = of_4_bits(4, 32, 2)

@@ -62,6 +62,22 @@ def test_few_rows_are_claimed_where_nothing_can_be_measured(kind: Any) -> None:
     assert run(layer_of(kind), 2, symbolic={"x.size(0)": (1, 8)}) == ([], [weights.ABSENT])
 
 
+def test_factors_are_multiplied_in_the_kernel_unless_the_products_are_read_elsewhere() -> None:
+    layer = layer_of(Int8WeightOnlyLinear)
+
+    def read_twice(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scaled = x * layer.factors
+        return torch.ops.thunder.int8_product(scaled, layer.codes, layer.scales), scaled
+
+    x = draw(2, 64, dtype=torch.bfloat16, seed=1)
+    for function, expected in ((layer, ["int8_weight_product"]), (read_twice, ["mul", "int8_weight_product"])):
+        compiled = thunder.jit(function, executors=["triton", "torch"])
+        with torch.no_grad():
+            compiled(x)
+        names = [line.symbol.short_name for line in thunder.last_traces(compiled)[-1].bound_symbols]
+        assert [name for name in names if "mul" in name or "product" in name] == expected
+
+
 @pytest.mark.parametrize("kind", LAYERS)
 def test_the_faster_of_both_is_called_and_the_times_are_kept(kind: Any, gpu: dict[str, float]) -> None:
     layer = layer_of(kind, columns=71)

@@ -27,7 +27,8 @@ from thunder_core.tracing.ir.trace import Trace
 
 LAUNCH_SECONDS = 5e-6  # the cost of a launch from Python: a few microseconds on all measured machines
 COPIED_PER_SECOND = 1.5e12  # bytes that a Hopper GPU copies: it reads and writes 3e12 (benchmarks)
-# The aten operations of a copy to another device, which may be asynchronous.
+SMALL = 1 << 16  # bytes of a tensor that may be copied long before it is read, because its memory hardly matters
+# The aten operations of a copy to another device.
 TRANSFERS = frozenset({"torch.ops.aten._to_copy"})
 ITEM = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
 
@@ -81,7 +82,7 @@ def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
 
 
 def transfers_first(trace: Trace, memory: WrittenMemory) -> tuple[BoundSymbol, ...]:
-    """Return the bound symbols of a trace, with copies of its inputs from another device before all others.
+    """Return the bound symbols of a trace, with small copies of its inputs from the CPU before all others.
 
     Such a copy would end a run. A copy moves unless its input is written to, or a change of state comes before it.
     """
@@ -100,11 +101,12 @@ def is_of(bsym: BoundSymbol, names: Collection[str]) -> bool:
 
 
 def is_transfer(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol only copies a tensor to another device."""
+    """Whether a bound symbol only copies a small tensor from the CPU to another device."""
     if bsym.has_effect or bsym.functions or not bsym.is_resolved or may_raise(bsym):
         return False
-    devices = [{p.device for p in proxies if isinstance(p, TensorProxy)} for proxies in (bsym.inputs, bsym.outputs)]
-    is_copy = len(bsym.inputs) == len(bsym.outputs) == 1 and len(devices[1]) == 1 and devices[0].isdisjoint(devices[1])
+    tensors = [proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy)]
+    devices = [proxy.device.type for proxy in tensors]
+    is_copy = len(devices) == 2 and devices[0] == "cpu" and devices[1] != "cpu" and tensors[1].bytes <= SMALL
     operations = {operation.symbol.name.rpartition(".")[0] for operation in bsym.operations}
     return is_copy and bool(operations) and operations <= TRANSFERS
 

@@ -46,7 +46,9 @@ def bsym_with_constants(bsym: BoundSymbol) -> BoundSymbol:
 
 def constants_in(tree: Any) -> Any:
     """Return nested values with integers in place of the constant sizes of tensors."""
-    return replace_leaves(tree, lambda leaf: with_sizes(leaf, size_for_trace) if isinstance(leaf, TensorProxy) else leaf)
+    return replace_leaves(
+        tree, lambda leaf: with_sizes(leaf, size_for_trace) if isinstance(leaf, TensorProxy) else leaf
+    )
 
 
 def constant_number(leaf: Any) -> Any:
