@@ -44,7 +44,7 @@ DEPTH = {" ".join(DEPTHS): LAYERS}
 SMALL = by_name(WIDTHS, COUNTS, DEPTH)
 WIDER = SMALL | {name: (2 if "head" in name else 4) * size for name, size in by_name(WIDTHS).items()}
 # What is made small, from the smallest configs to those that only have fewer layers: not every type can be narrow.
-LEVELS = (SMALL, WIDER, by_name(COUNTS, DEPTH), by_name(DEPTH), {})
+LEVELS = (SMALL, WIDER, by_name(COUNTS, DEPTH), by_name(DEPTH))
 # What some configs leave open, and their models need.
 OPEN = {
     "num_experts_per_tok": 2,
