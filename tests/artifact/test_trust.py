@@ -410,9 +410,9 @@ def test_a_module_in_memory_imports_nothing_more_by_its_own_getattr(monkeypatch,
     lazy.there = len
     monkeypatch.setitem(sys.modules, lazy.__name__, lazy)
     trust = trust_in(None)
-    assert trust.imported(f"{lazy.__name__}:there") is len
+    assert trust.import_object(f"{lazy.__name__}:there") is len
     with pytest.raises(AttributeError, match="inner"):
-        trust.imported(f"{lazy.__name__}:inner")
+        trust.import_object(f"{lazy.__name__}:inner")
     assert not mark.exists()
 
 
