@@ -10,13 +10,19 @@ import torch
 from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import BadModelFolder
+from thunder_core.tracing.library.denoising import DenoisingStep
 from thunder_core.workflow.models.diffusion.config import class_of
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 
 
 def random_diffusers_model(config: PretrainedConfig, dtype: torch.dtype) -> Any:
     """Build a model from its config, with random weights."""
-    return class_of(config).from_config(dict(config.settings)).to(dtype)
+    return with_loss(class_of(config).from_config(dict(config.settings)).to(dtype), config)
+
+
+def with_loss(model: Any, config: PretrainedConfig) -> Any:
+    """Return a model with its loss if its config asks for it; otherwise the model."""
+    return DenoisingStep(model) if config.has_loss else model
 
 
 def read_diffusers_weights(config: PretrainedConfig, dtype: torch.dtype | None, folder: Path) -> Any:
@@ -37,4 +43,4 @@ def read_diffusers_weights(config: PretrainedConfig, dtype: torch.dtype | None, 
                 f"{folder} {verdict} {len(names)} weights of {type(model).__name__}, such as {names[0]}",
                 fix="use the config.json that was saved with these weights",
             )
-    return model
+    return with_loss(model, config)

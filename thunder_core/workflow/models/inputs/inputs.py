@@ -11,7 +11,7 @@ import torch
 from thunder_core.foundation.errors import BadOption, NoExampleInputs
 from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.workflow.models.diffusion.config import is_diffusers
-from thunder_core.workflow.models.diffusion.inputs import diffusers_inputs
+from thunder_core.workflow.models.diffusion.inputs import diffusers_inputs, target_of
 from thunder_core.workflow.models.inputs.input_tensors import converted
 from thunder_core.workflow.models.inputs.key_value_cache import NO_CACHE, drawn_cache
 from thunder_core.workflow.models.inputs.labels import labels_for
@@ -19,6 +19,7 @@ from thunder_core.workflow.models.inputs.modality import SAMPLING_RATE, asked_im
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.inputs.sequence import check_sequence_length
 from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.request.names import SENTENCE_TASK
 
 __all__ = ["check_sequence_length", "example_inputs"]
 
@@ -54,7 +55,9 @@ def example_inputs(
     """
     draw = RandomInputs.seeded(loaded.config, batch=batch, seq=seq, seed=seed, height=height, width=width)
     if is_diffusers(loaded.config):
-        return {name: _place(tensor, loaded) for name, tensor in diffusers_inputs(draw).items()}
+        of_diffusers = diffusers_inputs(draw)
+        of_diffusers |= target_of(loaded.config, draw, of_diffusers) if labels else {}
+        return {name: _place(tensor, loaded) for name, tensor in of_diffusers.items()}
     require_sizes(loaded, batch, seq, cache or 0)
     inputs: Inputs = {}
     for modality in modalities(loaded):
@@ -68,6 +71,8 @@ def example_inputs(
     inputs |= task_inputs(loaded, draw, inputs)
     if loaded.task == "multiple-choice":
         inputs = {name: tensor.unsqueeze(1).repeat(1, CHOICES, 1) for name, tensor in inputs.items()}
+    if labels and loaded.task == SENTENCE_TASK:
+        inputs = pairs(inputs, text(draw))
     if labels:
         inputs |= labels_for(loaded.task, draw, inputs)
     return {name: converted(value, lambda tensor: _place(tensor, loaded)) for name, value in inputs.items()}
@@ -135,6 +140,11 @@ def text(draw: RandomInputs) -> Tensors:
     if draw.config.is_encoder_decoder and draw.end is not None:
         ids[torch.arange(draw.batch), mask.sum(1) - 1] = draw.end
     return {"input_ids": ids, "attention_mask": mask}
+
+
+def pairs(anchors: Tensors, positives: Tensors) -> Tensors:
+    """Return texts and the texts that fit them as pairs, [batch, 2, seq]."""
+    return {name: torch.stack([anchors[name], positives[name]], dim=1) for name in anchors}
 
 
 def continued(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, length: int) -> Inputs:

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import NoLoss
+from thunder_core.workflow.models.diffusion.config import is_diffusers
+from thunder_core.workflow.models.diffusion.inputs import require_denoiser
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
+from thunder_core.workflow.models.loading.timm_models import is_timm
+from thunder_core.workflow.models.request.names import BASE_TASK, SENTENCE_TASK
+from thunder_core.workflow.models.sentences.transformer import is_sentence_config, require_pooling
 
 Tensors = dict[str, torch.Tensor]
 LabelMaker = Callable[[RandomInputs, Tensors], Tensors]
@@ -21,6 +27,22 @@ def labels_for(task: str, draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return labels of a task for inputs; raise `NoLoss` if the task has no labels."""
     require_labels(task)
     return MAKERS[task](draw, inputs)
+
+
+def require_loss(task: str, config: PretrainedConfig) -> None:
+    """Raise `NoLoss` for a model that is not trained by one loss of its outputs."""
+    if is_diffusers(config):
+        require_denoiser(config)
+    elif is_sentence_config(config):
+        require_pooling(config)
+    elif is_timm(config) and task == BASE_TASK:
+        raise NoLoss(
+            "this model of timm has no classes, so there is no loss to train with",
+            fix="create the model with classes: `timm.create_model(NAME, num_classes=N)`; or compile your own training "
+            "step: thunder_core.jit(function)",
+        )
+    else:
+        require_labels(task)
 
 
 def require_labels(task: str) -> None:
@@ -67,7 +89,7 @@ def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 
 def no_labels(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """Nothing: the hidden patches, which are among the inputs, are what the model restores."""
+    """Nothing: the inputs have what the model learns, which are the hidden patches, or the pairs of texts."""
     return {}
 
 
@@ -143,4 +165,5 @@ MAKERS: dict[str, LabelMaker] = {
     "ctc": spoken_tokens,
     "time-series-prediction": future_values,
     "masked-image-modeling": no_labels,
+    SENTENCE_TASK: no_labels,
 }

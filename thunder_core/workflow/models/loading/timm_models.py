@@ -14,7 +14,13 @@ from thunder_core.foundation.errors import PackageMissing, UnknownArchitecture
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 
 TIMM = "timm"
+WRAPPER = "timm_wrapper"  # the family of transformers
 CLASSIFIER, FEATURES = "TimmWrapperForImageClassification", "TimmWrapperModel"
+
+
+def is_timm(config: PretrainedConfig) -> bool:
+    """Whether a config is that of a model of timm."""
+    return config.model_type == WRAPPER
 
 
 def is_timm_config(content: Mapping[str, Any]) -> bool:

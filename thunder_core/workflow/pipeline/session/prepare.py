@@ -18,11 +18,12 @@ from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.tracing.extension.requirement import Degradation, by_reason
 from thunder_core.workflow.models.folder.checkpoint import require_checkpoint
 from thunder_core.workflow.models.folder.origin import FolderOrigin
-from thunder_core.workflow.models.inputs.labels import require_labels
+from thunder_core.workflow.models.inputs.labels import require_loss
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.loading.load import LoadingPlan, plan_loading
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.models.sentences.transformer import require_pairs
 from thunder_core.workflow.pipeline.request.automatic import asks_for_choice, choose_recipe, with_choice
 from thunder_core.workflow.pipeline.request.folder_recipe import with_trusted_recipe
 from thunder_core.workflow.pipeline.request.recipes import requested_recipe, sample_of, usable_transforms
@@ -104,6 +105,7 @@ def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
     request, choice = with_chosen_recipe(with_trusted_recipe(request))
     recipe = requested_recipe(request)
     model = with_placement(with_sample(request.model, recipe), recipe, request.target)
+    model = replace(model, train=request.train)
     device = torch.device(cast(str, model.device))
     in_order = usable_transforms(recipe, request.target, device, more=CLEANUP_TRANSFORMS)
     named = candidates(recipe.all_executors(), request.target, device)
@@ -118,7 +120,8 @@ def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
         refuse_other_family(recipe, loading)
         require_weights(loading, model, config_is_enough=config_is_enough)
     if request.train:
-        require_labels(loading.task)
+        require_loss(loading.task, loading.config)
+        require_pairs(loading.config, request.batch or (2 if "batch" in request.dynamic else 1))
     return Prepared(recipe, model, loading, in_order, named, degraded, choice, dict(request.mesh))
 
 
