@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.zoo.configs import model_types
-from tests.zoo.examine import RUNNING, examine_within
+from tests.zoo.examine import EAGER, RUNNING, examine_within
 from tests.zoo.page import COLUMNS, page
 from tests.zoo.shelves import PACKAGES, SUBJECTS, TRANSFORMERS, is_installed, shelf_of, types_of
 
@@ -63,7 +63,7 @@ def kept(results: Path) -> dict[str, dict[str, Any]]:
 
 def is_right(row: dict[str, Any]) -> bool:
     """Whether eager PyTorch runs a type, and every comparison is right."""
-    return "eager" not in row and all(str(row.get(name, "right")).startswith("right") for name in COLUMNS)
+    return "eager" not in row and all(str(row.get(name, EAGER)).startswith(("right", EAGER)) for name in COLUMNS)
 
 
 def run(model_types: Iterable[str], options: argparse.Namespace) -> dict[str, dict[str, Any]]:

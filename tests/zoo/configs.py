@@ -21,12 +21,14 @@ WIDTHS: Mapping[str, int] = {
     "intermediate_size ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff d_inner": 2 * WIDTH,
     "num_attention_heads n_head num_heads encoder_attention_heads n_heads decoder_attention_heads": HEADS,
     "num_key_value_heads num_decoder_attention_heads": HEADS,
-    "head_dim d_kv qk_nope_head_dim v_head_dim": WIDTH // HEADS,
-    "q_lora_rank kv_lora_rank qk_rope_head_dim patch_size num_queries": 8,
+    "rotary_dim": WIDTH // HEADS // 2,
+    "head_dim d_kv qk_nope_head_dim qk_rope_head_dim v_head_dim": WIDTH // HEADS,
+    "q_lora_rank kv_lora_rank patch_size num_queries": 8,
 }
 COUNTS: Mapping[str, int] = {
     "num_experts num_local_experts n_routed_experts moe_num_experts": 4,
-    "num_experts_per_tok num_experts_per_token moe_top_k top_k_experts": 2,
+    "num_experts_per_tok num_experts_per_token moe_top_k moe_k top_k_experts": 2,
+    "n_group topk_group": 1,
     "vocab_size text_vocab_size": VOCABULARY,
     "image_size input_size": SIDE,
     "max_position_embeddings n_positions": 128,
@@ -40,9 +42,18 @@ def by_name(*tables: Mapping[str, int]) -> dict[str, int]:
 
 DEPTH = {" ".join(DEPTHS): LAYERS}
 SMALL = by_name(WIDTHS, COUNTS, DEPTH)
-WIDER = SMALL | {name: 4 * size for name, size in by_name(WIDTHS).items()}
+WIDER = SMALL | {name: (2 if "head" in name else 4) * size for name, size in by_name(WIDTHS).items()}
 # What is made small, from the smallest configs to those that only have fewer layers: not every type can be narrow.
-LEVELS = (SMALL, WIDER, by_name(COUNTS, DEPTH), by_name(DEPTH), {})
+LEVELS = (SMALL, WIDER, by_name(COUNTS, DEPTH), by_name(DEPTH))
+# What some configs leave open, and their models need.
+OPEN = {
+    "num_experts_per_tok": 2,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "prediction_length": 4,
+    "vocab_size": VOCABULARY,
+}
+PER_LAYER = "per_layer_config"  # by the number of a layer
 TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 KINDS = ("_types", "_type")  # the ends of names of lists with the kind of each layer
 # Heads by what they are for: the first mapping that names a type decides.
@@ -91,14 +102,14 @@ def small_config(model_type: str, sizes: Mapping[str, int] = SMALL, architecture
 
 def shrunk(values: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
     """The values of a config with small sizes, in it and in the configs within it."""
-    result = dict(values)
+    result = dict(values) | {name: size for name, size in OPEN.items() if name in values and values[name] is None}
     for name, value in values.items():
         if isinstance(value, dict):
             result[name] = shrunk(value, sizes)
-        elif type(value) is int and value > sizes.get(name, value):
+        elif type(value) is int and name not in DEPTHS and value > sizes.get(name, value):
             result[name] = sizes[name]
     for name in DEPTHS:
-        if name in sizes and type(values.get(name)) is int:
+        if name in sizes and type(values.get(name)) is int and not values.get("out_features"):
             result |= shortened(values, name)
     if isinstance(result.get("vocab_size"), int):
         result |= {name: token_within(result[name], result["vocab_size"]) for name in TOKENS if name in result}
@@ -119,7 +130,12 @@ def shortened(values: Mapping[str, Any], depth: str) -> dict[str, Any]:
     kinds = list(zip(*(map(str, value) for name, value in lists.items() if name.endswith(KINDS)), strict=True))
     first = sorted({kind: place for place, kind in reversed(list(enumerate(kinds)))}.values())
     places = first + [place for place in range(count) if place not in first][: max(0, LAYERS - len(first))]
-    return {depth: len(places)} | {name: [value[place] for place in places] for name, value in lists.items()}
+    found = {depth: len(places)} | {name: [value[place] for place in places] for name, value in lists.items()}
+    if values.get(PER_LAYER):
+        of_layers = {str(layer): settings for layer, settings in values[PER_LAYER].items()}
+        kept = {number: of_layers.get(str(place)) for number, place in enumerate(places)}
+        found[PER_LAYER] = {number: settings for number, settings in kept.items() if settings is not None}
+    return found
 
 
 def parts_of(config: Any) -> Iterator[Any]:

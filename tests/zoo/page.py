@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tests.zoo.examine import EAGER
 from tests.zoo.shelves import SUBJECTS, TRANSFORMERS
 
 COLUMNS = ("inference", "training", "symbolic", "generate")
@@ -59,7 +60,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "| | right | of |"
     yield "|---|---|---|"
     for column in COLUMNS:
-        there = [str(row[column]) for row in run if column in row]
+        there = [str(row[column]) for row in run if not str(row.get(column, EAGER)).startswith(EAGER)]
         yield f"| {column} | {sum(words.startswith('right') for words in there)} | {len(there)} |"
     recorded = sum("recorded" in str(row.get("training", "")) for row in run)
     yield f"\nIn training, {recorded} are recorded.\n"

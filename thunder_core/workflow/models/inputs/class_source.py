@@ -1,9 +1,11 @@
-"""Read the main input of a transformers class from the source of its module, because an import would take seconds."""
+"""Read the inputs of a transformers class from the source of its module, because an import would take seconds."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import transformers
@@ -31,6 +33,15 @@ def main_input_name(name: str) -> str:
     return str(getattr(getattr(transformers, name, None), ATTRIBUTE, DEFAULT))
 
 
+def forward_parameters(name: str) -> frozenset[str]:
+    """Return the names of the parameters of the forward of a transformers class; empty if they are not known."""
+    module = module_of(name)
+    if module and not plugins.is_loaded(module):
+        return parameters_in_source(module, name)
+    forward = getattr(getattr(transformers, name, None), "forward", None) if module else None
+    return frozenset() if forward is None else frozenset(inspect.signature(forward).parameters)
+
+
 def module_of(name: str) -> str:
     """Return the module of a transformers class; empty if transformers does not list the class."""
     modules: dict[str, str] = vars(transformers).get("_class_to_module", {})
@@ -39,30 +50,49 @@ def module_of(name: str) -> str:
 
 def main_input_in_source(module: str, name: str) -> str | None:
     """Return the main input of a class from its source, or None if the source does not determine it."""
-    path = plugins.file_of(module)
-    if path is None:
-        return None
-    nodes = ast.parse(path.read_text(encoding="utf-8")).body
-    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
     try:
-        return next(values_of(name, classes), DEFAULT)
+        return next(values_of(name, classes_in(module)), DEFAULT)
     except LookupError:
         return None
 
 
-def values_of(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[str]:
-    """Yield the attribute's values in a class and its bases; raise LookupError for a value or base that is unknown."""
+def parameters_in_source(module: str, name: str) -> frozenset[str]:
+    """Return the names of the parameters of a class's forward from its source; empty if the source has none."""
+    with suppress(LookupError):
+        for node in lineage(name, classes_in(module)):
+            for statement in node.body:
+                if isinstance(statement, ast.FunctionDef) and statement.name == "forward":
+                    arguments = statement.args
+                    every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+                    return frozenset(argument.arg for argument in every)
+    return frozenset()
+
+
+def classes_in(module: str) -> dict[str, ast.ClassDef]:
+    """Return the classes that the source of a module defines, by name; none if there is no source."""
+    path = plugins.file_of(module)
+    nodes = [] if path is None else ast.parse(path.read_text(encoding="utf-8")).body
+    return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+
+
+def lineage(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[ast.ClassDef]:
+    """Yield a class and its bases; raise LookupError for a base that is unknown."""
     if name in KNOWN_BASES:
         return
-    node = classes[name]
-    for statement in node.body:
-        if ATTRIBUTE in assigned_names(statement):
-            value: Any = getattr(statement, "value", None)
-            if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
-                raise LookupError(name)
-            yield value.value
-    for base in node.bases:
-        yield from values_of(ast.unparse(base), classes)
+    yield classes[name]
+    for base in classes[name].bases:
+        yield from lineage(ast.unparse(base), classes)
+
+
+def values_of(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[str]:
+    """Yield the attribute's values in a class and its bases; raise LookupError for a value or base that is unknown."""
+    for node in lineage(name, classes):
+        for statement in node.body:
+            if ATTRIBUTE in assigned_names(statement):
+                value: Any = getattr(statement, "value", None)
+                if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
+                    raise LookupError(name)
+                yield value.value
 
 
 def assigned_names(statement: ast.stmt) -> set[str]:

@@ -15,9 +15,10 @@ from thunder_core.workflow.models.diffusion.inputs import diffusers_inputs, targ
 from thunder_core.workflow.models.inputs.input_tensors import converted
 from thunder_core.workflow.models.inputs.key_value_cache import NO_CACHE, drawn_cache
 from thunder_core.workflow.models.inputs.labels import labels_for
-from thunder_core.workflow.models.inputs.modality import SAMPLING_RATE, asked_image_size, frames_of, main_inputs
+from thunder_core.workflow.models.inputs.modality import asked_image_size, frames_of, main_inputs
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.inputs.sequence import check_sequence_length
+from thunder_core.workflow.models.inputs.sound import sound, spectrogram
 from thunder_core.workflow.models.loading.load import LoadedModel
 from thunder_core.workflow.models.request.names import SENTENCE_TASK
 
@@ -60,8 +61,10 @@ def example_inputs(
         return {name: _place(tensor, loaded) for name, tensor in of_diffusers.items()}
     require_sizes(loaded, batch, seq, cache or 0)
     inputs: Inputs = {}
+    accepted = inspect.signature(type(loaded.model).forward).parameters
     for modality in modalities(loaded):
-        inputs |= BUILDERS[modality](draw)
+        built = BUILDERS[modality](draw)
+        inputs |= {name: tensor for name, tensor in built.items() if name == modality or name in accepted}
     if height is not None or width is not None:
         inputs |= interpolation(loaded, inputs)
     if cache is not None:
@@ -71,10 +74,8 @@ def example_inputs(
     inputs |= task_inputs(loaded, draw, inputs)
     if loaded.task == "multiple-choice":
         inputs = {name: tensor.unsqueeze(1).repeat(1, CHOICES, 1) for name, tensor in inputs.items()}
-    if labels and loaded.task == SENTENCE_TASK:
-        inputs = pairs(inputs, text(draw))
     if labels:
-        inputs |= labels_for(loaded.task, draw, inputs)
+        inputs |= pairs(inputs, text(draw)) if loaded.task == SENTENCE_TASK else labels_for(loaded.task, draw, inputs)
     return {name: converted(value, lambda tensor: _place(tensor, loaded)) for name, value in inputs.items()}
 
 
@@ -94,7 +95,8 @@ def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> 
 
 def modalities(loaded: LoadedModel) -> tuple[str, ...]:
     """Return the main inputs of a model; raise `NoExampleInputs` if there are no examples of an input."""
-    names = main_inputs(loaded.config, loaded.model.main_input_name)
+    accepted = inspect.signature(type(loaded.model).forward).parameters
+    names = main_inputs(loaded.config, loaded.model.main_input_name, accepted)
     for name in names:
         if name not in BUILDERS:
             raise NoExampleInputs(
@@ -183,25 +185,6 @@ def image(draw: RandomInputs) -> Tensors:
     return {"pixel_values": draw.normal(draw.batch, *((frames,) if frames else ()), channels, *size)}
 
 
-def mel(draw: RandomInputs) -> Tensors:
-    """Return a spectrogram for Whisper, [batch, bins, frames], with two frames for each position of the encoder."""
-    bins, positions = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_source_positions", None)
-    if draw.config.model_type != "whisper" or bins is None or positions is None:
-        raise NoExampleInputs(
-            f"there are no example spectrograms for the family {draw.config.model_type!r}",
-            fix="use a model that takes text, images or a waveform, or Whisper",
-        )
-    return {"input_features": draw.normal(draw.batch, bins, 2 * positions)}
-
-
-def sound(draw: RandomInputs) -> Tensors:
-    """Return one second of a waveform at 16 kHz, or a spectrogram of [batch, frames, bins] if the config has bins."""
-    bins, frames = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_length", None)
-    if bins is not None and frames is not None:
-        return {"input_values": draw.normal(draw.batch, frames, bins)}
-    return {"input_values": draw.normal(draw.batch, SAMPLING_RATE)}
-
-
 def series(draw: RandomInputs) -> Tensors:
     """Return the past of a time series with its features and, for a model with lags, the future for training."""
     config = draw.config
@@ -237,7 +220,7 @@ def _lagged_series(draw: RandomInputs, past: int, future: int) -> Tensors:
 BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {
     "input_ids": text,
     "pixel_values": image,
-    "input_features": mel,
+    "input_features": spectrogram,
     "input_values": sound,
     "past_values": series,
 }

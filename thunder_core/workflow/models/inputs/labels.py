@@ -56,18 +56,29 @@ def require_labels(task: str) -> None:
 
 def next_tokens(_draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return the input tokens as labels, with padding ignored; the model shifts the labels."""
-    return {"labels": inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, IGNORED)}
+    return {"labels": inputs["input_ids"].masked_fill(padding(inputs), IGNORED)}
+
+
+def padding(inputs: Tensors) -> torch.Tensor:
+    """Return which tokens are padding: none for a model that reads no mask."""
+    ids = inputs["input_ids"]
+    return inputs.get("attention_mask", torch.ones_like(ids)) == 0
 
 
 def hidden_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return about 15% of the tokens as labels, always including the first token; the others are ignored."""
     hidden = torch.rand(inputs["input_ids"].shape, generator=draw.generator) < MASKED_SHARE
     hidden[:, 0] = True
-    return {"labels": inputs["input_ids"].masked_fill(~hidden | (inputs["attention_mask"] == 0), IGNORED)}
+    return {"labels": inputs["input_ids"].masked_fill(~hidden | padding(inputs), IGNORED)}
 
 
 def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """Return the target tokens of the decoder: its inputs shifted by one step, followed by the end token."""
+    """Return the target tokens of the decoder: its inputs shifted by one step, followed by the end token.
+
+    Models that read sound and have no encoder for text are listed with encoder-decoders, but predict the next token.
+    """
+    if "decoder_input_ids" not in inputs:
+        return next_tokens(draw, inputs)
     last = torch.full((draw.batch, 1), draw.padding if draw.end is None else draw.end)
     return {"labels": torch.cat([inputs["decoder_input_ids"][:, 1:], last], dim=1)}
 
@@ -85,7 +96,7 @@ def classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
 def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return a class for each token that is not padding."""
     drawn = draw.integers(0, int(draw.config.num_labels or 1), draw.batch, draw.seq)
-    return {"labels": drawn.masked_fill(inputs["attention_mask"] == 0, IGNORED)}
+    return {"labels": drawn.masked_fill(padding(inputs), IGNORED)}
 
 
 def no_labels(_draw: RandomInputs, _inputs: Tensors) -> Tensors:

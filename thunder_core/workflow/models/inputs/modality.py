@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from transformers import PretrainedConfig
 
 from thunder_core.workflow.models.diffusion.config import is_diffusers
 from thunder_core.workflow.models.diffusion.inputs import sample_size
-from thunder_core.workflow.models.inputs.class_source import main_input_name
+from thunder_core.workflow.models.inputs.class_source import forward_parameters, main_input_name
 from thunder_core.workflow.models.request.input_size import InputSize
 
 IMAGE_TOKENS = ("image_token_id", "image_token_index")
@@ -19,10 +19,22 @@ SAMPLE = "sample"  # of models of diffusers
 SAMPLING_RATE = 16_000  # samples a second
 
 
-def main_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
-    """Return the main inputs of a model; `main` is the main input of its class."""
+def main_inputs(config: PretrainedConfig, main: str, accepted: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the main inputs of a model, whose class names `main` and whose forward accepts `accepted`, if known.
+
+    A class may name tokens although its forward reads something else, as in CLIP's classifier of images.
+    """
     if is_diffusers(config):
         return (SAMPLE,)
+    names = usual_inputs(config, main)
+    if not any(name in accepted for name in (*names, *WORDS)):
+        return names
+    fitting = tuple(name for name in names if name in accepted)
+    return fitting or next((name,) for name in WORDS if name in accepted)
+
+
+def usual_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
+    """Return the main inputs that models with a config usually have; `main` is the main input of the class."""
     if main == "input_ids" and config.model_type in WITH_IMAGE:
         return ("input_ids", "pixel_values")
     if any(getattr(config, name, None) is not None for name in IMAGE_TOKENS):
@@ -38,9 +50,10 @@ def frames_of(config: PretrainedConfig) -> int | None:
     return frames if isinstance(frames, int) else None
 
 
-def named_input(config: PretrainedConfig) -> str:
-    """Return the main input of the class in a config; `input_ids` if transformers does not have the class."""
-    return main_input_name((config.architectures or [""])[0])
+def named_inputs(config: PretrainedConfig) -> tuple[str, ...]:
+    """Return the main inputs of the class in a config; `input_ids` if transformers does not have the class."""
+    name = (config.architectures or [""])[0]
+    return main_inputs(config, main_input_name(name), forward_parameters(name))
 
 
 def image_size(config: PretrainedConfig) -> tuple[int, int]:
@@ -62,8 +75,7 @@ def asked_image_size(config: PretrainedConfig, height: int | None, width: int | 
 
 def sizes_in_words(config: PretrainedConfig, size: InputSize) -> str:
     """Describe the size of an input: `sequence 128`, `sequence 1 and cache 64`, or `224 x 224 pixels` for images."""
-    names = main_inputs(config, named_input(config))
-    return ", ".join(WORDS.get(name, _tokens)(config, size) for name in names)
+    return ", ".join(WORDS.get(name, _tokens)(config, size) for name in named_inputs(config))
 
 
 def size_configuration(config: PretrainedConfig, size: InputSize) -> dict[str, str]:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
+from thunder_core.foundation.errors import NoExampleInputs
+
 SPECIAL = (
     "pad_token_id",
     "bos_token_id",
@@ -74,8 +76,17 @@ class RandomInputs:
 
     @property
     def vocabulary(self) -> int:
-        """The size of the vocabulary."""
-        return int(self.text.vocab_size)
+        """The size of the vocabulary, or the number of hash buckets of a model that reads characters.
+
+        Raises `NoExampleInputs` for a config that has neither.
+        """
+        sizes = (getattr(self.text, name, None) for name in ("vocab_size", "num_hash_buckets"))
+        if (size := next((size for size in sizes if size is not None), None)) is None:
+            raise NoExampleInputs(
+                f"there are no example tokens for the family {self.config.model_type!r}",
+                fix="use a model whose config names `vocab_size`",
+            )
+        return int(size)
 
     @property
     def special(self) -> set[int]:
