@@ -78,7 +78,7 @@ class InlinedFunction:
     def _kind_of(self, tensor: torch.Tensor, context: ForwardContext) -> str:
         """Say how a result is connected: an input and a view by a new view, which leaves the tensor as it is.
 
-        An input that the forward has written to is connected itself, because the program may go on with the input.
+        An input that the forward has written to is connected itself, because the program may use the input again.
         """
         is_dirty = any(tensor is written for written in context.dirty_tensors)
         is_given = any(tensor is value for value in self._args)

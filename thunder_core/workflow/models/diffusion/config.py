@@ -11,7 +11,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import PackageMissing, UnknownArchitecture
-from thunder_core.tracing.library.denoising import DenoisingStep
+from thunder_core.tracing.library.denoising.step import DenoisingStep
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 
 DIFFUSERS = "diffusers"

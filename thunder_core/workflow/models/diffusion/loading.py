@@ -10,7 +10,7 @@ import torch
 from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import BadModelFolder
-from thunder_core.tracing.library.denoising import DenoisingStep
+from thunder_core.tracing.library.denoising.step import DenoisingStep
 from thunder_core.workflow.models.diffusion.config import class_of
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 

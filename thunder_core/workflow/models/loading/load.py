@@ -172,7 +172,7 @@ def for_adapter(request: ModelRequest, adapter: Adapter | None) -> ModelRequest:
     if request.train and request.adapter == MERGE:
         raise BadOption(
             f"--adapter {MERGE} and --train exclude each other: a merged adapter has no weights of its own to train",
-            fix=f"leave out --adapter {MERGE}; in training, the adapter is kept beside its frozen base model",
+            fix=f"leave out --adapter {MERGE}; in training, the adapter is kept, and its base model is frozen",
         )
     require_peft(adapter)
     return dataclasses.replace(request, task=request.task or adapter.task)
