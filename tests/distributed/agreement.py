@@ -9,6 +9,7 @@ import linecache
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -228,6 +229,36 @@ def messages_do_not_shift_programs() -> None:
         *("`all_reduce max ", "`all_reduce sum "),
         line="funcol",
     )
+
+
+def programs_in_a_group_made_again() -> None:
+    """One rank has run a program in an earlier group with the same store, and the other rank only eager PyTorch.
+
+    PyTorch's gloo itself cannot always connect in a store that an earlier group has used, so only Thunder uses it.
+    """
+    c10d: Any = dist.distributed_c10d
+    store = c10d.PrefixStore("made again", c10d._get_default_store())
+    with mock.patch.object(c10d, "_get_process_group_store", lambda group: store):
+        run_by_one_rank(dist.new_group([0, 1]))
+        again = dist.new_group([0, 1])
+        start = time.monotonic()
+        assert_equal(thunder.jit(sent_in(again))(numbers(0, 3)), sent_in(again)(numbers(0, 3)))
+        assert time.monotonic() - start < 5
+        program = (reduced_in if dist.get_rank() else sent_in)(again)
+        assert_differs(program, "`broadcast 0 ", "`all_reduce sum ", line="funcol.")
+        dist.destroy_process_group(again)
+
+
+def run_by_one_rank(group: Any) -> None:
+    """Compile a program on one rank alone, and destroy its group."""
+    before, agreement.SECONDS = agreement.SECONDS, 0.2
+    try:
+        reduced = reduced_in(group)
+        (reduced if dist.get_rank() else thunder.jit(reduced))(numbers(0, 3))
+    finally:
+        agreement.SECONDS = before
+    dist.barrier()
+    dist.destroy_process_group(group)
 
 
 def other_size_among_several() -> None:

@@ -19,7 +19,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from transformers import LlamaConfig
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
 from tests.distributed.saved import shared_folder
@@ -101,6 +101,45 @@ def optimizes(recipe: str, contender: str) -> None:
     assert kinds == KINDS_OF_GRADIENTS[recipe]
 
 
+def generates(recipe: str) -> None:
+    """The documented command, with another recipe in the place of `hf-llama3`; all ranks generate with the artifact."""
+    folder = shared_folder()
+    command = next(line for line in DOCUMENTATION.read_text().splitlines() if line.endswith("--task generate"))
+    options = shlex.split(command.partition(" MODEL ")[2].replace("hf-llama3", recipe))
+    sizes = ("--batch", "1", "--prompt-length", "5", "--new-tokens", "4", "--runs", "2", "--warmup", "0")
+    tuned = ("--tune", "2s") if recipe == "hf-llama3" else ()  # by times that both ranks measure
+    chosen = (*options, "--out", str(folder), "--random-weights", "--without", "inductor", *sizes, *tuned)
+    status, out, err = run("optimize", small_model(folder.parent), *chosen, "--json")
+    assert status == 0, err
+    if dist.get_rank() > 0:
+        assert out == err == ""
+    else:
+        report = json.loads(out)["report"]
+        generation = report["generation"]
+        assert generation["passed"]
+        assert all(prompt["equal"] == prompt["tokens"] for prompt in generation["prompts"])
+        for benchmark in report["generation_benchmarks"]:
+            assert [one["name"] for one in benchmark["candidates"]] == ["parallelize_module", "thunder"]
+            assert [one["equal"] for one in benchmark["texts"]] == [1.0, 1.0]
+        assert err.count("Plan") == 1
+        assert "all with the same inputs; compared with generation in one process" in " ".join(err.split())
+    dist.barrier()
+    loaded = thunder.load(folder, strict=True)
+    layer = loaded.model.layers[0].self_attn.k_proj
+    assert layer.weight.to_local().shape == (4, 16)
+    prompt = torch.arange(5)[None]
+    sizes = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": 4, "do_sample": False}
+    assert torch.equal(loaded.generate(prompt, **sizes), in_one_process(loaded).generate(prompt, **sizes))
+
+
+def in_one_process(divided: Any) -> LlamaForCausalLM:
+    """The model with the full weights of a divided model."""
+    whole = LlamaForCausalLM(divided.config).eval()
+    state = divided.state_dict().items()
+    whole.load_state_dict({name: one.full_tensor() if isinstance(one, DTensor) else one for name, one in state})
+    return whole
+
+
 AXES = {
     "fsdp ddp": ("FSDP2", ("--mesh", "replicate=2", "--mesh", "shard=2"), "each with inputs of its own", 4),
     "fsdp tensor-parallel": (
@@ -159,6 +198,12 @@ REFUSED = {
     ("--recipe", "fsdp", "--mesh", "a-b=2", "--train"): "which is not an identifier",
     ("--recipe", "fsdp", "--mesh", "a=x", "--train"): "--mesh a=x is not a number of ranks",
     ("--recipe", "hf-llama3", "--mesh", "a=2", "--train"): "--mesh is given, but no recipe is for several ranks",
+    ("--recipe", "fsdp", "--task", "generate"): "the recipe fsdp and --task generate exclude each other",
+    (
+        *("--recipe", "ddp", "--recipe", "tensor-parallel", "--mesh", "dp=2", "--mesh", "tp=2"),
+        *("--task", "generate"),
+    ): "the recipe ddp and --task generate exclude each other",
+    ("--recipe", "tensor-parallel", "--task", "generate", "--target", "sm_90"): "--target exclude each other",
     ("--recipe", "ddp", "--train", "--dynamic", "batch=1:4"): "--dynamic exclude each other",
     ("--recipe", "ddp", "--train", "--include-weights"): "--include-weights exclude each other",
 }

@@ -138,7 +138,7 @@ OTHER_MESHES = {
     "for the mesh dp=2,tp=4, but the axis 'tp' here has 2 ranks": {"size": 4},
     "for the mesh tp=2,dp=2, but the axis 'tp' here has 2 ranks": {"stride": 4},
     "for the mesh dp=2,other=2, but no mesh here has the axis 'other'": {"axis": "other"},
-    "the process group 'dp', but this name is already": {"name": "dp"},
+    "the process group 'dp_2x2', but this name is already": {"name": "dp_2x2"},
 }
 
 
@@ -157,7 +157,7 @@ def axes_are_named_as_process_groups() -> None:
     names = {"fsdp.process_group": "shard", "ddp.process_group": "replicate"}
     compiled = thunder.compile(Layers(), ["ddp", "fsdp"], without=EAGER, **names)
     loss_of(compiled, 0).backward()
-    assert {one.group for one in collectives(compiled)[1]} == {"shard", "replicate"}
+    assert {one.group for one in collectives(compiled)[1]} == {"shard_2x1", "replicate_2x2"}
     init_device_mesh("cpu", (2, 2), mesh_dim_names=("ambiguous", "inner"))
     init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "ambiguous"))
     with pytest.raises(RecipeMismatch, match="several meshes of this process have an axis 'ambiguous'"):
@@ -179,7 +179,28 @@ def another_mesh_with_the_same_names_is_another_group() -> None:
         for layer in expected.layers:
             fully_shard(layer, mesh=mesh["axis"])
         assert_equal(steps_of(model, steps=2), steps_of(fully_shard(expected, mesh=mesh["axis"]), steps=2))
-    assert [{one.group for one in collectives(model)[0]} for model in models] == [{"axis"}, {"axis_2"}]
+    assert [{one.group for one in collectives(model)[0]} for model in models] == [{"axis_2x1"}, {"axis_2x2"}]
+
+
+def names_do_not_depend_on_the_order_of_use() -> None:
+    """Ranks ask for names in different orders, and get the same names; equal axes are numbered as they were created."""
+    shapes = {"first": ("axis", "inner"), "second": ("outer", "axis"), "third": ("axis", "inner")}
+    meshes = {name: init_device_mesh("cpu", (2, 2), mesh_dim_names=axes) for name, axes in shapes.items()}
+    order = sorted(meshes, reverse=bool(dist.get_rank() % 2))
+    names = {name: program_name(meshes[name].get_group("axis")) for name in order}
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, {name: names[name] for name in meshes})
+    assert all(facts == gathered[0] for facts in gathered)
+    assert len(set(names.values())) == 3
+    assert names["second"].startswith("axis_2x1")
+    for name, mesh in meshes.items():
+        compiled = thunder.compile(Layers(), "fsdp", without=EAGER, process_group=mesh.get_group("axis").group_name)
+        loss_of(compiled, 0).backward()
+        dist.all_gather_object(gathered, str(thunder.last_traces(compiled)[-1]))
+        assert all(text == gathered[0] and names[name] in text for text in gathered)
+    for mesh in meshes.values():
+        for group in mesh.get_all_groups():
+            dist.destroy_process_group(group)
 
 
 def four_shards_equal_pytorch() -> None:
@@ -347,7 +368,7 @@ def replicated_parts_equal_one_process(optimizer: str) -> None:
     assert_close(*(accumulated.steps_of(model, in_parts, optimizer, steps=3) for model in models), 1e-9)
     forward, backward = collectives(models[0])
     kinds = {(one.kind, one.group) for one in (*forward, *backward)}
-    assert kinds == {("all_reduce", "tp"), ("all_reduce_coalesced", "dp")}
+    assert kinds == {("all_reduce", "tp_2x1"), ("all_reduce_coalesced", "dp_2x2")}
 
 
 def replicated_parts_equal_pytorch() -> None:

@@ -148,26 +148,44 @@ def generates() -> None:
     assert forward == ["all_reduce"] * 4
 
 
-def generates_with_quantized_layers() -> None:
-    """Each rank has a part of the codes, and the tokens are those of one process with the same codes."""
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "vocab_size": 11}
+def quantized(recipes: Any, **options: Any) -> Any:
+    """A Llama with large weights, compiled by recipes; all ranks have the same weights."""
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "vocab_size": 11}
     config = LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, attention_bias=True, mlp_bias=True)
     torch.manual_seed(0)
     whole = LlamaForCausalLM(config).eval()
     for parameter in whole.parameters():
-        torch.nn.init.normal_(parameter, 0, 0.5)
-    divided, full = (
-        thunder.compile(copy.deepcopy(whole), recipes, without=EAGER)
-        for recipes in (["tensor-parallel", "int8-weight-only"], "int8-weight-only")
-    )
+        torch.nn.init.normal_(parameter, 0, 0.25)
+    return thunder.compile(whole, recipes, without=EAGER, **options)
+
+
+def generates_with_quantized_layers(scheme: str) -> None:
+    """Each rank has a part of the codes, and the tokens are those of one process with the same codes."""
+    groups = {"group_size": 32} if scheme == "int4-weight-only" else {}
+    divided, full = quantized(["tensor-parallel", scheme], **groups), quantized(scheme, **groups)
     prompt = torch.arange(4)[None]
     with torch.no_grad():
         logits = [model(input_ids=prompt).logits for model in (divided, full)]
+    if scheme == "int8-dynamic":  # sums of integers are exact
+        assert torch.equal(*logits)
     torch.testing.assert_close(*logits, rtol=0.02, atol=0.02 * float(logits[1].abs().max()))  # bfloat16 products
     options = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": 4, "do_sample": False}
     assert torch.equal(*(model.generate(prompt, **options) for model in (divided, full)))
     projection = divided.model.layers[0].mlp
-    assert (projection.up_proj.codes.shape, projection.down_proj.codes.shape) == ((12, 16), (16, 12))
+    assert (projection.up_proj.weight.shape, projection.down_proj.weight.shape) == ((64, 64), (64, 64))
+    expected = full.model.layers[0].mlp
+    first = 64 * dist.get_rank()
+    assert torch.equal(projection.up_proj.weight, expected.up_proj.weight[first : first + 64])
+    assert torch.equal(projection.down_proj.weight, expected.down_proj.weight[:, first : first + 64])
+
+
+def refuses_quantized_layers_that_ranks_cannot_divide() -> None:
+    with pytest.raises(RecipeMismatch, match=r"o_proj are quantized in groups of 64, .* among 2 ranks") as error:
+        quantized(["tensor-parallel", "int4-weight-only"])
+    assert "smaller group_size" in error.value.fix
+    with pytest.raises(RecipeMismatch, match="NormalFloatLoRALinear") as error:
+        quantized(["tensor-parallel", "nf4-lora"])
+    assert "int8-weight-only" in error.value.fix
 
 
 def saves_and_loads() -> None:

@@ -8,6 +8,7 @@ import weakref
 import pytest
 import torch.distributed as dist
 
+from thunder_core.backend.parallel.creations import counted
 from thunder_core.backend.parallel.ledger import Ledger, RunPlace
 from thunder_core.backend.runtime import agreement
 from thunder_core.backend.runtime.agreement import RunInGroup, is_same
@@ -27,10 +28,10 @@ class Counting:
         return self.number
 
 
-def ledgers(store: dist.Store | None = None) -> tuple[Ledger, Ledger]:
-    """The ledgers of both ranks of a group."""
+def ledgers(store: dist.Store | None = None, number: int = 1) -> tuple[Ledger, Ledger]:
+    """The ledgers of both ranks of a group, which was created a number of times."""
     store = dist.HashStore() if store is None else store
-    first, second = (Ledger("group", rank, 2, store) for rank in range(2))
+    first, second = (Ledger("group", rank, 2, store, number) for rank in range(2))
     return first, second
 
 
@@ -105,7 +106,7 @@ def test_run_that_failed_before_its_collectives_is_no_difference() -> None:
 
 def test_reported_error_is_raised_by_a_rank_that_waits() -> None:
     store = dist.HashStore()
-    first, _ = ledgers(store)
+    first = Ledger("group", 0, 3, store)
     run = first.begin(1, REDUCED)
     Ledger("group", 2, 3, store).report(run, "collective 1 differs")
     with pytest.raises(CollectivesDiffer, match="collective 1 differs"):
@@ -122,12 +123,19 @@ def test_group_made_again_does_not_read_what_was_published_before() -> None:
     store = dist.HashStore()
     for ledger in ledgers(store):
         ledger.begin(0, REDUCED)
-    first, second = ledgers(store)
+    first, second = ledgers(store, 2)
     run = first.begin(0, SENT)
     with pytest.raises(LookupError):
         first.difference(1, run)
     assert second.difference(0, second.begin(0, SENT)) is None
     assert first.difference(1, run) is None
+
+
+def test_creations_are_counted_by_size() -> None:
+    """A rank that was not in a smaller group with this name has the count of the other ranks."""
+    store = dist.HashStore()
+    assert [counted(store, rank, 2) for rank in (0, 1, 0, 1)] == [1, 1, 2, 2]
+    assert [counted(store, rank, 3) for rank in range(3)] == [1, 1, 1]
 
 
 class OfTwo(Counting):

@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+import thunder_core as thunder
+from tests.distributed.models import Layers, tokens
 from tests.distributed.ranks import Ranks
+from tests.distributed.training import EAGER
+from thunder_core.backend.parallel.mesh_axes import program_name
 
 MODULE = "tests.distributed.meshes"
 CASES: dict[str, tuple[Any, ...]] = {
@@ -21,6 +28,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "artifact of another mesh is refused": ("artifact_of_another_mesh_is_refused",),
     "axes are named as process groups": ("axes_are_named_as_process_groups",),
     "another mesh with the same names is another group": ("another_mesh_with_the_same_names_is_another_group",),
+    "names of axes do not depend on the order of use": ("names_do_not_depend_on_the_order_of_use",),
     "fsdp on four ranks equals PyTorch": ("four_shards_equal_pytorch",),
     "hybrid accumulates gradients without communication": ("hybrid_accumulates_without_communication",),
     "hybrid refuses groups that are no mesh": ("hybrid_refusals",),
@@ -44,6 +52,31 @@ def test_messages_do_not_shift_the_programs_that_ranks_compare(four_ranks: Ranks
 @pytest.mark.parametrize("recipes", ["fsdp ddp", "fsdp tensor-parallel", "ddp tensor-parallel"])
 def test_command_optimizes_on_a_mesh(four_ranks: Ranks, recipes: str) -> None:
     four_ranks.run("tests.distributed.commands", "optimizes_on_a_mesh", recipes)
+
+
+def program_on_meshes(*names: str) -> str:
+    """The program of the first of four ranks on a mesh, and the names of all groups; meshes are made in this order."""
+    shapes = {"first": ("axis", "inner"), "second": ("outer", "axis"), "third": ("axis", "inner")}
+    dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    try:
+        meshes = {
+            name: init_device_mesh("cpu", (2, 2) if name != "third" else (1, 4), mesh_dim_names=shapes[name])
+            for name in names
+        }
+        groups = [program_name(meshes[name].get_group("axis")) for name in names]
+        compiled = thunder.compile(Layers(), "fsdp", without=EAGER, process_group=groups[names.index("second")])
+        compiled(tokens(0, 0)).sum().backward()
+        traces = thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]
+        return "\n".join([*sorted(groups), *map(str, traces)])
+    finally:
+        dist.destroy_process_group()
+
+
+def test_program_does_not_depend_on_the_order_of_meshes() -> None:
+    text = program_on_meshes("first", "second", "third")
+    assert text.startswith("axis_1x1\naxis_2x1\naxis_2x2\n")
+    assert "'axis_2x1'" in text
+    assert program_on_meshes("third", "second", "first") == text
 
 
 @pytest.mark.parametrize("case", CASES)

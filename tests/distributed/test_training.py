@@ -83,7 +83,11 @@ CASES: dict[str, tuple[Any, ...]] = {
     "tensor-parallel with a Llama equals PyTorch": (PARALLEL, "llama_equals_pytorch"),
     "tensor-parallel gives norms of heads whole gradients": (PARALLEL, "norms_of_heads_get_whole_gradients"),
     "tensor-parallel generates": (PARALLEL, "generates"),
-    "tensor-parallel generates with quantized layers": (PARALLEL, "generates_with_quantized_layers"),
+    **{
+        f"tensor-parallel generates with {scheme}": (PARALLEL, "generates_with_quantized_layers", scheme)
+        for scheme in ("int8-weight-only", "int8-dynamic", "int4-weight-only", "fp8", "bf16")
+    },
+    "tensor-parallel refuses quantized layers": (PARALLEL, "refuses_quantized_layers_that_ranks_cannot_divide"),
     "tensor-parallel saves and loads": (PARALLEL, "saves_and_loads"),
     "tensor-parallel refuses bad plans": (PARALLEL, "refusals"),
     "an artifact of ddp loads on every rank": (SAVED, "loads_on_every_rank", "ddp"),
@@ -100,6 +104,8 @@ CASES: dict[str, tuple[Any, ...]] = {
         "tensor-parallel",
         "parallelize_module",
     ),
+    "the command generates with tensor-parallel": (COMMANDS, "generates", "hf-llama3"),
+    "the command generates with a static cache": (COMMANDS, "generates", "hf-generate"),
     "the command plans on the first rank": (COMMANDS, "plans_on_the_first_rank"),
     "the command refuses what ranks cannot do": (COMMANDS, "refuses_what_ranks_cannot_do"),
     "the command finds gradients that were not reduced": (COMMANDS, "finds_gradients_that_were_not_reduced"),

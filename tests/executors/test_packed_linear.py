@@ -17,6 +17,7 @@ from torch.nn.functional import linear
 import thunder_core as thunder
 from tests.processes import run_python
 from thunder_cli.views.outcome import choices_view
+from thunder_core.backend.cache import Store
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.backend.fusion.machine_code import extension
 from thunder_core.backend.quantization.integers import BLOCK
@@ -442,6 +443,15 @@ def test_the_faster_kernel_is_chosen_and_its_times_are_kept(own_cache, monkeypat
     assert choice.choice == "20 x 48 to 48, with bias: packed-linear 1 ms, torch.nn.functional.linear 2 ms"
     compiled_layers(Layer(48, 48))
     assert len(titles) == 2
+
+
+def test_times_that_another_process_has_kept_meanwhile_decide(own_cache, monkeypatch):
+    def measure(product, _function):
+        Store().get_or_build(measurement.key_of(product), lambda folder: measurement.write(folder, Times(2e-3, 1e-3)))
+        return Times(1e-3, 2e-3)
+
+    monkeypatch.setattr(measurement, "measure", measure)
+    assert claimed_in(compiled_layers(Layer(48, 48))) == []
 
 
 def test_the_times_are_shown(own_cache, monkeypatch):

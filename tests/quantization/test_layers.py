@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
+from thunder_core.backend.quantization.input_rows import bfloat16_of
 from thunder_core.backend.quantization.integers import (
     column_factors,
     packed,
@@ -19,7 +20,7 @@ from thunder_core.backend.quantization.integers import (
     unpacked,
     weight_of_groups,
 )
-from thunder_core.backend.quantization.layers import QuantizedLayer, bfloat16_of
+from thunder_core.backend.quantization.layers import QuantizedLayer
 from thunder_core.backend.quantization.products import integer_product, rotated_rows
 from thunder_core.backend.quantization.replacement import SCHEMES, QuantizationSettings, quantized_model
 from thunder_core.foundation.errors import BadQuantization, NotDifferentiable

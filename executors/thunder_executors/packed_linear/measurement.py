@@ -68,7 +68,11 @@ def in_units(seconds: float) -> str:
 
 
 def times_of(product: Product, budget: TuningBudget) -> Times | None:
-    """Return the times of a product, from the cache or measured; None if the remaining budget is too small."""
+    """Return the times of a product, from the cache or measured; None if the remaining budget is too small.
+
+    If another process has measured the product in the meantime, its times are returned, so that the ranks of a program
+    choose the same.
+    """
     store, key = Store(), key_of(product)
     entry = store.get(key)
     if entry is not None:
@@ -79,7 +83,7 @@ def times_of(product: Product, budget: TuningBudget) -> Times | None:
     with budget.spending():
         times = measure(product, kernel)
     with suppress(OutOfDisk):  # the result is available even if it is not cached
-        store.get_or_build(key, lambda folder: write(folder, times), f"the time of {product.title}")
+        return read(store.get_or_build(key, lambda folder: write(folder, times), f"the time of {product.title}"))
     return times
 
 

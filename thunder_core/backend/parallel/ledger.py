@@ -41,14 +41,15 @@ class Ledger:
     """The runs of programs in a group: of this rank, and of the other ranks as far as they are published.
 
     A rank publishes the first run of each program, and other runs only if another rank asks for them. A group may be
-    created again with the name and the store of an earlier group. Each rank therefore counts its ledgers in the store,
-    and reads what other ranks published in the ledger with the same number.
+    created again with the name and the store of an earlier group. A rank therefore reads only what other ranks
+    published in ledgers of the same creation: `number` counts the groups with this name and store, up to this group.
     """
 
     name: str
     rank: int
     size: int
     group_store: InitVar[Any]
+    number: int = 1
     store: Any = field(init=False)
     position: int = -1  # `position` and `attempt` are the place of the last run
     attempt: int = 0
@@ -64,8 +65,7 @@ class Ledger:
 
     def __post_init__(self, group_store: Any) -> None:
         c10d: Any = dist.distributed_c10d
-        prefix = c10d.PrefixStore(PREFIX, group_store)
-        self.store = c10d.PrefixStore(str(prefix.add(f"{self.rank}/ledgers", 1)), prefix)
+        self.store = c10d.PrefixStore(f"{PREFIX}/{self.size}/{self.number}", group_store)
 
     @property
     def last(self) -> RunPlace:

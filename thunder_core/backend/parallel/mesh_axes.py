@@ -1,7 +1,8 @@
 """Names of the axes of a mesh, which are the same on all ranks, for the process groups that programs communicate in.
 
 PyTorch gives the groups of an axis different names on different ranks. A program that names such a group would serve
-one rank only. Therefore, this module registers the group of this rank a second time, by the name of the axis.
+one rank only. Therefore, this module registers the group of this rank a second time, by the name of the axis with its
+layout: `shard_2x1` is the axis `shard` with two ranks, at distance 1.
 """
 
 from __future__ import annotations
@@ -58,21 +59,29 @@ def groups_of_axis(name: str) -> list[Any]:
 
 
 def program_name(group: Any) -> str:
-    """Return the name of a process group in programs: the name of its axis in a mesh, or else its own name.
+    """Return the name of a process group in programs: its axis in a mesh with the layout of the axis, or its own name.
 
-    If another group has the name of the axis, a number is appended, in the order in which this rank asks for the names.
-    Ranks that share meshes with an axis of the same name must therefore create and use these meshes in the same order.
+    The name does not depend on other meshes with an axis of this name, unless an axis has the same layout. Groups of
+    such axes are numbered in the order in which PyTorch has created them, which is the same on all ranks.
     """
-    if group in _program_names and registered_group(_program_names[group]) is group:
-        return _program_names[group]
-    if layout_of(group) is None:
-        return str(group.group_name)
-    return next(name for name in numbered(axis_of(group)) if register(group, name))
+    if not is_named(group):
+        layout = layout_of(group)
+        if layout is None:
+            return str(group.group_name)
+        for twin in groups_of_axis(axis_of(group)):
+            if layout_of(twin) == layout and not is_named(twin):
+                next(name for name in numbered(axis_of(group), layout) if register(twin, name))
+    return _program_names[group]
 
 
-def numbered(axis: str) -> Iterator[str]:
+def is_named(group: Any) -> bool:
+    """Whether a process group is registered by a name of its axis."""
+    return group in _program_names and registered_group(_program_names[group]) is group
+
+
+def numbered(axis: str, layout: AxisLayout) -> Iterator[str]:
     """Yield names for an axis: names that are no numbers, because PyTorch names groups by numbers."""
-    stem = axis if axis.isidentifier() else f"axis_{axis}"
+    stem = f"{axis if axis.isidentifier() else f'axis_{axis}'}_{layout.size}x{layout.stride}"
     yield stem
     yield from (f"{stem}_{number}" for number in itertools.count(2))
 

@@ -43,10 +43,11 @@ def replica_of(model: torch.nn.Module, group: Any, *, broadcast_buffers: bool, h
 
 
 def broadcast_values(tensors: list[torch.Tensor], group: Any) -> None:
-    """Broadcast tensors in place from the first rank of a group."""
+    """Broadcast tensors in place from the first rank of a group; floats of 8 bits, which gloo lacks, as their bytes."""
     source = dist.get_global_rank(group, 0)
     for tensor in tensors:
-        dist.broadcast(tensor.detach(), source, group)
+        is_narrow = tensor.is_floating_point() and tensor.itemsize == 1
+        dist.broadcast(tensor.detach().view(torch.uint8) if is_narrow else tensor.detach(), source, group)
 
 
 @contextmanager

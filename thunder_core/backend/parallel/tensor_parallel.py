@@ -26,7 +26,7 @@ from thunder_core.backend.parallel.local_parts import (
     subclass_like,
 )
 from thunder_core.backend.parallel.mesh_axes import program_name
-from thunder_core.backend.parallel.operators import OPERATORS
+from thunder_core.backend.parallel.operators import FUNCTIONAL, OPERATORS
 from thunder_core.backend.parallel.replicas import broadcast_values
 from thunder_core.backend.parallel.shards import require_shardable
 from thunder_core.foundation.errors import RecipeMismatch
@@ -38,6 +38,8 @@ STYLES = {COLWISE: COLWISE, ROWWISE: ROWWISE, REDUCED: REDUCED, "ColwiseParallel
 LEFT_WHOLE = frozenset({"colwise_gather_output", "colwise_rep", "embedding_rowwise"})
 HEADS, ATTENTION = ("num_attention_heads", "num_key_value_heads"), ".self_attn."
 FIX = 'pass a plan: parallelize_plan={"layers.*.up": "colwise", "layers.*.down": "rowwise"}'
+
+QUANTIZED_FIX = "use another recipe that quantizes, such as int8-weight-only"
 
 Plan = Mapping[str, str]
 
@@ -108,7 +110,7 @@ class TensorParallelism:
                 continue
             self._require_linear(path, module, style)
             if not isinstance(module, torch.nn.Linear):
-                self._divide_quantized(module, style)
+                self._divide_quantized(path, module, style)
                 continue
             require_untied(model, path, module)
             placements = PLACEMENTS[style]
@@ -125,7 +127,8 @@ class TensorParallelism:
     def _require_linear(self, path: str, module: torch.nn.Module, style: str) -> None:
         is_linear = isinstance(module, torch.nn.Linear) and type(module).forward is torch.nn.Linear.forward
         if not (is_linear or getattr(type(module), "divisions", None)):
-            raise RecipeMismatch(f"the plan has {style} for {path}, which is a {type(module).__name__}", fix=FIX)
+            fix = f"{QUANTIZED_FIX}, or {FIX}" if hasattr(module, "divisions") else FIX
+            raise RecipeMismatch(f"the plan has {style} for {path}, which is a {type(module).__name__}", fix=fix)
         size = int(getattr(module, "out_features" if style == COLWISE else "in_features"))
         if size % self.group.size():
             raise RecipeMismatch(
@@ -134,22 +137,36 @@ class TensorParallelism:
                 fix="use as many ranks as divide the size, or leave the module out of the plan",
             )
 
-    def _divide_quantized(self, layer: Any, style: str) -> None:
+    def _divide_quantized(self, path: str, layer: Any, style: str) -> None:
         """Replace the tensors of a quantized layer by the parts of this rank; the layer computes without gradients."""
-        axis = 0 if style == COLWISE else 1
-        for name, dimensions in type(layer).divisions.items():
-            tensor, dimension = getattr(layer, name), dimensions[axis]
-            if tensor is None or dimension is None:
+        dimension = 0 if style == COLWISE else 1
+        size = (layer.rows, layer.columns)[dimension] // self.group.size()
+        if style == ROWWISE:
+            self._require_whole_groups(path, layer, size)
+        start = self.group.rank() * size
+        for name in type(layer).divisions:
+            part = layer.part(name, dimension, start, start + size)
+            if part is None or part is getattr(layer, name):
                 continue
-            part = self._part_of(tensor.detach(), Shard(dimension)).clone(memory_format=torch.contiguous_format)
+            part = part.detach().clone(memory_format=torch.contiguous_format)
             if name in layer._buffers:
                 layer._buffers[name] = part
             else:
                 layer._parameters[name] = torch.nn.Parameter(part, requires_grad=False)
-        layer.rows, layer.columns = layer.codes.shape
+        setattr(layer, "rows" if style == COLWISE else "columns", size)
         layer.in_features, layer.out_features = layer.columns, layer.rows
         forward = QUANTIZED_FORWARDS[style](type(layer), program_name(self.group))
         layer.__class__ = subclass_like(type(layer), {"forward": forward})
+
+    def _require_whole_groups(self, path: str, layer: Any, columns: int) -> None:
+        """Raise `RecipeMismatch` if columns that are coded together would be on different ranks."""
+        if columns % layer.inseparable_columns:
+            raise RecipeMismatch(
+                f"the {layer.columns} columns of {path} are quantized in groups of {layer.inseparable_columns}, which "
+                f"cannot be divided among {self.group.size()} ranks",
+                fix=("use a smaller group_size, " if layer.in_groups else "")
+                + f"use fewer ranks, or do not quantize this layer (skip={path!r})",
+            )
 
     def _shard_of(self, parameter: torch.nn.Parameter, placement: Placement) -> tuple[torch.nn.Parameter, torch.Tensor]:
         """Return the part of this rank as a DTensor parameter, and as the tensor that programs read."""
@@ -222,11 +239,23 @@ def rowwise(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
 
 
 def rowwise_quantized(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
-    """Return the forward of a quantized layer that reads some columns of the input on each rank, and sums results."""
+    """Return the forward of a quantized layer that reads some columns of the input on each rank, and sums results.
+
+    Sums are computed in the dtype of the input, or exactly for integers.
+    """
 
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        rows = self.product(x.reshape(-1, self.columns)).to(x.dtype).view(*x.shape[:-1], self.rows)
-        result: torch.Tensor = OPERATORS.reduce_from_group(rows, group_name)
+        def reduce(tensor: torch.Tensor, reduction: str) -> torch.Tensor:
+            reduced: torch.Tensor
+            if reduction == "max":
+                reduced = FUNCTIONAL.wait_tensor(FUNCTIONAL.all_reduce(tensor, "max", group_name))
+            else:
+                terms = tensor.to(torch.promote_types(tensor.dtype, x.dtype)) if tensor.is_floating_point() else tensor
+                reduced = OPERATORS.reduce_from_group(terms, group_name)
+            return reduced
+
+        result: torch.Tensor = self.product(x.reshape(-1, self.columns), reduce).to(x.dtype)
+        result = result.view(*x.shape[:-1], self.rows)
         return result if self.bias is None else result + self.bias.to(x.dtype)
 
     return forward

@@ -7,6 +7,7 @@ that they represent, for models that read it or its dtype.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,9 +17,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from thunder_core.backend.quantization.input_rows import (
+    Reduce,
+    bfloat16_of,
+    computed,
+    in_one_process,
+    require_no_gradient,
+    scaled_rows,
+)
 from thunder_core.backend.quantization.integers import (
     LARGEST,
-    SMALLEST,
+    ROTATED,
     column_factors,
     packed,
     quantized_groups,
@@ -30,47 +39,15 @@ from thunder_core.backend.quantization.integers import (
 )
 from thunder_core.backend.quantization.normal_float import quantized_normal, weight_of_normal
 from thunder_core.backend.quantization.products import IMPLEMENTATIONS
-from thunder_core.foundation.errors import NotDifferentiable
 
 OPERATIONS = {name: getattr(torch.ops.thunder, name) for name in IMPLEMENTATIONS}
 int8_product, int4_product = OPERATIONS["int8_product"], OPERATIONS["int4_product"]
 normal_product, integer_product = OPERATIONS["normal_product"], OPERATIONS["integer_product"]
 rotated_rows, fp8_product = OPERATIONS["rotated_rows"], OPERATIONS["fp8_product"]
+# By the names of tensors, the dimensions of the rows and of the columns of the weight, for tensor parallelism.
+Divisions = Mapping[str, tuple[int | None, int | None]]
+BY_ROWS: Divisions = {"codes": (0, 1), "scales": (0, None), "bias": (0, None)}
 GROUP_SIZES = (64, 32, 16)  # the group sizes to try, in this order, if none is set
-
-
-def require_no_gradient(x: Tensor, rounded: str) -> None:
-    """Raise `NotDifferentiable` if a gradient is needed for rows that are `rounded`."""
-    if torch.is_grad_enabled() and x.requires_grad:
-        raise NotDifferentiable(
-            f"a layer whose inputs are rounded {rounded} has no derivative",
-            fix="call the model under torch.no_grad(), or train with the recipe nf4-lora",
-        )
-
-
-def scaled_rows(x: Tensor, largest: float) -> tuple[Tensor, Tensor]:
-    """Return rows (n, columns) divided by scales (n, 1), and the scales.
-
-    Each row's largest magnitude becomes `largest`. Both results are in float32, or in float64 for a reference.
-    """
-    rows = x.to(torch.promote_types(x.dtype, torch.float32))
-    scales = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST) / largest
-    return rows / scales, scales
-
-
-def computed(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return numbers in the compute dtype of products: float64 if `dtype` (or their own) is float64, else bfloat16."""
-    return x.to(torch.float64 if (dtype or x.dtype) == torch.float64 else torch.bfloat16)
-
-
-def bfloat16_of(codes: Tensor) -> Tensor:
-    """Return numbers in float8_e4m3fn, none of them NaN, as bfloat16, by their bits.
-
-    PyTorch converts element by element, which is slower. Sign, exponent and fraction are moved to their places, which
-    gives the number times 2^(7 - 127), the difference of the exponent biases.
-    """
-    bits = codes.view(torch.uint8).to(torch.int16)
-    return ((bits & 128) << 8 | (bits & 127) << 4).view(torch.bfloat16) * 2.0**120
 
 
 @dataclass(frozen=True)
@@ -93,9 +70,7 @@ class QuantizedLayer(torch.nn.Module):
     codes: Tensor
     scales: Tensor
     in_groups: ClassVar[bool] = False
-    # By the names of tensors, the dimensions that belong to the rows and to the columns of the weight, for tensor
-    # parallelism; empty for a layer that cannot be divided.
-    divisions: ClassVar[Mapping[str, tuple[int | None, int | None]]] = {}
+    divisions: ClassVar[Divisions] = {}  # empty for a layer that cannot be divided
 
     def __init__(
         self,
@@ -161,8 +136,25 @@ class QuantizedLinear(QuantizedLayer):
         self.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
 
     @abstractmethod
-    def product(self, x: Tensor) -> Tensor:
-        """Return rows (n, columns) times the weight, in any floating-point dtype."""
+    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
+        """Return rows (n, columns) times the weight, in any floating-point dtype.
+
+        If each rank has some columns, `reduce` is the reduction over the ranks, which sums the products.
+        """
+
+    @property
+    def inseparable_columns(self) -> int:
+        """The number of neighbouring columns that cannot be divided among ranks, because they are coded together."""
+        return 1
+
+    def part(self, name: str, dimension: int, start: int, stop: int) -> Tensor | None:
+        """Return the named tensor for some rows of the weight (dimension 0) or some columns (dimension 1)."""
+        tensor: Tensor | None = getattr(self, name)
+        own = self.divisions[name][dimension]
+        if tensor is None or own is None:
+            return tensor
+        divisor = (self.rows, self.columns)[dimension] // tensor.shape[own]
+        return tensor.narrow(own, start // divisor, (stop - start) // divisor)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the result (..., rows of the weight), in the dtype of `x`."""
@@ -225,16 +217,11 @@ class _WithRotatedRows(_WithScaledRows):
 class Int8WeightOnlyLinear(_WithBalancedColumns, QuantizedLinear):
     """A weight of 8 bits, with a scale for each row and a factor for each column; its inputs stay as they are."""
 
-    divisions: ClassVar[Mapping[str, tuple[int | None, int | None]]] = {
-        "codes": (0, 1),
-        "scales": (0, None),
-        "factors": (None, 0),
-        "bias": (0, None),
-    }
+    divisions: ClassVar[Divisions] = {**BY_ROWS, "factors": (None, 0)}
 
-    def product(self, x: Tensor) -> Tensor:
+    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
         """Compute the product by the operation `thunder.int8_product`."""
-        return int8_product(computed(x) * self.factors, self.codes, self.scales)  # type: ignore[no-any-return]
+        return reduce(int8_product(computed(x) * self.factors, self.codes, self.scales), "sum")
 
 
 class Int8DynamicLinear(_WithRotatedRows, QuantizedLinear):
@@ -243,11 +230,18 @@ class Int8DynamicLinear(_WithRotatedRows, QuantizedLinear):
     Both are rotated first. Products of integers are exact, and processors have instructions for them (VNNI, AMX).
     """
 
-    def product(self, x: Tensor) -> Tensor:
+    divisions: ClassVar[Divisions] = BY_ROWS
+
+    @property
+    def inseparable_columns(self) -> int:
+        """The number of columns that are rotated together."""
+        return math.gcd(self.columns, ROTATED)
+
+    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
         """Compute the product by `thunder.integer_product`; raise `NotDifferentiable` if a gradient is needed."""
         require_no_gradient(x, "to 8 bits (int8-dynamic)")
-        rows, scales = scaled_rows(rotated_rows(computed(x)), LARGEST[torch.int8])
-        result: Tensor = integer_product(rows.round().to(torch.int8), self.codes)
+        rows, scales = scaled_rows(rotated_rows(computed(x)), LARGEST[torch.int8], reduce)
+        result = reduce(integer_product(rows.round().to(torch.int8), self.codes), "sum")
         return result.to(rows.dtype) * scales * self.scales.float()
 
 
@@ -260,15 +254,16 @@ class FP8Linear(_WithScaledRows, QuantizedLinear):
     """
 
     code_dtype = torch.float8_e4m3fn
+    divisions: ClassVar[Divisions] = BY_ROWS
 
-    def product(self, x: Tensor) -> Tensor:
+    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
         """Scale rows to the range of E4M3, multiply, and scale back.
 
         Raise `NotDifferentiable` if a gradient is needed.
         """
         largest = LARGEST[torch.float8_e4m3fn]
         require_no_gradient(x, "to 8-bit floats (fp8)")
-        rows, scales = scaled_rows(x, largest)
+        rows, scales = scaled_rows(x, largest, reduce)
         codes = rows.clamp(-largest, largest).to(torch.float8_e4m3fn)
         if x.device.type == "cuda" and x.dtype != torch.float64:
             result: Tensor = fp8_product(codes, scales, self.codes, self.scales)
@@ -276,7 +271,7 @@ class FP8Linear(_WithScaledRows, QuantizedLinear):
             weight = self.codes.double() if x.dtype == torch.float64 else bfloat16_of(self.codes)
             result = functional.linear(computed(codes, x.dtype), weight).to(rows.dtype)
             result = result * scales * self.scales.float()
-        return result
+        return reduce(result, "sum")
 
 
 class Int4WeightOnlyLinear(QuantizedLinear):
@@ -284,6 +279,7 @@ class Int4WeightOnlyLinear(QuantizedLinear):
 
     scales_and_zeros: Tensor
     in_groups = True
+    divisions: ClassVar[Divisions] = {"codes": (0, 1), "scales_and_zeros": (1, 0), "bias": (0, None)}
 
     def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
         """Return packed codes (blocks, columns, 32), and scales and zeros (groups, rows, 2)."""
@@ -295,9 +291,20 @@ class Int4WeightOnlyLinear(QuantizedLinear):
         """The codes times the scales of their groups, plus the zeros."""
         return weight_of_groups(unpacked(self.codes)[: self.rows], self.scales_and_zeros, torch.float32).to(self.dtype)
 
-    def product(self, x: Tensor) -> Tensor:
+    @property
+    def inseparable_columns(self) -> int:
+        """The number of columns of a group."""
+        return self.settings.group_size
+
+    def part(self, name: str, dimension: int, start: int, stop: int) -> Tensor | None:
+        """Return the named tensor for some rows or columns of the weight; rows of codes are packed again."""
+        if name == "codes" and dimension == 0:
+            return packed(unpacked(self.codes)[start:stop])
+        return super().part(name, dimension, start, stop)
+
+    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
         """Compute the product by the operation `thunder.int4_product`."""
-        return int4_product(computed(x), self.codes, self.scales_and_zeros)  # type: ignore[no-any-return]
+        return reduce(int4_product(computed(x), self.codes, self.scales_and_zeros), "sum")
 
 
 class NormalFloatLoRALinear(QuantizedLinear):
@@ -336,11 +343,11 @@ class NormalFloatLoRALinear(QuantizedLinear):
         """The values of the codes times the scales of their groups, without the trained matrices."""
         return weight_of_normal(self.codes, self.scales, self.dtype)
 
-    def product(self, x: Tensor) -> Tensor:
+    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
         """Compute the sum of the products by `thunder.normal_product` and by the two matrices."""
         adapted = functional.linear(functional.linear(x, self.lora_a.to(x.dtype)), self.lora_b.to(x.dtype))
         frozen: Tensor = normal_product(computed(x), self.codes, self.scales)
-        return frozen.to(x.dtype) + adapted * (self.settings.alpha / self.settings.rank)
+        return reduce(frozen.to(x.dtype) + adapted * (self.settings.alpha / self.settings.rank), "sum")
 
 
 class _InBFloat16(QuantizedLayer):
@@ -359,9 +366,11 @@ class _InBFloat16(QuantizedLayer):
 class BFloat16Linear(_InBFloat16, QuantizedLinear):
     """A weight in bfloat16, multiplied by rows converted to bfloat16."""
 
-    def product(self, x: Tensor) -> Tensor:
+    divisions: ClassVar[Divisions] = {"codes": (0, 1), "bias": (0, None)}
+
+    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
         """Multiply both in bfloat16, with the processor's accumulation, and round once."""
-        return functional.linear(computed(x), computed(self.codes, x.dtype))
+        return reduce(functional.linear(computed(x), computed(self.codes, x.dtype)), "sum")
 
 
 class Int8Embedding(_WithBalancedColumns):

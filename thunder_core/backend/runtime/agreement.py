@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
+from thunder_core.backend.parallel.creations import number_of
 from thunder_core.backend.parallel.ledger import Ledger, PlacedRun
 from thunder_core.backend.parallel.positions import position_of
 from thunder_core.backend.parallel.responder import Responder
@@ -62,7 +63,8 @@ def ledger_of(group: Any) -> Ledger | None:
     _ledgers[group] = None
     try:
         store = dist.distributed_c10d._get_process_group_store(group)
-        ledger = _ledgers[group] = Ledger(group.group_name, group.rank(), group.size(), store)
+        number = number_of(group)
+        ledger = _ledgers[group] = Ledger(group.group_name, group.rank(), group.size(), store, number)
     except (KeyError, ValueError):  # a group that a test made without a store
         return None
     except RuntimeError as error:

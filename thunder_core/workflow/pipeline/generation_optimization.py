@@ -130,20 +130,21 @@ class GenerationOptimization:
 
     def _validated(self) -> GenerationReport:
         self.clock.begin("validate")
-        accepts = self.plan.request.allow_non_finite
         coverage = GenerationCoverage(self.session, self.lengths)
 
         def look(seconds: float) -> InsideReport | None:
             return look_inside_calls(self.session, lambda: coverage.trace(2), seconds=seconds)
 
         with naming_the_line(look):
-            found, seconds = timed(
-                lambda: generation_report(
-                    self.session, self.lengths, self.session.seed, allow_non_finite=accepts, advance=self.clock.advance
-                )
-            )
+            found, seconds = timed(self._compared)
         coverage.require_all_served()
         return with_inside(found, look, seconds)
+
+    def _compared(self) -> GenerationReport:
+        """Compare with eager generation on new prompts."""
+        accepts, advance = self.plan.request.allow_non_finite, self.clock.advance
+        seed = self.session.seed
+        return generation_report(self.session, self.lengths, seed, allow_non_finite=accepts, advance=advance)
 
     def _measured(self) -> tuple[GenerationBenchmark, ...]:
         """Return the measurements of the longest prompts, alone and in the largest batch.
@@ -157,7 +158,7 @@ class GenerationOptimization:
     def _measured_at(self, prompts: Prompts) -> GenerationBenchmark:
         session, request = self.session, self.plan.request
         return measure_generation(
-            {"eager": Contender(session.original), OURS: Contender(session.compiled)},
+            self._contenders(),
             inputs_of(session, prompts, session.seed),
             self.lengths.new_tokens,
             runs=min(request.runs, ROUNDS),
@@ -168,6 +169,10 @@ class GenerationOptimization:
             seconds=request.benchmark_budget,
             memory=session.device.type != "cpu" or weight_bytes(session.model) < LARGE,
         )
+
+    def _contenders(self) -> Mapping[str, Contender]:
+        """Return the models to measure: eager PyTorch first."""
+        return {"eager": Contender(self.session.original), OURS: Contender(self.session.generator)}
 
     def artifact_facts(self) -> Mapping[str, Any]:
         """Return the facts about generation that the artifact stores."""

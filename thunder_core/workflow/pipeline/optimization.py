@@ -20,7 +20,8 @@ from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.generation_optimization import GenerationOptimization
 from thunder_core.workflow.pipeline.quantization import Quantization
 from thunder_core.workflow.pipeline.ranks.link import linked
-from thunder_core.workflow.pipeline.ranks.session import open_rank
+from thunder_core.workflow.pipeline.ranks.session import RanksSession, open_rank
+from thunder_core.workflow.pipeline.ranks_generation import RanksGeneration
 from thunder_core.workflow.pipeline.ranks_optimization import RanksOptimization, for_all_ranks
 from thunder_core.workflow.pipeline.request.launch import Launch
 from thunder_core.workflow.pipeline.request.request import Request
@@ -103,7 +104,7 @@ def _carry_out_on_ranks(plan: Plan, launch: Launch, clock: StageClock) -> Outcom
     clock.begin("load")
     with linked(launch, plan.prepared.loading.device) as link:
         session = open_rank(plan.prepared, plan.purpose, link, clock.begin)
-        outcome = _finish(plan, RanksOptimization(for_all_ranks(plan), session, clock), clock)
+        outcome = _finish(plan, workflow_of_ranks(plan, session, clock), clock)
         link.send(None)
     return outcome
 
@@ -144,6 +145,13 @@ def workflow_for(plan: Plan, session: Session, clock: StageClock) -> Workflow:
     if plan.generation is None:
         return CallOptimization(plan, session, clock)
     return GenerationOptimization(plan, session, clock, plan.generation)
+
+
+def workflow_of_ranks(plan: Plan, session: RanksSession, clock: StageClock) -> Workflow:
+    """Return the workflow of a plan for several ranks: the optimization of steps of training, or of generation."""
+    if plan.generation is None:
+        return RanksOptimization(for_all_ranks(plan), session, clock)
+    return RanksGeneration(plan, session, clock, plan.generation)
 
 
 def _write(plan: Plan, workflow: Workflow, report: Report) -> None:

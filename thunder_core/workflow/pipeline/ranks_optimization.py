@@ -1,14 +1,17 @@
-"""The optimization of a training step on several ranks: the first rank decides, the others follow."""
+"""The optimization on several ranks: the first rank decides, the others follow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.foundation.errors import CannotReplay
-from thunder_core.workflow.benchmark import BenchmarkReport, measure
+from thunder_core.workflow.benchmark import BenchmarkReport, measure, threads_in_use
+from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.call_optimization import CallOptimization
 from thunder_core.workflow.pipeline.failures import stage_failures
@@ -20,6 +23,7 @@ from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.session.planning import Plan
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
+from thunder_core.workflow.pipeline.session.range_coverage import shortfalls_expected
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation import ValidationReport
 
@@ -32,7 +36,20 @@ def follow(plan: Plan) -> None:
     assert plan.launch is not None
     with linked(plan.launch, plan.prepared.loading.device) as link, stage_failures(lambda: "a step of a rank"):
         session = open_rank(plan.prepared, plan.purpose, link, lambda stage: None)
-        rank_of(session).follow()
+        with surroundings_of_first_rank(plan):
+            rank_of(session).follow()
+
+
+@contextmanager
+def surroundings_of_first_rank(plan: Plan) -> Iterator[None]:
+    """Apply the settings of a plan by which the first rank chooses kernels; suppress warnings that it reports."""
+    with ExitStack() as stack:
+        stack.enter_context(threads_in_use(plan.request.threads))
+        stack.enter_context(tuning(plan.request.tune))
+        if plan.generation is not None:
+            stack.enter_context(shortfalls_expected())
+            stack.enter_context(quiet_transformers())
+        yield
 
 
 def rank_of(session: Session) -> Rank:

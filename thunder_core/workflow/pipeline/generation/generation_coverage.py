@@ -55,7 +55,7 @@ class GenerationCoverage:
             raise self._not_served()
 
     def _generate(self, prompts: Prompts, new_tokens: int) -> None:
-        generated(self.session.compiled, inputs_of(self.session, prompts, self.session.seed), new_tokens)
+        generated(self.session.generator, inputs_of(self.session, prompts, self.session.seed), new_tokens)
         self.require_all_served()
 
     def _probes(self) -> Iterator[Prompts]:

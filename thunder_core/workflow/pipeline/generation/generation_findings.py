@@ -20,7 +20,7 @@ def generation_report(
     """
     prompts = [(str(one), inputs_of(session, one, seed + UNTRACED)) for one in lengths.tried()]
     return validate_generation(
-        session.compiled,
+        session.generator,
         session.model,
         prompts,
         lengths.new_tokens,

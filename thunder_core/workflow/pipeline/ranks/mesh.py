@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from thunder_core.backend.parallel.groups import with_program_names
 from thunder_core.passes.recipe import Transform
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 
@@ -37,6 +38,6 @@ def mesh_of_ranks(prepared: Prepared, device: torch.device) -> tuple[Prepared, R
     if len(prepared.parallel) > 1:
         pairs: Any = zip(prepared.parallel, shapes, strict=True)
         named = {transform: replace(transform, process_group=axis) for transform, axis in pairs}
-        in_order = tuple(named.get(transform, transform) for transform in prepared.in_order)
+        in_order = with_program_names(named.get(transform, transform) for transform in prepared.in_order)
         prepared = replace(prepared, in_order=in_order)
     return prepared, RanksMesh(mesh, prepared.parallel, device)

@@ -1,7 +1,8 @@
-"""The work of one rank: steps of the compiled model and of PyTorch's parallel wrapper, on the rows of the rank."""
+"""The work of one rank: steps and generation of the compiled model and of PyTorch's parallel wrapper."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils import _pytree
 
 from thunder_core.compilation.compiler import specializations_of
+from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.pipeline.ranks.baselines import Baseline
@@ -36,7 +38,7 @@ class RankResult:
 
 @dataclass
 class Rank:
-    """A rank with its compiled model.
+    """A rank with its compiled model, which `compiler` compiles with the given symbolic sizes, or those of the recipe.
 
     The batch of all ranks has a number of `parts`. Neighbouring ranks of tensor parallelism have the same part.
     `baseline` is PyTorch's equivalent of the recipe. `rows` are the inputs of the measured steps, and `last` is the
@@ -44,14 +46,20 @@ class Rank:
     """
 
     link: Link
-    compiled: torch.nn.Module
+    compiler: Callable[[tuple[SymbolicArgument, ...] | None], torch.nn.Module]
     baseline: Baseline
     parts: int
+    compiled: torch.nn.Module = field(init=False)
     models: dict[str, torch.nn.Module] = field(init=False)
     rows: dict[str, Any] = field(init=False, default_factory=dict)
     last: RankResult = field(init=False)
 
     def __post_init__(self) -> None:
+        self.compile(None)
+
+    def compile(self, symbolic: tuple[SymbolicArgument, ...] | None) -> None:
+        """Compile the model with symbolic sizes, or with those of the recipe, and forget other models."""
+        self.compiled = self.compiler(symbolic)
         self.models = {OURS: self.compiled}
 
     @property
@@ -94,6 +102,10 @@ class Rank:
     def take(self, inputs: Inputs) -> None:
         """Store the rows of this rank for measured steps, and create the baseline model."""
         self.rows = rows_of(inputs, self.part, self.parts)
+        self.wrap()
+
+    def wrap(self) -> None:
+        """Create the baseline model."""
         if self.baseline.name not in self.models:
             self.models[self.baseline.name] = self.baseline.wrap()
 
@@ -104,6 +116,11 @@ class Rank:
             model.zero_grad(set_to_none=True)
             loss_of(model(**self.rows)).backward()  # type: ignore[no-untyped-call]
 
+    def generate(self, name: str, options: Mapping[str, Any], **own: Any) -> Any:
+        """Return the result of the named model's `generate`; `own` are options of this rank alone."""
+        model: Any = self.models[name]
+        return model.generate(**options, **own)
+
     def release(self) -> None:
         """Drop the models and gradients of a measurement."""
         self.models = {OURS: self.compiled}
@@ -113,13 +130,22 @@ class Rank:
         """Gather the digests of the programs of all ranks on the first rank."""
         return self.link.gather(digest_of_programs(self.compiled))
 
-    COMMANDS: ClassVar[tuple[str, ...]] = ("leaves", "take", "step", "release", "digests")
+    COMMANDS: ClassVar[tuple[str, ...]] = (
+        "leaves",
+        "take",
+        "step",
+        "compile",
+        "wrap",
+        "generate",
+        "release",
+        "digests",
+    )
 
-    def ask(self, command: str, *args: Any) -> Any:
-        """Run a command on all ranks; return the result of the first rank."""
+    def ask(self, command: str, *args: Any, **own: Any) -> Any:
+        """Run a command on all ranks; return the result of the first rank, which alone gets the arguments `own`."""
         self.link.busy = True
         self.link.send((command, *args))
-        result = getattr(self, command)(*args)
+        result = getattr(self, command)(*args, **own)
         self.link.busy = False
         return result
 
@@ -129,6 +155,18 @@ class Rank:
             name, *args = command
             assert name in self.COMMANDS
             getattr(self, name)(*args)
+
+
+@dataclass(frozen=True, eq=False)
+class RanksGenerator:
+    """A named model that generates on all ranks, with the same options on each rank."""
+
+    rank: Rank
+    name: str
+
+    def generate(self, *, streamer: Any = None, **options: Any) -> Any:
+        """Return the result of the first rank; the `streamer` gets the tokens of the first rank."""
+        return self.rank.ask("generate", self.name, options, streamer=streamer)
 
 
 def whole(gradient: torch.Tensor) -> torch.Tensor:

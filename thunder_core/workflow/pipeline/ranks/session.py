@@ -19,7 +19,8 @@ from thunder_core.workflow.pipeline.ranks.baselines import Baseline
 from thunder_core.workflow.pipeline.ranks.link import Link
 from thunder_core.workflow.pipeline.ranks.mesh import mesh_of_ranks
 from thunder_core.workflow.pipeline.ranks.one_process import in_one_process, joined
-from thunder_core.workflow.pipeline.ranks.rank import Rank
+from thunder_core.workflow.pipeline.ranks.rank import Rank, RanksGenerator
+from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.prepare import Prepared
@@ -30,7 +31,10 @@ from thunder_core.workflow.validation.precision import copy_sharing_parameters
 
 @dataclass(frozen=True, eq=False)
 class RanksSession(Session):
-    """A session of several ranks. The model computes the step of all ranks in one process; calls run on all ranks."""
+    """A session of several ranks; calls and generation run on all ranks.
+
+    The model computes in one process: for training, the step of all ranks.
+    """
 
     rank: Rank | None = None
 
@@ -39,6 +43,12 @@ class RanksSession(Session):
         """The function that runs a step on all ranks, from the inputs of all ranks."""
         assert self.rank is not None
         return partial(step_of_ranks, self.rank, self.model)
+
+    @property
+    def generator(self) -> Any:
+        """The object that generates on all ranks."""
+        assert self.rank is not None
+        return RanksGenerator(self.rank, OURS)
 
 
 def step_of_ranks(rank: Rank, model: torch.nn.Module, **inputs: Any) -> Any:
@@ -90,17 +100,16 @@ def open_rank(prepared: Prepared, purpose: Purpose, link: Link, begin: Callable[
             "include",
             fix="leave out the recipe that quantizes, or use both recipes in a script: thunder_core.compile",
         )
-    put_into_mode(loaded.model, train=True)
+    put_into_mode(loaded.model, train=purpose.train)
     parallel = (transform for transform in prepared.in_order if transform.is_parallel)
     model = prepared_model(copy_sharing_parameters(loaded.model), parallel)
-    compiled = apply(prepared, model)
     parts = prepared.parts_of_batch(link.launch.size)
-    rank = Rank(link, compiled, Baseline(mesh, loaded.model), parts)
-    twin: Any = in_one_process(loaded.model, parts)
+    rank = Rank(link, partial(apply, prepared, model), Baseline(mesh, loaded.model), parts)
+    reference: Any = in_one_process(loaded.model, parts) if purpose.train else loaded.model
     return RanksSession(
-        replace(loaded, model=twin),
+        replace(loaded, model=reference),
         purpose,
-        lambda _: compiled,
+        lambda _: rank.compiled,
         names_of(prepared, link),
         prepared.model.seed,
         prepared.recipe.loosest_tolerance,

@@ -12,10 +12,12 @@ from thunder_core.workflow.pipeline.session.prepare import Prepared
 
 # Usual names of axes, for examples.
 AXES = {"ddp": "replicate", "fsdp": "shard", "tensor-parallel": "tp"}
+DIVIDES = "tensor-parallel"  # the recipe whose ranks can also generate
+GENERATES = f"use the recipe {DIVIDES} alone, in combination with recipes for one process"
 # How to run a model without training, for recipes with which this is useful.
 INFERENCE = {
-    "tensor-parallel": "; for inference, start a script with torchrun that calls thunder_core.compile and then "
-    "`generate` of the compiled model, on all ranks with the same inputs"
+    DIVIDES: ", or --task generate; for single calls, start a script with torchrun that calls thunder_core.compile and "
+    "then the compiled model, on all ranks with the same inputs"
 }
 ADD = "add a recipe for several ranks (--recipe fsdp, ddp or tensor-parallel)"
 
@@ -36,6 +38,17 @@ def require_axis_for_each(prepared: Prepared) -> None:
             + " ".join(f"--mesh {AXES[name]}=2" for name in names)
             + (" (or leave out --mesh)" if len(names) == 1 else ""),
         )
+
+
+def require_launch(request: Request, name: str, launch: Launch | None) -> Launch:
+    """Return the launch of this process; raise `OutsideProcessGroup` if it was not started by `torchrun`."""
+    if launch is None:
+        purpose = "--task generate" if request.generates else "--train"
+        raise OutsideProcessGroup(
+            f"the recipe {name} is for several processes, but this command runs in one",
+            fix=f"torchrun --nproc-per-node 2 -m thunder_cli.main optimize --recipe {name} {purpose}",
+        )
+    return launch
 
 
 def require_fitting_mesh(prepared: Prepared, launch: Launch) -> None:
@@ -63,24 +76,30 @@ def require_fitting_ranks(request: Request, prepared: Prepared, launch: Launch |
                 fix=f"{ADD}, or run the command without torchrun",
             )
         return
-    name = names_of(prepared)[-1]
     require_axis_for_each(prepared)
-    if launch is None:
-        raise OutsideProcessGroup(
-            f"the recipe {name} trains on several processes, but this command runs in one",
-            fix=f"torchrun --nproc-per-node 2 -m thunder_cli.main optimize --recipe {name} --train",
-        )
+    launch = require_launch(request, names_of(prepared)[-1], launch)
+    require_purpose(request, names_of(prepared))
     require_fitting_mesh(prepared, launch)
-    if not request.train:
-        raise BadOption(
-            f"the recipe {name} is for training, and --train is missing",
-            fix="add --train" + INFERENCE.get(name, ""),
-        )
     comparing = comparing_executors(prepared)
     refused = {
         "--dynamic": bool(request.dynamic),
         "--include-weights": request.include_weights,
+        "--target": bool(request.target),
         f"the executor {', '.join(comparing)}": bool(comparing),
     }
     for option in (option for option, is_given in refused.items() if is_given):
-        raise BadOption(f"the recipe {name} and {option} exclude each other", fix="leave out one of the two")
+        raise BadOption(
+            f"the recipe {names_of(prepared)[-1]} and {option} exclude each other", fix="leave out one of the two"
+        )
+
+
+def require_purpose(request: Request, names: list[str]) -> None:
+    """Raise `BadOption` for a request that is neither for training nor for generation by divided models."""
+    if request.generates and names != [DIVIDES]:
+        other = next(name for name in names if name != DIVIDES)
+        raise BadOption(f"the recipe {other} and --task generate exclude each other", fix=GENERATES)
+    if not (request.train or request.generates):
+        raise BadOption(
+            f"the recipe {names[-1]} is for training, and --train is missing",
+            fix="add --train" + INFERENCE.get(names[-1], ""),
+        )

@@ -104,6 +104,11 @@ class Session:
         """The function that is called, validated and measured: the compiled model."""
         return self.compiled
 
+    @property
+    def generator(self) -> Any:
+        """The object whose `generate` is called, validated and measured: the compiled model."""
+        return self.compiled
+
     def ready(self) -> AbstractContextManager[None]:
         """Return a context in which the model is in the mode for its calls; it restores buffers and gradients."""
         return self.purpose.ready(self.model)

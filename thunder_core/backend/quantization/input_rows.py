@@ -1,0 +1,53 @@
+"""The input rows of layers with quantized weights: converted to the dtype of products, or scaled to be rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from thunder_core.backend.quantization.integers import SMALLEST
+from thunder_core.foundation.errors import NotDifferentiable
+
+Reduce = Callable[[Tensor, str], Tensor]  # a reduction ("sum" or "max") of the tensors of all ranks
+
+
+def require_no_gradient(x: Tensor, rounded: str) -> None:
+    """Raise `NotDifferentiable` if a gradient is needed for rows that are `rounded`."""
+    if torch.is_grad_enabled() and x.requires_grad:
+        raise NotDifferentiable(
+            f"a layer whose inputs are rounded {rounded} has no derivative",
+            fix="call the model under torch.no_grad(), or train with the recipe nf4-lora",
+        )
+
+
+def in_one_process(tensor: Tensor, reduction: str) -> Tensor:
+    """Return a tensor unchanged: the reduction over the ranks of a layer that is not divided."""
+    return tensor
+
+
+def scaled_rows(x: Tensor, largest: float, reduce: Reduce = in_one_process) -> tuple[Tensor, Tensor]:
+    """Return rows (n, columns) divided by scales (n, 1), and the scales.
+
+    Each row's largest magnitude becomes `largest`. Both results are in float32, or in float64 for a reference. If each
+    rank has some columns, `reduce` finds the largest magnitude on all ranks.
+    """
+    rows = x.to(torch.promote_types(x.dtype, torch.float32))
+    scales = reduce(rows.abs().amax(1, keepdim=True), "max").clamp(min=SMALLEST) / largest
+    return rows / scales, scales
+
+
+def computed(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return numbers in the compute dtype of products: float64 if `dtype` (or their own) is float64, else bfloat16."""
+    return x.to(torch.float64 if (dtype or x.dtype) == torch.float64 else torch.bfloat16)
+
+
+def bfloat16_of(codes: Tensor) -> Tensor:
+    """Return numbers in float8_e4m3fn, none of them NaN, as bfloat16, by their bits.
+
+    PyTorch converts element by element, which is slower. Sign, exponent and fraction are moved to their places, which
+    gives the number times 2^(7 - 127), the difference of the exponent biases.
+    """
+    bits = codes.view(torch.uint8).to(torch.int16)
+    return ((bits & 128) << 8 | (bits & 127) << 4).view(torch.bfloat16) * 2.0**120
