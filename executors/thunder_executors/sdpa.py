@@ -1,12 +1,18 @@
-"""Scaled dot product attention on CUDA: the fastest backend of PyTorch that supports the inputs."""
+"""Scaled dot product attention on CUDA: the fastest backend of PyTorch that supports the inputs.
+
+If each key and value serves a group of queries, models repeat keys and values before attention with a mask, because
+only cuDNN's kernels support both groups and a mask. Attention to repeated keys and values is attention by groups: the
+copies are removed from the trace. A backend that does not support groups gets the copies where the program runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any, ClassVar
 
+import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.backends.cuda import (
@@ -19,12 +25,24 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from thunder_core.backend.claiming.executor import Executor
+from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
 from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import Trace
 
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+GROUPS = "enable_gqa"
+ATEN = "torch.ops.aten."
+HEADS = 1  # the dimension of the heads
+# The calls that repeat keys and values, the last first, and the aten operations of each, which keep the order of
+# elements.
+REPEATS = (
+    ("torch.Tensor.reshape", frozenset({"view", "clone", "_unsafe_view", "reshape", "_reshape_alias"})),
+    ("torch.Tensor.expand", frozenset({"expand"})),
+    ("torch.Tensor.__getitem__", frozenset({"slice", "unsqueeze", "alias"})),
+)
 
 # On Hopper, cuDNN's kernels come first; PyTorch by default prefers FlashAttention 2, written for Ampere.
 PRIORITY = (
@@ -77,6 +95,34 @@ def math_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
     return _attention_from(SDPBackend.MATH, args, kwargs)
 
 
+def grouped_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """Attention in which each key and value serves a group of queries.
+
+    If no fused backend supports the groups, keys and values are repeated.
+    """
+    arguments: dict[str, Any] = dict(zip(NAMES, args, strict=False)) | kwargs
+    with _LOCK, sdpa_kernel(list(PRIORITY), set_priority=True):
+        if not is_fused(arguments):
+            repeats = arguments["query"].shape[HEADS] // arguments["key"].shape[HEADS]
+            for name in ("key", "value"):
+                arguments[name] = arguments[name].repeat_interleave(repeats, HEADS)
+            arguments[GROUPS] = False
+        return scaled_dot_product_attention(**arguments)
+
+
+def is_fused(arguments: Mapping[str, Any]) -> bool:
+    """Whether a fused backend supports the arguments of attention, by PyTorch's own rules."""
+    params = params_of([arguments.get(name) for name in NAMES[:4]], arguments)
+    return any(RULES[backend](params) for backend in PRIORITY if backend is not SDPBackend.MATH)
+
+
+def params_of(tensors: Sequence[Any], arguments: Mapping[str, Any]) -> SDPAParams:
+    """Return the parameters of attention for PyTorch's rules: query, key, value and mask, and the other arguments."""
+    rest = (arguments.get("dropout_p", 0.0), arguments.get("is_causal", False), arguments.get(GROUPS, False))
+    params: SDPAParams = SDPAParams(*tensors, *rest)  # type: ignore[call-arg]
+    return params
+
+
 def _attention_from(first: SDPBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
     """Compute attention with the backends from `first` on.
 
@@ -103,11 +149,10 @@ def backend_for(bsym: BoundSymbol) -> SDPBackend | None:
     """
     if Cuda().missing() or environment_of(bsym.inputs) is not None:
         return None
-    arguments: dict[str, Any] = dict(zip(NAMES, bsym.args, strict=False)) | dict(bsym.kwargs)
+    arguments = arguments_of(bsym)
     with FakeTensorMode():
         tensors: list[Any] = [_like(arguments.get(name)) for name in NAMES[:4]]
-    rest = (arguments.get("dropout_p", 0.0), arguments.get("is_causal", False), arguments.get("enable_gqa", False))
-    params: SDPAParams = SDPAParams(*tensors, *rest)  # type: ignore[call-arg]
+    params = params_of(tensors, arguments)
     return next(backend for backend in PRIORITY if RULES[backend](params))
 
 
@@ -123,6 +168,118 @@ def _like(proxy: TensorProxy | None) -> torch.Tensor | None:
         return None
     fake = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
     return fake.requires_grad_(proxy.requires_grad)
+
+
+def by_groups(trace: Trace, executor: str) -> Trace:
+    """Return the trace with attention by groups in place of attention to repeated keys and values on CUDA.
+
+    The repeating bound symbols that nothing else reads are removed. Attention that autograd records stays as it is.
+    """
+    if not any(bsym.symbol.name == ATTENTION for bsym in trace.bound_symbols):
+        return trace
+    recorded = followed_by_autograd(trace)
+    makers = {proxy.name: place for place, bsym in enumerate(trace.bound_symbols) for proxy in bsym.defines}
+    grouped: dict[int, BoundSymbol] = {}
+    repeating = set[int]()
+    for place, bsym in enumerate(trace.bound_symbols):
+        if is_on_cuda(bsym) and not bsym.executor and not any(proxy.name in recorded for proxy in bsym.outputs):
+            places = repeats_of(trace.bound_symbols, makers, bsym)
+            between = trace.bound_symbols[min(places) : place] if places else ()
+            if places and not any(inner.mutates for inner in between):
+                grouped[place] = grouped_call(bsym, [trace.bound_symbols[inner] for inner in places], executor)
+                repeating.update(places)
+    return without_unread(trace, grouped, repeating, executor) if grouped else trace
+
+
+def is_on_cuda(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol is attention on CUDA."""
+    on_cuda = all(proxy.device.type == "cuda" for proxy in bsym.inputs if isinstance(proxy, TensorProxy))
+    return bsym.symbol.name == ATTENTION and on_cuda
+
+
+def arguments_of(bsym: BoundSymbol) -> dict[str, Any]:
+    """Return the arguments of attention by name."""
+    return dict(zip(NAMES, bsym.args, strict=False)) | dict(bsym.kwargs)
+
+
+def repeats_of(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], bsym: BoundSymbol) -> list[int]:
+    """Return the places of the bound symbols that repeat the keys, and then the values, of attention.
+
+    Empty if keys and values are not both repeated for the heads of the query.
+    """
+    arguments = arguments_of(bsym)
+    tensors = [value for name in NAMES[:3] if isinstance(value := arguments.get(name), TensorProxy)]
+    chains = [repeats_of_tensor(bsyms, makers, each) for each in tensors[1:]]
+    if len(chains) != 2 or not all(chains) or arguments.get(GROUPS, False):
+        return []
+    whole = [_expressions(bsyms[chain[0]].inputs[0].shape)[: HEADS + 1] for chain in chains]  # type: ignore[attr-defined]
+    flat = [_expressions(each.shape)[: HEADS + 1] for each in tensors]
+    are_equal = whole[0] == whole[1] and flat[0] == flat[1] == flat[2]
+    return [place for chain in chains for place in chain] if are_equal else []
+
+
+def repeats_of_tensor(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], repeated: Any) -> list[int]:
+    """Return the places of the bound symbols that repeat each head of a tensor; empty if none do."""
+    places: list[int] = []
+    shapes: list[list[Any]] = []
+    proxy = repeated
+    for name, operations in REPEATS:
+        place = makers.get(proxy.name, -1) if isinstance(proxy, TensorProxy) else -1
+        if place < 0 or bsyms[place].symbol.name != name or bsyms[place].executor:
+            return []
+        used = {operation.symbol.name.removeprefix(ATEN).partition(".")[0] for operation in bsyms[place].operations}
+        if not used <= operations or not isinstance(bsyms[place].inputs[0], TensorProxy):
+            return []
+        shapes.insert(0, _expressions(proxy.shape))
+        places.insert(0, place)
+        proxy = bsyms[place].inputs[0]
+    return places if is_repeated(_expressions(proxy.shape), *shapes) else []
+
+
+def is_repeated(whole: list[Any], single: list[Any], expanded: list[Any], flat: list[Any]) -> bool:
+    """Whether shapes are those of (batch, heads, ...), (batch, heads, 1, ...), n in place of 1, and n * heads."""
+    if len(whole) != 4 or len(single) != len(expanded) or len(expanded) != 5:
+        return False
+    batch, heads, *rest = whole
+    repeats = expanded[2]
+    return (
+        single == [batch, heads, 1, *rest]
+        and expanded == [batch, heads, repeats, *rest]
+        and flat == [batch, sympy.expand(heads * repeats), *rest]
+    )
+
+
+def _expressions(sizes: Sequence[Any]) -> list[Any]:
+    """Return sizes as expressions, on which comparisons add no guards."""
+    return [sympy.expand(size.node.expr) if isinstance(size, torch.SymInt) else sympy.Integer(size) for size in sizes]
+
+
+def grouped_call(bsym: BoundSymbol, repeating: Sequence[BoundSymbol], executor: str) -> BoundSymbol:
+    """Return a bound symbol for attention by groups; the key's repeating bound symbols come before the value's."""
+    arguments = arguments_of(bsym)
+    first, second = repeating[0].inputs[0], repeating[len(REPEATS)].inputs[0]
+    rest = {name: value for name, value in arguments.items() if name not in NAMES[:3]}
+    symbol = Symbol(f"{__name__}.{grouped_attention.__name__}", grouped_attention)
+    return replace(
+        bsym,
+        symbol=symbol,
+        args=(arguments["query"], first, second),
+        kwargs={**rest, GROUPS: True},
+        subsymbols=(*repeating, bsym),
+        executor=executor,
+    )
+
+
+def without_unread(trace: Trace, grouped: Mapping[int, BoundSymbol], repeating: set[int], executor: str) -> Trace:
+    """Return the trace with attention by groups, without the repeating bound symbols that nothing reads any more."""
+    read = {proxy.name for proxy in trace.outputs}
+    kept: list[BoundSymbol] = []
+    for place in reversed(range(len(trace.bound_symbols))):
+        bsym = grouped.get(place, trace.bound_symbols[place])
+        if place not in repeating or any(proxy.name in read for proxy in bsym.defines):
+            kept.append(bsym)
+            read |= {proxy.name for proxy in bsym.inputs}
+    return trace.having(reversed(kept), made_by=f"attention by groups of {executor}")
 
 
 @dataclass(frozen=True)
@@ -146,13 +303,16 @@ class ScaledDotProductAttention(Executor):
         """Return None: the kernels are PyTorch's, where the program will run."""
         return None
 
+    def claim_all(self, trace: Trace) -> Trace:
+        """Return the trace with attention claimed, and without copies of keys and values for groups of queries."""
+        return super().claim_all(by_groups(trace, self.name))
+
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
         """Return the bound symbol as a call of its backend, which for a GPU elsewhere is chosen there.
 
         Returns None if PyTorch chooses that backend by default, so that the call may be part of a region.
         """
-        on_cuda = all(p.device.type == "cuda" for p in bsym.inputs if isinstance(p, TensorProxy))
-        if bsym.symbol.name != ATTENTION or not on_cuda:
+        if not is_on_cuda(bsym):
             return None
         backend = backend_for(bsym)
         if backend is not None and backend is choice_of_pytorch(bsym):

@@ -94,8 +94,117 @@ def test_backends_before_the_named_one_are_not_tried(monkeypatch):
     assert tried == [[SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]]
 
 
+# ---- groups -----------------------------------------------------------------------------------------------------
+
+KEY = torch.randn(2, 2, 8, 16, generator=torch.Generator().manual_seed(1))
+VALUE = torch.randn(2, 2, 8, 16, generator=torch.Generator().manual_seed(2))
+MASK = torch.ones(8, 8, dtype=torch.bool).tril()[None, None]
+
+
+def repeated(x, times=2):
+    batch, heads, length, width = x.shape
+    return x[:, :, None, :, :].expand(batch, heads, times, length, width).reshape(batch, heads * times, length, width)
+
+
+def attention_to_repeated(q, k, v, mask):
+    return scaled_dot_product_attention(q, repeated(k), repeated(v), attn_mask=mask, scale=0.5)
+
+
+def attention_to_written(q, k, v, mask):
+    keys = repeated(k)
+    k.mul_(2)
+    return scaled_dot_product_attention(q, keys, repeated(v), attn_mask=mask)
+
+
+def attention_whose_keys_are_returned(q, k, v, mask):
+    keys = repeated(k)
+    return scaled_dot_product_attention(q, keys, repeated(v), attn_mask=mask), keys
+
+
+def attention_to_interleaved(q, k, v, mask):
+    keys = k[:, None].expand(2, 2, 2, 8, 16).reshape(2, 4, 8, 16)
+    return scaled_dot_product_attention(q, keys, repeated(v), attn_mask=mask)
+
+
+def attention_of_one_row(q, k, v, mask):
+    return scaled_dot_product_attention(q[:1], repeated(k), repeated(v), attn_mask=mask)
+
+
+def names_for_a_gpu(function, *args, **options):
+    """The names of the calls of a program for a GPU elsewhere, whose claimed trace is also run here."""
+    compiled = thunder.jit(function, executors=(sdpa.EXECUTOR, "torch"), **options)
+    with torch.no_grad():
+        program, _ = trace_for(compiled, torch.device("cuda"), args, {})
+    return [bsym.symbol.short_name for bsym in program.last("computation").bound_symbols]
+
+
+def test_keys_and_values_are_not_repeated_for_groups():
+    assert names_for_a_gpu(attention_to_repeated, Q, KEY, VALUE, MASK) == ["grouped_attention"]
+
+
+def test_a_program_for_all_lengths_repeats_nothing():
+    sizes = {f"{name}.size(2)": (2, 64) for name in ("q", "k", "v")}
+    mask = MASK[..., :1, :1]
+    names = names_for_a_gpu(attention_to_repeated, Q, KEY, VALUE, mask, symbolic=sizes)
+    assert names[-1] == "grouped_attention"
+    assert not {"expand", "reshape", "__getitem__"} & set(names)
+
+
+def test_copies_that_are_read_elsewhere_stay():
+    names = names_for_a_gpu(attention_whose_keys_are_returned, Q, KEY, VALUE, MASK)
+    assert [name for name in names if name != "del"] == ["__getitem__", "expand", "reshape", "grouped_attention"]
+
+
+@pytest.mark.parametrize("function", [attention_to_written, attention_to_interleaved, attention_of_one_row])
+def test_other_copies_stay(function):
+    assert "attention" in names_for_a_gpu(function, Q, KEY.clone(), VALUE, MASK)
+
+
+def test_attention_that_autograd_records_stays_as_it_is():
+    compiled = thunder.jit(attention_to_repeated, executors=(sdpa.EXECUTOR, "torch"))
+    q = Q.clone().requires_grad_()
+    compiled(q, KEY, VALUE, MASK).sum().backward()
+    expected = Q.clone().requires_grad_()
+    attention_to_repeated(expected, KEY, VALUE, MASK).sum().backward()
+    torch.testing.assert_close(q.grad, expected.grad)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_groups_are_repeated_only_where_no_backend_takes_them(fused, monkeypatch):
+    asked = []
+
+    def takes(params):
+        asked.append((params.key.shape, params.enable_gqa, params.attn_mask is not None))
+        return fused
+
+    rules = dict.fromkeys(sdpa.PRIORITY, takes)
+    monkeypatch.setattr(sdpa, "RULES", rules)
+    calls = []
+
+    def noted(**named):
+        calls.append(named)
+        return scaled_dot_product_attention(**named)
+
+    monkeypatch.setattr(sdpa, "scaled_dot_product_attention", noted)
+    found = sdpa.grouped_attention(Q, KEY, VALUE, attn_mask=MASK, scale=0.5, enable_gqa=True)
+    torch.testing.assert_close(found, attention_to_repeated(Q, KEY, VALUE, MASK))
+    assert asked[0] == (KEY.shape, True, True)
+    assert (calls[0]["key"].shape[1], calls[0]["enable_gqa"]) == ((2, True) if fused else (4, False))
+
+
 @pytest.mark.gpu
-def test_on_a_gpu_the_named_backend_runs():
+def test_on_a_gpu_attention_by_groups_is_attention_to_repeated_keys():
+    q, k, v = (x.to("cuda", torch.bfloat16) for x in (Q, KEY, VALUE))
+    compiled = thunder.jit(attention_to_repeated, executors=(sdpa.EXECUTOR, "torch"))
+    with torch.no_grad():
+        expected = attention_to_repeated(q, k, v, MASK.cuda())
+        torch.testing.assert_close(compiled(q, k, v, MASK.cuda()), expected, rtol=2**-6, atol=2**-6)
+    (line,) = [bsym for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.executor == "sdpa"]
+    assert line.symbol.short_name == "grouped_attention"
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_named_the_named_backend_runs():
     q = Q.to("cuda", torch.bfloat16)
     compiled = thunder.jit(causal, executors=(sdpa.EXECUTOR, "torch"))
     with torch.no_grad():

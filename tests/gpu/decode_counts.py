@@ -22,6 +22,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.compilation.compiler.for_device import compiled_for
 from thunder_core.compilation.memory import program_memory
+from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.tracing.analysis.aliasing import computes_nothing
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -37,6 +38,7 @@ SIZES = {
     "vocab_size": 128256,
     "max_position_embeddings": 8192,
 }
+SCHEMES = ("int8-weight-only", "int4-weight-only")
 ONE_CALL = ("sdpa", "triton", "joined")  # executors whose bound symbol is one launch, or one call of a library
 
 
@@ -47,17 +49,22 @@ def llama(layers: int) -> Any:
     return model.to(torch.bfloat16).eval()
 
 
-def generate(layers: int) -> list[Program]:
-    """Return the programs of the recipe's executors for a GPU that generate 64 tokens, the latest first."""
+def generate(layers: int, padding: int = 0, scheme: str = "") -> list[Program]:
+    """Return the programs of the recipe's executors for a GPU that generate 64 tokens, the latest first.
+
+    The prompt begins with some tokens of padding. The weights are quantized with a `scheme`, if one is given.
+    """
     recipe = HFLlama3Hopper()
+    model = Quantize(scheme).restructure(llama(layers)) if scheme else llama(layers)
     executors = [name for name in recipe.executors if name != "nvfuser"]
-    compiled = thunder.jit(llama(layers), executors=executors, transforms=recipe.setup_transforms())
+    compiled = thunder.jit(model, executors=executors, transforms=recipe.setup_transforms())
     absent = compiled_for(compiled, torch.device("cuda"), "sm_90", [])
     with torch.no_grad(), values_on_meta():
         ids = torch.arange(5, 5 + PROMPT).unsqueeze(0).to("meta")
         lengths = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
         text: Any = absent
-        tokens = text.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, **lengths)
+        mask = (torch.arange(PROMPT) >= padding).long().unsqueeze(0).to("meta")
+        tokens = text.generate(input_ids=ids, attention_mask=mask, do_sample=False, **lengths)
     assert tokens.shape == (1, PROMPT + TOKENS)
     return list(specializations_of(absent).programs)
 
@@ -107,6 +114,25 @@ def counts(layers: int) -> dict[str, Any]:
         "copied": {str(name): number for name, number in copied.items()},
         "parameters": sum(not is_copied for _, is_copied in read),
         "own memory": memory.own,
+        "prompt": prompt_counts(programs),
+    }
+
+
+def calls_of_token(programs: list[Program]) -> dict[str, int]:
+    """Return the calls by name in the graph of the program that computes a token."""
+    return dict(Counter(part.symbol.short_name for graph in graphs_of(programs[0]) for part in graph.subsymbols))
+
+
+def prompt_counts(programs: list[Program]) -> dict[str, Any]:
+    """Return the counts of the program that computes a prompt: graphs, calls outside of them, and calls by name."""
+    bsyms = programs[-1].last("computation").bound_symbols
+    parts = Counter(part.symbol.short_name for bsym in bsyms for part in (bsym.subsymbols or (bsym,)))
+    return {
+        "graphs": sum(bsym.executor == "cudagraphs" for bsym in bsyms),
+        "outside of graphs": [
+            bsym.symbol.short_name for bsym in bsyms if bsym.executor and bsym.executor != "cudagraphs"
+        ],
+        "calls": dict(parts),
     }
 
 
@@ -124,4 +150,7 @@ def size(tensor: TensorProxy) -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps({str(layers): counts(layers) for layers in map(int, sys.argv[1:])}))
+    found = {str(layers): counts(layers) for layers in map(int, sys.argv[1:])}
+    found["padded"] = prompt_counts(generate(2, padding=3))
+    found |= {scheme: calls_of_token(generate(1, scheme=scheme)) for scheme in SCHEMES}
+    print(json.dumps(found))

@@ -11,26 +11,33 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.decode_counts import LAYERS, SIZES
+from tests.gpu.decode_counts import LAYERS, SCHEMES, SIZES
 from thunder_core.foundation import plugins
 
 pytestmark = pytest.mark.skipif(not plugins.installed("triton"), reason="needs Triton")
 ROOT = Path(__file__).resolve().parents[2]
 FEW = 2  # layers, of a model that shows by its difference what a layer costs
-# Of a layer: by Inductor the rotation of queries, that of keys, and the position of the token; two norms and SwiGLU;
-# two joined products; the two other products, and two writes into the cache.
-LAYER = {"inductor": 3, "triton": 3, "joined": 2, "torch": 4, "sdpa": 1}
+# Of a layer: two norms with the residuals before them, the rotation with the writes into the cache, and SwiGLU; two
+# joined products; and two other products.
+LAYER = {"inductor": 0, "triton": 4, "joined": 2, "torch": 2, "sdpa": 1}
 
 
 @pytest.fixture(scope="module")
-def counts() -> dict[int, dict[str, Any]]:
-    """The counts by the number of layers; Triton's interpreter, which the tests enable, compiles nothing."""
+def printed() -> dict[str, Any]:
+    """The printed counts; Triton's interpreter, which the tests enable, compiles nothing."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "executors", ROOT / "recipes")))
     command = [sys.executable, "-m", "tests.gpu.decode_counts", str(FEW), str(LAYERS)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    return {int(layers): found for layers, found in json.loads(done.stdout.splitlines()[-1]).items()}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def counts(printed: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """The counts of unpadded text by the number of layers."""
+    return {int(layers): found for layers, found in printed.items() if layers.isdecimal()}
 
 
 def test_two_programs_generate_64_tokens(counts: dict[int, dict[str, Any]]) -> None:
@@ -50,10 +57,33 @@ def test_no_parameter_and_no_cache_is_copied_before_a_replay(counts: dict[int, d
         assert found["parameters"] == 12 * layers + 4
 
 
-def test_a_layer_is_13_launches(counts: dict[int, dict[str, Any]]) -> None:
+def test_a_layer_is_9_launches(counts: dict[int, dict[str, Any]]) -> None:
     few, many = counts[FEW]["launches"], counts[LAYERS]["launches"]
     assert {name: (many[name] - few[name]) / (LAYERS - FEW) for name in many} == LAYER
-    assert sum(many.values()) <= 13 * LAYERS + 6
+    assert sum(many.values()) <= 9 * LAYERS + 9
+
+
+def test_a_prompt_with_a_new_cache_is_one_graph(counts: dict[int, dict[str, Any]], printed: dict[str, Any]) -> None:
+    """The counts of tokens, which transformers makes on the CPU, are copied before it and incremented after it."""
+    for layers, prompt in ((FEW, printed["padded"]), *((layers, found["prompt"]) for layers, found in counts.items())):
+        assert prompt["graphs"] == 1
+        assert prompt["outside of graphs"] == ["to"] * layers + ["_foreach_add_"]
+
+
+def test_keys_and_values_are_not_repeated_for_a_prompt_with_padding(printed: dict[str, Any]) -> None:
+    calls = printed["padded"]["calls"]
+    assert calls["grouped_attention"] == FEW
+    assert not {"expand", "attention", "repeat_interleave"} & calls.keys()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_weights_of_4_and_8_bits_are_widened_in_the_registers_of_each_product(
+    scheme: str, printed: dict[str, Any]
+) -> None:
+    """The LM head has 8 bits in both schemes."""
+    calls = printed[scheme]
+    assert calls.get("int8_weight_product", 0) + calls.get("int4_weight_product", 0) == 7 + 1
+    assert not {"int8_product", "int4_product", "linear", "mul"} & calls.keys()
 
 
 def test_a_token_takes_the_memory_of_its_logits(counts: dict[int, dict[str, Any]]) -> None:

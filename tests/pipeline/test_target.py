@@ -97,7 +97,7 @@ def test_artifact_for_a_target_is_pending_validation(hopper: Artifact) -> None:
     assert report["validation"] is report["benchmark"] is None
     assert report["model"]["device"] == hopper.manifest.source["device"] == "cuda"
     assert report["degraded"] == []
-    assert "4 kernels compiled for sm_90; nothing was run" in report["model"]["notes"]
+    assert "8 kernels compiled for sm_90 (triton 4, inductor 4); nothing was run" in report["model"]["notes"]
     for page in ("report.md", "report.html"):
         assert "alidation pending" in (hopper.folder / page).read_text()
 

@@ -125,6 +125,23 @@ def test_counters_with_the_same_memory_are_incremented_twice() -> None:
         assert [int(one) for one in counters] == [int(one) for one in again]
 
 
+def test_counters_are_incremented_together_by_a_symbolic_size() -> None:
+    def program(counters: list[Tensor], x: Tensor) -> Tensor:
+        for counter in counters[:2]:
+            x = x + counter
+            counter.add_(x.shape[0])
+        counters[2].add_(1)
+        return x
+
+    compiled = thunder.jit(program, transforms=[ON_CPU], executors=["torch"], cache="symbolic values")
+    (counters, _), (wanted_counters, _) = inputs(), inputs()
+    for length in (3, 5, 8):
+        x = torch.arange(float(length))
+        torch.testing.assert_close(compiled(counters, x), program(wanted_counters, x))
+        assert counters == wanted_counters
+    assert (thunder.cache_misses(compiled), additions(compiled)) == (1, 2)
+
+
 def test_the_cpu_is_left_alone_by_default() -> None:
     compiled = thunder.jit(layers, transforms=[IncrementTogether()], executors=["torch"])
     compiled(*inputs())

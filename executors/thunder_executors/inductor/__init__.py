@@ -12,7 +12,9 @@ import torch
 from thunder_core.backend.fusion.attention import claim_attention
 from thunder_core.backend.fusion.conditions import unmet_at_hints
 from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.backend.fusion.machine_code import SHARED_OBJECT, kept_by
 from thunder_core.backend.fusion.region import Region
+from thunder_core.backend.fusion.wrapping import unwrapped
 from thunder_core.foundation import plugins
 from thunder_core.tracing.extension.requirement import CxxCompiler
 from thunder_core.tracing.ir.proxy import TensorProxy
@@ -21,6 +23,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.inductor.building.machine import architecture, facts, facts_of_gpu
 from thunder_executors.inductor.keep import BUILD, BUILD_FOR_GPU, from_cache
+from thunder_executors.inductor.launch import images_of
 from thunder_executors.inductor.numbers import formula_of, takes_numbers
 from thunder_executors.inductor.value_checks import is_checked
 
@@ -93,6 +96,13 @@ class Inductor(FusionExecutor):
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with each flex attention on the CPU as a kernel, and the regions of the rest."""
         return super().claim_all(claim_attention(trace, self) if _is_on_cpu(trace) else trace)
+
+    def kernels_in_regions(self, trace: Trace) -> frozenset[bytes]:
+        """Return the machine code of the kernels for a GPU within the executor's regions."""
+        codes = (kept_by(bsym.symbol.target) for bsym in unwrapped(trace.bound_symbols) if bsym.executor == self.name)
+        libraries = {code.library for code in codes if code is not None}
+        on_gpu = (library for library in libraries if not library.startswith(SHARED_OBJECT))
+        return frozenset(image for library in on_gpu for _, image in images_of(library))
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
         """Return kernels from the cache, or from Inductor and the compiler of the device."""

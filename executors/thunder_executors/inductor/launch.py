@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from typing import Any
@@ -67,14 +67,20 @@ def library_of(kernels: Mapping[str, CubinLaunch]) -> bytes:
 
 def kernels_of(library: bytes) -> dict[str, CubinLaunch]:
     """Return the kernels in bytes whose digest was checked; raise `ArtifactForeign` if this GPU does not run them."""
-    start = LENGTH + int.from_bytes(library[:LENGTH], "little")
     kernels: dict[str, CubinLaunch] = {}
-    for facts in json.loads(library[LENGTH:start]):
-        image, start = library[start : start + facts["size"]], start + facts["size"]
+    for facts, image in images_of(library):
         cubin = Cubin.from_metadata(facts["cubin"], image)
         kernels[facts["name"]] = CubinLaunch(cubin, tuple(facts["arguments"]), tuple(facts["grid"]))
     _require_gpu({kernel.cubin.target for kernel in kernels.values()})
     return kernels
+
+
+def images_of(library: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Yield the facts and the machine code of each kernel in bytes."""
+    start = LENGTH + int.from_bytes(library[:LENGTH], "little")
+    for facts in json.loads(library[LENGTH:start]):
+        yield facts, library[start : start + facts["size"]]
+        start += facts["size"]
 
 
 def _require_gpu(targets: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Thunder's Triton kernels on CUDA: RMSNorm, rotary embedding, SwiGLU, GeGLU, cross-entropy, row quantization."""
+"""Thunder's Triton kernels on CUDA: norms, rotary embedding, gated activations, losses, and quantization."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.triton import cross_entropy, gated, quantize, rms_norm, rotary
+from thunder_executors.triton import cached_rotary, cross_entropy, gated, quantize, quantized_linear, rms_norm, rotary
 from thunder_executors.triton.ahead import cubins, device_code
+from thunder_executors.triton.cache_writes import join_cache_writes
 from thunder_executors.triton.driver import keep
 from thunder_executors.triton.hugging_face import CLAIMS
 from thunder_executors.triton.launch import INTERPRETED
 from thunder_executors.triton.operations import OPERATORS
 from thunder_executors.triton.tensors import takes
+from thunder_executors.triton.weights import claim_products
 
-KERNELS = (rms_norm, rotary, gated, cross_entropy, quantize)
+KERNELS = (rms_norm, rotary, cached_rotary, gated, cross_entropy, quantize, quantized_linear)
 
 
 @dataclass(eq=False)
@@ -49,6 +51,10 @@ class Triton(OperatorExecutor):
         Under its interpreter, the reason why it cannot compile.
         """
         return "TRITON_INTERPRET is set, and Triton's interpreter cannot compile" if INTERPRETED else None
+
+    def claim_all(self, trace: Trace) -> Trace:
+        """Return the trace with the kernels in place of what they compute, and of products where they are faster."""
+        return join_cache_writes(claim_products(super().claim_all(trace), self.name), self.name)
 
     def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:
         """Return the cubins of the kernels that the executor's bound symbols of a trace launch."""

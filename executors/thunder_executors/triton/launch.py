@@ -31,6 +31,7 @@ POINTERS = {
     torch.float16: "*fp16",
     torch.float8_e4m3fn: "*fp8e4nv",
     torch.int8: "*i8",
+    torch.uint8: "*u8",
     torch.int64: "*i64",
 }
 # A kernel annotates its numbers. An annotated number is compiled for its type at any value, including 1; without an

@@ -47,16 +47,16 @@ OPERATORS: dict[str, Operator] = {}
 
 
 def operator(
-    reference: Callable[..., Any], *, metadata: Callable[..., Any] | None = None
+    reference: Callable[..., Any], *, metadata: Callable[..., Any] | None = None, mutates: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., Any]], Operator]:
-    """Make an operation of a launcher, with the launcher's name.
+    """Make an operation of a launcher, with the launcher's name, which writes to the arguments that `mutates` names.
 
     For fake tensors, the operation returns the launcher's allocations, or the result of `metadata` if that is cheaper.
     """
 
     def register(launcher: Callable[..., Any]) -> Operator:
         name = launcher.__name__
-        operation = torch.library.custom_op(f"{NAMESPACE}::{name}", launcher, mutates_args=())
+        operation = torch.library.custom_op(f"{NAMESPACE}::{name}", launcher, mutates_args=mutates)
         operation.register_fake(metadata or without_launching(launcher))
         OPERATORS[name] = Operator(name, launcher, reference, operation)
         return OPERATORS[name]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch._prims_common import is_contiguous_or_false
 
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import is_dropping
@@ -143,9 +144,13 @@ def _packed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] < 2 else tensor.contiguous()
 
 
-def _output(like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return an output with the input's layout, because the next operation undoes the same transposition."""
-    return _packed(torch.empty_like(like, dtype=dtype))
+def output_like(like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return an output with the input's layout, because the next operation undoes the same transposition.
+
+    A single position may have any stride; like PyTorch's operations, the output then is contiguous.
+    """
+    layout = torch.contiguous_format if is_contiguous_or_false(like) else torch.preserve_format
+    return _packed(torch.empty_like(like, dtype=dtype, memory_format=layout))
 
 
 def _turn(
@@ -154,7 +159,7 @@ def _turn(
     _check(q, k, cos, sin, unsqueeze_dim)
     q, k, cos, sin = _packed(q), _packed(k), _packed(cos), _packed(sin)
     dtype = torch.promote_types(q.dtype, torch.promote_types(cos.dtype, sin.dtype))
-    outputs = _output(q, dtype), _output(k, torch.promote_types(k.dtype, dtype))
+    outputs = output_like(q, dtype), output_like(k, torch.promote_types(k.dtype, dtype))
     if is_dropping():
         return outputs
     tensors = {"q": q, "k": k, "q_out": outputs[0], "k_out": outputs[1]}

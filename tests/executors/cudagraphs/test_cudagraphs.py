@@ -16,7 +16,8 @@ import thunder_core as thunder
 from tests.generation.models import model_of, prompt_of
 from thunder_core.backend.claiming.claim import claims_by_executor
 from thunder_core.backend.fusion.machine_code import kept_by
-from thunder_core.compilation.compiler import trace_for
+from thunder_core.compilation.compiler import specializations_of, trace_for
+from thunder_core.compilation.compiler.for_device import compiled_for
 from thunder_core.compilation.compiler.last_call import last_program
 from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.tracing.ir.symbol import Symbol
@@ -248,14 +249,62 @@ def writes(x):
     return y + 1, z.cos(), torch.rand_like(z) * 0
 
 
-def test_effects_stay_outside_of_graphs(cuda):
+def test_writes_to_computed_memory_are_captured_and_random_numbers_stay_outside_of_graphs(cuda):
     compiled = thunder.jit(writes, executors=(OnCpu(), "torch"))
     x = torch.randn(3)
     for _ in range(3):
         for actual, wanted in zip(compiled(x), writes(x), strict=True):
             torch.testing.assert_close(actual, wanted)
     inside = [part.symbol.short_name for line in graphs_in(compiled) for part in line.subsymbols]
-    assert inside == ["sin", "mul"]
+    assert inside == ["exp", "add", "mul_", "sin", "mul", "add", "cos"]
+    assert not any(line.symbol.target.held or line.mutates for line in graphs_in(compiled))
+    assert cuda.replays == 2
+
+
+def cache_made(x, counts):
+    y = x * 2 + 1
+    counts = [count.to(x.device) for count in counts]
+    keys = torch.zeros(4, 3)
+    places = torch.arange(1) + counts[0]
+    keys.index_copy_(0, places, y)
+    z = keys[:2] + x
+    counts[0].add_(1)
+    counts[1].add_(keys.sum().long())
+    return keys, keys[1:], z * 2, counts
+
+
+def test_a_cache_that_a_program_makes_is_written_within_a_graph(cuda):
+    compiled = thunder.jit(cache_made, executors=(OnCpu(), "torch"))
+    for number in range(4):
+        x = torch.randn(1, 3)
+        ours, theirs = ([torch.tensor(number % 4), torch.tensor(7)] for _ in range(2))
+        found, expected = compiled(x, ours), cache_made(x, theirs)
+        torch.testing.assert_close(found, expected)
+        assert found[0].untyped_storage().data_ptr() == found[1].untyped_storage().data_ptr()
+        torch.testing.assert_close(ours, theirs)
+        found[0].zero_()
+    inside = [part.symbol.short_name for line in graphs_in(compiled) for part in line.subsymbols]
+    assert {"zeros", "index_copy_"} <= set(inside)
+    assert "add_" not in inside
+    assert cuda.replays >= 3
+
+
+def written_later(x):
+    y = x * 2 + 1
+    z = torch.rand(3) * 0 + y
+    y.mul_(2)
+    return z.sin() + 1, y
+
+
+def test_memory_that_an_earlier_graph_made_is_not_written_in_a_later_graph(cuda):
+    compiled = thunder.jit(written_later, executors=(OnCpu(), "torch"))
+    for _ in range(4):
+        x = torch.randn(3)
+        for actual, wanted in zip(compiled(x), written_later(x), strict=True):
+            torch.testing.assert_close(actual, wanted)
+    parts = [[part.symbol.short_name for part in line.subsymbols] for line in graphs_in(compiled)]
+    assert "mul_" not in [name for names in parts for name in names]
+    assert cuda.replays
 
 
 class Held:
@@ -409,6 +458,29 @@ def test_a_program_for_an_absent_gpu_is_wrapped_except_copies_to_the_cpu():
     (line,) = wrapped
     assert [part.symbol.short_name for part in line.subsymbols] == ["exp", "add", "sin", "mul", "cos"]
     assert EXECUTOR.missing_for("sm_90") is None
+
+
+class Counting(torch.nn.Module):
+    """Uses a tensor on the CPU late."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.count = torch.ones(size)
+
+    def forward(self, x):
+        y = (x.exp() + 1).sin()
+        return (y * self.count.to(x.device)).cos() * 2
+
+
+@pytest.mark.parametrize(("size", "names"), [(3, ["to", "graph_0"]), (1 << 15, ["graph_0", "to", "graph_1"])])
+def test_small_copies_from_the_cpu_come_before_a_graph(size, names):
+    """A large copy stays in its place, so that it takes no memory before it is read."""
+    compiled = thunder.jit(Counting(size), executors=(EXECUTOR, "torch"))
+    absent = compiled_for(compiled, torch.device("cuda"), "sm_90", [])
+    with torch.no_grad():
+        absent(torch.ones(size, device="meta"))
+    (program,) = specializations_of(absent).programs
+    assert [line.symbol.short_name for line in program.last("computation").bound_symbols if line.executor] == names
 
 
 def test_a_token_for_an_absent_gpu_is_one_graph_that_writes_to_the_cache():

@@ -29,6 +29,14 @@ def gradient_of_norm(make: Make) -> Iterator[tuple[Any, ...]]:
     yield x, x, x, None, 1e-6
 
 
+def weight_of_8_bits(make: Make) -> tuple[torch.Tensor, ...]:
+    return make(80, WIDTH, dtype=torch.int8), make(80, dtype=torch.bfloat16)
+
+
+def weight_of_4_bits(make: Make, groups: int) -> tuple[torch.Tensor, ...]:
+    return make(2, WIDTH, 32, dtype=torch.uint8), make(groups, 80, 2, dtype=torch.bfloat16)
+
+
 EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
     "rms_norm": lambda make: iter([(make(ROWS, WIDTH), make(WIDTH), 1e-6), (make(ROWS, 37), None, 1e-6)]),
     "add_rms_norm": lambda make: iter([(make(ROWS, 5000), make(ROWS, 5000), make(5000), 1e-6)]),
@@ -37,6 +45,14 @@ EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
         [(make(ROWS, WIDTH), make(ROWS, WIDTH), wide(make, ROWS), make(1).dtype)]
     ),
     "rotary": lambda make: iter([(heads(make, 8), heads(make, 2), make(1, 12, 64), make(1, 12, 64))]),
+    "rotary_into_cache": lambda make: iter(
+        [
+            (
+                *(heads(make, 8), heads(make, 2), heads(make, 2), make(1, 12, 64), make(1, 12, 64)),
+                *(make(2, 2, 40, 64), make(2, 2, 40, 64), make(dtype=torch.int64)),
+            )
+        ]
+    ),
     "rotary_gradient": lambda make: iter([(heads(make, 8), heads(make, 2), make(1, 12, 64), make(1, 12, 64))]),
     "gated": lambda make: iter(
         [(*make(ROWS, 2 * WIDTH).chunk(2, dim=-1), activation) for activation in ("silu", "gelu", "gelu_tanh")]
@@ -54,6 +70,16 @@ EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
     ),
     "quantize_rows": lambda make: iter(
         [(make(ROWS, WIDTH), torch.int8), (make(ROWS, WIDTH).narrow(1, 1, 37), torch.float8_e4m3fn)]
+    ),
+    "int8_linear": lambda make: iter(
+        [
+            (make(3, WIDTH), *weight_of_8_bits(make), factors, tile)
+            for factors in (None, make(WIDTH, dtype=torch.bfloat16))
+            for tile in (16, 64)
+        ]
+    ),
+    "int4_linear": lambda make: iter(
+        [(make(3, WIDTH), *weight_of_4_bits(make, groups), tile) for groups in (4, 16) for tile in (16, 64)]
     ),
 }
 

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.skipif(not INTERPRETED, reason="for the interpreter")
 
 
 def surrounded(value: Any) -> Any:
-    """The same tensor with NaN (or a number that is no label) before and after each of its dimensions."""
+    """The same tensor with NaN (or a number that is no label or code) before and after each of its dimensions."""
     if not isinstance(value, torch.Tensor) or not value.ndim:
         return value
-    poison = float("nan") if value.is_floating_point() else 2**40
+    poison = float("nan") if value.is_floating_point() else 2**40 if value.itemsize > 1 else 100
     whole = torch.full([size + 3 for size in value.shape], poison, dtype=value.dtype)
     inner = whole[tuple(slice(1, -2) for _ in value.shape)]
     return inner.copy_(value)

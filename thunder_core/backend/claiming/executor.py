@@ -82,6 +82,10 @@ class Executor(Traits, ABC):
         """Return the machine code of the kernels that the executor launches on a GPU of that architecture."""
         return ()
 
+    def kernels_in_regions(self, trace: Trace) -> frozenset[bytes]:  # noqa: ARG002
+        """Return the machine code of the kernels for a GPU that compiled regions of the executor contain."""
+        return frozenset()
+
     def keep(self, kernels: Iterable[DeviceCode]) -> None:
         """Launch this machine code, whose digests were checked, from now on, instead of compiling kernels."""
         raise NotImplementedError(f"{self.name} has no machine code for {len(list(kernels))} kernels")

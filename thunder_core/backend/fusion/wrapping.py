@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from thunder_core.backend.claiming.free import free_after_last_use
 from thunder_core.backend.claiming.withholding import WITHHELD
 from thunder_core.backend.fusion.machine_code import ENTRY, MachineCode
 from thunder_core.tracing.analysis.aliasing import AliasSets, alias_sets, is_view
+from thunder_core.tracing.analysis.data_errors import may_raise
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
 from thunder_core.tracing.ir.layout import GRADIENT, layout
 from thunder_core.tracing.ir.listing import Listing, Value
@@ -26,6 +27,9 @@ from thunder_core.tracing.ir.trace import Trace
 
 LAUNCH_SECONDS = 5e-6  # the cost of a launch from Python: a few microseconds on all measured machines
 COPIED_PER_SECOND = 1.5e12  # bytes that a Hopper GPU copies: it reads and writes 3e12 (benchmarks)
+SMALL = 1 << 16  # bytes of a tensor that may be copied long before it is read, because its memory hardly matters
+# The aten operations of a copy to another device.
+TRANSFERS = frozenset({"torch.ops.aten._to_copy"})
 ITEM = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
 
 
@@ -35,9 +39,9 @@ class WrappingExecutor(Executor):
     `wrapper` names the function (`module.name`) that is called with the bound symbols, as a function, and the number of
     its parameters that are constants; the other parameters are tensors and, with `symbolic=True`, the symbolic integers
     of the program. `static` has the numbers of the tensors that objects hold: parameters, buffers, caches. If the bound
-    symbols write to memory, the wrapper also gets `held`, the numbers of the tensors whose memory is written to, and
-    `written`, one of these numbers for each write. The wrapper returns the function to call in place of the bound
-    symbols.
+    symbols write to memory that objects hold, the wrapper also gets `held`, the numbers of the tensors whose memory is
+    written to, and `written`, one of these numbers for each write. The wrapper returns the function to call in place of
+    the bound symbols.
     """
 
     wrapper: str
@@ -62,34 +66,92 @@ class WrappingExecutor(Executor):
 
 def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
     """Return the trace with each run of bound symbols that the executor takes as one bound symbol."""
-    bsyms = trace.bound_symbols
     memory = WrittenMemory.of(trace)
-    taken = [is_free(bsym, memory, numbers=executor.symbolic_sizes) and executor.wraps(bsym) for bsym in bsyms]
+
+    def takes(bsym: BoundSymbol) -> bool:
+        return is_free(bsym, memory, numbers=executor.symbolic_sizes) and executor.wraps(bsym)
+
+    bsyms = transfers_first(trace, memory)
     result: list[BoundSymbol] = []
-    count = 0
-    for takes, group in groupby(range(len(bsyms)), key=taken.__getitem__):
-        places = list(group)
-        section = bsyms[places[0] : places[-1] + 1]
-        run = RegionCandidate.of(section, _read(trace, bsyms[places[-1] + 1 :]), memory) if takes else None
-        if run is not None and run.is_worthwhile:
-            section = (_wrapped(run, executor, f"{executor.short_name}_{count}"),)
-            count += 1
-        result += section
+    names = (f"{executor.short_name}_{number}" for number in itertools.count())
+    for places, is_taken in runs_of(bsyms, memory, takes):
+        section = bsyms[places.start : places.stop]
+        run = RegionCandidate.of(section, _read(trace, bsyms[places.stop :]), memory) if is_taken else None
+        result += section if run is None or not run.is_worthwhile else (_wrapped(run, executor, next(names)),)
     return trace.having(result, made_by=f"wrap by {executor.name}")
+
+
+def transfers_first(trace: Trace, memory: WrittenMemory) -> tuple[BoundSymbol, ...]:
+    """Return the bound symbols of a trace, with small copies of its inputs from the CPU before all others.
+
+    Such a copy would end a run. A copy moves unless its input is written to, or a change of state comes before it.
+    """
+    bsyms = trace.bound_symbols
+    inputs = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
+    free = list(itertools.takewhile(lambda bsym: not bsym.keeps_place, bsyms))
+    moving = [is_transfer(bsym) and is_of(bsym, inputs - memory.written) for bsym in free]
+    first = [bsym for bsym, moves in zip(free, moving, strict=True) if moves]
+    rest = [bsym for bsym, moves in zip(free, moving, strict=True) if not moves]
+    return (*first, *rest, *bsyms[len(free) :])
+
+
+def is_of(bsym: BoundSymbol, names: Collection[str]) -> bool:
+    """Whether a bound symbol reads nothing but values of these names."""
+    return all(proxy.name in names for proxy in bsym.inputs)
+
+
+def is_transfer(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol only copies a small tensor from the CPU to another device."""
+    if bsym.has_effect or bsym.functions or not bsym.is_resolved or may_raise(bsym):
+        return False
+    tensors = [proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy)]
+    devices = [proxy.device.type for proxy in tensors]
+    is_copy = len(devices) == 2 and devices[0] == "cpu" and devices[1] != "cpu" and tensors[1].bytes <= SMALL
+    operations = {operation.symbol.name.rpartition(".")[0] for operation in bsym.operations}
+    return is_copy and bool(operations) and operations <= TRANSFERS
+
+
+def runs_of(
+    bsyms: Sequence[BoundSymbol], memory: WrittenMemory, takes: Callable[[BoundSymbol], bool]
+) -> Iterator[tuple[range, bool]]:
+    """Yield the places of consecutive bound symbols, and whether they are a run of an executor that `takes` them.
+
+    A run writes to held memory and to memory that it makes, and reads no memory from outside that it writes to, except
+    held memory.
+    """
+    start, run = 0, MemoryOfRun(memory)
+    is_taken = False
+    for place, bsym in enumerate(bsyms):
+        joins = takes(bsym)
+        if joins and is_taken and not run.admits(bsym):
+            yield range(start, place), True
+            start, run, is_taken = place, MemoryOfRun(memory), False
+        joins = joins and run.admits(bsym)
+        if joins is not is_taken:
+            if start < place:
+                yield range(start, place), is_taken
+            start, run, is_taken = place, MemoryOfRun(memory), joins
+        if joins:
+            run.add(bsym)
+    if start < len(bsyms):
+        yield range(start, len(bsyms)), is_taken
 
 
 @dataclass(frozen=True)
 class WrittenMemory:
     """The memory that a trace writes to, divided into held memory (parameters, buffers, caches) and other memory.
 
-    `held` are the names of written memory that objects hold. `apart` are the names of written memory with a different
-    address at each call (arguments themselves, and tensors that the trace makes), and the tensors whose making autograd
-    records. `static` are the inputs that objects hold, written to or not, and the constants.
+    `held` are the names of written memory that objects hold. `moving` are the names of written memory with a different
+    address at each call: arguments themselves, and tensors that the trace makes. `from_outside` represent the moving
+    memory of arguments. `recorded` are the names of tensors whose making autograd records, and of other tensors in
+    their memory if it is written to. `static` are the inputs that objects hold, written to or not, and the constants.
     """
 
     aliasing: AliasSets
     held: frozenset[str]
-    apart: frozenset[str]
+    moving: frozenset[str]
+    from_outside: frozenset[str]
+    recorded: frozenset[str]
     static: frozenset[str]
 
     @classmethod
@@ -99,19 +161,61 @@ class WrittenMemory:
         defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
         recorded = followed_by_autograd(trace)
         aliasing = alias_sets(bsyms, trace.aliases)
-        from_outside = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
-        held, apart = set[str](), set(recorded & defined)
+        outside = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
+        held, moving, arguments, barred = set[str](), set[str](), set[str](), set(recorded & defined)
         for head in {aliasing.representative(name) for bsym in bsyms for name in bsym.mutates}:
             names = aliasing.members(head)
-            roots = names & from_outside
-            stays = roots and all(is_held(trace.origins.get(name, "")) for name in roots) and not names & recorded
-            (held if stays else apart).update(names)
+            roots = names & outside
+            stays = roots and all(is_held(trace.origins.get(name, "")) for name in roots)
+            (barred if names & recorded else held if stays else moving).update(names)
+            arguments.update({head} if roots else ())
         inputs = frozenset(proxy.name for proxy in trace.inputs if is_held(trace.origins.get(proxy.name, "")))
-        return cls(aliasing, frozenset(held), frozenset(apart), inputs | trace.constants.keys())
+        return cls(
+            aliasing,
+            held=frozenset(held),
+            moving=frozenset(moving),
+            from_outside=frozenset(arguments),
+            recorded=frozenset(barred),
+            static=inputs | trace.constants.keys(),
+        )
+
+    @property
+    def written(self) -> frozenset[str]:
+        """The names of all memory that is written to, and of what autograd records."""
+        return self.held | self.moving | self.recorded
 
     def places(self, inputs: Sequence[str]) -> tuple[int, ...]:
         """Return the places of the inputs whose memory is written to."""
         return tuple(place for place, name in enumerate(inputs) if name in self.held)
+
+    def moving_heads(self, names: Iterable[str]) -> set[str]:
+        """Return the representatives of moving memory among names."""
+        return {self.aliasing.representative(name) for name in names if name in self.moving}
+
+
+@dataclass
+class MemoryOfRun:
+    """The moving memory that a run of bound symbols reads from outside of the run, and the memory that it writes to."""
+
+    memory: WrittenMemory
+    defined: set[str] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+
+    def admits(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol may follow in the run: the run still writes to no moving memory from outside."""
+        read, written = self._with(bsym)
+        return not (written & self.memory.from_outside or written & read)
+
+    def add(self, bsym: BoundSymbol) -> None:
+        """Add a bound symbol to the run."""
+        self.read, self.written = self._with(bsym)
+        self.defined.update(proxy.name for proxy in bsym.defines)
+
+    def _with(self, bsym: BoundSymbol) -> tuple[set[str], set[str]]:
+        outside = (proxy.name for proxy in bsym.inputs if proxy.name not in self.defined)
+        heads = self.memory.moving_heads
+        return self.read | heads(outside), self.written | heads(bsym.mutates)
 
 
 def is_held(origin: str) -> bool:
@@ -143,6 +247,12 @@ class RegionCandidate:
     def tensors(self) -> tuple[TensorProxy, ...]:
         """The inputs that are tensors."""
         return tuple(proxy for proxy in self.inputs if isinstance(proxy, TensorProxy))
+
+    @property
+    def writes(self) -> list[str]:
+        """The name that is written to, for each write to memory from outside of the run."""
+        names = (name for bsym in self.bsyms for name in bsym.mutates)
+        return [name for name in names if name in self.memory.held]
 
     @property
     def is_symbolic(self) -> bool:
@@ -180,7 +290,8 @@ def is_free(bsym: BoundSymbol, memory: WrittenMemory, *, numbers: bool = False) 
     if bsym.executor == WITHHELD or bsym.keeps_place or not (bsym.defines or bsym.mutates) or not bsym.is_resolved:
         return False
     inputs = [proxy for proxy in bsym.inputs if not (numbers and is_symbolic_integer(proxy))]
-    return all(isinstance(proxy, TensorProxy) and proxy.name not in memory.apart for proxy in (*inputs, *bsym.outputs))
+    proxies = (*inputs, *bsym.outputs)
+    return all(isinstance(proxy, TensorProxy) and proxy.name not in memory.recorded for proxy in proxies)
 
 
 def is_symbolic_integer(proxy: Proxy) -> bool:
@@ -205,7 +316,7 @@ def _wrapped(run: RegionCandidate, executor: WrappingExecutor, name: str) -> Bou
         subsymbols=run.bsyms,
         source=run.bsyms[0].source,
         module=run.bsyms[0].module,
-        mutates=tuple(dict.fromkeys(name for bsym in run.bsyms for name in bsym.mutates)),
+        mutates=tuple(dict.fromkeys(run.writes)),
         executor=executor.name,
     )
 
@@ -214,9 +325,8 @@ def _options(run: RegionCandidate) -> str:
     """Return the wrapper's options as arguments: held inputs, inputs in written memory, and an input for each write."""
     names = [proxy.name for proxy in run.tensors]
     static = tuple(number for number, name in enumerate(names) if name in run.memory.static)
-    writes = [name for bsym in run.bsyms for name in bsym.mutates]
     options = {
-        **(_write_options(names, writes, run.memory) if writes else {}),
+        **(_write_options(names, run.writes, run.memory) if run.writes else {}),
         **({"static": static} if static else {}),
         **({"symbolic": True} if run.is_symbolic else {}),
     }

@@ -100,9 +100,12 @@ def integer_product(x: Tensor, codes: Tensor) -> Tensor:
     """Return rows (n, columns) in int8 times a weight (rows, columns) in int8, exactly, as int32 (n, rows).
 
     `torch._int_mm` on the CPU leaves its result unwritten for a single row whose strides are not (columns, 1), although
-    the first stride is never used; on GPUs it requires more than 16 rows.
+    the first stride is never used, and for a single column on processors with VNNI; on GPUs it requires more than 16
+    rows.
     """
     count, columns = x.shape
+    if columns == 1:
+        return x.to(torch.int32) * codes.t().to(torch.int32)
     if not x.is_cpu and count < FEW_ON_GPU:
         padded = torch.nn.functional.pad(x, (0, 0, 0, FEW_ON_GPU - count))
         return torch._int_mm(padded, codes.t())[:count]

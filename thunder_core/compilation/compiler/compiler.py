@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -60,6 +60,7 @@ from thunder_core.tracing.extension.leaving_out import remaining
 from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.extension.transform import rewritten_before_claiming
 from thunder_core.tracing.ir.check import check_trace
+from thunder_core.tracing.ir.constant_sizes import with_constant_sizes
 from thunder_core.tracing.ir.dump import Dump, NoSink, Sink, asked_dump
 from thunder_core.tracing.ir.retrace import MeetsSymbol, Retrace
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -254,6 +255,8 @@ class Compiler:
         """Trace a call; return the acquired traces, and the computation after the transforms."""
         with collection_paused():
             acquired = acquire(subject, args, kwargs, self._run_options(symbolic, observed))
+            if acquired.sizes is not None:
+                acquired = replace(acquired, computation=with_constant_sizes(acquired.computation))
             log.note(acquired.computation)
             log.add(acquired.prologue)
             log.add(acquired.epilogue)

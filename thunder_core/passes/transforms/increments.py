@@ -12,7 +12,7 @@ from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import AliasSets, alias_sets
 from thunder_core.tracing.analysis.data_errors import asserts_on_gpu, may_raise
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
-from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
@@ -56,7 +56,8 @@ class IncrementTogether(Transform):
         if bsym.symbol.target is not torch.Tensor.add_ or bsym.kwargs or len(bsym.args) != 2:
             return False
         counter, number = bsym.args
-        if not isinstance(counter, TensorProxy) or type(number) is not int or counter.device.type not in self.devices:
+        is_integer = type(number) is int or (isinstance(number, NumberProxy) and isinstance(number.value, torch.SymInt))
+        if not isinstance(counter, TensorProxy) or not is_integer or counter.device.type not in self.devices:
             return False
         return not (counter.dtype.is_floating_point or counter.dtype.is_complex or counter.dtype is torch.bool)
 

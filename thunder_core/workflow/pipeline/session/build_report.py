@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -74,11 +75,13 @@ def build_report(
 ) -> Report:
     """Return the report of one run."""
     computation, use, request = program.last("computation"), program_memory(program, largest=True), plan.request
+    programs = tuple(specializations_of(session.compiled).programs)
+    notes = (*program_notes(plan, session), *compiled_for(plan, programs, kernels))
     includes_weights = request.include_weights or session.loaded.original is not None
     return Report(
         thunder=__version__,
         environment=describe_environment(),
-        model=model_facts(plan, session.loaded, (*program_notes(plan, session), *compiled_for(plan, kernels))),
+        model=model_facts(plan, session.loaded, notes),
         recipe=recipe_facts(plan),
         plan=tuple(f"{matter}: {text}" for matter, text in plan.rows()),
         degraded=(*plan.prepared.degraded, *as_facts(given_up(running_traces(program)))),
@@ -104,7 +107,7 @@ def build_report(
         benchmark=results.benchmark,
         dynamic=dict(request.dynamic),
         probed=results.probed,
-        programs=len(specializations_of(session.compiled).programs),
+        programs=len(programs),
         constraints=tuple(constraint_facts(session.compiled)),
         points=results.points,
     )
@@ -153,14 +156,18 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
     return () if traced == 1 else (f"the model was traced {traced} times for inputs of the same shapes",)
 
 
-def compiled_for(plan: Plan, kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
-    """Return a note on the kernels for a target."""
+def compiled_for(plan: Plan, programs: Sequence[Program], kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
+    """Return a note on the kernels for a target: those of the artifact, and those within compiled regions."""
     target = plan.request.target
-    return (
-        (f"{len(kernels)} kernel{'' if len(kernels) == 1 else 's'} compiled for {target}; nothing was run",)
-        if target
-        else ()
-    )
+    if not target:
+        return ()
+    counts = Counter(code.executor for code in kernels)
+    for executor in (named.executor for named in plan.prepared.executors if named.executor is not None):
+        traces = (trace for program in programs for trace in running_traces(program))
+        counts[executor.name] += len(frozenset[bytes]().union(*map(executor.kernels_in_regions, traces)))
+    parts = ", ".join(f"{name} {count}" for name, count in counts.most_common() if count)
+    total = f"{counts.total()} kernel{'' if counts.total() == 1 else 's'} compiled for {target}"
+    return (f"{total}{f' ({parts})' if parts else ''}; nothing was run",)
 
 
 def model_facts(plan: Plan, loaded: LoadedModel, notes: tuple[str, ...]) -> ModelFacts:

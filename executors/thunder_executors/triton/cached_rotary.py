@@ -1,0 +1,223 @@
+"""Rotary embedding of queries and keys, which also writes keys and values into a static cache: one launch of a layer.
+
+The rotation is that of `thunder_executors.triton.rotary`. The cache has a place for each token of a text; new keys and
+values are written from a place on, in place. The place is read on the GPU. A place outside of the cache gives NaN in
+the rotated queries and writes nothing; PyTorch stops the program instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from thunder_core.foundation.errors import KernelRefuses
+from thunder_executors.triton.launch import is_dropping
+from thunder_executors.triton.operations import operator
+from thunder_executors.triton.rotary import MOST_HEADS, output_like, rotate_heads
+from thunder_executors.triton.rotary import reference as rotated
+from thunder_executors.triton.rows import check_floats, described, is_certain, launch, parts_of, power_of_two, warps_of
+
+AT_HEADS, AT_PLACES = 1, 2  # dimensions
+
+
+@triton.jit
+def copy_heads(
+    x: tl.tensor,
+    y: tl.tensor,
+    x_head: tl.int64,
+    y_head: tl.int64,
+    first: tl.int32,
+    heads: tl.int32,
+    width: tl.int32,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    """Copy some heads at one position."""
+    head = first + tl.arange(0, HEADS)
+    column = tl.arange(0, WIDTH)
+    inside = (head < heads)[:, None] & (column < width)[None, :]
+    values = tl.load(x + head.to(tl.int64)[:, None] * x_head + column[None, :], inside, 0.0)
+    tl.store(y + head.to(tl.int64)[:, None] * y_head + column[None, :], values.to(y.dtype.element_ty), inside)
+
+
+@triton.jit
+def spoil_heads(
+    y: tl.tensor,
+    y_head: tl.int64,
+    first: tl.int32,
+    heads: tl.int32,
+    width: tl.int32,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    """Write NaN into some heads at one position."""
+    head = first + tl.arange(0, HEADS)
+    column = tl.arange(0, WIDTH)
+    inside = (head < heads)[:, None] & (column < width)[None, :]
+    spoiled = tl.full([HEADS, WIDTH], float("nan"), tl.float32).to(y.dtype.element_ty)
+    tl.store(y + head.to(tl.int64)[:, None] * y_head + column[None, :], spoiled, inside)
+
+
+@triton.jit
+def rotary_into_cache_kernel(
+    q: tl.tensor,
+    k: tl.tensor,
+    v: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    start: tl.tensor,
+    q_out: tl.tensor,
+    q_batch: tl.int64,
+    q_head: tl.int64,
+    q_position: tl.int64,
+    k_batch: tl.int64,
+    k_head: tl.int64,
+    k_position: tl.int64,
+    v_batch: tl.int64,
+    v_head: tl.int64,
+    v_position: tl.int64,
+    cos_batch: tl.int64,
+    cos_position: tl.int64,
+    sin_batch: tl.int64,
+    sin_position: tl.int64,
+    keys_batch: tl.int64,
+    keys_head: tl.int64,
+    keys_position: tl.int64,
+    values_batch: tl.int64,
+    values_head: tl.int64,
+    values_position: tl.int64,
+    q_out_batch: tl.int64,
+    q_out_head: tl.int64,
+    q_out_position: tl.int64,
+    positions: tl.int32,
+    places: tl.int32,
+    q_heads: tl.int32,
+    k_heads: tl.int32,
+    half: tl.int32,
+    HEADS: tl.constexpr,
+    HALF: tl.constexpr,
+) -> None:
+    """Process one position of one sequence: some heads of q, of k or of v."""
+    batch = (tl.program_id(0) // positions).to(tl.int64)
+    position = (tl.program_id(0) % positions).to(tl.int64)
+    block = tl.program_id(1)
+    place = tl.load(start) + position
+    is_inside = (place >= 0) & (place < places)
+    q_blocks = tl.cdiv(q_heads, HEADS)
+    k_blocks = tl.cdiv(k_heads, HEADS)
+    written = tl.where(is_inside, k_heads, 0)
+    cos += batch * cos_batch + position * cos_position
+    sin += batch * sin_batch + position * sin_position
+    if block < q_blocks:
+        x = q + batch * q_batch + position * q_position
+        y = q_out + batch * q_out_batch + position * q_out_position
+        if is_inside:
+            rotate_heads(x, cos, sin, y, q_head, q_out_head, block * HEADS, q_heads, half, False, HEADS, HALF)
+        else:
+            spoil_heads(y, q_out_head, block * HEADS, q_heads, 2 * half, HEADS, 2 * HALF)
+    elif block < q_blocks + k_blocks:
+        x = k + batch * k_batch + position * k_position
+        y = keys + batch * keys_batch + place * keys_position
+        first = (block - q_blocks) * HEADS
+        rotate_heads(x, cos, sin, y, k_head, keys_head, first, written, half, False, HEADS, HALF)
+    else:
+        x = v + batch * v_batch + position * v_position
+        y = values + batch * values_batch + place * values_position
+        first = (block - q_blocks - k_blocks) * HEADS
+        copy_heads(x, y, v_head, values_head, first, written, 2 * half, HEADS, 2 * HALF)
+
+
+def reference(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    start: torch.Tensor,
+) -> torch.Tensor:
+    """Compute Hugging Face's apply_rotary_pos_emb, and the writes of its StaticCache."""
+    turned, turned_keys = rotated(q, k, cos, sin)
+    at = torch.arange(k.shape[AT_PLACES], device=k.device) + start
+    keys.index_copy_(AT_PLACES, at, turned_keys.to(keys.dtype))
+    values.index_copy_(AT_PLACES, at, v.to(values.dtype))
+    return turned
+
+
+@operator(reference, mutates=("keys", "values"))
+def rotary_into_cache(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    start: torch.Tensor,
+) -> torch.Tensor:
+    """Return q rotated, and write k rotated and v into the caches, from the place `start` on, an int64 on the GPU.
+
+    q, k and v are (batch, heads, positions, width), and the caches (batch, heads, places, width).
+    """
+    _check(q, k, v, cos, sin, keys, values, start)
+    q, k, v, cos, sin = (each if each.stride(-1) == 1 else each.contiguous() for each in (q, k, v, cos, sin))
+    q_out = output_like(q, q.dtype)
+    if is_dropping():
+        return q_out
+    tensors = {"q": q, "k": k, "v": v, "keys": keys, "values": values, "q_out": q_out}
+    tables = {"cos": cos, "sin": sin}
+    width = q.shape[3]
+    most = min(MOST_HEADS, power_of_two(max(q.shape[AT_HEADS], k.shape[AT_HEADS], 1)))
+    half = power_of_two(max(width // 2, 1))
+    launch(
+        rotary_into_cache_kernel,
+        (q.shape[0] * q.shape[AT_PLACES] if width else 0, sum(parts_of(x.shape[AT_HEADS], most) for x in (q, k, v))),
+        warps_of(most * half),
+        **tensors,
+        **tables,
+        start=start,
+        **{f"{name}_batch": x.stride(0) for name, x in tensors.items()},
+        **{f"{name}_head": x.stride(AT_HEADS) for name, x in tensors.items()},
+        **{f"{name}_position": x.stride(AT_PLACES) for name, x in tensors.items()},
+        **{f"{name}_batch": table.stride(0) if table.shape[0] > 1 else 0 for name, table in tables.items()},
+        **{f"{name}_position": table.stride(1) for name, table in tables.items()},
+        positions=q.shape[AT_PLACES],
+        places=keys.shape[AT_PLACES],
+        q_heads=q.shape[AT_HEADS],
+        k_heads=k.shape[AT_HEADS],
+        half=width // 2,
+        HEADS=most,
+        HALF=half,
+    )
+    return q_out
+
+
+def _check(*tensors: Any) -> None:
+    q, k, v, cos, sin, keys, values, start = tensors
+    check_floats(q=q, k=k, v=v, cos=cos, sin=sin, keys=keys, values=values)
+    table, size = (q.shape[AT_PLACES], q.shape[3]), (q.shape[0], q.shape[AT_PLACES], q.shape[3])
+    fits = (
+        all(each.ndim == 4 for each in (q, k, v, keys, values))
+        and q.shape[3] % 2 == 0
+        and k.shape == v.shape
+        and (k.shape[0], k.shape[AT_PLACES], k.shape[3]) == size
+        and keys.shape == values.shape
+        and (keys.shape[0], keys.shape[AT_HEADS], keys.shape[3]) == (k.shape[0], k.shape[AT_HEADS], k.shape[3])
+        and all(each.ndim == 3 and tuple(each.shape[1:]) == table for each in (cos, sin))
+        and all(is_certain(each.shape[0] == 1) or each.shape[0] == q.shape[0] for each in (cos, sin))
+        and keys.stride(-1) == values.stride(-1) == 1
+        and len({each.dtype for each in tensors[:-1]}) == 1
+        and (start.dtype, start.ndim) == (torch.int64, 0)
+    )
+    if not fits:
+        raise KernelRefuses(
+            f"rotary embedding with a cache got {described(*tensors)}",
+            fix="pass q, k, v: (batch, heads, positions, even width), cos, sin: (batch or 1, positions, width), and "
+            "caches (batch, heads, places, width) with dense rows, all in one dtype, and an int64 without dimensions",
+        )

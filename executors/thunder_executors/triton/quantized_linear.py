@@ -1,0 +1,249 @@
+"""Linear layers with weights of 8 and 4 bits: a kernel reads the codes and widens them in registers.
+
+The codes and scales are those of `thunder_core.backend.quantization.integers`. Codes are exact in every floating-point
+dtype, and sums are float32. A scale multiplies the sum of its products: `y = scale * sum(x * code)` for 8 bits, and for
+4 bits `y = sum over groups of scale * sum(x * (code - 8)) + zero * sum(x)`.
+
+A program computes a tile of `tile` rows. For few rows, the time is that of reading the codes, and a weight has too few
+columns of tiles to keep a GPU busy: the depth is then divided among several programs, and a second kernel adds their
+partial sums in a fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch.nn.functional import linear
+
+from thunder_core.backend.quantization.integers import BLOCK, unpacked, weight_of_groups
+from thunder_core.foundation.errors import KernelRefuses
+from thunder_executors.triton.launch import INTERPRETED, is_dropping
+from thunder_executors.triton.operations import operator
+from thunder_executors.triton.rows import (
+    MATRIX,
+    as_rows,
+    check_floats,
+    described,
+    is_certain,
+    launch,
+    parts_of,
+    power_of_two,
+)
+
+FEW = 16  # rows of the smallest tile: the fewest that Tensor Cores multiply
+TILES = (FEW, 64)
+PROGRAMS = 264  # that keep a Hopper GPU busy: two on each of 132 multiprocessors
+LEAST_STEPS = 2  # of a program, so that it reads the next codes while it multiplies
+WARPS = 4
+SUM_BLOCK = 256  # numbers of a program that adds partial sums
+NARROWEST, WIDEST = 16, 128  # depths of a step
+INTERPRETS = tl.constexpr(INTERPRETED)  # the interpreter multiplies bfloat16 by its bits
+
+
+@triton.jit
+def multiply(values: tl.tensor, codes: tl.tensor) -> tl.tensor:
+    """Return rows times codes in float32; the codes are widened to the dtype of the rows."""
+    if INTERPRETS:
+        products = tl.dot(values.to(tl.float32), codes.to(tl.float32), input_precision="ieee")
+    else:
+        products = tl.dot(values, codes.to(values.dtype), input_precision="ieee")
+    return products
+
+
+@triton.jit
+def int8_linear_kernel(
+    x: tl.tensor,
+    codes: tl.tensor,
+    scales: tl.tensor,
+    factors: tl.tensor,
+    y: tl.tensor,
+    x_stride: tl.int64,
+    codes_stride: tl.int64,
+    rows: tl.int32,
+    columns: tl.int32,
+    depth: tl.int32,
+    steps: tl.int32,
+    TILE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    STEP: tl.constexpr,
+) -> None:
+    """Process a tile of the result over a part of the depth; y has a matrix for each part."""
+    part = tl.program_id(2)
+    row = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    column = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    values_at = x + row.to(tl.int64)[:, None] * x_stride
+    codes_at = codes + column.to(tl.int64)[None, :] * codes_stride
+    total = tl.zeros([TILE, WIDTH], tl.float32)
+    for step in range(part * steps, tl.minimum((part + 1) * steps, tl.cdiv(depth, STEP))):
+        at = step * STEP + tl.arange(0, STEP)
+        inside = at < depth
+        values = tl.load(values_at + at[None, :], (row < rows)[:, None] & inside[None, :], 0.0)
+        if factors is not None:
+            factor = tl.load(factors + at, inside, 0.0).to(tl.float32)[None, :]
+            values = (values.to(tl.float32) * factor).to(values.dtype)
+        total += multiply(values, tl.load(codes_at + at[:, None], inside[:, None] & (column < columns)[None, :], 0))
+    total *= tl.load(scales + column, column < columns, 0.0).to(tl.float32)[None, :]
+    write = y + (part.to(tl.int64) * rows + row)[:, None] * columns + column[None, :]
+    tl.store(write, total.to(y.dtype.element_ty), (row < rows)[:, None] & (column < columns)[None, :])
+
+
+@triton.jit
+def int4_linear_kernel(
+    x: tl.tensor,
+    codes: tl.tensor,
+    scales: tl.tensor,
+    y: tl.tensor,
+    x_stride: tl.int64,
+    rows: tl.int32,
+    columns: tl.int32,
+    depth: tl.int32,
+    group: tl.int32,
+    group_steps: tl.int32,
+    steps: tl.int32,
+    TILE: tl.constexpr,
+    STEP: tl.constexpr,
+) -> None:
+    """Process a tile of 64 columns over a part of the depth; a byte has the codes of a column and of the 32nd next."""
+    block = tl.program_id(0)
+    part = tl.program_id(2)
+    row = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    lane = tl.arange(0, 32)
+    low = block * 64 + lane
+    high = low + 32
+    values_at = x + row.to(tl.int64)[:, None] * x_stride
+    codes_at = codes + block.to(tl.int64) * depth * 32 + lane[None, :]
+    low_total = tl.zeros([TILE, 32], tl.float32)
+    high_total = tl.zeros([TILE, 32], tl.float32)
+    for step in range(part * steps, tl.minimum((part + 1) * steps, depth // group * group_steps)):
+        number = step // group_steps
+        within = step % group_steps * STEP + tl.arange(0, STEP)
+        inside = within < group
+        at = number * group + within
+        values = tl.load(values_at + at[None, :], (row < rows)[:, None] & inside[None, :], 0.0)
+        pairs = tl.load(codes_at + at.to(tl.int64)[:, None] * 32, inside[:, None], 0)
+        sums = tl.sum(values.to(tl.float32), 1)[:, None]
+        facts = scales + number.to(tl.int64) * columns * 2
+        scale = tl.load(facts + low * 2, low < columns, 0.0).to(tl.float32)[None, :]
+        zero = tl.load(facts + low * 2 + 1, low < columns, 0.0).to(tl.float32)[None, :]
+        low_total += multiply(values, (pairs & 15).to(tl.int8) - 8) * scale + sums * zero
+        scale = tl.load(facts + high * 2, high < columns, 0.0).to(tl.float32)[None, :]
+        zero = tl.load(facts + high * 2 + 1, high < columns, 0.0).to(tl.float32)[None, :]
+        high_total += multiply(values, (pairs >> 4).to(tl.int8) - 8) * scale + sums * zero
+    write = y + (part.to(tl.int64) * rows + row)[:, None] * columns
+    inside_rows = (row < rows)[:, None]
+    tl.store(write + low[None, :], low_total.to(y.dtype.element_ty), inside_rows & (low < columns)[None, :])
+    tl.store(write + high[None, :], high_total.to(y.dtype.element_ty), inside_rows & (high < columns)[None, :])
+
+
+@triton.jit
+def sum_of_parts_kernel(
+    partial: tl.tensor, y: tl.tensor, parts: tl.int32, numbers: tl.int32, BLOCK: tl.constexpr
+) -> None:
+    """Process a block of the result: the sum of its parts in their order."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for part in range(parts):
+        total += tl.load(partial + tl.cast(part, tl.int64) * numbers + at, at < numbers, 0.0)
+    tl.store(y + at, total.to(y.dtype.element_ty), at < numbers)
+
+
+def int8_reference(
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    factors: torch.Tensor | None = None,
+    tile: int = FEW,
+) -> torch.Tensor:
+    """Return rows times the factors of their columns, times the codes, each column of the result scaled."""
+    rows = x if factors is None else x * factors.to(x.dtype)
+    return linear(rows, codes.to(x.dtype)) * scales.to(x.dtype)
+
+
+def int4_reference(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int = FEW) -> torch.Tensor:
+    """Return rows times the weight that the codes, scales and zeros represent."""
+    return linear(x, weight_of_groups(unpacked(codes)[: scales.shape[1]], scales, x.dtype))
+
+
+@operator(int8_reference)
+def int8_linear(
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    factors: torch.Tensor | None = None,
+    tile: int = FEW,
+) -> torch.Tensor:
+    """Return rows (n, depth) times a weight in 8 bits: codes (columns, depth) and scales (columns,).
+
+    The columns of x are multiplied by factors (depth,) first, if there are any.
+    """
+    check_floats(x=x, scales=scales, factors=factors)
+    _check(x, codes, scales, tile, factors is None or factors.shape == codes.shape[1:])
+    _check(x, codes, scales, tile, codes.dtype == torch.int8 and codes.ndim == MATRIX == scales.ndim + 1)
+    _check(x, codes, scales, tile, is_certain(codes.shape[1] == x.shape[1]) and scales.shape == codes.shape[:1])
+    columns, depth = codes.shape
+    y = torch.empty((x.shape[0], columns), dtype=x.dtype, device=x.device)
+    if is_dropping():
+        return y
+    width, step = (64, WIDEST) if tile == FEW else (WIDEST, 64)
+    grid = (parts_of(columns, width), parts_of(x.shape[0], tile))
+    tensors = {"x": as_rows(x), "codes": as_rows(codes), "scales": scales.contiguous()}
+    sizes = {"rows": x.shape[0], "columns": columns, "depth": depth}
+    factors = None if factors is None else factors.contiguous()
+    constants = {"TILE": tile, "WIDTH": width, "STEP": step}
+    _launch(int8_linear_kernel, grid, parts_of(depth, step), y, **tensors, factors=factors, **sizes, **constants)
+    return y
+
+
+@operator(int4_reference)
+def int4_linear(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int = FEW) -> torch.Tensor:
+    """Return rows (n, depth) times a weight in 4 bits: packed codes (blocks, depth, 32), and scales and zeros.
+
+    Scales and zeros are (groups, columns, 2); each group has the same number of columns of x.
+    """
+    check_floats(x=x, scales=scales)
+    _check(x, codes, scales, tile, codes.dtype == torch.uint8 and codes.ndim == scales.ndim == MATRIX + 1)
+    groups, columns, _ = scales.shape
+    depth = codes.shape[1]
+    shapes = codes.shape == (parts_of(columns, BLOCK), depth, BLOCK // 2) and scales.shape[2] == 2
+    _check(x, codes, scales, tile, shapes and is_certain(x.shape[1] == depth) and not (groups and depth % groups))
+    y = torch.empty((x.shape[0], columns), dtype=x.dtype, device=x.device)
+    if is_dropping():
+        return y
+    group = depth // groups if groups else 1
+    step = min(WIDEST, max(NARROWEST, power_of_two(group)))
+    group_steps = parts_of(group, step)
+    grid = (codes.shape[0], parts_of(x.shape[0], tile))
+    tensors = {"x": as_rows(x), "codes": codes.contiguous(), "scales": scales.contiguous()}
+    sizes = {"rows": x.shape[0], "columns": columns, "depth": depth, "group": group, "group_steps": group_steps}
+    _launch(int4_linear_kernel, grid, groups * group_steps, y, **tensors, **sizes, TILE=tile, STEP=step)
+    return y
+
+
+def _launch(kernel: Any, grid: tuple[int, int], steps: int, y: torch.Tensor, **arguments: Any) -> None:
+    """Launch a product over `steps` of the depth; for few rows in parts, which a second kernel adds."""
+    each = steps_of_part(grid[0] * grid[1], steps) if arguments["TILE"] == FEW else max(steps, 1)
+    parts = max(1, parts_of(steps, each))
+    if parts == 1:
+        launch(kernel, (*grid, 1), WARPS, y=y, steps=each, **arguments)
+        return
+    partial = torch.empty((parts, *y.shape), dtype=torch.float32, device=y.device)
+    launch(kernel, (*grid, parts), WARPS, y=partial, steps=each, **arguments)
+    blocks = parts_of(y.numel(), SUM_BLOCK)
+    launch(sum_of_parts_kernel, (blocks,), 1, partial=partial, y=y, parts=parts, numbers=y.numel(), BLOCK=SUM_BLOCK)
+
+
+def steps_of_part(programs: int, steps: int) -> int:
+    """Return the steps of each part of the depth, such that all parts together keep a GPU busy."""
+    parts = max(1, PROGRAMS // max(programs, 1))
+    return max(LEAST_STEPS, parts_of(steps, parts))
+
+
+def _check(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int, fits: bool) -> None:
+    if not fits or x.ndim != MATRIX or tile not in TILES:
+        raise KernelRefuses(
+            f"a product with quantized weights got x, codes and scales of {described(x, codes, scales)}, tile={tile}",
+            fix=f"pass x: (n, depth), codes and scales as the quantized layers store them, and a tile of {TILES}",
+        )

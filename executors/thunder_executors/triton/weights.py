@@ -1,0 +1,327 @@
+"""Products with quantized weights on CUDA, by a kernel that widens codes in registers, if it is measured to be faster.
+
+A program for an absent GPU cannot be measured. There, the kernel multiplies up to `FEW` rows: their time is that of
+reading the weight, which PyTorch's operations would write and read again in 16 bits. More rows are left to PyTorch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from triton.testing import do_bench
+
+from thunder_core.backend.cache import REGION, Entry, Key, Store
+from thunder_core.backend.claiming.device_code import target_of_programs
+from thunder_core.backend.claiming.tuning import TuningBudget
+from thunder_core.backend.quantization.products import IMPLEMENTATIONS
+from thunder_core.foundation.errors import OutOfDisk
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.extension.requirement import Cuda
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.sizes import hint_of, is_symbolic
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import RefusedOperations, Trace
+from thunder_executors.triton.cubin import VERSION
+from thunder_executors.triton.quantized_linear import (
+    FEW,
+    TILES,
+    int4_linear,
+    int4_linear_kernel,
+    int8_linear,
+    int8_linear_kernel,
+)
+from thunder_executors.triton.tensors import is_here
+
+FILE = "times.json"
+MULTIPLICATION = "torch.ops.aten.mul."
+MARGIN = 0.97  # times the library's time must exceed the kernel's: measurements vary by some percent
+TOLERANCE = 2**-6  # both round sums to bfloat16, and the library also the weights
+MEASURING_SECONDS = 0.2  # of both times, in the budget
+WARMUP, REPEAT = 5, 20  # milliseconds
+ABSENT = "it is measured on the GPU, and the programs are for a GPU elsewhere"
+NOT_MEASURED = "it was not measured in the time that --tune allows"
+
+
+def int8_weight_product(
+    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, factors: torch.Tensor | None, tile: int
+) -> torch.Tensor:
+    """Compute `torch.ops.thunder.int8_product` of x times the factors of its columns."""
+    result: torch.Tensor = int8_linear(x, codes, scales, factors, tile)
+    return result
+
+
+def int4_weight_product(
+    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, factors: None, tile: int
+) -> torch.Tensor:
+    """Compute `torch.ops.thunder.int4_product`; there are no factors."""
+    assert factors is None
+    result: torch.Tensor = int4_linear(x, codes, scales, tile)
+    return result
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of quantized weights: Thunder's operation, its kernel, the function that runs it, and the codes' dtype."""
+
+    operation: str
+    kernel: Any
+    function: Callable[..., torch.Tensor]
+    codes: torch.dtype
+    bits: int
+
+    @property
+    def library(self) -> Callable[..., torch.Tensor]:
+        """The implementation by PyTorch's operations."""
+        return IMPLEMENTATIONS[self.operation]
+
+
+KINDS = {
+    f"torch.ops.thunder.{kind.operation}": kind
+    for kind in (
+        Kind("int8_product", int8_linear_kernel, int8_weight_product, torch.int8, 8),
+        Kind("int4_product", int4_linear_kernel, int4_weight_product, torch.uint8, 4),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of rows with a quantized weight: the kind, and the proxies of its operands."""
+
+    kind: Kind
+    x: TensorProxy
+    codes: TensorProxy
+    scales: TensorProxy
+    factors: TensorProxy | None = None
+    multiplication: BoundSymbol | None = None  # of x by the factors
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, at the sizes seen while tracing."""
+        return int(hint_of(self.x.shape[0]))
+
+    @property
+    def has_any_rows(self) -> bool:
+        """Whether the number of rows is symbolic."""
+        return is_symbolic(self.x.shape[0])
+
+    @property
+    def tile(self) -> int:
+        """The rows of a tile."""
+        return next((tile for tile in TILES if tile >= self.rows), TILES[-1])
+
+    @property
+    def title(self) -> str:
+        """The product in words: `1 x 2048 to 8192, with 4-bit weights, groups of 64`."""
+        columns, depth = self.scales.shape[-2 if self.kind.bits == 4 else 0], self.x.shape[1]
+        groups = f", groups of {depth // self.scales.shape[0]}" if self.kind.bits == 4 else ""
+        factors = "" if self.factors is None else " and factors"
+        return f"{self.rows} x {depth} to {columns}, with {self.kind.bits}-bit weights{groups}{factors}"
+
+    def library(self, x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, *factors: torch.Tensor) -> Any:
+        """Compute the product by PyTorch's operations, from its operands in order."""
+        return self.kind.library(x * factors[0] if factors else x, codes, scales)
+
+    def kernel(self, x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, *factors: torch.Tensor) -> Any:
+        """Compute the product by the kernel, from its operands in order."""
+        return self.kind.function(x, codes, scales, factors[0] if factors else None, self.tile)
+
+
+@dataclass(frozen=True)
+class Times:
+    """The milliseconds of a product by the kernel and by PyTorch's operations."""
+
+    kernel: float
+    library: float
+    agrees: bool = True
+
+    @property
+    def is_kernel_better(self) -> bool:
+        """Whether the kernel gives equal values and is faster by more than the variation of measurements."""
+        return self.agrees and self.kernel < MARGIN * self.library
+
+    def __str__(self) -> str:
+        wrong = "" if self.agrees else " with other values"
+        return f"triton {self.kernel:.3g} ms{wrong}, PyTorch {self.library:.3g} ms"
+
+
+def claim_products(trace: Trace, executor: str) -> Trace:
+    """Return the trace with the kernels in place of the products with quantized weights that they compute faster."""
+    if not any(bsym.symbol.name in KINDS for bsym in trace.bound_symbols):
+        return trace
+    recorded = may_be_recorded(trace, followed_by_autograd(trace))
+    budget, choices = TuningBudget(), dict[str, str]()
+    refused: Counter[str] = Counter()
+    multiplications = multiplications_in(trace)
+    replaced: dict[BoundSymbol, list[BoundSymbol]] = {}
+    for bsym, is_recorded in zip(trace.bound_symbols, recorded, strict=True):
+        product = None if is_recorded else product_of(bsym, multiplications)
+        if product is None:
+            continue
+        reason = reason_against(product, budget, choices)
+        refused[reason] += bool(reason)
+        if not reason:
+            replaced |= {} if product.multiplication is None else {product.multiplication: []}
+            replaced[bsym] = [claimed(bsym, product, executor)]
+    left_out = [
+        RefusedOperations(executor, reason, count, reason not in (ABSENT, NOT_MEASURED), by_measurement=True)
+        for reason, count in refused.items()
+        if reason
+    ]
+    bsyms = [new for bsym in trace.bound_symbols for new in replaced.get(bsym, [bsym])]
+    return trace.having(bsyms, made_by=trace.made_by, refused=(*trace.refused, *left_out))
+
+
+def multiplications_in(trace: Trace) -> dict[str, BoundSymbol]:
+    """Return the multiplications by factors that one bound symbol reads, by the names of their results.
+
+    Nothing writes to their memory.
+    """
+    readers = Counter(proxy.name for bsym in trace.bound_symbols for proxy in bsym.inputs)
+    readers.update(proxy.name for proxy in trace.outputs)
+    written = names_written_to(trace)
+    found = {bsym.output.name: bsym for bsym in trace.bound_symbols if is_multiplication(bsym)}
+    return {
+        name: bsym
+        for name, bsym in found.items()
+        if readers[name] == 1 and not any(proxy.name in written for proxy in (*bsym.inputs, bsym.output))
+    }
+
+
+def is_multiplication(bsym: BoundSymbol) -> bool:
+    """Whether an unclaimed bound symbol multiplies rows (n, depth) by a tensor (depth,), both in bfloat16."""
+    operations = bsym.operations
+    if bsym.executor or len(operations) != 1 or not operations[0].symbol.name.startswith(MULTIPLICATION):
+        return False
+    tensors = [each for each in operations[0].args if is_here(each, torch.bfloat16)]
+    dimensions = tuple(len(each.shape) for each in tensors)
+    return bsym.is_resolved and len(operations[0].args) == 2 and dimensions == (2, 1)
+
+
+def product_of(bsym: BoundSymbol, multiplications: Mapping[str, BoundSymbol]) -> Product | None:
+    """Return the product of an unclaimed bound symbol, if the kernels support it.
+
+    The kernel for 8 bits includes a multiplication that only the product reads.
+    """
+    kind = KINDS.get(bsym.symbol.name)
+    if kind is None or bsym.executor or bsym.kwargs or not bsym.is_resolved:
+        return None
+    x, codes, scales = bsym.args
+    supported = is_here(x, torch.bfloat16) and is_here(codes, kind.codes) and is_here(scales, torch.bfloat16)
+    constant = supported and not any(map(is_symbolic, (*codes.shape, *scales.shape, x.shape[1])))
+    if not constant or not prod((*codes.shape, *scales.shape)):
+        return None
+    multiplication = multiplications.get(x.name) if kind.bits == 8 else None
+    if multiplication is None:
+        return Product(kind, x, codes, scales)
+    rows, factors = multiplication.operations[0].args
+    return Product(kind, rows, codes, scales, factors, multiplication)
+
+
+def claimed(bsym: BoundSymbol, product: Product, executor: str) -> BoundSymbol:
+    """Return a bound symbol as a call of the kernel, whose tile fits the number of rows."""
+    function = product.kind.function
+    symbol = Symbol(f"{function.__module__}.{function.__qualname__}", function)
+    args = (product.x, product.codes, product.scales, product.factors, product.tile)
+    parts = (bsym,) if product.multiplication is None else (product.multiplication, bsym)
+    return replace(bsym, symbol=symbol, args=args, subsymbols=parts, executor=executor)
+
+
+def reason_against(product: Product, budget: TuningBudget, choices: dict[str, str]) -> str:
+    """Return the reason why PyTorch multiplies, found once for equal products; empty for the kernel."""
+    if product.title not in choices:
+        choices[product.title] = _reason_against(product, budget)
+    return choices[product.title]
+
+
+def _reason_against(product: Product, budget: TuningBudget) -> str:
+    if target_of_programs() or Cuda().missing():
+        return "" if product.rows <= FEW and not product.has_any_rows else ABSENT
+    times = times_of(product, budget)
+    if times is None:
+        return NOT_MEASURED
+    return "" if times.is_kernel_better else f"PyTorch multiplies {product.title}: {times}"
+
+
+def times_of(product: Product, budget: TuningBudget) -> Times | None:
+    """Return the times of a product, from the cache or measured; None if the remaining budget is too small.
+
+    If another process has measured the product in the meantime, its times are returned, so that the ranks of a program
+    choose the same.
+    """
+    store, key = Store(), key_of(product)
+    entry = store.get(key)
+    if entry is not None:
+        return read(entry)
+    if budget.left < MEASURING_SECONDS:
+        return None
+    with budget.spending():
+        times = measure(product)
+    with suppress(OutOfDisk):  # the result is available even if it is not cached
+        return read(store.get_or_build(key, lambda folder: write(folder, times), f"the time of {product.title}"))
+    return times
+
+
+def key_of(product: Product) -> Key:
+    """Return the key of a measurement: the product, the GPU, and the code on both sides."""
+    fields = {
+        REGION: product.title,
+        "processor": torch.cuda.get_device_name(product.x.device),
+        "compiler": VERSION,
+        "torch": torch.__version__,
+        "source": str(getattr(product.kind.kernel, "cache_key", "")),
+    }
+    return Key("triton times", fields)
+
+
+def read(entry: Entry) -> Times:
+    """Return the times in an entry of the cache."""
+    return Times(**json.loads(entry.read(FILE)))
+
+
+def write(folder: Path, times: Times) -> None:
+    """Write times into the folder of an entry."""
+    (folder / FILE).write_text(json.dumps(asdict(times)), encoding="utf-8")
+
+
+def measure(product: Product) -> Times:
+    """Multiply numbers with a fixed pattern by both, compare the results, and time both with cold caches."""
+    operands = list(operands_of(product))
+    agrees = is_close(product.kernel(*operands), product.library(*operands))
+    return Times(
+        kernel=milliseconds(lambda: product.kernel(*operands)),
+        library=milliseconds(lambda: product.library(*operands)),
+        agrees=agrees,
+    )
+
+
+def operands_of(product: Product) -> Iterator[torch.Tensor]:
+    """Yield operands with the shapes and dtypes of a product's; the random generator is not used."""
+    proxies = (product.x, product.codes, product.scales, product.factors)
+    for proxy in (proxy for proxy in proxies if proxy is not None):
+        shape = tuple(int(hint_of(size)) for size in proxy.shape)
+        numbers = torch.arange(prod(shape), device=proxy.device, dtype=torch.float32).mul_(0.7).sin_()
+        is_float = proxy.dtype.is_floating_point
+        scaled = numbers if is_float else numbers * 127 if proxy.dtype == torch.int8 else numbers * 127 + 128
+        yield scaled.to(proxy.dtype).view(shape)
+
+
+def is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether two results are equal up to rounding, relative to the largest number of the result."""
+    difference = (found.float() - expected.float()).abs().max()
+    return bool(difference <= TOLERANCE * expected.float().abs().max())
+
+
+def milliseconds(call: Callable[[], Any]) -> float:
+    """Return the time of a call on the current GPU: the minimum, with its L2 cache cleared before each call."""
+    with torch.no_grad():
+        return float(do_bench(call, warmup=WARMUP, rep=REPEAT, return_mode="min"))
