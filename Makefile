@@ -5,6 +5,7 @@ OUT ?= llama.thunder
 DISTRIBUTED_OUT ?= $(basename $(OUT))-distributed.thunder
 HOPPER_OUT ?= $(basename $(OUT))-hopper.thunder
 JOBS ?= 2
+SHELVES ?= transformers timm diffusers gnn
 PROGRAMS ?= 20000
 GPU_PYTHON ?= 3.12
 
@@ -110,8 +111,8 @@ coverage-symbolic: install ## run the operators with symbolic sizes and write do
 conformance: install ## run the standard library's tests of the language inside the interpreter (MISSING="3.13")
 	$(BIN)/python -m tests.conformance.versions --jobs $(JOBS) $(if $(MISSING),--allow-missing $(MISSING))
 
-zoo: install ## run transformers' model types from small configs and write docs/models.md (JOBS=2, goes on where it stopped)
-	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.zoo --jobs $(JOBS) --page docs/models.md
+zoo: install ## run small models of transformers and, where installed, timm, diffusers and torch_geometric; write docs/models.md
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.zoo $(SHELVES:%=--shelf %) --jobs $(JOBS) --page docs/models.md
 
 golden: install ## write the traces that tests/golden keeps as text anew, after a change that was meant
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/golden --snapshot-update

@@ -14,9 +14,10 @@ from transformers import AutoModel, AutoModelForCausalLM
 
 import thunder_core
 from tests.cli.small import Result
+from tests.models.diffusion_models import MODELS, conditional_unet
 from tests.models.sentence_folders import WIDTH, write_sentence_folder
-from tests.models.test_diffusers_models import conditional_unet
 from tests.readme import ROOT
+from thunder_core.workflow.artifact.replay import example_of
 
 PAGE = ROOT / "docs" / "other_libraries.md"
 SECTION = re.compile(r"^## (.*?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
@@ -94,6 +95,20 @@ def test_denoiser_of_a_pipeline_is_optimized(thunder, here):
     torch.testing.assert_close(noise, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["sd3", "flux", "guided flux"])
+def test_transformer_of_a_pipeline_is_optimized(thunder, here, name):
+    pytest.importorskip("diffusers", reason="needs the package diffusers")
+    theirs = MODELS[name]()
+    theirs.save_pretrained(here / "tiny-pipeline" / "transformer")
+    (here / "tiny-pipeline" / "model_index.json").write_text('{"_class_name": "Pipeline"}')
+    done = thunder("optimize", "tiny-pipeline", "--batch", 2, "--seq", 5, "--no-benchmark", "--out", "made")
+    assert done.status == 0, done.err
+    inputs = example_of("made")
+    with torch.no_grad():
+        found = thunder_core.load("made", strict=True)(**inputs).sample
+        torch.testing.assert_close(found, theirs(**inputs).sample, rtol=1e-4, atol=1e-5)
+
+
 def test_plan_names_the_task_and_the_left_out_stages(thunder, sentences):
     plan = thunder("optimize", sentences, "--dry-run", "--seq", 16)
     assert "sentence-similarity" in plan.err + plan.out
@@ -115,6 +130,6 @@ def test_kind_of_outputs_of_sentences(thunder, sentences, outputs):
     assert output[0].shape == (1, WIDTH)
 
 
-def test_sentence_model_without_a_loss_is_not_trained(thunder, sentences):
-    refused = thunder("optimize", sentences, "--train", "--seq", 8, "--dry-run")
-    assert (refused.status, "sentence-similarity" in refused.err) == (2, True)
+def test_pairs_are_trained_in_batches_of_several(thunder, sentences):
+    refused = thunder("optimize", sentences, "--train", "--seq", 8, "--batch", 1, "--dry-run")
+    assert (refused.status, "--batch 2 or more" in refused.err) == (2, True)

@@ -86,6 +86,25 @@ def test_model_is_rebuilt_from_its_source(adapted, mode):
     assert all(torch.equal(*pair) for pair in zip(again.model.parameters(), loaded.model.parameters(), strict=True))
 
 
+def test_only_the_adapter_is_trained(adapted):
+    folder, theirs = adapted("lora")
+    loaded = load_model(ModelRequest(model=str(folder), train=True))
+    trained = {name for name, parameter in loaded.model.named_parameters() if parameter.requires_grad}
+    expected = {name for name, parameter in theirs.named_parameters() if parameter.requires_grad}
+    assert {f"base_model.model.{name}" for name in trained} == expected
+    inputs = example_inputs(loaded, batch=2, seq=12, seed=0, labels=True)
+    torch.testing.assert_close(loaded.model(**inputs).loss, theirs(**inputs).loss)
+    again = rebuild_model(loaded.source, train=True)
+    assert {name for name, parameter in again.model.named_parameters() if parameter.requires_grad} == trained
+    assert again.fingerprint == loaded.fingerprint
+
+
+def test_merged_adapter_is_not_trained(adapted):
+    folder, _ = adapted("lora")
+    with pytest.raises(BadOption, match="--adapter merge and --train"):
+        load_model(ModelRequest(model=str(folder), adapter="merge", train=True))
+
+
 def test_task_of_the_adapter_is_the_task(adapted):
     folder, _ = adapted("head")
     assert load_model(ModelRequest(model=str(folder))).task == "sequence-classification"

@@ -3,96 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.models.diffusion_models import MODELS, conditional_unet, dit, unet
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import (
     BadModelFolder,
     BadOption,
     NoExampleInputs,
+    NoLoss,
     PackageMissing,
     UnknownArchitecture,
 )
 from thunder_core.workflow.models.inputs.inputs import example_inputs
+from thunder_core.workflow.models.inputs.labels import require_loss
 from thunder_core.workflow.models.loading.load import load_model, rebuild_model
 from thunder_core.workflow.models.request.request import ModelRequest
-
-BLOCKS = {"layers_per_block": 1, "block_out_channels": (32, 64), "norm_num_groups": 8}
-
-
-def unet(**settings: Any) -> Any:
-    import diffusers
-
-    down, up = ("DownBlock2D", "AttnDownBlock2D"), ("AttnUpBlock2D", "UpBlock2D")
-    return diffusers.UNet2DModel(
-        **{"sample_size": 16, "down_block_types": down, "up_block_types": up, **BLOCKS, **settings}
-    ).eval()
-
-
-def conditional_unet(**settings: Any) -> Any:
-    import diffusers
-
-    return diffusers.UNet2DConditionModel(
-        sample_size=8,
-        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
-        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
-        cross_attention_dim=32,
-        attention_head_dim=8,
-        **{**BLOCKS, **settings},
-    ).eval()
-
-
-def dit() -> Any:
-    import diffusers
-
-    sizes = {"sample_size": 8, "num_layers": 2, "attention_head_dim": 8, "num_attention_heads": 2}
-    return diffusers.DiTTransformer2DModel(**sizes, in_channels=4, out_channels=8, num_embeds_ada_norm=10).eval()
-
-
-def sd3() -> Any:
-    import diffusers
-
-    heads = {"attention_head_dim": 8, "num_attention_heads": 2, "caption_projection_dim": 16}
-    text = {"joint_attention_dim": 12, "pooled_projection_dim": 10}
-    return diffusers.SD3Transformer2DModel(
-        sample_size=8, patch_size=2, in_channels=4, out_channels=4, num_layers=2, pos_embed_max_size=8, **heads, **text
-    ).eval()
-
-
-def flux(**settings: Any) -> Any:
-    import diffusers
-
-    heads = {"attention_head_dim": 16, "num_attention_heads": 2, "axes_dims_rope": (4, 6, 6)}
-    text = {"joint_attention_dim": 12, "pooled_projection_dim": 10}
-    return diffusers.FluxTransformer2DModel(
-        in_channels=4, num_layers=1, num_single_layers=1, **heads, **text, **settings
-    ).eval()
-
-
-def autoencoder() -> Any:
-    import diffusers
-
-    down, up = ("DownEncoderBlock2D",) * 2, ("UpDecoderBlock2D",) * 2
-    return diffusers.AutoencoderKL(
-        down_block_types=down, up_block_types=up, latent_channels=4, sample_size=16, **BLOCKS
-    ).eval()
-
-
-MODELS: dict[str, Callable[[], Any]] = {
-    "unet": unet,
-    "unet of classes": lambda: unet(num_class_embeds=5),
-    "conditional unet": conditional_unet,
-    "dit": dit,
-    "sd3": sd3,
-    "flux": flux,
-    "guided flux": lambda: flux(guidance_embeds=True),
-    "autoencoder": autoencoder,
-}
 
 
 @pytest.fixture
@@ -128,6 +58,35 @@ def test_random_weights_are_the_same_for_a_seed(diffusers, tmp_path, dtype):
     one, other = load_model(request).model, load_model(request).model
     assert one.dtype is getattr(torch, dtype or "float32")
     assert all(torch.equal(*pair) for pair in zip(one.parameters(), other.parameters(), strict=True))
+
+
+DENOISERS = [name for name in MODELS if not name.endswith(("autoencoder", "quantizer"))]
+
+
+@pytest.mark.parametrize("name", DENOISERS)
+def test_step_of_training_has_the_loss_of_diffusers_examples(diffusers, name, tmp_path):
+    theirs = MODELS[name]()
+    theirs.save_pretrained(tmp_path)
+    loaded = load_model(ModelRequest(model=str(tmp_path), train=True))
+    inputs = example_inputs(loaded, batch=2, seq=5, seed=0, labels=True)
+    target = inputs.pop("target")
+    sample = theirs(**inputs).sample
+    prediction = sample.chunk(2, dim=1)[0] if sample.shape != target.shape else sample
+    output = loaded.model(target=target, **inputs)
+    torch.testing.assert_close(output.loss, torch.nn.functional.mse_loss(prediction.float(), target.float()))
+    torch.testing.assert_close(output.sample, sample)
+    assert loaded.config.architectures == [type(theirs).__name__]
+    again = rebuild_model(loaded.source, train=True)
+    assert again.fingerprint == loaded.fingerprint
+    assert type(again.model.denoiser) is type(theirs)
+
+
+def test_autoencoder_is_not_trained_from_the_command_line(diffusers, tmp_path):
+    MODELS["autoencoder"]().save_pretrained(tmp_path)
+    config = load_model(ModelRequest(model=str(tmp_path))).config
+    with pytest.raises(NoLoss, match="AutoencoderKL") as caught:
+        require_loss("diffusion", config)
+    assert "thunder_core.jit" in caught.value.fix
 
 
 def test_further_conditions_have_no_example_inputs(diffusers, tmp_path):

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from thunder_core.foundation import plugins
-from thunder_core.foundation.errors import BadModelFolder, BadOption, PackageMissing, UnknownArchitecture
+from thunder_core.foundation.errors import BadModelFolder, BadOption, NoLoss, PackageMissing, UnknownArchitecture
 from thunder_core.workflow.models.inputs.inputs import example_inputs
+from thunder_core.workflow.models.inputs.labels import require_loss
 from thunder_core.workflow.models.loading.load import load_model, rebuild_model
 from thunder_core.workflow.models.request.request import ModelRequest
 
@@ -55,6 +56,24 @@ def test_architecture_has_random_weights_of_the_seed(timm, name):
     assert all(torch.equal(*pair) for pair in zip(again.model.parameters(), loaded.model.parameters(), strict=True))
     names = set(timm.create_model(name).state_dict())
     assert {key.removeprefix("timm_model.") for key in loaded.model.state_dict()} == names
+
+
+def test_step_of_training_has_the_loss_of_classes(timm):
+    loaded = load_model(ModelRequest(model="timm:resnet10t", random_weights=True, train=True))
+    require_loss(loaded.task, loaded.config)
+    inputs = example_inputs(loaded, batch=2, seq=1, seed=0, height=64, width=64, labels=True)
+    output = loaded.model.train()(**inputs)
+    expected = torch.nn.functional.cross_entropy(output.logits, inputs["labels"])
+    torch.testing.assert_close(output.loss, expected)
+
+
+def test_model_without_classes_is_not_trained(timm, tmp_path):
+    theirs = timm.create_model("resnet10t", num_classes=0)
+    timm.models.save_for_hf(theirs, tmp_path / "features", safe_serialization=True)
+    loaded = load_model(ModelRequest(model=str(tmp_path / "features")))
+    with pytest.raises(NoLoss, match="no classes") as caught:
+        require_loss(loaded.task, loaded.config)
+    assert "num_classes" in caught.value.fix
 
 
 def test_channels_are_those_of_the_model(timm, tmp_path):

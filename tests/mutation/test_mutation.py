@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.utils.parametrize
 from torch import Tensor
 
 import thunder_core as thunder
@@ -53,6 +54,31 @@ def test_giving_a_tensor_other_memory_is_refused_at_the_users_line() -> None:
         thunder.jit(program)(numbers(3))
     assert caught.value.where is not None
     assert caught.value.where.function.endswith("program")
+
+
+class Symmetric(torch.nn.Module):
+    """A parametrization that can be inverted."""
+
+    def forward(self, upper: Tensor) -> Tensor:
+        return upper.triu() + upper.triu(1).T
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        return weight.triu()
+
+
+def test_assigning_to_a_parametrized_weight_is_refused_with_the_remedy() -> None:
+    linear = torch.nn.Linear(3, 3)
+    torch.nn.utils.parametrize.register_parametrization(linear, "weight", Symmetric())
+    kept = linear.weight.detach().clone()
+
+    def program(x: Tensor) -> Tensor:
+        linear.weight = x
+        return linear(x)
+
+    with pytest.raises(OperationFailed, match="`set_`") as caught:
+        thunder.jit(program)(torch.eye(3))
+    assert "parametrized weight" in caught.value.fix
+    torch.testing.assert_close(linear.weight, kept)
 
 
 def test_an_error_restores_inference_mode() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -140,6 +140,32 @@ def compare(function: Callable[..., Any], change: Callable[[int], None], argumen
         torch.testing.assert_close(compiled(x, *given), function(x, *given))
         assert not thunder.last_program(compiled).constant_because
     assert thunder.cache_misses(compiled) == 2, thunder.recompile_reasons(compiled)
+
+
+class Named(NamedTuple):
+    """Fields by name."""
+
+    tensor: torch.Tensor
+    count: int
+
+
+class Made:
+    """An object whose `__new__` takes a number that its `__init__`, which is that of `object`, gets too."""
+
+    count: int
+
+    def __new__(cls, count: int) -> Made:
+        made = super().__new__(cls)
+        made.count = count
+        return made
+
+
+@pytest.mark.parametrize("make", [lambda x: Named(x, x.size(0)), lambda x: Made(x.size(0))])
+def test_numbers_that_an_object_is_made_of_are_symbolic(make: Any) -> None:
+    compiled = thunder.jit(lambda x: x.sum(0) * make(x).count, cache="symbolic values")
+    for size in (3, 5, 7):
+        torch.testing.assert_close(compiled(torch.ones(size, 2)), torch.full((2,), float(size * size)))
+    assert thunder.cache_misses(compiled) == 1
 
 
 def test_numbers_of_objects_are_symbolic() -> None:

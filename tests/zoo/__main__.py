@@ -1,8 +1,11 @@
-"""Examine model types in parallel processes with limits, keep each result at once, and write the page.
+"""Examine the types of shelves in parallel processes with limits, keep each result at once, and write the page.
 
-Results are kept in a file of lines, so that an interrupted run goes on where it stopped.
+Results are kept in a file of lines, so that an interrupted run goes on where it stopped. The shelves are the model
+types of transformers, and models of other libraries, such as `timm:resnet10t`. A shelf whose package is missing is
+skipped.
 
-Usage: python -m tests.zoo [TYPE ...] [--jobs 2] [--seconds 120] [--memory 6] [--again|--failed] [--page docs/models.md]
+Usage: python -m tests.zoo [TYPE ...] [--shelf timm ...] [--jobs 2] [--seconds 120] [--memory 6] [--again|--failed]
+       [--page docs/models.md]
 """
 
 from __future__ import annotations
@@ -15,20 +18,21 @@ import signal
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import transformers
 
 from tests.zoo.configs import model_types
 from tests.zoo.examine import EAGER, RUNNING, examine_within
 from tests.zoo.page import COLUMNS, page
+from tests.zoo.shelves import PACKAGES, SUBJECTS, TRANSFORMERS, is_installed, shelf_of, types_of
 
 RESULTS = Path("build/zoo.jsonl")
 PATIENCE = 4  # times the seconds of CPU that a process may have, in seconds of the clock
 # A server imports what all examinations need, and forks a process for each.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.zoo.examine"])
+PRELOADED = "tests.zoo.examine"
+PROCESSES.set_forkserver_preload([PRELOADED])
 
 
 def examined(model_type: str, seconds: int, memory: float) -> dict[str, Any]:
@@ -37,7 +41,7 @@ def examined(model_type: str, seconds: int, memory: float) -> dict[str, Any]:
     process = PROCESSES.Process(target=examine_within, args=(model_type, seconds, memory, theirs))
     process.start()
     theirs.close()
-    row: dict[str, Any] = {"type": model_type, RUNNING: "eager"}
+    row: dict[str, Any] = {"type": model_type, "shelf": shelf_of(model_type), RUNNING: "eager"}
     until = time.monotonic() + PATIENCE * seconds
     with contextlib.suppress(EOFError):
         while ours.poll(max(0.0, until - time.monotonic())):
@@ -73,15 +77,24 @@ def run(model_types: Iterable[str], options: argparse.Namespace) -> dict[str, di
             row = future.result()
             rows[row["type"]] = row
             print(json.dumps(row), file=file, flush=True)
-            told = row.get("eager") or "; ".join(f"{key} {row[key]}" for key in ("inference", "training") if key in row)
+            told = row.get("eager") or "; ".join(f"{key} {row[key]}" for key in COLUMNS if key in row)
             print(f"{number}/{len(waiting)} {row['type']}: {told}", flush=True)
     return rows
+
+
+def types_on(shelf: str) -> list[str]:
+    """The types of a shelf; none where its package is missing, with a word."""
+    if not is_installed(shelf):
+        print(f"{shelf}: skipped, because the package {PACKAGES[shelf]} is not installed", flush=True)
+        return []
+    return model_types() if shelf == TRANSFORMERS else types_of(shelf)
 
 
 def main() -> None:
     """Examine, and write the page where one is asked for."""
     parser = argparse.ArgumentParser()
     parser.add_argument("types", nargs="*")
+    parser.add_argument("--shelf", action="append", choices=list(SUBJECTS), help="default: transformers")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--memory", type=float, default=8)
@@ -90,10 +103,13 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path)
     options = parser.parse_args()
-    rows = run(options.types or model_types(), options)
+    shelves = () if options.types else options.shelf or (TRANSFORMERS,)
+    PROCESSES.set_forkserver_preload([PRELOADED, *(PACKAGES[shelf] for shelf in shelves)])
+    rows = run(options.types or [name for shelf in shelves for name in types_on(shelf)], options)
     if options.page is not None:
         ordered = [rows[name] for name in sorted(rows)]
-        options.page.write_text(page(ordered, transformers.__version__, options.seconds, options.memory))
+        versions = {shelf: version(PACKAGES[shelf]) for shelf in SUBJECTS if is_installed(shelf)}
+        options.page.write_text(page(ordered, versions, options.seconds, options.memory))
 
 
 if __name__ == "__main__":

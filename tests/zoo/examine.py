@@ -1,4 +1,4 @@
-"""The examination of one model type in a process of its own: how Thunder's results compare with eager PyTorch's."""
+"""The examination of a type in a process of its own: how Thunder's results compare with eager PyTorch's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from multiprocessing.connection import Connection
 from typing import Any
@@ -24,6 +24,7 @@ from transformers import GenerationConfig, PretrainedConfig
 import thunder_core as thunder
 from tests.families import tensors
 from tests.zoo.configs import LEVELS, SMALL, architectures_of, small_config
+from tests.zoo.shelves import TRANSFORMERS, Subject, shelf_of, subject_of
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.workflow.models.inputs.inputs import example_inputs
 from thunder_core.workflow.models.loading.load import load_model
@@ -45,22 +46,44 @@ def examine(model_type: str) -> Iterator[Row]:
 
     `eager` has the reason where eager PyTorch does not run the type.
     """
-    row: Row = {"type": model_type}
+    row: Row = {"type": model_type, "shelf": shelf_of(model_type)}
     try:
-        loaded, inputs, expected = run_in_eager(model_type)
+        model, compare_by_name = prepared(model_type)
     except Exception as error:
         yield row | {"eager": in_words(error)}
         return
-    row["class"] = type(loaded.model).__name__
-    for name, compare in comparisons(loaded, inputs, expected).items():
+    row["class"] = type(model).__name__
+    for name, compare in compare_by_name.items():
         yield row | {RUNNING: name}
         row |= attempted(name, compare)
     yield row
 
 
+def prepared(model_type: str) -> tuple[torch.nn.Module, dict[str, Callable[[], Row]]]:
+    """The model of a type and its comparisons, after a call in eager PyTorch; raises the error of that call."""
+    if shelf_of(model_type) == TRANSFORMERS:
+        loaded, inputs, expected = run_in_eager(model_type)
+        return loaded.model, comparisons(loaded, inputs, expected)
+    subject = subject_of(model_type)
+    return subject.model, comparisons_of_subject(subject)
+
+
+def comparisons_of_subject(subject: Subject) -> dict[str, Callable[[], Row]]:
+    """The comparisons that fit a model of another library, by name."""
+    model, first = subject.model.eval(), subject.inputs(subject.sizes[0])
+    with torch.no_grad():
+        expected = model(**first)
+    found = {"inference": lambda: compare_inference(model, first, expected)}
+    if any(parameter.requires_grad for parameter in model.parameters()):
+        found["training"] = lambda: train_subject(model, first)
+    if len(subject.sizes) > 1:
+        found["symbolic"] = lambda: compare_sizes(model.eval(), map(subject.inputs, subject.sizes))
+    return found
+
+
 def comparisons(loaded: LoadedModel, inputs: dict[str, Any], expected: Any) -> dict[str, Callable[[], Row]]:
     """The comparisons that fit a model, by name."""
-    found = {"inference": lambda: compare_inference(loaded, inputs, expected)}
+    found = {"inference": lambda: compare_inference(loaded.model, inputs, expected)}
     if zlib.crc32(loaded.model.config.model_type.encode()) % DYNAMO == 0:
         found["dynamo"] = lambda: trace_with_dynamo(loaded, inputs)
     found["training"] = lambda: compare_training(loaded, inputs)
@@ -144,9 +167,9 @@ def attempted(name: str, compare: Callable[[], Row]) -> Row:
     return {name: "right", **details, f"{name} seconds": round(time.process_time() - began, 1)}
 
 
-def compare_inference(loaded: LoadedModel, inputs: dict[str, Any], expected: Any) -> Row:
+def compare_inference(model: torch.nn.Module, inputs: dict[str, Any], expected: Any) -> Row:
     """Compare a call without gradients; the number of operations is that of the trace."""
-    compiled = thunder.jit(loaded.model, executors=("torch",))
+    compiled = thunder.jit(model, executors=("torch",))
     with torch.no_grad():
         require_same(compiled(**inputs), expected)
     return {"operations": len(thunder.last_traces(compiled)[0].bound_symbols)}
@@ -161,23 +184,42 @@ def trace_with_dynamo(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
 
 
 def compare_training(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
-    """Compare the outputs and the gradients of all parameters, with labels where eager PyTorch takes some."""
-    model = loaded.model.train()
+    """Compare a step of training, with labels where eager PyTorch takes some."""
+    put_into_training(loaded.model)
+    return compare_step(loaded.model, *trained_in_eager(loaded, inputs))
+
+
+def train_subject(model: torch.nn.Module, inputs: dict[str, Any]) -> Row:
+    """Compare a step of training of a model of another library, through all of its outputs."""
+    put_into_training(model)
+    twin = copy.deepcopy(model)
+    with in_eager():
+        expected = trained(twin, inputs)
+    return compare_step(model, twin, inputs, expected)
+
+
+def put_into_training(model: torch.nn.Module) -> None:
+    """Put a model into train mode, without dropout."""
+    model.train()
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0
-    twin, given, expected = trained_in_eager(loaded, inputs)
+
+
+def compare_step(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str, Any], expected: Any) -> Row:
+    """Compare the outputs, the gradients of all parameters and the buffers with those of a twin in eager PyTorch."""
     compiled = thunder.jit(model, executors=("torch",))
-    output = trained(compiled, given)
+    output = trained(compiled, inputs)
     model.eval()
     require_same(output, expected)
     largest = max((float(one.grad.abs().max()) for one in twin.parameters() if one.grad is not None), default=0.0)
-    pairs = zip(model.named_parameters(), twin.parameters(), strict=True)
-    for (name, one), other in pairs:
+    for (name, one), other in zip(model.named_parameters(), twin.parameters(), strict=True):
         if (one.grad is None) != (other.grad is None):
             raise AssertionError(f"one gradient of {name} is missing")
         if one.grad is not None and other.grad is not None:
             require_close(f"the gradient of {name}", one.grad, other.grad, largest * ROUNDING)
+    for (name, one), other in zip(model.named_buffers(), twin.buffers(), strict=True):
+        require_close(f"the buffer {name}", one, other)
     reason = thunder.last_backward_reason(compiled)
     return {"training": f"right, recorded: {reason}" if reason else "right"}
 
@@ -209,12 +251,16 @@ def seed_all() -> None:
 
 def compare_lengths(loaded: LoadedModel) -> Row:
     """Compare calls of several lengths, which one program should serve."""
-    compiled = thunder.jit(loaded.model.eval(), cache="symbolic values", executors=("torch",))
-    for length in LENGTHS:
-        inputs = inputs_of(loaded, length)
+    return compare_sizes(loaded.model.eval(), (inputs_of(loaded, length) for length in LENGTHS))
+
+
+def compare_sizes(model: torch.nn.Module, calls: Iterable[dict[str, Any]]) -> Row:
+    """Compare calls of several sizes, which one program should serve."""
+    compiled = thunder.jit(model, cache="symbolic values", executors=("torch",))
+    for inputs in calls:
         with torch.no_grad():
             with in_eager():
-                expected = loaded.model(**inputs)
+                expected = model(**inputs)
             require_same(compiled(**inputs), expected)
     programs = thunder.cache_misses(compiled)
     return {"symbolic": "right" if programs == 1 else f"right, {programs} programs"}

@@ -1,4 +1,4 @@
-"""The page of the zoo: what works of each model type, as text."""
+"""The page of the zoo: a table of each shelf, with what works of each type."""
 
 from __future__ import annotations
 
@@ -7,30 +7,45 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.zoo.examine import EAGER
+from tests.zoo.shelves import SUBJECTS, TRANSFORMERS
 
 COLUMNS = ("inference", "training", "symbolic", "generate")
 MOST_WORDS = 110
 HEAD = """# Model types
 
-This page is written by `make zoo`. It lists the model types of transformers {version}: each is built from a small
-config with random weights, and compared with eager PyTorch in a process of its own, within {seconds} seconds of CPU
-time and {memory} GiB. The class is that of the type's first head.
+This page is written by `make zoo`. It lists models with random weights. Each is compared with eager PyTorch in a
+process of its own, within {seconds} seconds of CPU time and {memory} GiB.
 
 - *inference* compares the outputs.
-- *training* compares the outputs and the gradients of all parameters. A program that is *recorded* is differentiated by
-  PyTorch's autograd as it runs.
-- *symbolic* compares three lengths. One program should serve them.
+- *training* compares the outputs, the gradients of all parameters, and the buffers. A program that is *recorded* is
+  differentiated by PyTorch's autograd as it runs.
+- *symbolic* compares three sizes: lengths of texts, or numbers of nodes. One program should serve them.
 - *generate* compares the tokens of greedy search.
 
-The seconds are CPU seconds of all comparisons of a type. For an eighth of the types, chosen by their names, Dynamo
-traces the model too, with the same inputs and eager PyTorch as its backend.
+The seconds are CPU seconds of all comparisons of a type.
 """
+FROM: Mapping[str, str] = {
+    "transformers": (
+        "Each type is built from a small config. The class is that of the type's first head. For an eighth of the\n"
+        "types, chosen by their names, Dynamo traces the model too, with the same inputs and eager PyTorch as its\n"
+        "backend."
+    ),
+    "timm": "Each architecture is a small variant of its family, on images as small as the architecture accepts.",
+    "diffusers": "Each model is built from a tiny config.",
+    "gnn": "Each layer is called with random graphs.",
+}
 
 
-def page(rows: Sequence[Mapping[str, Any]], version: str, seconds: int, memory: float) -> str:
-    """The text of the page."""
-    head = HEAD.format(version=version, seconds=seconds, memory=f"{memory:g}")
-    return "\n".join([head, *summary(rows), *table(rows)])
+def page(rows: Sequence[Mapping[str, Any]], versions: Mapping[str, str], seconds: int, memory: float) -> str:
+    """The text of the page, with a section for each shelf of which there are results; `versions` are of packages."""
+    sections = [HEAD.format(seconds=seconds, memory=f"{memory:g}")]
+    for shelf, title in SUBJECTS.items():
+        there = [row for row in rows if row.get("shelf", TRANSFORMERS) == shelf]
+        if there:
+            version = versions.get(shelf, "")
+            sections += [f"## {title[0].upper()}{title[1:]} {version}".rstrip() + "\n", f"{FROM[shelf]}\n"]
+            sections += [*summary(there), *table(there)]
+    return "\n".join(sections)
 
 
 def is_run(row: Mapping[str, Any]) -> bool:
@@ -41,14 +56,14 @@ def is_run(row: Mapping[str, Any]) -> bool:
 def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The counts of right results."""
     run = [row for row in rows if is_run(row)]
-    yield f"Eager PyTorch runs {len(run)} of {len(rows)} types from these configs.\n"
+    yield f"Eager PyTorch runs {len(run)} of {len(rows)}.\n"
     yield "| | right | of |"
     yield "|---|---|---|"
     for column in COLUMNS:
         there = [str(row[column]) for row in run if not str(row.get(column, EAGER)).startswith(EAGER)]
         yield f"| {column} | {sum(words.startswith('right') for words in there)} | {len(there)} |"
     recorded = sum("recorded" in str(row.get("training", "")) for row in run)
-    yield f"\nIn training, {recorded} programs are recorded.\n"
+    yield f"\nIn training, {recorded} are recorded.\n"
     yield from tracing(run)
 
 
@@ -72,11 +87,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         results = " | ".join(in_short(row.get(column, "")) for column in COLUMNS)
         seconds = sum(row.get(f"{column} seconds", 0) for column in COLUMNS)
         yield f"| {row['type']} | {row.get('class', '')} | {results} | {seconds:.1f} | {row.get('operations') or ''} |"
-    yield "\n## Types that eager PyTorch does not run from these configs\n"
-    for row in rows:
-        if not is_run(row):
-            yield f"- {row['type']}: {in_short(row['eager'])}"
     yield ""
+    not_run = [row for row in rows if not is_run(row)]
+    if not_run:
+        yield "Eager PyTorch does not run these:\n"
+        yield from (f"- {row['type']}: {in_short(row['eager'])}" for row in not_run)
+        yield ""
 
 
 def in_short(words: str) -> str:

@@ -11,12 +11,15 @@ import pytest
 from tests.zoo import __main__ as zoo
 from tests.zoo.configs import SMALL, architectures_of, parts_of, shrunk, small_config
 from tests.zoo.page import page
+from tests.zoo.shelves import PACKAGES, shelf_of
 
 ROWS: list[dict[str, Any]] = [
     {"type": "one", "class": "One", "inference": "right", "training": "right, recorded: a | b", "operations": 7},
     {"type": "three", "class": "Three", "inference": "AssertionError: .logits differs from eager's"},
     {"type": "two", "eager": "ValueError: no sizes"},
+    {"shelf": "gnn", "type": "gnn:GCN", "class": "GCN", "inference": "right", "symbolic": "right, 2 programs"},
 ]
+VERSIONS = {"transformers": "5.0", "gnn": "2.8"}
 
 
 def options(folder: Path, *, again: bool = False, failed: bool = False) -> argparse.Namespace:
@@ -49,13 +52,36 @@ def test_a_short_config_keeps_a_layer_of_each_kind() -> None:
 
 
 def test_the_page_counts_and_gives_reasons() -> None:
-    text = page(ROWS, "5.0", 60, 8)
-    assert "Eager PyTorch runs 2 of 3 types" in text
+    text = page(ROWS, VERSIONS, 60, 8)
+    assert "## Model types of transformers 5.0" in text
+    assert "Eager PyTorch runs 2 of 3." in text
     assert "| inference | 1 | 2 |" in text
     assert "| training | 1 | 1 |" in text
-    assert "1 programs are recorded" in text
+    assert "1 are recorded" in text
     assert "| one | One | right | right, recorded: a / b |  |  | 0.0 | 7 |" in text
     assert "- two: ValueError: no sizes" in text
+    assert text.index("## Graph layers of torch_geometric 2.8") > text.index("- two")
+    assert "| gnn:GCN | GCN | right |  | right, 2 programs |" in text
+    assert "## Architectures of timm" not in text
+
+
+def test_a_shelf_without_its_package_is_skipped_with_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(zoo, "is_installed", lambda shelf: shelf != "gnn")
+    assert zoo.types_on("gnn") == []
+    assert "the package torch_geometric is not installed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["timm:resnet10t", "diffusers:dit", "gnn:GATConv edges"])
+def test_a_type_of_each_shelf_is_compared(name: str) -> None:
+    shelf = shelf_of(name)
+    pytest.importorskip(PACKAGES[shelf], reason=f"needs the package {PACKAGES[shelf]}")
+    assert name in zoo.types_on(shelf)
+    row = zoo.examined(name, 120, 8)
+    assert (row["type"], row["shelf"], row.get("eager")) == (name, shelf, None)
+    assert row["inference"].startswith("right"), row
+    assert row["training"].startswith("right"), row
 
 
 def test_the_page_compares_the_first_calls_with_dynamo() -> None:
@@ -63,8 +89,8 @@ def test_the_page_compares_the_first_calls_with_dynamo() -> None:
         {"type": str(number), "inference": "right", "inference seconds": 1.0, "dynamo": "traced", "dynamo seconds": n}
         for number, n in enumerate((4.0, 5.0, 8.0))
     ]
-    assert "takes 0.20 of the CPU time that it takes with Dynamo (the median of 3 types" in page(rows, "5.0", 60, 8)
-    assert "Dynamo (" not in page(rows[:1], "5.0", 60, 8)
+    assert "takes 0.20 of the CPU time that it takes with Dynamo (the median of 3 types" in page(rows, VERSIONS, 60, 8)
+    assert "Dynamo (" not in page(rows[:1], VERSIONS, 60, 8)
 
 
 def test_a_process_that_reaches_a_limit_names_the_comparison() -> None:

@@ -76,6 +76,17 @@ def test_custom_backward_is_used_for_a_function_that_writes(program: Callable[[T
     torch.testing.assert_close(found.grad, wanted.grad)
 
 
+def test_a_tensor_from_outside_that_a_function_writes_to_keeps_its_graph() -> None:
+    gradients = []
+    for run in (DoubledInPlace.apply, thunder.jit(lambda y: DoubledInPlace.apply(y))):
+        x = X.clone().requires_grad_()
+        y = x * 3
+        assert run(y) is y
+        y.sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)
+
+
 def test_derivative_through_a_write_with_a_custom_backward_is_refused() -> None:
     with pytest.raises(NotDifferentiable, match=r"DoubledInPlace.*writes to a tensor that needs a gradient"):
         thunder.grad(result_used)(X)

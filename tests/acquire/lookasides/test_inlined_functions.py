@@ -88,6 +88,37 @@ class WithoutZeros(Function):
         return product * ctx.factor, None, None
 
 
+class InPlace(Function):
+    """Writes to its input and to a list, and saves its input; the gradient is not that of the value."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, values: list[Tensor], factor: float) -> tuple[Tensor, Tensor]:
+        values.append(x.clone())
+        x.mul_(factor)
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        return x, x * 2
+
+    @staticmethod
+    def backward(ctx: Any, of_x: Tensor, of_double: Tensor) -> tuple[Tensor, None, None]:
+        (x,) = ctx.saved_tensors
+        return of_x * 5 + of_double * x, None, None
+
+
+class Scaled(Function):
+    """Writes to its input and to a list."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, values: list[Tensor], factor: float) -> Tensor:
+        values.append(x.clone())
+        ctx.mark_dirty(x)
+        return x.mul_(factor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return gradient * 5, None, None
+
+
 class Reversible(Function):
     """Saves results alone; its backward computes the inputs again, and the gradients of the layers by autograd."""
 
@@ -165,6 +196,25 @@ def uses_one_result(owner: Owner, x: Tensor) -> Any:
     return WithoutZeros.apply(x, 1.5, owner.seen)[0]
 
 
+def writes_to_its_input(owner: Owner, x: Tensor) -> Any:
+    y = x * 1
+    result, double = InPlace.apply(y, owner.values, 3.0)
+    return result, double, y * 2, result is y
+
+
+def writes_to_its_input_alone(owner: Owner, x: Tensor) -> Any:
+    y = x.sin()
+    Scaled.apply(y, owner.values, 3.0)
+    Scaled.apply(y, owner.values, 2.0)
+    return y.cos()
+
+
+def writes_to_a_view(owner: Owner, x: Tensor) -> Any:
+    y = x * 1
+    Scaled.apply(y[:1], owner.values, 3.0)
+    return y * y
+
+
 def reverses(owner: Owner, x: Tensor) -> Any:
     hidden: list[Tensor] = []
     return Reversible.apply(x * 2, owner.layers, hidden), hidden
@@ -177,6 +227,9 @@ PROGRAMS = (
     returns_its_list,
     finds_the_largest,
     uses_one_result,
+    writes_to_its_input,
+    writes_to_its_input_alone,
+    writes_to_a_view,
     reverses,
 )
 
@@ -222,6 +275,29 @@ def test_a_list_of_the_program_that_a_backward_would_write_to_is_refused() -> No
 
     with pytest.raises(CannotReplay, match=r"`Collecting`.* keeps a list that the program creates for its backward"):
         thunder.jit(program)(torch.ones(2, requires_grad=True))
+
+
+def test_a_write_to_a_leaf_is_refused_as_in_eager() -> None:
+    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        Scaled.apply(torch.ones(2, requires_grad=True), [], 2.0)
+    with pytest.raises(CannotReplay, match=r"`Scaled`.* writes to a leaf"):
+        thunder.jit(lambda *args: Scaled.apply(*args))(torch.ones(2, requires_grad=True), [], 2.0)
+
+
+def test_a_written_input_that_is_not_returned_is_refused() -> None:
+    class Forgotten(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, values: list[Tensor]) -> Tensor:
+            values.append(x.clone())
+            ctx.mark_dirty(x.mul_(2))
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+            return gradient, None
+
+    with pytest.raises(CannotReplay, match=r"`.*Forgotten`.* marks a tensor as dirty that is not both an input and"):
+        thunder.jit(lambda x, values: Forgotten.apply(x * 1, values))(torch.ones(2, requires_grad=True), [])
 
 
 def test_a_view_that_is_returned_and_kept_is_refused() -> None:

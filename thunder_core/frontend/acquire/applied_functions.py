@@ -32,7 +32,7 @@ from thunder_core.tracing.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves, replace_leaves, structure
-from thunder_core.tracing.library.applied_functions import gradients
+from thunder_core.tracing.library.applied_functions import forward_alone, gradients
 
 Function = type[torch.autograd.Function]
 METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # methods that a user may define
@@ -104,8 +104,14 @@ class AppliedFunctions:
             given_objects.settle_arguments((args, kwargs))
 
     def _conflicts(self, kind: Function, args: tuple[Any, ...]) -> bool:
-        """Whether the forward has to be a part of the program; a forward without a probe may read what was written."""
-        forward, _ = self._probe(apply_of(kind), *self._stand_ins(args, {}))
+        """Whether the forward has to be a part of the program; a forward without a probe may read what was written.
+
+        PyTorch refuses stand-ins that a forward writes to, so a probe of the forward alone follows.
+        """
+        given, _ = self._stand_ins(args, {})
+        forward, _ = self._probe(apply_of(kind), given, {})
+        if forward is None:
+            forward, _ = self._probe(forward_alone, (kind, given), {})
         if forward is None:
             return bool(self._run.outside.effects.effects)
         return self._handover(kind, forward).conflicts()

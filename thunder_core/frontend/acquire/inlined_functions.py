@@ -7,7 +7,7 @@ symbol then connects the results with the function's own backward, which autogra
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, FunctionType, TracebackType
 from typing import Any, NoReturn
 
@@ -21,7 +21,7 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.library.applied_functions import ForwardContext, inlined_forward
 
 NOT_WALKED = (*BY_IDENTITY, torch.nn.Module, SymbolicNumber, FrameType, TracebackType)
-WRITES_INPUTS = "writes to its inputs, and also writes to other objects, reads what the program has written, or draws"
+MISMARKED = "marks a tensor as dirty that is not both an input and a result with a gradient"
 
 
 class InlinedFunction:
@@ -39,8 +39,6 @@ class InlinedFunction:
         has_setup = self._kind.setup_context is not torch.autograd.Function.setup_context
         context = ForwardContext(tuple(map(self._requires_grad, self._args)))
         output = self._run.machine.call(inlined_forward, self._kind, has_setup, context, self._args)
-        if context.dirty_tensors:
-            self._refuse(WRITES_INPUTS)
         outputs = self._connect(output if isinstance(output, tuple) else (output,), context)
         return tuple(outputs) if isinstance(output, tuple) else outputs[0]
 
@@ -67,18 +65,40 @@ class InlinedFunction:
         tensors = {place: output for place, output in enumerate(outputs) if isinstance(output, torch.Tensor)}
         if len(set(map(id, tensors.values()))) < len(tensors):
             self._refuse("returns a tensor twice")
-        marked = set(map(id, context.non_differentiable))
-        return ForwardResults(len(outputs), {place: self._kind_of(tensor, marked) for place, tensor in tensors.items()})
+        self._require_dirty_results(tensors.values(), context)
+        kinds = {place: self._kind_of(tensor, context) for place, tensor in tensors.items()}
+        return ForwardResults(len(outputs), kinds)
 
-    def _kind_of(self, tensor: torch.Tensor, marked: set[int]) -> str:
-        """Say how a result is connected: an input and a view by a new view, which leaves the tensor as it is."""
+    def _require_dirty_results(self, outputs: Iterable[torch.Tensor], context: ForwardContext) -> None:
+        """Refuse dirty tensors that PyTorch refuses, or that it would not connect by themselves."""
+        known = set(map(id, self._args)) & set(map(id, outputs)) - set(map(id, context.non_differentiable))
+        if any(id(tensor) not in known for tensor in context.dirty_tensors):
+            self._refuse(MISMARKED)
+        if any(map(self._is_leaf, context.dirty_tensors)):
+            self._refuse("writes to a leaf that requires a gradient, which eager PyTorch refuses too")
+
+    def _kind_of(self, tensor: torch.Tensor, context: ForwardContext) -> str:
+        """Say how a result is connected: an input and a view by a new view, which leaves the tensor as it is.
+
+        An input that the forward has written to is connected itself, because the program may use the input again.
+        """
+        is_dirty = any(tensor is written for written in context.dirty_tensors)
         is_given = any(tensor is value for value in self._args)
         if not is_given and (self._requires_grad(tensor) or self._run.outside.path_of(tensor) is not None):
             self._refuse("returns a tensor from outside the function")
         dtype = self._of(tensor, "dtype")
-        if id(tensor) in marked or not (dtype.is_floating_point or dtype.is_complex):
+        is_marked = any(tensor is marked for marked in context.non_differentiable)
+        if is_marked or not (dtype.is_floating_point or dtype.is_complex):
             return CONSTANT
+        if is_dirty:
+            return ITSELF
         return VIEW if is_given or self._of(tensor, "_is_view") else ITSELF
+
+    def _is_leaf(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is a leaf that requires a gradient; the fake of a leaf from outside is no leaf."""
+        with torch._C.DisableTorchFunction():
+            is_outside_leaf = self._run.recorder.tensors.is_outside(tensor) and tensor.is_leaf
+        return self._requires_grad(tensor) and (is_outside_leaf or self._of(tensor, "is_leaf"))
 
     def _requires_grad(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor) and bool(self._of(value, "requires_grad"))

@@ -151,6 +151,8 @@ class OutsideNumbers:
 
 def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return the arguments for C code. Symbolic numbers that the code would not accept are replaced and guarded."""
+    if function is object.__init__:  # reads none of its arguments; a class with a `__new__` passes that one's
+        return args, kwargs
     if getattr(function, "__self__", None) is OPERATORS or type(function) is types.WrapperDescriptorType:
         return (args if all(map(takes_symbolic, args)) else plain(tuple(args), set())), kwargs
     if hands_on(function) or takes_numbers(function):

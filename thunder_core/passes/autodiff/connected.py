@@ -12,7 +12,8 @@ import torch
 from thunder_core.passes.autodiff.rules import register_live
 from thunder_core.tracing.ir.tree import replace_leaves
 
-# How a result is connected: the tensor itself joins autograd's graph, or a view of it, or none needs a gradient.
+# How a result is connected: the tensor itself joins autograd's graph, or a view of it, or none needs a gradient. An
+# input that the forward has written to, and marked as dirty, is a tensor that joins the graph itself.
 ITSELF, VIEW, CONSTANT = "itself", "view", "constant"
 
 

@@ -257,7 +257,11 @@ class Recorder(RecordedLines):
             self.failure = hides(function, self._place().source)
             raise self.failure
         if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
-            raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
+            raise self._refuse(
+                "`set_` gives a tensor the memory of another one, and views of the tensor keep the former memory",
+                "assign to a variable, or copy the values with `copy_`; assign to a parametrized weight "
+                "(torch.nn.utils.parametrize) outside of the program",
+            )
 
     def _record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function on fakes or replay an equal cached call, record it, and return the program's result."""

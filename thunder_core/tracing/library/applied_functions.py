@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-TRACED = ("gradients", "inlined_forward")  # the functions of this module that the tracer traces into
+TRACED = ("gradients", "inlined_forward", "forward_alone")  # the functions of this module that the tracer traces into
 
 
 def gradients(
@@ -58,6 +58,13 @@ class ForwardContext:
 
 
 CONTEXT_NAMES = frozenset(vars(ForwardContext(())))
+
+
+def forward_alone(kind: Any, args: tuple[Any, ...]) -> Any:
+    """Run the forward of a function, and leave its backward out."""
+    needs_grad = tuple(isinstance(value, torch.Tensor) and value.requires_grad for value in args)
+    has_setup = kind.setup_context is not torch.autograd.Function.setup_context
+    return inlined_forward(kind, has_setup, ForwardContext(needs_grad), args)
 
 
 def inlined_forward(kind: Any, has_setup: bool, context: ForwardContext, args: tuple[Any, ...]) -> Any:

@@ -62,6 +62,7 @@ INTERPRETED = frozenset(
 # Modules among these that models consist of: the reads of their layers are guarded, and their operations are traced.
 MODULES_OF_MODELS = (
     "thunder_core.backend.quantization",
+    "thunder_core.tracing.library.denoising",
     "thunder_core.tracing.library.sentences",
     "thunder_core.backend.parallel.replicas",
     "thunder_core.backend.parallel.shards",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from types import BuiltinMethodType, MethodType
+from types import BuiltinMethodType, ClassMethodDescriptorType, MethodType
 from typing import Any
 
 import torch
@@ -28,6 +28,14 @@ def applied_in_c(function: Any) -> type[torch.autograd.Function] | None:
 def apply_of(kind: type[torch.autograd.Function]) -> Callable[..., Any]:
     """Return PyTorch's own `apply` for a class, which may have an `apply` of its own that calls PyTorch's."""
     apply: Callable[..., Any] = torch.autograd.Function.__dict__["apply"].__get__(None, kind)
+    return apply
+
+
+def applied_by_c(kind: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """Return the `apply` of a class that is C code, without the code in Python that calls it."""
+    owners = (owner.__dict__.get("apply") for owner in kind.__mro__)
+    descriptor: Any = next(found for found in owners if isinstance(found, ClassMethodDescriptorType))
+    apply: Callable[..., Any] = descriptor.__get__(None, kind)
     return apply
 
 

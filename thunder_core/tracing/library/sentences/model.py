@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from thunder_core.tracing.library.model_output import ModelOutput
+from thunder_core.tracing.library.sentences.ranking import ranking_loss
 from thunder_core.tracing.library.sentences.stages import (
     MASK,
     POOLINGS,
@@ -26,6 +27,7 @@ from thunder_core.tracing.library.sentences.stages import (
 
 KEY = "thunder_sentence_stages"  # the attribute of a config that lists the stages
 ACTIVATIONS = "torch.nn."
+PAIRS = 3  # the number of dimensions of the tokens of pairs
 # The names of the modes in configs of older releases, in the order in which the results are concatenated.
 FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -80,9 +82,22 @@ class SentenceModel(nn.Module):
         """Return the `sentence_embedding`, [batch, width], and the `token_embeddings`, [batch, tokens, width].
 
         `prompt_length` is the number of tokens of a prompt, for models that leave the prompt out of the pooling.
+        Tokens of [batch, texts, tokens] are pairs for training, or pairs with further texts that do not fit: the output
+        is the `loss` and the `sentence_embedding`, [batch, texts, width].
         """
         named = {"input_ids": input_ids, MASK: attention_mask, "token_type_ids": token_type_ids}
         given = {name: value for name, value in named.items() if value is not None}
+        if input_ids is None or input_ids.dim() < PAIRS:
+            return self.embedded(given, prompt_length, inputs)
+        flat = {name: value.flatten(0, 1) for name, value in given.items()}
+        sentences = self.embedded(flat, prompt_length, inputs)[SENTENCE].unflatten(0, input_ids.shape[:2])
+        return ModelOutput({"loss": ranking_loss(sentences), SENTENCE: sentences})
+
+    def embedded(
+        self, given: Mapping[str, torch.Tensor], prompt_length: int | None, inputs: Mapping[str, Any]
+    ) -> ModelOutput:
+        """Return the embeddings of texts."""
+        attention_mask = given.get(MASK)
         tokens = self.transformer(**given, **inputs)[0]
         features: Features = {TOKENS: tokens, MASK: mask_of(tokens, attention_mask)}
         for stage in self.stages:

@@ -37,16 +37,17 @@ def require_peft(adapter: Adapter) -> None:
         )
 
 
-def apply_adapter(model: Any, adapter: Adapter, mode: str | None) -> tuple[Any, tuple[str, ...]]:
+def apply_adapter(model: Any, adapter: Adapter, mode: str, *, trainable: bool = False) -> tuple[Any, tuple[str, ...]]:
     """Return the model with its adapter, merged unless the mode is `KEEP`, and notes on the comparison with PEFT.
 
+    The weights of the base model are frozen; those of a kept adapter are as well, unless it is `trainable`.
     Raises `BadModelFolder` for an adapter that does not fit, and `OutOfTolerance` if the merged model differs from the
     model of PEFT by more than rounding.
     """
     require_adapter_weights(adapter)
     peft_model: Any = plugins.import_object(f"{PEFT}:PeftModel")
     with loading_errors(adapter.folder, "does not fit its base model"):
-        adapted = peft_model.from_pretrained(model, str(adapter.folder)).eval()
+        adapted = peft_model.from_pretrained(model, str(adapter.folder), is_trainable=trainable).eval()
     inner = adapted.get_base_model()
     if mode == KEEP:
         return inner, ()
@@ -59,7 +60,7 @@ def apply_adapter(model: Any, adapter: Adapter, mode: str | None) -> tuple[Any, 
     return merged, (compare_with_peft(adapter, expected, first_output(merged, inputs)),)
 
 
-def describe_adapter(adapter: Adapter, mode: str | None) -> str:
+def describe_adapter(adapter: Adapter, mode: str) -> str:
     """Describe how an adapter is applied, in a sentence for the plan and the report."""
     applied = "kept beside" if mode == KEEP else "merged into"
     return f"the adapter in {adapter.folder} ({adapter.kind}) is {applied} the weights of {adapter.base}"

@@ -11,6 +11,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import PackageMissing, UnknownArchitecture
+from thunder_core.tracing.library.denoising.step import DenoisingStep
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 
 DIFFUSERS = "diffusers"
@@ -20,6 +21,7 @@ class DiffusersConfig(PretrainedConfig):  # type: ignore[no-untyped-call]
     """The class and the settings of a model of diffusers; the model itself has a config of diffusers."""
 
     model_type = DIFFUSERS
+    has_loss: bool = False  # of a denoiser that is loaded for training
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], name: str) -> DiffusersConfig:
@@ -30,11 +32,12 @@ class DiffusersConfig(PretrainedConfig):  # type: ignore[no-untyped-call]
 
 
 def config_of_model(model: Any) -> PretrainedConfig:
-    """Return the config of a model of transformers or of diffusers."""
+    """Return the config of a model of transformers or of diffusers, or of a denoiser with its loss."""
     config = model.config
     if isinstance(config, PretrainedConfig):
         return config
-    return DiffusersConfig.of(config, type(model).__name__)
+    denoiser = model.denoiser if isinstance(model, DenoisingStep) else model
+    return DiffusersConfig.of(config, type(denoiser).__name__)
 
 
 def is_diffusers(config: PretrainedConfig) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from transformers import PretrainedConfig
 
-from thunder_core.foundation.errors import NoExampleInputs
+from thunder_core.foundation.errors import NoExampleInputs, NoLoss
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 
 Tensors = dict[str, torch.Tensor]
@@ -27,6 +28,27 @@ def diffusers_inputs(draw: RandomInputs) -> Tensors:
             "`thunder.compile(model)` takes any model",
         )
     return MAKERS[name](draw, settings)
+
+
+def require_denoiser(config: PretrainedConfig) -> None:
+    """Raise `NoLoss` for a model that is not trained by the error of its prediction alone."""
+    name = (config.architectures or [""])[0]
+    if name in AUTOENCODERS:
+        raise NoLoss(
+            f"{name} is an autoencoder, which is trained with several losses: of its samples, of its latents, and of "
+            "further models",
+            fix="compile your own training step: thunder_core.jit(function)",
+        )
+
+
+def target_of(config: PretrainedConfig, draw: RandomInputs, inputs: Tensors) -> Tensors:
+    """Return a random target of a denoiser, of the shape of its prediction without variances."""
+    shape = list((inputs["sample"] if "sample" in inputs else inputs["hidden_states"]).shape)
+    channels = config.settings.get("out_channels")
+    is_image = len(shape) > len(SEQUENCE)
+    if channels is not None and not (is_image and channels == 2 * shape[1]):
+        shape[1 if is_image else 2] = int(channels)
+    return {"target": draw.normal(*shape)}
 
 
 def sample(draw: RandomInputs, settings: Mapping[str, Any]) -> torch.Tensor:
@@ -73,6 +95,26 @@ def of_autoencoder(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     return {"sample": sample(draw, settings)}
 
 
+def of_auraflow(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+    """Return a noisy latent, its time steps as fractions, and the embeddings of a text's tokens."""
+    text = draw.normal(draw.batch, draw.seq, int(settings["joint_attention_dim"]))
+    return {
+        "hidden_states": sample(draw, settings),
+        "encoder_hidden_states": text,
+        "timestep": steps(draw) / TIMESTEPS,
+    }
+
+
+def of_sana(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+    """Return a noisy latent, its time steps, and the embeddings of a text's tokens."""
+    found = {
+        "hidden_states": sample(draw, settings),
+        "encoder_hidden_states": draw.normal(draw.batch, draw.seq, int(settings["caption_channels"])),
+        "timestep": steps(draw),
+    }
+    return {**found, **of_guidance(draw, settings)}
+
+
 def of_sd3(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     """Return a noisy latent, its time steps, and the embeddings of a text: of its tokens, and of the whole."""
     return {"hidden_states": sample(draw, settings), **of_text(draw, settings), "timestep": steps(draw)}
@@ -92,7 +134,12 @@ def of_flux(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
         "img_ids": places,
         "txt_ids": torch.zeros(draw.seq, places.shape[1]),
     }
-    return {**found, "guidance": torch.full((draw.batch,), 3.5)} if settings.get("guidance_embeds") else found
+    return {**found, **of_guidance(draw, settings)}
+
+
+def of_guidance(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+    """Return the strength of the guidance for each sample, if the model reads it."""
+    return {"guidance": torch.full((draw.batch,), 3.5)} if settings.get("guidance_embeds") else {}
 
 
 def of_text(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
@@ -103,6 +150,8 @@ def of_text(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     }
 
 
+SEQUENCE = ("batch", "tokens", "channels")  # the dimensions of a latent as a sequence, as of Flux
+AUTOENCODERS = ("AutoencoderKL", "AsymmetricAutoencoderKL", "AutoencoderTiny", "AutoencoderDC", "VQModel")
 FLUX_SQUARE = 2  # height and width of the squares of a latent that are tokens of Flux
 CONDITIONS = ("addition_embed_type", "class_embed_type", "encoder_hid_dim_type")  # settings that need further inputs
 MAKERS: Mapping[str, Callable[[RandomInputs, Mapping[str, Any]], Tensors]] = {
@@ -111,6 +160,7 @@ MAKERS: Mapping[str, Callable[[RandomInputs, Mapping[str, Any]], Tensors]] = {
     "DiTTransformer2DModel": of_dit,
     "SD3Transformer2DModel": of_sd3,
     "FluxTransformer2DModel": of_flux,
-    "AutoencoderKL": of_autoencoder,
-    "VQModel": of_autoencoder,
+    "AuraFlowTransformer2DModel": of_auraflow,
+    "SanaTransformer2DModel": of_sana,
+    **dict.fromkeys(AUTOENCODERS, of_autoencoder),
 }

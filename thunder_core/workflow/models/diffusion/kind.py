@@ -8,7 +8,7 @@ from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.models.diffusion.config import DIFFUSERS as LIBRARY
 from thunder_core.workflow.models.diffusion.config import diffusers_config, is_diffusers
 from thunder_core.workflow.models.diffusion.folder import is_diffusers_config
-from thunder_core.workflow.models.diffusion.inputs import SAMPLE, diffusers_inputs
+from thunder_core.workflow.models.diffusion.inputs import SAMPLE, diffusers_inputs, require_denoiser, target_of
 from thunder_core.workflow.models.diffusion.loading import random_diffusers_model, read_diffusers_model
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.inputs.random_inputs import Inputs, RandomInputs
@@ -46,8 +46,14 @@ def describe_part(origin: FolderOrigin, config: PretrainedConfig) -> str | None:
 
 
 def example_inputs(loaded: LoadedModel, draw: RandomInputs, labels: bool, cache: int | None) -> Inputs:
-    """Return random inputs; the models have neither labels nor a cache."""
-    return dict(diffusers_inputs(draw))
+    """Return random inputs, with a target if `labels` are needed; the models have no cache."""
+    inputs = diffusers_inputs(draw)
+    return {**inputs, **(target_of(loaded.config, draw, inputs) if labels else {})}
+
+
+def add_loss(config: PretrainedConfig) -> None:
+    """Ask for a denoiser with its loss."""
+    config.has_loss = True
 
 
 DIFFUSERS = ModelKind(
@@ -60,6 +66,8 @@ DIFFUSERS = ModelKind(
     read=read_diffusers_model,
     main_inputs=lambda config, main, accepted: (SAMPLE,),
     example_inputs=example_inputs,
+    require_loss=lambda task, config, batch: require_denoiser(config),
+    add_loss=add_loss,
     describe_part=describe_part,
     is_mapped=False,
     config_sets_outputs=False,

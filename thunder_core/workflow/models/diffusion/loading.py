@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
+from thunder_core.tracing.library.denoising.step import DenoisingStep
 from thunder_core.workflow.models.diffusion.config import class_of
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.loading.load_errors import loading_errors
@@ -19,7 +20,17 @@ from thunder_core.workflow.models.request.request import ModelRequest
 
 def random_diffusers_model(config: PretrainedConfig, dtype: torch.dtype) -> Any:
     """Build a model from its config, with random weights."""
+    return with_loss(new_model(config, dtype), config)
+
+
+def new_model(config: PretrainedConfig, dtype: torch.dtype) -> Any:
+    """Build a model without a loss."""
     return class_of(config).from_config(dict(config.settings)).to(dtype)
+
+
+def with_loss(model: Any, config: PretrainedConfig) -> Any:
+    """Return a model with its loss if its config asks for it; otherwise the model."""
+    return DenoisingStep(model) if config.has_loss else model
 
 
 def read_diffusers_model(
@@ -39,11 +50,11 @@ def read_diffusers_model(
         )
     caveats = check_weights(origin.folder, model, report, Allowed.of(request, not_needed=not_needed))
     initialize_weights(model, plan.config, report["missing_keys"])
-    return StoredModel(model, caveats)
+    return StoredModel(with_loss(model, plan.config), caveats)
 
 
 def initialize_weights(model: Any, config: PretrainedConfig, names: Collection[str]) -> None:
     """Set weights at random, as a new model has them; diffusers may leave missing weights uninitialized."""
     if names:
-        new = random_diffusers_model(config, model.dtype).state_dict()
+        new = new_model(config, model.dtype).state_dict()
         model.load_state_dict({name: new[name] for name in names}, strict=False)

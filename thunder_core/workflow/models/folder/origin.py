@@ -217,6 +217,7 @@ def _request_of(source: Mapping[str, object]) -> ModelRequest:
         allow_unused_weights=_texts(source.get("allow_unused_weights", ())),
         outputs=None if source.get("outputs") is None else _text(source["outputs"]),
         adapter=None if source.get("adapter") is None else _text(source["adapter"]),
+        train=bool(source.get("train", False)),
         seed=int(cast("int", source["seed"])),
         trust_remote_code=bool(source["trust_remote_code"]),
     )

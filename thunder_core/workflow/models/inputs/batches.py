@@ -17,6 +17,7 @@ from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.inputs.sequence import longest_sequence
 from thunder_core.workflow.models.inputs.transformers_inputs import modalities, takes_decoder_inputs
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
+from thunder_core.workflow.models.request.names import SENTENCE_TASK
 from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 
 Tensors = dict[str, torch.Tensor]
@@ -177,7 +178,7 @@ class Batches:
         strange = [name for name in names if name not in known and name not in own]
         of_decoder = [DECODER_IDS] if self._has_decoder and LABELS not in names else []
         wanted = [*modalities(self.loaded), *of_decoder]
-        if self.labels and self.loaded.task not in CAUSAL:
+        if self.labels and self.loaded.task not in {*CAUSAL, SENTENCE_TASK}:
             wanted += [] if names.keys() >= SPANS else [LABELS]
         missing = [name for name in wanted if name not in names]
         for problem, said in ((strange, "which it does not take"), (missing, "which it needs and the file lacks")):
@@ -205,6 +206,11 @@ class Batches:
         for name, tensor in row.items():
             if name in TOKENS:
                 yield from self._token_problems(name, tensor)
+            if name == IDS and tensor.ndim == 1 and self.labels and self.loaded.task == SENTENCE_TASK:
+                yield (
+                    f"`{name}` is one text, but sentence embeddings are trained with pairs of texts",
+                    "give two lists of tokens of the same length, with their `attention_mask`",
+                )
             if name not in self._per_token | self._of_decoder and tensor.shape != first[name].shape:
                 shapes = f"{list(tensor.shape)}, and {list(first[name].shape)} in the first"
                 yield (

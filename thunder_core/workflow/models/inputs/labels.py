@@ -8,6 +8,7 @@ import torch
 
 from thunder_core.foundation.errors import NoLoss
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
+from thunder_core.workflow.models.request.names import SENTENCE_TASK
 
 Tensors = dict[str, torch.Tensor]
 LabelMaker = Callable[[RandomInputs, Tensors], Tensors]
@@ -78,7 +79,7 @@ def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 
 def no_labels(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """Nothing: the hidden patches, which are among the inputs, are what the model restores."""
+    """Nothing: the inputs have what the model learns, which are the hidden patches, or the pairs of texts."""
     return {}
 
 
@@ -154,4 +155,5 @@ MAKERS: dict[str, LabelMaker] = {
     "ctc": spoken_tokens,
     "time-series-prediction": future_values,
     "masked-image-modeling": no_labels,
+    SENTENCE_TASK: no_labels,
 }

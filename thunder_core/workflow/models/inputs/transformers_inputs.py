@@ -16,6 +16,7 @@ from thunder_core.workflow.models.inputs.random_inputs import Inputs, RandomInpu
 from thunder_core.workflow.models.inputs.sequence import check_sequence_length
 from thunder_core.workflow.models.inputs.sound import sound, spectrogram
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
+from thunder_core.workflow.models.request.names import SENTENCE_TASK
 
 Tensors = dict[str, torch.Tensor]
 
@@ -42,7 +43,9 @@ def transformers_inputs(loaded: LoadedModel, draw: RandomInputs, labels: bool, c
     inputs |= task_inputs(loaded, draw, inputs)
     if loaded.task == "multiple-choice":
         inputs = {name: tensor.unsqueeze(1).repeat(1, CHOICES, 1) for name, tensor in inputs.items()}
-    return {**inputs, **(labels_for(loaded.task, draw, inputs) if labels else {})}
+    if labels:
+        inputs |= pairs(inputs, text(draw)) if loaded.task == SENTENCE_TASK else labels_for(loaded.task, draw, inputs)
+    return inputs
 
 
 def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> None:
@@ -108,6 +111,11 @@ def text(draw: RandomInputs) -> Tensors:
     if draw.config.is_encoder_decoder and draw.end is not None:
         ids[torch.arange(draw.batch), mask.sum(1) - 1] = draw.end
     return {"input_ids": ids, "attention_mask": mask}
+
+
+def pairs(anchors: Tensors, positives: Tensors) -> Tensors:
+    """Return texts and the texts that fit them as pairs, [batch, 2, seq]."""
+    return {name: torch.stack([anchors[name], positives[name]], dim=1) for name in anchors}
 
 
 def continue_cache(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, length: int) -> Inputs:

@@ -27,7 +27,9 @@ class ModelKind:
     the task that the user names, or None, and raises `BadOption` for a task that the model does not have. `build` takes
     a task, a config, a dtype and whether remote code is trusted, and sets random weights. `read` takes the patterns of
     weights that may be missing; it checks the weights and returns caveats about them. `example_inputs` takes whether
-    labels are needed, and the length of a cache. `describe_part` says which part of a folder is the model, if it is
+    labels are needed, and the length of a cache. `require_loss` takes a task, a config and the batch size, and raises
+    `NoLoss` or `BadOption` if the model cannot be trained so; `add_loss` changes the config of a model whose loss is
+    not part of it. `describe_part` says which part of a folder is the model, if it is
     not the whole. The weights of a kind without `is_mapped` are converted in memory. A kind without
     `config_sets_outputs` has no attribute in its configs for the type of outputs.
     """
@@ -41,6 +43,8 @@ class ModelKind:
     read: Callable[[LoadingPlan, FolderOrigin, ModelRequest, tuple[str, ...]], StoredModel]
     main_inputs: Callable[[PretrainedConfig, str, Collection[str]], tuple[str, ...]]
     example_inputs: Callable[[LoadedModel, RandomInputs, bool, int | None], Inputs]
+    require_loss: Callable[[str, PretrainedConfig, int], None]
+    add_loss: Callable[[PretrainedConfig], None] = lambda config: None
     describe_part: Callable[[FolderOrigin, PretrainedConfig], str | None] = lambda origin, config: None
     is_mapped: bool = True
     config_sets_outputs: bool = True

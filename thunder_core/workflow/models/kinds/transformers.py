@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
+from thunder_core.foundation.errors import NoLoss
 from thunder_core.workflow.models.folder.origin import FolderOrigin
+from thunder_core.workflow.models.inputs.labels import require_labels
 from thunder_core.workflow.models.inputs.modality import main_inputs
 from thunder_core.workflow.models.inputs.transformers_inputs import transformers_inputs
 from thunder_core.workflow.models.kinds.kind import ModelKind
@@ -16,12 +18,10 @@ from thunder_core.workflow.models.loading.config import read_transformers_config
 from thunder_core.workflow.models.loading.model_folder import ModelFolder
 from thunder_core.workflow.models.loading.read_weights import read_weights
 from thunder_core.workflow.models.loading.timm_models import TIMM as TIMM_LIBRARY
-from thunder_core.workflow.models.loading.timm_models import is_timm_config, timm_config
-from thunder_core.workflow.models.request.names import SENTENCE_TASK
+from thunder_core.workflow.models.loading.timm_models import WRAPPER, is_timm_config, timm_config
+from thunder_core.workflow.models.request.names import BASE_TASK, SENTENCE_TASK
 from thunder_core.workflow.models.request.task import from_config, require_task, task_named
 from thunder_core.workflow.models.sentences.folder import MODULES, has_stages
-
-TIMM_FAMILY = "timm_wrapper"
 
 
 def find_task(name: str | None, config: PretrainedConfig) -> tuple[str, str | None]:
@@ -57,6 +57,17 @@ def read_timm_config(folder: ModelFolder) -> PretrainedConfig:
     return timm_config(folder.folder, folder.content)
 
 
+def require_classes(task: str, config: PretrainedConfig, batch: int) -> None:
+    """Raise `NoLoss` for a model of timm without classes."""
+    if task == BASE_TASK:
+        raise NoLoss(
+            "this model of timm has no classes, so there is no loss to train with",
+            fix="create the model with classes: `timm.create_model(NAME, num_classes=N)`; or compile your own training "
+            "step: thunder_core.jit(function)",
+        )
+    require_labels(task)
+
+
 TRANSFORMERS = ModelKind(
     library="transformers",
     has_folder=lambda folder: True,
@@ -67,6 +78,7 @@ TRANSFORMERS = ModelKind(
     read=read_weights,
     main_inputs=main_inputs,
     example_inputs=transformers_inputs,
+    require_loss=lambda task, config, batch: require_labels(task),
     describe_part=describe_part,
 )
 TIMM = dataclasses.replace(
@@ -74,5 +86,6 @@ TIMM = dataclasses.replace(
     library=TIMM_LIBRARY,
     has_folder=is_timm_folder,
     read_config=read_timm_config,
-    has_config=lambda config: config.model_type == TIMM_FAMILY,
+    has_config=lambda config: config.model_type == WRAPPER,
+    require_loss=require_classes,
 )

@@ -38,7 +38,7 @@ from thunder_core.workflow.models.request.device import parse_device
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
 from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.models.request.names import TIMM_PREFIX, is_generation, spelled_task
-from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS, ModelRequest, SampleModel
+from thunder_core.workflow.models.request.request import KEEP, MERGE, PLAIN_OUTPUTS, ModelRequest, SampleModel
 from thunder_core.workflow.models.sentences.folder import MODULES
 
 if TYPE_CHECKING:
@@ -91,9 +91,11 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
     request = for_adapter(request, adapter)
     config = config_of(origin, request, request.task)
     request_outputs(config, request.outputs)
+    if request.train:
+        kind_of(config).add_loss(config)
     named = request.task is not None and not is_generation(request.task)
     task, note = kind_of(config).find_task(request.task, config)
-    on_adapter = () if adapter is None else (describe_adapter(adapter, request.adapter),)
+    on_adapter = () if adapter is None else (describe_adapter(adapter, adapter_mode(request)),)
     notes = (*on_adapter, *(() if note is None else (note,)), *notes_on_parts(origin, config, request.task))
     return LoadingPlan(origin, config, task, dtype, device, notes, names_task=named)
 
@@ -107,14 +109,24 @@ def for_adapter(request: ModelRequest, adapter: Adapter | None) -> ModelRequest:
     """Return the request with the adapter's task, unless the user names a task.
 
     Raises `PackageMissing` without PEFT, `BadModelFolder` for an unknown type, and `BadOption` if the request says how
-    to apply an adapter and there is none.
+    to apply an adapter and there is none, or asks to train a merged adapter.
     """
     if adapter is None:
         if request.adapter is not None:
             raise BadOption("--adapter is for folders of PEFT adapters, and MODEL is none", fix="leave out --adapter")
         return request
+    if request.train and request.adapter == MERGE:
+        raise BadOption(
+            f"--adapter {MERGE} and --train exclude each other: a merged adapter has no weights of its own to train",
+            fix=f"leave out --adapter {MERGE}; in training, the adapter is kept, and its base model is frozen",
+        )
     require_peft(adapter)
     return dataclasses.replace(request, task=request.task or adapter.task)
+
+
+def adapter_mode(request: ModelRequest) -> str:
+    """Return how a request applies an adapter: in training, it is always kept."""
+    return KEEP if request.train else request.adapter or MERGE
 
 
 def notes_on_parts(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig, task: str | None) -> tuple[str, ...]:
@@ -164,7 +176,7 @@ def build(plan: LoadingPlan, request: ModelRequest) -> StoredModel:
     if adapter is None:
         return build_base(plan, request)
     base, caveats, notes = build_base(plan, request, adapter.patterns)
-    model, comparison = apply_adapter(base, adapter, request.adapter)
+    model, comparison = apply_adapter(base, adapter, adapter_mode(request), trainable=request.train)
     return StoredModel(model, caveats, (*notes, *comparison))
 
 
@@ -220,6 +232,7 @@ def source_of(plan: LoadingPlan, request: ModelRequest, dtype: torch.dtype) -> d
         "random_weights": request.random_weights,
         **({"outputs": request.outputs} if request.outputs else {}),
         **({"adapter": request.adapter} if request.adapter else {}),
+        **({"train": True} if request.train else {}),
         **({"allow_random_weights": list(request.allow_random_weights)} if request.allow_random_weights else {}),
         **({"allow_unused_weights": list(request.allow_unused_weights)} if request.allow_unused_weights else {}),
         "seed": request.seed,

@@ -14,6 +14,7 @@ from thunder_core.foundation.errors import PackageMissing, UnknownArchitecture
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 
 TIMM = "timm"
+WRAPPER = "timm_wrapper"  # the family of transformers
 CLASSIFIER, FEATURES = "TimmWrapperForImageClassification", "TimmWrapperModel"
 
 

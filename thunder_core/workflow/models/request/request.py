@@ -43,7 +43,8 @@ class ModelRequest:
     """A model by folder, Hub name or sample, and how to load it.
 
     If `dtype` is None, the checkpoint determines the dtype. If `device` is None, the recipe determines the device;
-    without a recipe, the device is the CPU.
+    without a recipe, the device is the CPU. With `train`, the model is loaded for steps of training: an adapter is kept
+    with trainable weights, and a denoiser of diffusers gets its loss.
     """
 
     model: str | None = option(
@@ -53,6 +54,7 @@ class ModelRequest:
         "sample model.",
     )
     sample: SampleModel | None = None
+    train: bool = False
     task: str | None = option(
         None,
         metavar="NAME",

@@ -19,7 +19,12 @@ from thunder_core.workflow.models.request.names import BASE_TASK, SENTENCE_TASK,
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.sentences.folder import has_stages
 from thunder_core.workflow.models.sentences.loading import describe_stages, with_stages
-from thunder_core.workflow.models.sentences.transformer import is_sentence_config, random_model, transformer_class
+from thunder_core.workflow.models.sentences.transformer import (
+    is_sentence_config,
+    random_model,
+    require_pairs,
+    transformer_class,
+)
 
 POOLER = "pooler"  # the layer of a transformer that sentence embeddings do not use
 
@@ -57,4 +62,5 @@ SENTENCES = ModelKind(
     read=read_sentence_model,
     main_inputs=main_inputs,
     example_inputs=transformers_inputs,
+    require_loss=require_pairs,
 )

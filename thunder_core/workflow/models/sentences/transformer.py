@@ -9,6 +9,7 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING, MODEL_MAPPING, PretrainedConfig
 
+from thunder_core.foundation.errors import BadOption, NoLoss
 from thunder_core.tracing.library.sentences.model import KEY, SentenceModel
 
 # The encoders that are used without their decoders.
@@ -33,6 +34,28 @@ def empty_model(config: PretrainedConfig) -> SentenceModel:
 def is_sentence_config(config: PretrainedConfig) -> bool:
     """Whether a config lists stages of sentence-transformers."""
     return getattr(config, KEY, None) is not None
+
+
+def require_pairs(task: str, config: PretrainedConfig, batch: int) -> None:
+    """Raise `NoLoss` for a model without a pooling.
+
+    Raises `BadOption` for a training with one pair of texts, which has no other texts to differ from.
+    """
+    require_pooling(config)
+    if batch < 2:
+        raise BadOption(
+            f"--batch is {batch}, but sentence embeddings are trained with several pairs of texts in a batch",
+            fix="use --batch 2 or more",
+        )
+
+
+def require_pooling(config: PretrainedConfig) -> None:
+    """Raise `NoLoss` for stages that make no embedding of a sentence."""
+    if not any(stage["kind"] == "Pooling" for stage in getattr(config, KEY)):
+        raise NoLoss(
+            "this model has no pooling, so it gives no sentence embeddings to train",
+            fix="add a Pooling to modules.json, or compile your own training step: thunder_core.jit(function)",
+        )
 
 
 def transformer_class(config: PretrainedConfig) -> Any:

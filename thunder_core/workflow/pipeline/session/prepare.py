@@ -18,7 +18,7 @@ from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.tracing.extension.requirement import Degradation, by_reason
 from thunder_core.workflow.models.folder.checkpoint import require_checkpoint
 from thunder_core.workflow.models.folder.origin import FolderOrigin
-from thunder_core.workflow.models.inputs.labels import require_labels
+from thunder_core.workflow.models.kinds.table import kind_of
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.loading.load import plan_loading
 from thunder_core.workflow.models.loading.plan import LoadingPlan
@@ -105,6 +105,7 @@ def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
     request, choice = with_chosen_recipe(with_trusted_recipe(request))
     recipe = requested_recipe(request)
     model = with_placement(with_sample(request.model, recipe), recipe, request.target)
+    model = replace(model, train=request.train)
     device = torch.device(cast(str, model.device))
     in_order = usable_transforms(recipe, request.target, device, more=CLEANUP_TRANSFORMS)
     named = candidates(recipe.all_executors(), request.target, device)
@@ -119,7 +120,8 @@ def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
         refuse_other_family(recipe, loading)
         require_weights(loading, model, config_is_enough=config_is_enough)
     if request.train:
-        require_labels(loading.task)
+        batch = request.batch or (2 if "batch" in request.dynamic else 1)
+        kind_of(loading.config).require_loss(loading.task, loading.config, batch)
     return Prepared(recipe, model, loading, in_order, named, degraded, choice, dict(request.mesh))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -49,15 +50,18 @@ def size_to_trace(config: PretrainedConfig, request: Request, data: Sequence[Dat
 def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
     """Raise `BadOption` if the eager model does not accept images of a requested size, or at the end of a range.
 
-    Models with learned positions for one size that cannot interpolate them accept no other size.
+    Models with learned positions for one size that cannot interpolate them accept no other size. A model in training is
+    called with a whole batch, because norms of batches refuse a single sample. The calls leave the model's config as it
+    is, where a loss writes the kind of its labels.
     """
     if traced.height is None and traced.width is None:
         return
+    traced = traced if session.purpose.train else traced._replace(batch=1)
     ends = [_image_end(ranges, traced, place) for place in (0, 1)]
-    for size in dict.fromkeys((traced._replace(batch=1), *ends)):
+    for size in dict.fromkeys((traced, *ends)):
         inputs = session.inputs(size)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), _config_kept(session.model):
                 session.model(**inputs)
         except Exception as error:  # code and kernels raise any error for a size that they do not support
             if is_out_of_memory(error):
@@ -73,9 +77,24 @@ def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
 
 
 def _image_end(ranges: Ranges, traced: InputSize, place: int) -> InputSize:
-    """Return the smallest or the largest image of the ranges, as one sample."""
+    """Return the traced size with the smallest or the largest image of the ranges."""
     ends = {name: bounds[place] for name, bounds in ranges.items() if name in ("height", "width")}
-    return traced._replace(batch=1, **ends)
+    return traced._replace(**ends)
+
+
+@contextmanager
+def _config_kept(model: torch.nn.Module) -> Iterator[None]:
+    """Restore the attributes of a model's config after the block."""
+    config = getattr(model, "config", None)
+    if not isinstance(config, PretrainedConfig):
+        yield
+        return
+    attributes = dict(vars(config))
+    try:
+        yield
+    finally:
+        vars(config).clear()
+        vars(config).update(attributes)
 
 
 def usual_cache(config: PretrainedConfig, seq: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -22,9 +22,10 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
-from thunder_core.tracing.capture.torch_facts.torch_versions import APPLY, IS_APPLIED_IN_C, with_defaults
+from thunder_core.tracing.capture.torch_facts.torch_versions import APPLY, IS_APPLIED_IN_C, applied_by_c, with_defaults
 from thunder_core.tracing.capture.torch_facts.wrappers import wrappers_in
 from thunder_core.tracing.capture.transform_levels import wrapped_tensors
+from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.backward_hooks import pass_gradients
 
 FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user, which are parts of the program
@@ -68,7 +69,25 @@ def _apply_to_fakes(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
     fakes = tuple(tensors.fake(value) if isinstance(value, torch.Tensor) else value for value in positional)
     named = {name: tensors.fake(value) if isinstance(value, torch.Tensor) else value for name, value in by_name.items()}
     with run.functions.without_autograd((*fakes, *named.values())):
-        return tensors.to_real(run.machine.natively(function, fakes, named))
+        return tensors.to_real(run.machine.natively(returning_fakes(run, function.__self__), fakes, named))
+
+
+def returning_fakes(run: TracedRun, kind: Any) -> Any:
+    """Return the `apply` of a function that is C code, with a forward that returns fakes.
+
+    An operation in place returns the tensor from outside that it has written to. PyTorch would make that tensor a
+    result of the function.
+    """
+
+    class Faked(kind):  # type: ignore[misc]
+        @staticmethod
+        @wraps(kind.forward)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            output = kind.forward(*args, **kwargs)
+            tensors = run.recorder.tensors
+            return replace_leaves(output, lambda leaf: tensors.fake(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+
+    return applied_by_c(_named_like(Faked, kind))
 
 
 def _as_one_operation(run: TracedRun, function: Callable[..., Any], args: Any) -> Any:

@@ -1,0 +1,1 @@
+"""Denoisers of diffusers with the loss of their training."""

@@ -1,0 +1,22 @@
+"""The loss with which sentence embeddings are usually trained.
+
+The formula is that of `MultipleNegativesRankingLoss` in sentence-transformers 6.2, with its default settings.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+SCALE = 20.0  # of the similarities
+
+
+def ranking_loss(sentences: torch.Tensor) -> torch.Tensor:
+    """Return the loss of groups of texts, [batch, texts, width]: an anchor, a text that fits, and texts that do not.
+
+    Each anchor has to be more similar to its own text than to all other texts of the batch that are no anchors.
+    """
+    directions = functional.normalize(sentences, p=2, dim=-1)
+    anchors, others = directions[:, 0], directions[:, 1:].transpose(0, 1).flatten(0, 1)
+    own = torch.arange(anchors.shape[0], device=sentences.device)
+    return functional.cross_entropy(anchors @ others.transpose(0, 1) * SCALE, own)
