@@ -20,7 +20,7 @@ from thunder_core.foundation.errors import (
     UnknownArchitecture,
 )
 from thunder_core.workflow.models.inputs.inputs import example_inputs
-from thunder_core.workflow.models.inputs.labels import require_loss
+from thunder_core.workflow.models.kinds.table import kind_of
 from thunder_core.workflow.models.loading.load import load_model, rebuild_model
 from thunder_core.workflow.models.request.request import ModelRequest
 
@@ -85,7 +85,7 @@ def test_autoencoder_is_not_trained_from_the_command_line(diffusers, tmp_path):
     MODELS["autoencoder"]().save_pretrained(tmp_path)
     config = load_model(ModelRequest(model=str(tmp_path))).config
     with pytest.raises(NoLoss, match="AutoencoderKL") as caught:
-        require_loss("diffusion", config)
+        kind_of(config).require_loss("diffusion", config, 1)
     assert "thunder_core.jit" in caught.value.fix
 
 

@@ -12,7 +12,7 @@ import torch
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadModelFolder, BadOption, NoLoss, PackageMissing, UnknownArchitecture
 from thunder_core.workflow.models.inputs.inputs import example_inputs
-from thunder_core.workflow.models.inputs.labels import require_loss
+from thunder_core.workflow.models.kinds.table import kind_of
 from thunder_core.workflow.models.loading.load import load_model, rebuild_model
 from thunder_core.workflow.models.request.request import ModelRequest
 
@@ -60,7 +60,7 @@ def test_architecture_has_random_weights_of_the_seed(timm, name):
 
 def test_step_of_training_has_the_loss_of_classes(timm):
     loaded = load_model(ModelRequest(model="timm:resnet10t", random_weights=True, train=True))
-    require_loss(loaded.task, loaded.config)
+    kind_of(loaded.config).require_loss(loaded.task, loaded.config, 1)
     inputs = example_inputs(loaded, batch=2, seq=1, seed=0, height=64, width=64, labels=True)
     output = loaded.model.train()(**inputs)
     expected = torch.nn.functional.cross_entropy(output.logits, inputs["labels"])
@@ -72,7 +72,7 @@ def test_model_without_classes_is_not_trained(timm, tmp_path):
     timm.models.save_for_hf(theirs, tmp_path / "features", safe_serialization=True)
     loaded = load_model(ModelRequest(model=str(tmp_path / "features")))
     with pytest.raises(NoLoss, match="no classes") as caught:
-        require_loss(loaded.task, loaded.config)
+        kind_of(loaded.config).require_loss(loaded.task, loaded.config, 1)
     assert "num_classes" in caught.value.fix
 
 
