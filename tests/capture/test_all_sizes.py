@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental import _config
 from torch.nn import functional
 
 import thunder_core as thunder
@@ -121,3 +123,16 @@ def test_empty_images_are_refused_as_in_eager(mode: str, size: int, steps: int) 
     with pytest.raises(RuntimeError) as found:
         compiled(x, steps)
     assert str(found.value) == str(expected.value)
+
+
+def test_a_setting_of_pytorch_that_nobody_has_set_stays_unset():
+    def program(x):
+        return (x if _config.backed_size_oblivious else -x)[0].squeeze(0)
+
+    def check():
+        compiled = thunder.jit(program)
+        for _ in range(2):
+            assert compiled(torch.ones(2, 3)).tolist() == [-1, -1, -1]
+        assert thunder.cache_misses(compiled) == 1
+
+    Context().run(check)  # in a new context, nothing is set

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -65,14 +65,26 @@ def size_oblivious() -> AbstractContextManager[Any]:
 
     They take the branch that is right for all sizes, if there is one.
     """
-    patch: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
-    return patch
+    return deciding_sizes(False)
 
 
 def every_size_asked() -> AbstractContextManager[Any]:
     """Let PyTorch's meta functions decide whether symbolic sizes are one, which constrains them, during the block."""
-    patch: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=False)  # type: ignore[attr-defined]
-    return patch
+    return deciding_sizes(True)
+
+
+@contextmanager
+def deciding_sizes(decides: bool) -> Iterator[None]:
+    """Set whether PyTorch's meta functions decide about sizes of zero and one, during the block.
+
+    `patch` of PyTorch's configs would leave a setting that nobody has set as set to its default. A program that reads
+    the setting, as `torch.distributions` does, would have a guard on the difference.
+    """
+    revert = _config._make_closure_patcher(backed_size_oblivious=not decides)()  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        revert()
 
 
 def is_size_oblivious() -> bool:

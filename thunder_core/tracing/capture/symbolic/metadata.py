@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
+from thunder_core.tracing.capture.symbolic.all_sizes import every_size_asked
 from thunder_core.tracing.capture.torch_facts.convolutions import CONVOLUTIONS, convolutions_for_all_sizes
 
 maximum: Any = torch.sym_max
@@ -93,8 +93,7 @@ def deciding(operation: Any) -> AbstractContextManager[Any]:
         return convolutions_for_all_sizes()
     if operation.overloadpacket not in DECISIONS:
         return nullcontext()
-    patch: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=False)  # type: ignore[attr-defined]
-    return patch
+    return every_size_asked()
 
 
 def is_between_symbols(args: Any, kwargs: Any) -> bool:
