@@ -27,7 +27,7 @@ from tests.zoo.examine import EAGER, RUNNING, examine_within
 from tests.zoo.page import COLUMNS, page
 from tests.zoo.shelves import PACKAGES, SUBJECTS, TRANSFORMERS, is_installed, shelf_of, types_of
 
-RESULTS = Path("build/zoo.jsonl")
+RESULTS = Path("benchmarks/results/models.jsonl")
 PATIENCE = 4  # times the seconds of CPU that a process may have, in seconds of the clock
 # A server imports what all examinations need, and forks a process for each.
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -108,8 +108,10 @@ def main() -> None:
     rows = run(options.types or [name for shelf in shelves for name in types_on(shelf)], options)
     if options.page is not None:
         ordered = [rows[name] for name in sorted(rows)]
-        versions = {shelf: version(PACKAGES[shelf]) for shelf in SUBJECTS if is_installed(shelf)}
-        options.page.write_text(page(ordered, versions, options.seconds, options.memory))
+        there = [shelf for shelf in SUBJECTS if is_installed(shelf)]
+        versions = {shelf: version(PACKAGES[shelf]) for shelf in there}
+        open_counts = {shelf: len(set(types_on(shelf)) - rows.keys()) for shelf in there}
+        options.page.write_text(page(ordered, versions, options.seconds, options.memory, open_counts))
 
 
 if __name__ == "__main__":

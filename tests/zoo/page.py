@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tests.zoo.examine import EAGER
@@ -36,14 +37,25 @@ FROM: Mapping[str, str] = {
 }
 
 
-def page(rows: Sequence[Mapping[str, Any]], versions: Mapping[str, str], seconds: int, memory: float) -> str:
-    """The text of the page, with a section for each shelf of which there are results; `versions` are of packages."""
+def page(
+    rows: Sequence[Mapping[str, Any]],
+    versions: Mapping[str, str],
+    seconds: int,
+    memory: float,
+    open_counts: Mapping[str, int] = MappingProxyType({}),
+) -> str:
+    """The text of the page, with a section for each shelf of which there are results.
+
+    `versions` are of packages, and `open_counts` are the numbers of types that were not examined yet.
+    """
     sections = [HEAD.format(seconds=seconds, memory=f"{memory:g}")]
     for shelf, title in SUBJECTS.items():
         there = [row for row in rows if row.get("shelf", TRANSFORMERS) == shelf]
         if there:
             version = versions.get(shelf, "")
             sections += [f"## {title[0].upper()}{title[1:]} {version}".rstrip() + "\n", f"{FROM[shelf]}\n"]
+            if open_counts.get(shelf):
+                sections.append(f"{open_counts[shelf]} types were not examined yet.\n")
             sections += [*summary(there), *table(there)]
     return "\n".join(sections)
 

@@ -60,6 +60,8 @@ def test_the_page_counts_and_gives_reasons() -> None:
     assert "1 are recorded" in text
     assert "| one | One | right | right, recorded: a / b |  |  | 0.0 | 7 |" in text
     assert "- two: ValueError: no sizes" in text
+    assert "not examined" not in text
+    assert "3 types were not examined yet" in page(ROWS, {}, 60, 8, {"transformers": 3})
     assert text.index("## Graph layers of torch_geometric 2.8") > text.index("- two")
     assert "| gnn:GCN | GCN | right |  | right, 2 programs |" in text
     assert "## Architectures of timm" not in text
