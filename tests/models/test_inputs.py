@@ -65,6 +65,19 @@ TINY_LISTENER = {name: value for name, value in TINY_WHISPER.items() if name != 
     "input_feat_per_channel": 16,
     "max_source_positions": 200,
 }
+TINY_DINO = {
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "num_queries": 4,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "text_config": {**TINY_ENCODER, "model_type": "bert"},
+    "backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 8, 16, 16]}
+    | {"depths": [1, 1, 1, 1], "out_features": ["stage2", "stage3", "stage4"]},
+}
 
 BERT = SAMPLES["bert"].config
 T5 = SAMPLES["t5"].config
@@ -95,9 +108,15 @@ MODELS = [
     ("ASTForAudioClassification", TINY_AST),
     ("Speech2TextForConditionalGeneration", TINY_LISTENER),
 ]
-WITHOUT_LABELS = {"BertModel", "ViTModel", "T5Model", "T5EncoderModel", "Wav2Vec2ForCTC", "CLIPModel"} | {
-    "EncodecModel"
-}
+WITHOUT_LABELS = {
+    "BertModel",
+    "ViTModel",
+    "T5Model",
+    "T5EncoderModel",
+    "Wav2Vec2ForCTC",
+    "CLIPModel",
+    "GroundingDinoModel",
+} | {"EncodecModel"}
 
 
 def load(architecture, config, **options):
@@ -182,6 +201,13 @@ def test_a_classifier_without_a_padding_token_takes_one_sample():
     loaded.model(**example_inputs(loaded, batch=1, seq=4, seed=0))
     with pytest.raises(BadOption, match="no padding token"):
         example_inputs(loaded, batch=2, seq=4, seed=0)
+
+
+def test_a_model_gets_all_inputs_that_its_forward_requires():
+    loaded = load("GroundingDinoModel", TINY_DINO)
+    inputs = example_inputs(loaded, batch=2, seq=6, seed=1)
+    assert inputs.keys() == {"pixel_values", "input_ids", "attention_mask"}
+    assert loaded.model(**inputs).last_hidden_state.shape[0] == 2
 
 
 def test_a_kind_of_input_without_examples_says_so(monkeypatch):

@@ -66,6 +66,8 @@ def modalities(loaded: LoadedModel) -> tuple[str, ...]:
     """Return the main inputs of a model; raise `NoExampleInputs` if there are no examples of an input."""
     accepted = inspect.signature(type(loaded.model).forward).parameters
     names = main_inputs(loaded.config, loaded.model.main_input_name, accepted)
+    required = (name for name, parameter in accepted.items() if parameter.default is inspect.Parameter.empty)
+    names = (*names, *(name for name in required if name in BUILDERS and name not in names))
     for name in names:
         if name not in BUILDERS:
             raise NoExampleInputs(
