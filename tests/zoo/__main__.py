@@ -31,7 +31,7 @@ RESULTS = Path("benchmarks/results/models.jsonl")
 PATIENCE = 4  # times the seconds of CPU that a process may have, in seconds of the clock
 # A server imports what all examinations need, and forks a process for each.
 PROCESSES = multiprocessing.get_context("forkserver")
-PRELOADED = "tests.zoo.examine"
+PRELOADED = "tests.zoo.warm"
 PROCESSES.set_forkserver_preload([PRELOADED])
 
 

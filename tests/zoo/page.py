@@ -29,7 +29,7 @@ FROM: Mapping[str, str] = {
     "transformers": (
         "Each type is built from a small config. The class is that of the type's first head. For an eighth of the\n"
         "types, chosen by their names, Dynamo traces the model too, with the same inputs and eager PyTorch as its\n"
-        "backend."
+        "backend. Both have compiled a small module in the process before."
     ),
     "timm": "Each architecture is a small variant of its family, on images as small as the architecture accepts.",
     "diffusers": "Each model is built from a tiny config.",
