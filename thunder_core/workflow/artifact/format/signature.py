@@ -75,7 +75,7 @@ def sign_folder(folder: Path, manifest: Manifest, private: Any, comment: str = "
     Signatures that are not valid for this manifest are dropped. The files of the folder are not checked; the caller has
     verified them. Raises `OutputNotWritable`, and `BadSignature` if the file of signatures cannot be read.
     """
-    key, signature = computing("signed")(private, message_of(manifest))
+    key, signature = computing("sign_message")(private, message_of(manifest))
     others = valid_signatures(folder, manifest) if is_signed(folder) else ()
     claimed = parse_text(key.text, comment).comment
     mine = SignatureFacts(key=key.text, comment=claimed, signature=base64.b64encode(signature).decode())

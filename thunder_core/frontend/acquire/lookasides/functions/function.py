@@ -23,7 +23,7 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.capture.torch_facts.torch_versions import APPLY, IS_APPLIED_IN_C, applied_by_c, with_defaults
-from thunder_core.tracing.capture.torch_facts.wrappers import wrappers_in
+from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, wrappers_in
 from thunder_core.tracing.capture.transform_levels import wrapped_tensors
 from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.backward_hooks import pass_gradients
@@ -84,10 +84,15 @@ def returning_fakes(run: TracedRun, kind: Any) -> Any:
         @wraps(kind.forward)
         def forward(*args: Any, **kwargs: Any) -> Any:
             output = kind.forward(*args, **kwargs)
-            tensors = run.recorder.tensors
-            return replace_leaves(output, lambda leaf: tensors.fake(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+            return replace_leaves(output, partial(_fake_of_result, run))
 
     return applied_by_c(_named_like(Faked, kind))
+
+
+def _fake_of_result(run: TracedRun, leaf: Any) -> Any:
+    """Return the fake of a tensor; a tensor that wraps others already wraps fakes."""
+    is_plain = isinstance(leaf, torch.Tensor) and not is_wrapper(leaf)
+    return run.recorder.tensors.fake(leaf) if is_plain else leaf
 
 
 def _as_one_operation(run: TracedRun, function: Callable[..., Any], args: Any) -> Any:
