@@ -440,7 +440,7 @@ def test_the_faster_kernel_is_chosen_and_its_times_are_kept(own_cache, monkeypat
     assert len(claimed_in(compiled)) == 3
     (choice, _) = kernel_choices(thunder.last_traces(compiled)[-1])
     assert choice.operations == 2
-    assert choice.choice == "20 x 48 to 48, with bias: packed-linear 1 ms, torch.nn.functional.linear 2 ms"
+    assert choice.choice == "20 x 48 to 48, with bias: packed-linear 1.00 ms, torch.nn.functional.linear 2.00 ms"
     compiled_layers(Layer(48, 48))
     assert len(titles) == 2
 
@@ -460,7 +460,7 @@ def test_the_times_are_shown(own_cache, monkeypatch):
     console = Console(width=120, file=io.StringIO())
     for view in choices_view(SimpleNamespace(choices=choices)):
         console.print(view)
-    assert "20 x 48 to 48, with bias: packed-linear 1 ms, torch.nn.functional.linear 2 ms" in console.file.getvalue()
+    assert "20 x 48 to 48, with bias: packed-linear 1.00 ms, torch.nn.functional.linear 2.00 ms" in console.file.getvalue()
 
 
 @pytest.mark.parametrize("kernel", [2e-3, 1e-3, 0.98e-3])
