@@ -29,7 +29,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(owner, name, note)
 
-    noted(acquire, "assembled")
+    noted(acquire, "assemble")
     noted(compiler.Compiler, "_claim")
     return taken
 
@@ -64,7 +64,7 @@ def test_size_of_one_is_decided_before_anything_is_compiled(
 ) -> None:
     compiled, x = thunder.jit(program, cache="symbolic values"), torch.randn(shape)
     torch.testing.assert_close(compiled(x), program(x))
-    assert steps == ["assembled", "_claim"]
+    assert steps == ["assemble", "_claim"]
 
 
 @pytest.mark.parametrize("program", [swallows, asks_of_product])
@@ -94,4 +94,4 @@ def test_llama_with_one_row_is_claimed_once(steps: list[str]) -> None:
             tokens = torch.randint(0, 100, (1, length))
             expected = model(tokens, use_cache=False).logits
             torch.testing.assert_close(compiled(tokens, use_cache=False).logits, expected)
-    assert steps == ["assembled", "_claim"]
+    assert steps == ["assemble", "_claim"]

@@ -77,5 +77,5 @@ def test_code_that_loses_constraints_is_detected(name: str, monkeypatch: pytest.
 
 
 def test_code_that_loses_value_checks_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thunder_core.tracing.capture.recorded_lines.expected", lambda *args: iter(()))
+    monkeypatch.setattr("thunder_core.tracing.capture.recorded_lines.with_result_checks", lambda *args: iter(()))
     assert not refuses_by_values(UNBACKED["a size by values"])
