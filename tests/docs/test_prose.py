@@ -16,6 +16,7 @@ GENERATED = {
     "coverage",
     "coverage_symbolic",
     "coverage_vmap",
+    "models",
 }  # their texts are in other files
 WAITING: set[str] = set()
 PAGES = [

@@ -460,7 +460,9 @@ def test_the_times_are_shown(own_cache, monkeypatch):
     console = Console(width=120, file=io.StringIO())
     for view in choices_view(SimpleNamespace(choices=choices)):
         console.print(view)
-    assert "20 x 48 to 48, with bias: packed-linear 1.00 ms, torch.nn.functional.linear 2.00 ms" in console.file.getvalue()
+    assert (
+        "20 x 48 to 48, with bias: packed-linear 1.00 ms, torch.nn.functional.linear 2.00 ms" in console.file.getvalue()
+    )
 
 
 @pytest.mark.parametrize("kernel", [2e-3, 1e-3, 0.98e-3])
