@@ -71,6 +71,7 @@ def prepared(model_type: str) -> tuple[torch.nn.Module, dict[str, Callable[[], R
 def comparisons_of_subject(subject: Subject) -> dict[str, Callable[[], Row]]:
     """The comparisons that fit a model of another library, by name."""
     model, first = subject.model.eval(), subject.inputs(subject.sizes[0])
+    seed_all()
     with torch.no_grad():
         expected = model(**first)
     found = {"inference": lambda: compare_inference(model, first, expected)}
@@ -107,6 +108,7 @@ def run_in_eager(model_type: str) -> tuple[LoadedModel, dict[str, Any], Any]:
             require_few_parameters(small_config(model_type, sizes, architecture))
             loaded = load_small(model_type, sizes, architecture)
             inputs = inputs_of(loaded, LENGTHS[0])
+            seed_all()
             with torch.no_grad():
                 return loaded, inputs, loaded.model.eval()(**inputs)
         except Exception as error:
@@ -170,6 +172,7 @@ def attempted(name: str, compare: Callable[[], Row]) -> Row:
 def compare_inference(model: torch.nn.Module, inputs: dict[str, Any], expected: Any) -> Row:
     """Compare a call without gradients; the number of operations is that of the trace."""
     compiled = thunder.jit(model, executors=("torch",))
+    seed_all()
     with torch.no_grad():
         require_same(compiled(**inputs), expected)
     return {"operations": len(thunder.last_traces(compiled)[0].bound_symbols)}
@@ -260,8 +263,10 @@ def compare_sizes(model: torch.nn.Module, calls: Iterable[dict[str, Any]]) -> Ro
     compiled = thunder.jit(model, cache="symbolic values", executors=("torch",))
     for inputs in calls:
         with torch.no_grad():
+            seed_all()
             with in_eager():
                 expected = model(**inputs)
+            seed_all()
             require_same(compiled(**inputs), expected)
     programs = thunder.cache_misses(compiled)
     return {"symbolic": "right" if programs == 1 else f"right, {programs} programs"}
