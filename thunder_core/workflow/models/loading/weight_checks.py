@@ -6,13 +6,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoModel
 
 from thunder_core.foundation.errors import BadModelFolder
 from thunder_core.workflow.models.request.request import ModelRequest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel  # its module takes seconds to import
 
 Mismatch = tuple[str, Iterable[int], Iterable[int]]  # a weight, its shape in the checkpoint and in the model
 
@@ -106,10 +109,13 @@ def is_head(name: str, model: torch.nn.Module) -> bool:
 
     Only models of transformers have families with layers that they share.
     """
-    if not isinstance(model, PreTrainedModel):
+    prefix: str | None = getattr(model, "base_model_prefix", None)
+    if prefix is None:
         return False
-    top = _inside(name, model.base_model_prefix).partition(".")[0]
-    return "pooler" in name.split(".") or top not in {one.partition(".")[0] for one in backbone_names(model)}
+    top = _inside(name, prefix).partition(".")[0]
+    return "pooler" in name.split(".") or top not in {
+        one.partition(".")[0] for one in backbone_names(cast("PreTrainedModel", model))
+    }
 
 
 def backbone_names(model: PreTrainedModel) -> set[str]:

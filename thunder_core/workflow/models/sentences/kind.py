@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.inputs.modality import main_inputs
@@ -25,6 +25,9 @@ from thunder_core.workflow.models.sentences.transformer import (
     require_pairs,
     transformer_class,
 )
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 POOLER = "pooler"  # the layer of a transformer that sentence embeddings do not use
 
