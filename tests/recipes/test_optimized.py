@@ -39,9 +39,11 @@ EXPERTS = {
     "shared_expert_intermediate_size": 24,
 }
 
+FOR_SEVERAL_PROCESSES = {"ddp", "fsdp", "tensor-parallel"}  # tests/distributed runs them
+
 
 @pytest.mark.sample(10)
-@pytest.mark.parametrize("name", plugins.names("recipes"))
+@pytest.mark.parametrize("name", sorted({*plugins.names("recipes")} - FOR_SEVERAL_PROCESSES))
 @pytest.mark.usefixtures("without_kernels")
 def test_a_recipe_passes_on_its_sample(name: str, tmp_path: Path) -> None:
     request = Request(name, model=ModelRequest(device="cpu"), out=tmp_path / "out", seq=8, inputs=1, benchmark=False)
