@@ -18,6 +18,7 @@ import thunder_core as thunder
 from tests.processes import run_python
 from thunder_cli.views.outcome import choices_view
 from thunder_core.backend.cache import Store
+from thunder_core.backend.claiming import kernel_times
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.backend.fusion.machine_code import extension
 from thunder_core.backend.quantization.integers import BLOCK
@@ -447,7 +448,7 @@ def test_the_faster_kernel_is_chosen_and_its_times_are_kept(own_cache, monkeypat
 
 def test_times_that_another_process_has_kept_meanwhile_decide(own_cache, monkeypatch):
     def measure(product, _function):
-        Store().get_or_build(measurement.key_of(product), lambda folder: measurement.write(folder, Times(2e-3, 1e-3)))
+        Store().get_or_build(measurement.key_of(product), lambda folder: kernel_times.write(folder, Times(2e-3, 1e-3)))
         return Times(1e-3, 2e-3)
 
     monkeypatch.setattr(measurement, "measure", measure)

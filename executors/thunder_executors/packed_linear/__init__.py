@@ -15,6 +15,7 @@ from typing import ClassVar
 import torch
 
 from thunder_core.backend.claiming.executor import Executor
+from thunder_core.backend.claiming.kernel_times import NOT_MEASURED
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.fusion.fuse import Refusal, region_bound_symbol
 from thunder_core.backend.fusion.machine_code import MachineCode
@@ -31,7 +32,7 @@ from thunder_executors.packed_linear.measurement import times_of
 from thunder_executors.packed_linear.product import Product, product_of, region_text, with_activation
 from thunder_executors.packed_linear.product_kinds import OPERATIONS
 
-NOT_MEASURED = Refusal("it was not measured in the time that --tune allows")
+UNMEASURED = Refusal(NOT_MEASURED)
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class PackedLinear(Executor):
         try:
             times = times_of(product, budget) if self.measures else None
             if self.measures and times is None:
-                return NOT_MEASURED
+                return UNMEASURED
             choice = "" if times is None else f"{product.title}: {times}"
             if times is not None and not times.is_kernel_better:
                 return Refusal(f"PyTorch multiplies {choice}", lasting=True)
@@ -185,7 +186,7 @@ def symbols_of(choices: Mapping[str, MachineCode | Refusal]) -> dict[str, Symbol
 
 def refused_layers(executor: str, refusal: Refusal, count: int) -> RefusedOperations:
     """Return the record of linear layers left to the library: by a measurement, unless compilation failed."""
-    by_measurement = refusal.lasting or refusal == NOT_MEASURED
+    by_measurement = refusal.lasting or refusal == UNMEASURED
     return RefusedOperations(executor, refusal.reason, count, refusal.lasting, by_measurement=by_measurement)
 
 

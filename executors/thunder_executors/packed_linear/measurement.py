@@ -7,28 +7,25 @@ minimum over some passes, divided by the number of products.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from thunder_core.backend.cache import Entry, Key, Store
+from thunder_core.backend.cache import Key
+from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times
 from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.backend.quantization.integers import BLOCK
-from thunder_core.foundation.errors import OutOfDisk
 from thunder_core.foundation.time_format import format_time
 from thunder_core.tracing.extension.processor import processor_name
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, function, source_digest
 from thunder_executors.packed_linear.product import Product
 from thunder_executors.packed_linear.product_kinds import LINEAR
 
-FILE = "times.json"
 POOL = 1 << 26  # bytes of weights, more than the cache of most processors
 PASSES = 3
 PASS_SECONDS = 0.015
@@ -38,49 +35,32 @@ FLOPS, BANDWIDTH, OVERHEAD = 4e10, 8e9, 1e-5  # of a slow core, for the estimate
 PERIOD = 65_537
 LARGEST_CODE = 8  # of weights in groups, whose product with a scale is then at most one
 CLEAR_RATIO, CLEAR_SECONDS = 4.0, 5e-3  # one call each decides if the slower call takes this long, and this many times
-MARGIN = 0.97  # times the library's time must exceed the kernel's: measurements vary by some percent
 
 empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu  # type: ignore[attr-defined]
 Multiply = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Times:
+class Times(KernelTimes):
     """The seconds of a product by the kernel and by PyTorch's library."""
 
-    kernel: float
-    library: float
-    agrees: bool = True
     operation: str = LINEAR
 
-    @property
-    def is_kernel_better(self) -> bool:
-        """Whether the kernel gives equal values and is faster by more than the variation of measurements."""
-        return self.agrees and self.kernel < MARGIN * self.library
-
     def __str__(self) -> str:
-        wrong = "" if self.agrees else " with other values"
-        return f"{EXECUTOR_NAME} {format_time(self.kernel)}{wrong}, {self.operation} {format_time(self.library)}"
+        kernel, library = format_time(self.kernel), format_time(self.library)
+        return f"{EXECUTOR_NAME} {kernel}{self.disagreement}, {self.operation} {library}"
 
 
 def times_of(product: Product, budget: TuningBudget) -> Times | None:
-    """Return the times of a product, from the cache or measured; None if the remaining budget is too small.
-
-    If another process has measured the product in the meantime, its times are returned, so that the ranks of a program
-    choose the same.
-    """
-    store, key = Store(), key_of(product)
-    entry = store.get(key)
-    if entry is not None:
-        return read(entry)
-    if measuring_seconds(product) > budget.left:
-        return None
-    kernel = function(product.kind)  # compiled if needed, before the measurement starts
-    with budget.spending():
-        times = measure(product, kernel)
-    with suppress(OutOfDisk):  # the result is available even if it is not cached
-        return read(store.get_or_build(key, lambda folder: write(folder, times), f"the time of {product.title}"))
-    return times
+    """Return the times of a product, from the cache or measured; None if the remaining budget is too small."""
+    return cached_times(
+        Times,
+        key_of(product),
+        product.title,
+        budget,
+        measuring_seconds(product),
+        lambda: partial(measure, product, function(product.kind)),
+    )
 
 
 def key_of(product: Product) -> Key:
@@ -95,16 +75,6 @@ def key_of(product: Product) -> Key:
             "source": source_digest(product.kind),
         },
     )
-
-
-def read(entry: Entry) -> Times:
-    """Return the times in an entry of the cache."""
-    return Times(**json.loads(entry.read(FILE)))
-
-
-def write(folder: Path, times: Times) -> None:
-    """Write times into the folder of an entry."""
-    (folder / FILE).write_text(json.dumps(asdict(times)))
 
 
 def call_seconds(rows: int, depth: int, columns: int) -> float:
@@ -144,14 +114,14 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
     extra: tuple[torch.Tensor, ...] = ()
     if product.extra is not None and kind.extra is not None:
         extra = (pattern(prod(extra_shape), kind.extra).view(extra_shape) / (LARGEST_CODE if kind.in_groups else 1),)
-    stride = depth // product.groups if kind.in_groups else depth
 
     activate = product.activation.function if product.activation else lambda result: result
     number = product.activation.number if product.activation else 0
 
     def multiply(weight: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = empty_strided_cpu((rows, columns), (columns, 1), kind.result)
-        kernel(x, weight, (*extra, weight)[0], result, rows, depth, columns, depth, stride, len(extra), number)
+        sizes = (rows, depth, columns, depth, product.group_length)  # rows follow each other without gaps
+        kernel(x, weight, (*extra, weight)[0], result, *sizes, len(extra), number)
         return result
 
     weights = cold_weights(numbers, shape)

@@ -70,6 +70,11 @@ class Product:
         return int(self.extra.shape[0]) if self.kind.in_groups and self.extra is not None else 1
 
     @property
+    def group_length(self) -> int:
+        """The numbers of a group of the weight, which are the whole row unless the weight is in groups."""
+        return self.depth // self.groups
+
+    @property
     def rows(self) -> int:
         """The number of rows of the input, at the sizes seen while tracing."""
         return prod(map(hint_of, self.input.shape[:-1]))
@@ -79,7 +84,7 @@ class Product:
         """The product as text: `128 x 512 to 1376, with bias`; symbolic rows have the number seen while tracing."""
         bias = "" if self.extra is None or self.kind.scales else "with bias"
         numbers = f"{self.rows} x {self.depth} to {self.columns}"
-        groups = f" in groups of {self.depth // self.groups}" if self.kind.in_groups else ""
+        groups = f" in groups of {self.group_length}" if self.kind.in_groups else ""
         activation = "" if self.activation is None else self.activation.title
         return ", ".join(word for word in (numbers, bias, self.kind.words + groups, activation) if word)
 
@@ -133,17 +138,14 @@ def has_rows(product: Product) -> bool:
 def has_groups(product: Product) -> bool:
     """Whether a weight is in blocks of 4-bit codes, and its scales and zeros fit it."""
     weight, extra = product.weight, product.extra
-    if extra is None or [len(weight.shape), len(extra.shape)] != [3, 3] or not all(map(is_constant, extra.shape)):
+    if extra is None or [len(weight.shape), len(extra.shape)] != [3, 3]:
+        return False
+    if not all(isinstance(size, int) for size in extra.shape):
         return False
     blocks = (-(-product.columns // BLOCK), product.depth, BLOCK // 2)
     groups = (product.groups, product.columns, 2)
     fits = tuple(weight.shape) == blocks and tuple(extra.shape) == groups and min(groups) > 0
     return fits and product.depth % product.groups == 0 and is_contiguous(weight) and is_contiguous(extra)
-
-
-def is_constant(size: Any) -> bool:
-    """Whether a size is a number."""
-    return isinstance(size, int)
 
 
 def is_row(proxy: TensorProxy, columns: int) -> bool:
@@ -191,7 +193,7 @@ def region_text(product: Product, occurrence: RegionOccurrence) -> str:
         depth=product.depth,
         columns=product.columns,
         input_stride=text(row_stride(product.input)),
-        weight_stride=product.depth // product.groups if product.kind.in_groups else product.weight.stride[0],
+        weight_stride=product.group_length if product.kind.in_groups else product.weight.stride[0],
         has_extra=int(product.extra is not None),
         activation=0 if product.activation is None else product.activation.number,
     )

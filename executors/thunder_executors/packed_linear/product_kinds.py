@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -48,33 +48,30 @@ def _linear(kind: str, dtype: torch.dtype, words: str, tolerance: float) -> Prod
 
 LINEAR = "torch.nn.functional.linear"
 FLOAT32 = _linear("Floats<float>", torch.float32, "", 1e-4)
+INT8 = ProductKind(
+    operation="torch.ops.thunder.int8_product",
+    arguments=("x", "codes", "scales"),
+    type="Scaled",
+    input=torch.bfloat16,
+    weight=torch.int8,
+    extra=torch.bfloat16,
+    result=torch.bfloat16,
+    words="with 8-bit weights",
+    tolerance=2**-6,
+    scales=True,
+)
 KINDS = (
     FLOAT32,
     _linear("Floats<BFloat16>", torch.bfloat16, "in bfloat16", 2**-6),
     _linear("Floats<Half>", torch.float16, "in float16", 2**-9),
-    ProductKind(
-        operation="torch.ops.thunder.int8_product",
-        arguments=("x", "codes", "scales"),
-        type="Scaled",
-        input=torch.bfloat16,
-        weight=torch.int8,
-        extra=torch.bfloat16,
-        result=torch.bfloat16,
-        words="with 8-bit weights",
-        tolerance=2**-6,
-        scales=True,
-    ),
-    ProductKind(
+    INT8,
+    replace(
+        INT8,
         operation="torch.ops.thunder.int4_product",
         arguments=("x", "codes", "scales_and_zeros"),
         type="Groups",
-        input=torch.bfloat16,
         weight=torch.uint8,
-        extra=torch.bfloat16,
-        result=torch.bfloat16,
         words="with 4-bit weights",
-        tolerance=2**-6,
-        scales=True,
         in_groups=True,
     ),
     ProductKind(

@@ -16,7 +16,7 @@ import triton.language as tl
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rotary import MOST_HEADS, output_like, rotate_heads
+from thunder_executors.triton.rotary import MOST_HEADS, block_of_heads, output_like, rotate_heads
 from thunder_executors.triton.rotary import reference as rotated
 from thunder_executors.triton.rows import check_floats, describe, is_certain, launch, parts_of, power_of_two, warps_of
 
@@ -36,11 +36,9 @@ def copy_heads(
     WIDTH: tl.constexpr,
 ) -> None:
     """Copy some heads at one position."""
-    head = first + tl.arange(0, HEADS)
-    column = tl.arange(0, WIDTH)
-    inside = (head < heads)[:, None] & (column < width)[None, :]
-    values = tl.load(x + head.to(tl.int64)[:, None] * x_head + column[None, :], inside, 0.0)
-    tl.store(y + head.to(tl.int64)[:, None] * y_head + column[None, :], values.to(y.dtype.element_ty), inside)
+    head, column, inside = block_of_heads(first, heads, width, HEADS, WIDTH)
+    values = tl.load(x + head * x_head + column, inside, 0.0)
+    tl.store(y + head * y_head + column, values.to(y.dtype.element_ty), inside)
 
 
 @triton.jit
@@ -54,11 +52,9 @@ def spoil_heads(
     WIDTH: tl.constexpr,
 ) -> None:
     """Write NaN into some heads at one position."""
-    head = first + tl.arange(0, HEADS)
-    column = tl.arange(0, WIDTH)
-    inside = (head < heads)[:, None] & (column < width)[None, :]
+    head, column, inside = block_of_heads(first, heads, width, HEADS, WIDTH)
     spoiled = tl.full([HEADS, WIDTH], float("nan"), tl.float32).to(y.dtype.element_ty)
-    tl.store(y + head.to(tl.int64)[:, None] * y_head + column[None, :], spoiled, inside)
+    tl.store(y + head * y_head + column, spoiled, inside)
 
 
 @triton.jit

@@ -32,6 +32,16 @@ MOST_HEADS = 8  # in one program, which reads cos and sin once
 
 
 @triton.jit
+def block_of_heads(
+    first: tl.int32, heads: tl.int32, width: tl.int32, HEADS: tl.constexpr, WIDTH: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """Return some heads as rows, the columns of a head, and which of these elements exist."""
+    head = (first + tl.arange(0, HEADS))[:, None]
+    column = tl.arange(0, WIDTH)[None, :]
+    return head.to(tl.int64), column, (head < heads) & (column < width)
+
+
+@triton.jit
 def rotate_heads(
     x: tl.tensor,
     cos: tl.tensor,
@@ -47,14 +57,12 @@ def rotate_heads(
     HALF: tl.constexpr,
 ) -> None:
     """Rotate some heads at one position."""
-    head = first + tl.arange(0, HEADS)
-    column = tl.arange(0, HALF)
-    inside = (head < heads)[:, None] & (column < half)[None, :]
-    cos1 = tl.load(cos + column, column < half, 0.0).to(tl.float32)[None, :]
-    cos2 = tl.load(cos + half + column, column < half, 0.0).to(tl.float32)[None, :]
-    sin1 = tl.load(sin + column, column < half, 0.0).to(tl.float32)[None, :]
-    sin2 = tl.load(sin + half + column, column < half, 0.0).to(tl.float32)[None, :]
-    read = x + head.to(tl.int64)[:, None] * x_head + column[None, :]
+    head, column, inside = block_of_heads(first, heads, half, HEADS, HALF)
+    cos1 = tl.load(cos + column, column < half, 0.0).to(tl.float32)
+    cos2 = tl.load(cos + half + column, column < half, 0.0).to(tl.float32)
+    sin1 = tl.load(sin + column, column < half, 0.0).to(tl.float32)
+    sin2 = tl.load(sin + half + column, column < half, 0.0).to(tl.float32)
+    read = x + head * x_head + column
     x1 = tl.load(read, inside, 0.0).to(tl.float32)
     x2 = tl.load(read + half, inside, 0.0).to(tl.float32)
     if INVERSE:
@@ -63,7 +71,7 @@ def rotate_heads(
     else:
         y1 = x1 * cos1 - x2 * sin1
         y2 = x2 * cos2 + x1 * sin2
-    write = y + head.to(tl.int64)[:, None] * y_head + column[None, :]
+    write = y + head * y_head + column
     tl.store(write, y1.to(y.dtype.element_ty), inside)
     tl.store(write + half, y2.to(y.dtype.element_ty), inside)
 

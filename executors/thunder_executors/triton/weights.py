@@ -6,23 +6,21 @@ reading the weight, which PyTorch's operations would write and read again in 16 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import torch
 from triton.testing import do_bench
 
-from thunder_core.backend.cache import REGION, Entry, Key, Store
+from thunder_core.backend.cache import REGION, Key
 from thunder_core.backend.claiming.device_code import target_of_programs
+from thunder_core.backend.claiming.kernel_times import NOT_MEASURED, KernelTimes, cached_times
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.quantization.products import IMPLEMENTATIONS
-from thunder_core.foundation.errors import OutOfDisk
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.tracing.extension.requirement import Cuda
@@ -41,14 +39,11 @@ from thunder_executors.triton.quantized_linear import (
 )
 from thunder_executors.triton.tensors import is_here
 
-FILE = "times.json"
 MULTIPLICATION = "torch.ops.aten.mul."
-MARGIN = 0.97  # times the library's time must exceed the kernel's: measurements vary by some percent
 TOLERANCE = 2**-6  # both round sums to bfloat16, and the library also the weights
 MEASURING_SECONDS = 0.2  # of both times, in the budget
 WARMUP, REPEAT = 5, 20  # milliseconds
 ABSENT = "it is measured on the GPU, and the programs are for a GPU elsewhere"
-NOT_MEASURED = "it was not measured in the time that --tune allows"
 
 
 def int8_weight_product(
@@ -137,21 +132,11 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Times:
+class Times(KernelTimes):
     """The milliseconds of a product by the kernel and by PyTorch's operations."""
 
-    kernel: float
-    library: float
-    agrees: bool = True
-
-    @property
-    def is_kernel_better(self) -> bool:
-        """Whether the kernel gives equal values and is faster by more than the variation of measurements."""
-        return self.agrees and self.kernel < MARGIN * self.library
-
     def __str__(self) -> str:
-        wrong = "" if self.agrees else " with other values"
-        return f"triton {self.kernel:.3g} ms{wrong}, PyTorch {self.library:.3g} ms"
+        return f"triton {self.kernel:.3g} ms{self.disagreement}, PyTorch {self.library:.3g} ms"
 
 
 def claim_products(trace: Trace, executor: str) -> Trace:
@@ -253,22 +238,10 @@ def _reason_against(product: Product, budget: TuningBudget) -> str:
 
 
 def times_of(product: Product, budget: TuningBudget) -> Times | None:
-    """Return the times of a product, from the cache or measured; None if the remaining budget is too small.
-
-    If another process has measured the product in the meantime, its times are returned, so that the ranks of a program
-    choose the same.
-    """
-    store, key = Store(), key_of(product)
-    entry = store.get(key)
-    if entry is not None:
-        return read(entry)
-    if budget.left < MEASURING_SECONDS:
-        return None
-    with budget.spending():
-        times = measure(product)
-    with suppress(OutOfDisk):  # the result is available even if it is not cached
-        return read(store.get_or_build(key, lambda folder: write(folder, times), f"the time of {product.title}"))
-    return times
+    """Return the times of a product, from the cache or measured; None if the remaining budget is too small."""
+    return cached_times(
+        Times, key_of(product), product.title, budget, MEASURING_SECONDS, lambda: partial(measure, product)
+    )
 
 
 def key_of(product: Product) -> Key:
@@ -281,16 +254,6 @@ def key_of(product: Product) -> Key:
         "source": str(getattr(product.kind.kernel, "cache_key", "")),
     }
     return Key("triton times", fields)
-
-
-def read(entry: Entry) -> Times:
-    """Return the times in an entry of the cache."""
-    return Times(**json.loads(entry.read(FILE)))
-
-
-def write(folder: Path, times: Times) -> None:
-    """Write times into the folder of an entry."""
-    (folder / FILE).write_text(json.dumps(asdict(times)), encoding="utf-8")
 
 
 def measure(product: Product) -> Times:

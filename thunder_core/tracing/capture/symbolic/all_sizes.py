@@ -77,8 +77,8 @@ def every_size_asked() -> AbstractContextManager[Any]:
 def deciding_sizes(decides: bool) -> Iterator[None]:
     """Set whether PyTorch's meta functions decide about sizes of zero and one, during the block.
 
-    `patch` of PyTorch's configs would leave a setting that nobody has set as set to its default. A program that reads
-    the setting, as `torch.distributions` does, would have a guard on the difference.
+    `patch` of PyTorch's configs marks an unset setting as set to its default value. The guards of a program that has
+    read the setting would notice the difference.
     """
     revert = _config._make_closure_patcher(backed_size_oblivious=not decides)()  # type: ignore[attr-defined]
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -30,7 +30,7 @@ def transformers_inputs(loaded: LoadedModel, draw: RandomInputs, labels: bool, c
     """Return random inputs of a model of transformers; raise `SequenceTooLong`, `BadOption` and `NoExampleInputs`."""
     require_sizes(loaded, draw.batch, draw.seq, cache or 0)
     inputs: Inputs = {}
-    accepted = inspect.signature(type(loaded.model).forward).parameters
+    accepted = parameters_of(loaded)
     for modality in modalities(loaded):
         built = BUILDERS[modality](draw)
         inputs |= {name: tensor for name, tensor in built.items() if name == modality or name in accepted}
@@ -46,6 +46,11 @@ def transformers_inputs(loaded: LoadedModel, draw: RandomInputs, labels: bool, c
     if labels:
         inputs |= pairs(inputs, text(draw)) if loaded.task == SENTENCE_TASK else labels_for(loaded.task, draw, inputs)
     return inputs
+
+
+def parameters_of(loaded: LoadedModel) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a model's forward."""
+    return inspect.signature(type(loaded.model).forward).parameters
 
 
 def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> None:
@@ -64,7 +69,7 @@ def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> 
 
 def modalities(loaded: LoadedModel) -> tuple[str, ...]:
     """Return the main inputs of a model; raise `NoExampleInputs` if there are no examples of an input."""
-    accepted = inspect.signature(type(loaded.model).forward).parameters
+    accepted = parameters_of(loaded)
     names = main_inputs(loaded.config, loaded.model.main_input_name, accepted)
     required = (name for name, parameter in accepted.items() if parameter.default is inspect.Parameter.empty)
     names = (*names, *(name for name in required if name in BUILDERS and name not in names))
@@ -81,13 +86,13 @@ def takes_decoder_inputs(loaded: LoadedModel) -> bool:
     """Whether a model is called with `decoder_input_ids` for its task."""
     if not loaded.model.config.is_encoder_decoder or loaded.task not in DECODER_TASKS:
         return False
-    return "decoder_input_ids" in inspect.signature(type(loaded.model).forward).parameters
+    return "decoder_input_ids" in parameters_of(loaded)
 
 
 def task_inputs(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs) -> Tensors:
     """Return boxes of words for document models, and masked patches for masked image modeling."""
     found: Tensors = {}
-    if IDS in inputs and "bbox" in inspect.signature(type(loaded.model).forward).parameters:
+    if IDS in inputs and "bbox" in parameters_of(loaded):
         if (largest := getattr(loaded.config, "max_2d_position_embeddings", None)) is None:
             raise NoExampleInputs(
                 f"there are no example boxes of words for the family {loaded.config.model_type!r}",
@@ -142,7 +147,7 @@ def interpolation(loaded: LoadedModel, inputs: Inputs) -> Inputs:
             f"{type(loaded.model).__name__} reads no images, so they have no height and width",
             fix="leave out --height and --width, also in --dynamic",
         )
-    return {INTERPOLATE: True} if INTERPOLATE in inspect.signature(type(loaded.model).forward).parameters else {}
+    return {INTERPOLATE: True} if INTERPOLATE in parameters_of(loaded) else {}
 
 
 def image(draw: RandomInputs) -> Tensors:

@@ -1,0 +1,73 @@
+"""The times of an operation by a kernel and by PyTorch's library, which are measured once and cached."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from thunder_core.backend.cache import Entry, Key, Store
+from thunder_core.backend.claiming.tuning import TuningBudget
+from thunder_core.foundation.errors import OutOfDisk
+
+FILE = "times.json"
+MARGIN = 0.97  # times the library's time must exceed the kernel's: measurements vary by some percent
+NOT_MEASURED = "it was not measured in the time that --tune allows"
+
+
+@dataclass(frozen=True)
+class KernelTimes:
+    """The times of an operation by a kernel and by PyTorch's library, in one unit, and whether the values agree."""
+
+    kernel: float
+    library: float
+    agrees: bool = True
+
+    @property
+    def is_kernel_better(self) -> bool:
+        """Whether the kernel gives equal values and is faster by more than the variation of measurements."""
+        return self.agrees and self.kernel < MARGIN * self.library
+
+    @property
+    def disagreement(self) -> str:
+        """The words behind the time of a kernel that gives other values; empty if the values agree."""
+        return "" if self.agrees else " with other values"
+
+
+T = TypeVar("T", bound=KernelTimes)
+
+
+def cached_times(
+    kind: type[T], key: Key, title: str, budget: TuningBudget, seconds: float, prepare: Callable[[], Callable[[], T]]
+) -> T | None:
+    """Return times from the cache, or measured; None if the remaining budget is less than the `seconds` they may take.
+
+    `prepare` does what belongs to no measurement, such as compiling the kernel, and returns the function that measures.
+    If another process has measured the operation in the meantime, its times are returned, so that the ranks of a
+    program choose the same.
+    """
+    store = Store()
+    entry = store.get(key)
+    if entry is not None:
+        return read(kind, entry)
+    if seconds > budget.left:
+        return None
+    measure = prepare()
+    with budget.spending():
+        times = measure()
+    with suppress(OutOfDisk):  # the result is available even if it is not cached
+        return read(kind, store.get_or_build(key, lambda folder: write(folder, times), f"the time of {title}"))
+    return times
+
+
+def read(kind: type[T], entry: Entry) -> T:
+    """Return the times in an entry of the cache."""
+    return kind(**json.loads(entry.read(FILE)))
+
+
+def write(folder: Path, times: KernelTimes) -> None:
+    """Write times into the folder of an entry."""
+    (folder / FILE).write_text(json.dumps(asdict(times)), encoding="utf-8")
