@@ -189,7 +189,9 @@ def plans_on_the_first_rank() -> None:
 REFUSED = {
     ("--recipe", "hf-llama3", "--train"): "the recipe hf-llama3 is for one process",
     ("--recipe", "fsdp"): "--train is missing",
-    ("--recipe", "hf-llama3", "--recipe", "tensor-parallel"): "--train is missing",
+    ("--recipe", "ddp"): "--train is missing",
+    ("--recipe", "tensor-parallel", "--cache", "4"): "tensor-parallel and --cache exclude each other",
+    ("--recipe", "tensor-parallel", "--recipe", "int4-weight-only", "--calibrate", "1"): "--calibrate exclude each",
     ("--recipe", "fsdp", "--recipe", "ddp", "--train"): "the mesh has 0 axes, but the recipe ddp + fsdp needs one",
     ("--recipe", "fsdp", "--recipe", "tensor-parallel", "--train"): "--mesh shard=2 --mesh tp=2",
     ("--recipe", "fsdp", "--mesh", "a=2", "--mesh", "b=2", "--train"): "the mesh has 2 axes, but the recipe fsdp needs",

@@ -44,6 +44,12 @@ class Link:
             raise rank_error(0, command[1])
         return command
 
+    def receive_from_first(self) -> Any:
+        """Receive a command with one argument, and return the argument."""
+        command = self.receive()
+        assert command is not None
+        return command[1]
+
     def gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks in order on the first rank, and an empty list on the other ranks."""
         values: list[Any] | None = None if self.launch.follows else [None] * self.launch.size

@@ -179,7 +179,8 @@ class Plan:
         processes = f"{self.launch.size} process{'' if self.launch.size == 1 else 'es'}"
         axes = ", ".join(f"{name}={size}" for name, size in self.prepared.mesh.items())
         mesh = f" in a mesh ({axes})" if axes else ""
-        reference = "generation" if self.request.generates else "the same step"
+        called = "the same step" if self.request.train else "the same call"
+        reference = "generation" if self.request.generates else called
         return f"{processes} with {backend}{mesh}, {self._inputs_of_ranks}; compared with {reference} in one process"
 
     @property
