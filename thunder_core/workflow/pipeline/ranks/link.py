@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from thunder_core.foundation.errors import RankFailed, ThunderError
 from thunder_core.foundation.errors.tree import message_line
+from thunder_core.workflow.pipeline.ranks.packing import pack, unpack
 from thunder_core.workflow.pipeline.request.launch import Launch
 
 FAILURE = "thunder_failure"  # the key of the first error in the store of the process group
@@ -25,21 +26,23 @@ PAUSE = 0.02  # seconds between two queries of the store
 class Link:
     """The default process group of the ranks; the first rank sends commands, and the others receive them.
 
-    The first rank is `busy` while it carries out its own command.
+    Tensors arrive on the `device` of the receiving rank, or on the CPU if they come from there. The first rank is
+    `busy` while it carries out its own command.
     """
 
     launch: Launch
+    device: torch.device
     busy: bool = False
 
     def send(self, command: tuple[Any, ...] | None) -> None:
         """Send a command to the other ranks; None ends them."""
-        dist.broadcast_object_list([command], 0)
+        dist.broadcast_object_list([pack(command)], 0)
 
     def receive(self) -> tuple[Any, ...] | None:
         """Receive the next command of the first rank; raise `RankFailed` if the first rank has failed."""
         received: list[Any] = [None]
         dist.broadcast_object_list(received, 0)
-        command: tuple[Any, ...] | None = received[0]
+        command: tuple[Any, ...] | None = unpack(received[0], self.device)
         if command is not None and command[0] == FAILURE:
             raise rank_error(0, command[1])
         return command
@@ -53,8 +56,8 @@ class Link:
     def gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks in order on the first rank, and an empty list on the other ranks."""
         values: list[Any] | None = None if self.launch.follows else [None] * self.launch.size
-        dist.gather_object(value, values, 0)
-        return values or []
+        dist.gather_object(pack(value), values, 0)
+        return [unpack(content, self.device) for content in values or ()]
 
 
 @contextmanager
@@ -70,7 +73,7 @@ def link_ranks(launch: Launch, device: torch.device) -> Iterator[Link]:
     if begins:
         dist.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl")
     store: Any = dist.distributed_c10d._get_default_store()
-    link = Link(launch)
+    link = Link(launch, device)
     try:
         yield link
     except RankFailed:
