@@ -106,7 +106,7 @@ def _carry_out_on_ranks(plan: Plan, launch: Launch, clock: StageClock) -> Outcom
     with link_ranks(launch, plan.prepared.loading.device) as link:
         plan, session, quality = open_ranks(plan, link, clock.begin, clock.advance)
         outcome = _finish(plan, workflow_of_ranks(plan, session, clock), clock, quality)
-        link.send(None)
+        link.finish()
     return outcome
 
 

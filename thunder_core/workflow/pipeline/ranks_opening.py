@@ -32,8 +32,11 @@ def open_ranks(
             skipped = link.receive_from_first()
             session = quantization.without(session, skipped) if skipped else session
         else:
+            link.others_receive = True
             _, session, quality = quantization.check_quality(session)
             skipped = () if quality is None else quality.skipped
             link.send((SKIP, skipped))
         plan = replace(plan, prepared=with_skipped(plan.prepared, skipped))
-    return plan, open_rank(plan.prepared, session, link), quality
+    opened = open_rank(plan.prepared, session, link)
+    link.others_receive = True
+    return plan, opened, quality

@@ -169,10 +169,9 @@ class Rank:
 
     def ask(self, command: str, *args: Any, **own: Any) -> Any:
         """Run a command on all ranks; return the result of the first rank, which alone gets the arguments `own`."""
-        self.link.busy = True
         self.link.send((command, *args))
         result = getattr(self, command)(*args, **own)
-        self.link.busy = False
+        self.link.others_receive = True
         return result
 
     def follow(self) -> None:
