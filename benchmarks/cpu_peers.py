@@ -3,7 +3,8 @@
 All contenders are built first and then run in turn, round after round, in one process, in float32. With one thread, the
 figures are CPU time, so that other load on the machine counts less; with more threads, they are wall-clock time. They
 are medians of rounds, and quotients of medians. ONNX Runtime and OpenVINO take part if they can be imported;
-`torch.onnx.export` writes their input. `thunder without packed-linear` multiplies only by PyTorch's library.
+`torch.onnx.export` writes their input. `thunder` is the recipe `default`, `thunder, freeze` the
+recipe `freeze`, and `thunder without packed-linear` multiplies only by PyTorch's library.
 
 Usage: python -m benchmarks.cpu_peers [--models llama-1x128 decode-1x1 ...] [--threads 1 2] [--rounds 40] [--out FILE]
 """
@@ -27,9 +28,11 @@ import torch
 
 import thunder_core
 from benchmarks.cpu_models import MODELS
+from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.workflow.benchmark import processor_name
 
 WARM_UP = 5
+TUNING = 10.0  # seconds for measurements of kernels in each program
 Call = Callable[[], Any]
 
 
@@ -84,6 +87,7 @@ def contenders(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], threads
     modules = {
         "eager": model,
         "thunder": thunder_core.compile(model),
+        "thunder, freeze": thunder_core.compile(model, "freeze"),
         "thunder without packed-linear": thunder_core.compile(model, without=("packed-linear",)),
         **{name: torch.compile(model, **settings) for name, settings in COMPILED.items()},
     }
@@ -111,7 +115,7 @@ def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     torch.compiler.reset()
     model, inputs = MODELS[name]()
-    with torch.no_grad():
+    with torch.no_grad(), tuning(TUNING):
         calls = contenders(model, inputs, threads)
         milliseconds = in_turn(calls, rounds, time.process_time if threads == 1 else time.perf_counter)
     clock = "CPU" if threads == 1 else "wall"
