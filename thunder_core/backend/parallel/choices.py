@@ -39,4 +39,4 @@ def store_of_ranks() -> Any:
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return None
     c10d: Any = dist.distributed_c10d
-    return c10d.PrefixStore(PREFIX, c10d._get_default_store())
+    return c10d.PrefixStore(PREFIX, dist.distributed_c10d._get_default_store())

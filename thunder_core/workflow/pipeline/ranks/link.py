@@ -104,7 +104,7 @@ def store_of_run() -> Any:
     names = [uuid4().hex]
     dist.broadcast_object_list(names, 0)
     c10d: Any = dist.distributed_c10d
-    return c10d.PrefixStore(names[0], c10d._get_default_store())
+    return c10d.PrefixStore(names[0], dist.distributed_c10d._get_default_store())
 
 
 def failure_on(store: Any, error: BaseException, link: Link, watch: Watch) -> BaseException:
