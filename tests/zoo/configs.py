@@ -17,7 +17,7 @@ DEPTHS = (
 WIDTHS: Mapping[str, int] = {
     "hidden_size d_model n_embd embed_dim dim projection_dim embedding_dim embedding_size d_embed": WIDTH,
     "decoder_hidden_size fpn_feature_size mask_feature_size moe_intermediate_size n_inner": WIDTH,
-    "shared_expert_intermediate_size": WIDTH,
+    "shared_expert_intermediate_size projection_size": WIDTH,
     "intermediate_size ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff d_inner": 2 * WIDTH,
     "num_attention_heads n_head num_heads encoder_attention_heads n_heads decoder_attention_heads": HEADS,
     "num_key_value_heads num_decoder_attention_heads": HEADS,
