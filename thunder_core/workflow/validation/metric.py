@@ -11,6 +11,7 @@ import torch
 from thunder_core.foundation.errors import BadData
 from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.workflow.validation.leaves import Leaves
+from thunder_core.workflow.validation.report import LOSS
 
 IGNORED = -100  # the label that torch.nn.functional.cross_entropy leaves out
 LARGEST_EXPONENT = 709.0  # the largest integer whose exponential is finite in float64
@@ -18,7 +19,7 @@ EMBEDDINGS = (
     *("sentence_embedding", "pooler_output", "text_embeds", "image_embeds", "embeddings"),
     *("last_hidden_state", "logits"),
 )
-NO_RESULTS = ("loss", *CACHE_NAMES, "encoder_last_hidden_state")  # outputs that are not results
+NO_RESULTS = (*CACHE_NAMES, "encoder_last_hidden_state")  # outputs that are not results
 SPAN_LOGITS = ("start_logits", "end_logits")  # of the first and the last token of an answer
 NUMBERS = ("predicted_depth", "logits")  # the outputs that are numbers to predict
 
@@ -194,7 +195,7 @@ def _embedding(leaves: Leaves, mask: torch.Tensor | None) -> torch.Tensor:
 
 
 def _first_result(leaves: Leaves) -> torch.Tensor:
-    results = (tensor for name, tensor in leaves.tensors.items() if name.partition(".")[0] not in NO_RESULTS)
+    results = (tensor for name, tensor in leaves.tensors.items() if name.partition(".")[0] not in (LOSS, *NO_RESULTS))
     found = next((tensor for tensor in results if tensor.is_floating_point() and tensor.ndim > 1), None)
     if found is None:
         raise BadData("the model returns no numbers to compare", fix="use another --metric or another --task")
