@@ -133,8 +133,10 @@ class Compiler:
                 raise Retrace(MeetsSymbol(is_complete=True))
             return program
 
+        # A collection after tracing would scan all objects. Executors that compile regions may leave garbage.
+        may_collect = any(executor.fuses_regions for executor in self.executors)
         try:
-            with collection_paused():
+            with nullcontext() if may_collect else collection_paused():
                 program = retrace(attempt, attempts.take(), attempts.after)
         finally:
             forget_lookups()
@@ -218,8 +220,9 @@ class Compiler:
         if acquired.sizes is not None:
             acquired.sizes.environment.close()
             log.add(acquired.prologue)
-        log.note(check_trace(free_after_last_use(forward)))
-        return program_of(acquired, derivative, why_recorded, symbolic, log.stages, constant_because)
+        with collection_paused():
+            log.note(check_trace(free_after_last_use(forward)))
+            return program_of(acquired, derivative, why_recorded, symbolic, log.stages, constant_because)
 
     def _run_options(self, symbolic: Symbolic, observed: ObservedValues) -> RunOptions:
         """Return the options for tracing a call. Only a program for this machine may read the values of tensors."""
@@ -250,20 +253,21 @@ class Compiler:
         observed: ObservedValues,
     ) -> tuple[Acquired, Trace]:
         """Trace a call; return the acquired traces, and the computation after the transforms."""
-        acquired = acquire(subject, args, kwargs, self._run_options(symbolic, observed))
-        if acquired.sizes is not None:
-            acquired = replace(acquired, computation=with_constant_sizes(acquired.computation))
-        log.note(acquired.computation)
-        log.add(acquired.prologue)
-        log.add(acquired.epilogue)
-        trace = acquired.computation
-        if acquired.sizes is not None:
-            require_for_this_call(acquired.sizes)
-            require_layouts_of_eager(trace, acquired.sizes, symbolic)
-        for transform in self.transforms:
-            changed = transform_nested(trace, transform)
-            if changed is not trace:  # a transform that changes only the model adds no stage
-                trace = log.note(checked_trace(transform, changed))
+        with collection_paused():
+            acquired = acquire(subject, args, kwargs, self._run_options(symbolic, observed))
+            if acquired.sizes is not None:
+                acquired = replace(acquired, computation=with_constant_sizes(acquired.computation))
+            log.note(acquired.computation)
+            log.add(acquired.prologue)
+            log.add(acquired.epilogue)
+            trace = acquired.computation
+            if acquired.sizes is not None:
+                require_for_this_call(acquired.sizes)
+                require_layouts_of_eager(trace, acquired.sizes, symbolic)
+            for transform in self.transforms:
+                changed = transform_nested(trace, transform)
+                if changed is not trace:  # a transform that changes only the model adds no stage
+                    trace = log.note(checked_trace(transform, changed))
         return acquired, trace
 
     def _claim(
