@@ -134,7 +134,7 @@ class FaithfulMode(FakeTensorMode):
     def _output(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Return the output of an operation, from C++ code if possible.
 
-        PyTorch's own dispatch takes ten times as long: it prefers Python code, which serves symbolic sizes too.
+        PyTorch's own dispatch takes several times as long: it prefers Python code, which serves symbolic sizes too.
         """
         if func in IN_C and self.shape_env is None and self._are_alike(args, kwargs):
             return self._output_in_c(func, args, kwargs)
