@@ -3,9 +3,10 @@
 All contenders are built first and then run in turn, round after round, in one process, in float32. With one thread, the
 figures are CPU time, so that other load on the machine counts less; with more threads, they are wall-clock time. They
 are medians of rounds, and quotients of medians. ONNX Runtime and OpenVINO take part if they can be imported;
-`torch.onnx.export` writes their input. `thunder without packed-linear` multiplies only by PyTorch's library.
+`torch.onnx.export` writes their input. `thunder` is the recipe `default`, `thunder, freeze` the
+recipe `freeze`, and `thunder without packed-linear` multiplies only by PyTorch's library.
 
-Usage: python -m benchmarks.cpu_peers [--models llama decode minilm] [--threads 1 2] [--rounds 40] [--out FILE]
+Usage: python -m benchmarks.cpu_peers [--models llama-1x128 decode-1x1 ...] [--threads 1 2] [--rounds 40] [--out FILE]
 """
 
 from __future__ import annotations
@@ -13,92 +14,26 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import io
+import itertools
 import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import BertConfig, BertModel, DynamicCache, LlamaConfig, LlamaForCausalLM
 
 import thunder_core
+from benchmarks.cpu_models import MODELS
+from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.workflow.benchmark import processor_name
 
-LAYERS, WIDTH, HEADS, GROUPS = 8, 512, 8, 4
-HEAD = WIDTH // HEADS
-CACHED = 512
 WARM_UP = 5
+TUNING = 10.0  # seconds for measurements of kernels in each program
 Call = Callable[[], Any]
-
-
-class Logits(torch.nn.Module):
-    """A decoder that returns only its logits."""
-
-    def __init__(self, model: torch.nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the logits of all tokens."""
-        return self.model(tokens, use_cache=False).logits
-
-
-class Decoding(torch.nn.Module):
-    """One token after a KV cache, whose keys and values are an input."""
-
-    def __init__(self, model: torch.nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: torch.Tensor, cached: torch.Tensor) -> torch.Tensor:
-        """Return the logits of the token."""
-        cache = DynamicCache([(layer[0], layer[1]) for layer in cached])
-        return self.model(tokens, past_key_values=cache).logits
-
-
-class Hidden(torch.nn.Module):
-    """An encoder that returns only its last hidden state."""
-
-    def __init__(self, model: torch.nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the hidden state of all tokens."""
-        return self.model(tokens).last_hidden_state
-
-
-def llama() -> torch.nn.Module:
-    config = LlamaConfig(
-        vocab_size=8192, hidden_size=WIDTH, intermediate_size=1376, num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS, num_key_value_heads=GROUPS,
-    )  # fmt: skip
-    return LlamaForCausalLM(config).eval()
-
-
-def prefill() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    return Logits(llama()), (torch.randint(0, 8192, (1, 128)),)
-
-
-def decode() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    return Decoding(llama()), (torch.randint(0, 8192, (1, 1)), torch.randn(LAYERS, 2, 1, GROUPS, CACHED, HEAD))
-
-
-def minilm() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    config = BertConfig(
-        vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
-    )
-    return Hidden(BertModel(config, add_pooling_layer=False).eval()), (torch.randint(0, 30522, (8, 64)),)
-
-
-MODELS: dict[str, Callable[[], tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]] = {
-    "llama": prefill,
-    "decode": decode,
-    "minilm": minilm,
-}
 
 
 def exported(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> bytes:
@@ -140,17 +75,23 @@ PEERS: dict[str, tuple[str, Callable[..., Call]]] = {
 }
 
 
+COMPILED: dict[str, dict[str, Any]] = {
+    "torch.compile": {},
+    "torch.compile, freezing": {"options": {"freezing": True}},
+    "torch.compile, max-autotune": {"mode": "max-autotune"},
+}
+
+
 def contenders(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], threads: int) -> dict[str, Call]:
     """Return the call of each contender, by name."""
-    with_kernel = thunder_core.jit(model, executors=("packed-linear", "inductor", "torch"))
-    without = thunder_core.jit(model, executors=("inductor", "torch"))
-    calls: dict[str, Call] = {
-        "eager": lambda: model(*inputs),
-        "thunder": lambda: with_kernel(*inputs),
-        "thunder without packed-linear": lambda: without(*inputs),
+    modules = {
+        "eager": model,
+        "thunder": thunder_core.compile(model),
+        "thunder, freeze": thunder_core.compile(model, "freeze"),
+        "thunder without packed-linear": thunder_core.compile(model, without=("packed-linear",)),
+        **{name: torch.compile(model, **settings) for name, settings in COMPILED.items()},
     }
-    compiled = torch.compile(model)
-    calls["torch.compile"] = lambda: compiled(*inputs)
+    calls: dict[str, Call] = {name: partial(module, *inputs) for name, module in modules.items()}
     there = {name: make for name, (package, make) in PEERS.items() if importlib.util.find_spec(package)}
     content = exported(model, inputs) if there else b""
     return calls | {name: make(content, inputs, threads) for name, make in there.items()}
@@ -174,7 +115,7 @@ def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     torch.compiler.reset()
     model, inputs = MODELS[name]()
-    with torch.no_grad():
+    with torch.no_grad(), tuning(TUNING):
         calls = contenders(model, inputs, threads)
         milliseconds = in_turn(calls, rounds, time.process_time if threads == 1 else time.perf_counter)
     clock = "CPU" if threads == 1 else "wall"
@@ -190,10 +131,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rows = [measured(name, threads, options.rounds) for threads in options.threads for name in options.models]
-    for row in rows:
-        print(f"{row['model']}, {row['threads']} threads, {row['clock']} time over eager's", end="  ")
-        print("  ".join(f"{name} {value:.3f}" for name, value in row["over eager"].items()))
+    rows = []
+    for threads, name in itertools.product(options.threads, options.models):
+        rows.append(row := measured(name, threads, options.rounds))
+        print(f"{name}, {threads} threads, {row['clock']} time over eager's", end="  ")
+        print("  ".join(f"{who} {value:.3f}" for who, value in row["over eager"].items()), flush=True)
     if options.out:
         result = {"processor": processor_name(), "torch": torch.__version__, "rows": rows}
         options.out.write_text(json.dumps(result, indent=2) + "\n")

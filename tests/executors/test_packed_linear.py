@@ -531,7 +531,31 @@ WIDE = """
 typedef float Vector __attribute__((vector_size(64)));
 typedef int32_t Words __attribute__((vector_size(64)));
 typedef int16_t Pairs __attribute__((vector_size(64)));
-constexpr int WIDTH = 16, TILE_ROWS = 14;
+constexpr int WIDTH = 16, TILE_ROWS = 14, DOT_ROWS = 6, DOT_COLUMNS = 4;
+template <typename Choice>
+inline Vector chosen(const Choice& choice) {
+    Vector v;
+    for (int i = 0; i < 16; i++) v[i] = choice(i / 4 * 4, i % 4);
+    return v;
+}
+inline Vector joined(const __m128 (&quarters)[4]) {
+    return chosen([&](int lane, int i) { return quarters[lane / 4][i]; });
+}
+inline Vector lower_pairs(Vector one, Vector other) {
+    return chosen([&](int lane, int i) { return (i % 2 ? other : one)[lane + i / 2]; });
+}
+inline Vector upper_pairs(Vector one, Vector other) {
+    return chosen([&](int lane, int i) { return (i % 2 ? other : one)[lane + 2 + i / 2]; });
+}
+inline Vector lower_halves(Vector one, Vector other) {
+    return chosen([&](int lane, int i) { return (i / 2 ? other : one)[lane + i % 2]; });
+}
+inline Vector upper_halves(Vector one, Vector other) {
+    return chosen([&](int lane, int i) { return (i / 2 ? other : one)[lane + 2 + i % 2]; });
+}
+inline Vector halves_swapped(Vector v) { return chosen([&](int lane, int i) { return v[(lane + i + 8) % 16]; }); }
+inline Vector quarters_swapped(Vector v) { return chosen([&](int lane, int i) { return v[(lane ^ 4) + i]; }); }
+inline __m128 first_quarter(Vector v) { return _mm_setr_ps(v[0], v[1], v[2], v[3]); }
 inline Vector zero() { return Vector{}; }
 inline Vector broadcast(const float* from) {
     Vector v;
@@ -753,6 +777,13 @@ def test_training_in_bfloat16_has_the_gradients_of_pytorch():
         torch.testing.assert_close(actual, wanted, rtol=0.02, atol=0.02)
 
 
+# Rows, depth and columns: each number of rows for which dot products differ, rows that stay in the cache and others.
+SHAPES = (
+    *((rows, depth, 50) for rows in range(1, 17) for depth in (40, 1100)),
+    *((17, 520, 32), (27, 16, 70), (31, 1100, 33), (60, 64, 31)),
+)
+
+
 @pytest.mark.parametrize("vectors", [WIDE, AVX2], ids=["of 16 numbers", "of 8 numbers"])
 @pytest.mark.parametrize("kind", KINDS, ids=["in float32", *IDS])
 def test_tiles_of_other_vectors_give_the_same_product(kind, vectors):
@@ -763,7 +794,7 @@ def test_tiles_of_other_vectors_give_the_same_product(kind, vectors):
     with compilers() as started:
         code = CppKernel(ARGUMENTS, source_of(kind.type, vectors))
         multiply = vars(extension(compiled_library({NAME: code}, started)))[NAME]
-    for rows, depth, columns in ((1, 40, 50), (15, 33, 64), (17, 520, 32), (27, 16, 70), (31, 1100, 33), (60, 64, 31)):
+    for rows, depth, columns in SHAPES:
         operands = operands_of(kind, rows, depth, columns)
         result = torch.zeros(rows, columns, dtype=kind.result)
         stride = depth // len(operands[-1]) if kind.in_groups else depth

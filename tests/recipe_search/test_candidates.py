@@ -29,6 +29,7 @@ def test_candidates_for_calls_of_a_llama():
         "hf-llama",
         "hf-llama without fusion",
         "hf-llama + int8-weight-only",
+        "hf-llama + freeze",
         "hf-llama in bfloat16",
         "hf-llama without packed-linear",
         "hf-llama with 1 thread",
@@ -68,3 +69,10 @@ def test_bounds_narrow_those_of_quantized_recipes():
     assert dict(quantized.options) == {"int8-weight-only.kl": "0.001", "int8-weight-only.top1": "0.9"}
     exact, _ = list_candidates(Ground("llama", CPU, "float32", bounds=SearchBounds(max_kl=0.0)))
     assert not next(one for one in exact if one.quantizes).options
+
+
+def test_frozen_weights_are_no_candidate_for_training_or_a_gpu():
+    for ground in (Ground("llama", CPU, "float32", train=True), Ground("llama", torch.device("cuda"), "float32")):
+        found, excluded = list_candidates(ground)
+        assert not any("freeze" in candidate.name for candidate in found)
+        assert any("freeze" in item.candidate.name for item in excluded)

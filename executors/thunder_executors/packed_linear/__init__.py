@@ -8,7 +8,7 @@ call sees every write to a weight.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -78,7 +78,7 @@ class PackedLinear(Executor):
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with the kernel in place of each linear layer for which it is faster."""
         recorded = may_be_recorded(trace, followed_by_autograd(trace))
-        layers = layers_in(trace, recorded)
+        layers = self.layers_in(trace, recorded)
         budget = TuningBudget()
         if not layers or (self.measures and budget.is_off) or self.missing():
             return trace
@@ -89,6 +89,10 @@ class PackedLinear(Executor):
         chosen = {layer.digest: self.choice_once(layer, budget, choices) for layer in layers.values()}
         kept, refused = replace_layers(trace, layers.values(), chosen, self.name)
         return trace.having(kept, made_by=f"claim by {self.name}", refused=(*trace.refused, *refused))
+
+    def layers_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
+        """Return the linear layers of a trace that the kernel supports and autograd has not `recorded`, by place."""
+        return layers_in(trace, recorded)
 
     def choice_once(
         self, layer: Layer, budget: TuningBudget, choices: dict[str, MachineCode | Refusal]
@@ -126,7 +130,16 @@ class Layer:
         return self.occurrence.region.digest
 
 
-def layers_in(trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
+def product_in(bsym: BoundSymbol) -> Product | None:
+    """Return the product of an unclaimed bound symbol of a program, if the kernel supports it."""
+    if bsym.executor or bsym.symbol.name not in OPERATIONS or bsym.mutates or not bsym.is_resolved:
+        return None
+    return product_of(bsym)
+
+
+def layers_in(
+    trace: Trace, recorded: Sequence[bool], product_in: Callable[[BoundSymbol], Product | None] = product_in
+) -> dict[int, Layer]:
     """Return the linear layers of a trace that the kernel supports and autograd has not `recorded`, by place."""
     candidates = ((place, product_in(bsym)) for place, bsym in enumerate(trace.bound_symbols) if not recorded[place])
     return {place: layer_at(trace, product, place) for place, product in candidates if product is not None}
@@ -143,13 +156,6 @@ def layers_with_activation(trace: Trace, layers: Mapping[int, Layer], recorded: 
     }
 
 
-def product_in(bsym: BoundSymbol) -> Product | None:
-    """Return the product of an unclaimed bound symbol of a program, if the kernel supports it."""
-    if bsym.executor or bsym.symbol.name not in OPERATIONS or bsym.mutates or not bsym.is_resolved:
-        return None
-    return product_of(bsym)
-
-
 def layer_at(trace: Trace, product: Product, *places: int) -> Layer:
     """Return the layer of the bound symbols at some places, whose region returns the product's result."""
     occurrence = region_occurrence([trace.bound_symbols[place] for place in places])
@@ -161,7 +167,7 @@ def replace_layers(
     trace: Trace, layers: Iterable[Layer], chosen: Mapping[str, MachineCode | Refusal], executor: str
 ) -> tuple[list[BoundSymbol], list[RefusedOperations]]:
     """Return the bound symbols with each layer replaced by its kernel, and the records of all other layers."""
-    symbols = symbols_of(chosen)
+    symbols = symbols_of(chosen, executor.replace("-", "_"))
     taken: dict[int, list[BoundSymbol]] = {}
     refused: Counter[Refusal] = Counter()
     for layer in layers:
@@ -175,10 +181,10 @@ def replace_layers(
     return kept, [refused_layers(executor, refusal, count) for refusal, count in refused.items()]
 
 
-def symbols_of(choices: Mapping[str, MachineCode | Refusal]) -> dict[str, Symbol]:
+def symbols_of(choices: Mapping[str, MachineCode | Refusal], prefix: str) -> dict[str, Symbol]:
     """Return the symbols of the kernels, numbered in order of occurrence."""
     kernels = {digest: choice for digest, choice in choices.items() if isinstance(choice, MachineCode)}
-    names = {digest: f"packed_linear_{number}" for number, digest in enumerate(kernels)}
+    names = {digest: f"{prefix}_{number}" for number, digest in enumerate(kernels)}
     return {
         digest: Symbol(names[digest], code.function(names[digest]), empties=True) for digest, code in kernels.items()
     }

@@ -5,13 +5,24 @@ from __future__ import annotations
 KINDS = r"""
 // The kinds of products. All multiply words of 32 bits: weights are widened to them when they are read.
 
+// Adds the numbers of each of four vectors.
+template <typename K>
+inline void totals(const Vector* sums, typename K::Sum* to) {
+    const Vector a = K::added(lower_pairs(sums[0], sums[1]), upper_pairs(sums[0], sums[1]));
+    const Vector b = K::added(lower_pairs(sums[2], sums[3]), upper_pairs(sums[2], sums[3]));
+    Vector four = K::added(lower_halves(a, b), upper_halves(a, b));
+    four = K::added(four, halves_swapped(four));
+    if constexpr (WIDTH == 16) four = K::added(four, quarters_swapped(four));
+    _mm_storeu_ps((float*)to, first_quarter(four));
+}
+
 // Numbers that are multiplied in float32, with a bias that is added to the sums.
 template <typename Number, typename Weights = Number>
 struct Floats {
     typedef Number Input, Extra, Result;
     typedef Weights Weight;
     typedef float Sum;
-    static constexpr bool IN_GROUPS = false;
+    static constexpr bool IN_GROUPS = false, PACKED = false;
     static constexpr int NUMBERS = 1;  // of a word
     static __m128 four_words(const Weight* from) { return four(from); }
     static Vector words(const Weight* from) { return load(from); }
@@ -20,10 +31,16 @@ struct Floats {
     static Vector multiplied(Vector one, Vector other, Vector sum) { return fma(one, other, sum); }
     static Vector added(Vector one, Vector other) { return add(one, other); }
     static float total(Vector values) { return sum_of(values); }
+    static void totals_of_four(const Vector* sums, float* to) { totals<Floats>(sums, to); }
     static float product(const float* input, const Weight* weight, int64_t) { return *input * number(*weight); }
     static constexpr float NEUTRAL = 0.0f;
     static Vector finished(Vector sum, Vector bias) { return add(sum, bias); }
     static float finished(float sum, float bias) { return sum + bias; }
+};
+
+// Weights in float32 whose panels were packed before.
+struct Packed : Floats<float> {
+    static constexpr bool PACKED = true;
 };
 
 // 8-bit weights with a scale for each column, which the sums are multiplied by.
@@ -44,7 +61,7 @@ struct Integers {
     typedef int8_t Input, Weight;
     typedef float Extra;
     typedef int32_t Result, Sum;
-    static constexpr bool IN_GROUPS = false;
+    static constexpr bool IN_GROUPS = false, PACKED = false;
     static constexpr int NUMBERS = 2;
     static constexpr float NEUTRAL = 0.0f;
     static __m128 four_words(const Weight* from) { return four_pairs(from); }
@@ -57,6 +74,7 @@ struct Integers {
     static Vector multiplied(Vector one, Vector other, Vector sum) { return fma_pairs(one, other, sum); }
     static Vector added(Vector one, Vector other) { return add_integers(one, other); }
     static int32_t total(Vector values) { return integer_sum_of(values); }
+    static void totals_of_four(const Vector* sums, int32_t* to) { totals<Integers>(sums, to); }
     static int32_t product(const float* input, const int8_t* weight, int64_t count) {
         int16_t pair[2];
         std::memcpy(pair, input, 4);

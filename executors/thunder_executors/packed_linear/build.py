@@ -5,7 +5,7 @@ from __future__ import annotations
 from thunder_executors.inductor.building import library
 from thunder_executors.inductor.building.compilers import compilers
 from thunder_executors.inductor.generate import CppKernel
-from thunder_executors.packed_linear.source import ARGUMENTS, NAME, source_of
+from thunder_executors.packed_linear.source import ARGUMENTS, NAME, PACK, PACK_ARGUMENTS, PACK_ENTRY, source_of
 
 
 def build(kind: str) -> bytes:
@@ -14,4 +14,5 @@ def build(kind: str) -> bytes:
     Raises `CompilerFailed` with the compiler's message, or `OutOfDisk`.
     """
     with compilers() as started:
-        return library.compile_library({NAME: CppKernel(ARGUMENTS, source_of(kind))}, started)
+        kernels = {NAME: CppKernel(ARGUMENTS, source_of(kind)), PACK: CppKernel(PACK_ARGUMENTS, PACK_ENTRY)}
+        return library.compile_library(kernels, started)

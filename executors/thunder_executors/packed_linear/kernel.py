@@ -13,8 +13,8 @@ from thunder_core.backend.fusion.machine_code import extension
 from thunder_core.foundation import plugins
 from thunder_executors.inductor.building.machine import facts, processors
 from thunder_executors.inductor.keep import BUILDING
-from thunder_executors.packed_linear.product_kinds import FLOAT32, ProductKind
-from thunder_executors.packed_linear.source import NAME, source_of
+from thunder_executors.packed_linear.product_kinds import FLOAT32, PREPACKED, ProductKind
+from thunder_executors.packed_linear.source import NAME, PACK, PACK_ENTRY, source_of
 
 EXECUTOR_NAME = "packed-linear"
 # Imported at its first use: it imports Inductor, which takes seconds.
@@ -50,10 +50,16 @@ def function(kind: ProductKind = FLOAT32) -> Callable[..., Any]:
     return kernel
 
 
+def pack_function() -> Callable[..., Any]:
+    """Return the function of the shared object that packs weights."""
+    pack: Callable[..., Any] = getattr(extension(library(PREPACKED)), PACK)
+    return pack
+
+
 @cache
 def source_digest(kind: ProductKind) -> str:
     """Return the digest of the C++ source of a kind of products."""
-    return sha256(source_of(kind.type).encode()).hexdigest()
+    return sha256((source_of(kind.type) + PACK_ENTRY).encode()).hexdigest()
 
 
 def _write(kind: ProductKind, folder: Path) -> None:

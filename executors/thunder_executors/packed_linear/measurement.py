@@ -22,7 +22,8 @@ from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.backend.quantization.integers import BLOCK
 from thunder_core.foundation.time_format import format_time
 from thunder_core.tracing.extension.processor import processor_name
-from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, function, source_digest
+from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, function, pack_function, source_digest
+from thunder_executors.packed_linear.packed_weights import PackedWeights
 from thunder_executors.packed_linear.product import Product
 from thunder_executors.packed_linear.product_kinds import LINEAR
 
@@ -32,6 +33,7 @@ PASS_SECONDS = 0.015
 CALL_SECONDS = 0.05  # for a longer call, only some columns are measured
 MOST_CALLS = 200  # in a pass
 FLOPS, BANDWIDTH, OVERHEAD = 4e10, 8e9, 1e-5  # of a slow core, for the estimate of a measurement's time
+SLACK = 32  # rows behind a weight that may be read: a packed weight has a multiple of as many columns
 PERIOD = 65_537
 LARGEST_CODE = 8  # of weights in groups, whose product with a scale is then at most one
 CLEAR_RATIO, CLEAR_SECONDS = 4.0, 5e-3  # one call each decides if the slower call takes this long, and this many times
@@ -109,7 +111,7 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
     """Time a product by both; if only some columns ran, scale the time up to all columns."""
     kind, rows, depth, columns = product.kind, product.rows, product.depth, measured_columns(product)
     shape, extra_shape = shapes(product, columns)
-    numbers = pattern(max(numbers_in_pool(product), 2 * prod(shape)), kind.weight)
+    numbers = pattern(max(numbers_in_pool(product), 2 * prod(shape)) + SLACK * depth, kind.weight)
     x = pattern(rows * depth, kind.input).view(rows, depth)
     extra: tuple[torch.Tensor, ...] = ()
     if product.extra is not None and kind.extra is not None:
@@ -131,7 +133,8 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
     }
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         weight = next(weights)
-        agrees = is_close(calls["kernel"](weight), calls["library"](weight), kind.tolerance, depth)
+        prepared = PackedWeights.of(pack_function())(weight) if kind.prepacked else weight
+        agrees = is_close(calls["kernel"](prepared), calls["library"](weight), kind.tolerance, depth)
         seconds = seconds_of(calls, weights, products_in_pass(product))
     scale = product.columns / columns
     return Times(**{name: scale * value for name, value in seconds.items()}, agrees=agrees, operation=kind.operation)
@@ -172,7 +175,7 @@ def cold_weights(numbers: torch.Tensor, shape: tuple[int, ...]) -> Iterator[torc
     """Yield consecutive weights in memory, repeatedly."""
     size = prod(shape)
     while True:
-        for start in range(0, len(numbers) - size + 1, size):
+        for start in range(0, len(numbers) - size - SLACK * shape[-1] + 1, size):
             yield numbers[start : start + size].view(shape)
 
 

@@ -18,14 +18,14 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of, text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.packed_linear.activations import Activation, activation_of
-from thunder_executors.packed_linear.product_kinds import FLOAT32, ProductKind, kind_of, operands_of
-from thunder_executors.packed_linear.source import NAME
+from thunder_executors.packed_linear.product_kinds import FLOAT32, PREPACKED, ProductKind, kind_of, operands_of
+from thunder_executors.packed_linear.source import NAME, PACK
 
 TEXT = """\
 \"\"\"{title}.\"\"\"
 
 import torch
-
+{preparation}
 empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
 
 
@@ -34,8 +34,14 @@ def {entry}(args):
     args.clear()
     result = empty_strided_cpu({shape}, {stride}, {dtype})
     sizes = ({rows}, {depth}, {columns}, {input_stride}, {weight_stride})
-    {function}(x, weight, {extra}, result, *sizes, {has_extra}, {activation})
+    {function}(x, {weight}, {extra}, result, *sizes, {has_extra}, {activation})
     return result
+"""
+
+PREPARATION = f"""
+from thunder_executors.packed_linear.packed_weights import PackedWeights
+
+packed = PackedWeights.of({PACK})
 """
 
 
@@ -105,7 +111,7 @@ def product_of(bsym: BoundSymbol) -> Product | None:
 def with_activation(product: Product, bsym: BoundSymbol) -> Product | None:
     """Return a product whose result goes through the activation of a bound symbol; None if the kernel has not both."""
     activation, result = activation_of(bsym), bsym.output
-    if product.kind != FLOAT32 or activation is None:
+    if product.kind not in (FLOAT32, PREPACKED) or activation is None:
         return None
     changed = replace(product, result=result, activation=activation)
     return changed if result.dtype is product.result.dtype and is_supported(changed) else None
@@ -187,6 +193,8 @@ def region_text(product: Product, occurrence: RegionOccurrence) -> str:
         shape=texts(product.result.shape),
         stride=texts(product.result.stride),
         function=NAME,
+        preparation=PREPARATION if product.kind.prepacked else "",
+        weight="packed(weight)" if product.kind.prepacked else "weight",
         dtype=product.kind.result,
         extra="weight" if product.extra is None else "extra",
         rows=" * ".join(f"({text(size)})" for size in _expressions(product.input.shape[:-1])) or "1",

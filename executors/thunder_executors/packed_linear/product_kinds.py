@@ -18,7 +18,8 @@ class ProductKind:
     """A kind of products: the operation, the dtypes of its tensors, and the type in C++ that computes it.
 
     `extra` is the dtype of a third argument with a number for each column: a bias, or scales if they are `scales`. If
-    the weight is `in_groups`, it has the shape (blocks, depth, 32), and the scales and zeros (groups, columns, 2).
+    the weight is `in_groups`, it has the shape (blocks, depth, 32), and the scales and zeros (groups, columns, 2). A
+    weight that is `prepacked` is packed when it is first multiplied, and the packed weight is kept.
     """
 
     operation: str
@@ -34,6 +35,7 @@ class ProductKind:
     )
     scales: bool = False
     in_groups: bool = False
+    prepacked: bool = False
 
     @property
     def function(self) -> Callable[..., torch.Tensor]:
@@ -48,6 +50,7 @@ def _linear(kind: str, dtype: torch.dtype, words: str, tolerance: float) -> Prod
 
 LINEAR = "torch.nn.functional.linear"
 FLOAT32 = _linear("Floats<float>", torch.float32, "", 1e-4)
+PREPACKED = replace(FLOAT32, type="Packed", words="packed ahead", prepacked=True)
 INT8 = ProductKind(
     operation="torch.ops.thunder.int8_product",
     arguments=("x", "codes", "scales"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from thunder_executors.packed_linear.arithmetic import KINDS
+from thunder_executors.packed_linear.packing_source import PACKING
 from thunder_executors.packed_linear.vector_source import ACTIVATIONS, NUMBERS, VECTORS
 
 NAME = "packed_linear"  # the function in the extension module
+PACK = "pack_weight"  # the function that packs a weight for the prepacked kind
 # The arguments: input, weight, bias or scales, result, rows, in, out, input row stride, weight row stride or the length
 # of a group, whether there is a bias or scales, and the number of an activation or 0.
 ARGUMENTS = (*("const void*",) * 3, "void*", *("int64_t",) * 7)
@@ -31,14 +33,20 @@ constexpr int PANEL = 2 * WIDTH;           // columns of the result whose weight
 constexpr int64_t MOST_DEPTH = 512;        // words of a packed column, which stays in a core's cache; of a partial sum
 constexpr int64_t MOST_INPUT = 2 << 20;    // bytes of the input that are multiplied by all panels in turn
 constexpr int64_t FEW_ROWS = 16;           // up to which packing costs more than it saves
-constexpr int64_t FETCHED_COLUMNS = 16;    // by which dot products prefetch weights
+constexpr int64_t TOGETHER = 16;           // columns of dot products whose activations are computed together
+constexpr int64_t MOST_WORDS = 3 << 16;      // of an input that stays in a core's cache
+constexpr int64_t MOST_PARTIAL = 1 << 16;   // words of the partial sums of panels
+constexpr int64_t COLLIDING = 1024;        // words: rows at a multiple of this distance share parts of the cache
+constexpr int64_t IN_CACHE = 4096;         // words that stay in the cache next to the core
+constexpr int64_t AHEAD = 64;              // rows of a packed panel that are prefetched
 constexpr int64_t PER_THREAD = 1 << 16;    // multiplications that are worth a thread
 constexpr int64_t LINE = 64;               // bytes that a prefetch reads
 constexpr int64_t BLOCK = 64;              // columns whose 4-bit weights are stored together
 
+constexpr int64_t divided(int64_t number, int64_t by) { return (number + by - 1) / by; }
 """
 
-PRODUCTS = r"""
+PRODUCT = r"""
 // result[row, column] = activation(finished(sum over k of input[row, k] * weight[column, k], extra[column]))
 template <typename K>
 struct Product {
@@ -53,6 +61,9 @@ struct Product {
     float extra_of(int64_t column) const { return extra ? number(extra[column]) : K::NEUTRAL; }
 };
 
+"""
+
+PRODUCTS = r"""
 // Multiplies some rows of the input by a panel, from a depth on; the sums stay in registers.
 template <typename K, int ROWS>
 void tile(const Product<K>& p, int64_t row, int64_t column, int64_t depth, int64_t count, const float* panel,
@@ -64,6 +75,10 @@ void tile(const Product<K>& p, int64_t row, int64_t column, int64_t depth, int64
     const float* input = p.input + row * p.input_stride + depth;
     for (int64_t k = 0; k < count; k++) {
         const Vector left = load(panel + k * PANEL), right = load(panel + k * PANEL + WIDTH);
+        if constexpr (K::PACKED) {
+            _mm_prefetch((const char*)(panel + (k + AHEAD) * PANEL), _MM_HINT_T0);
+            if constexpr (WIDTH == 16) _mm_prefetch((const char*)(panel + (k + AHEAD) * PANEL + WIDTH), _MM_HINT_T0);
+        }
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector value = broadcast(input + r * p.input_stride + k);
             sums[r][0] = K::multiplied(value, left, sums[r][0]);
@@ -117,66 +132,6 @@ Tile<K> tile_of(int64_t rows) {
     else return rows >= ROWS ? tile<K, ROWS> : tile_of<K, ROWS - 1>(rows);
 }
 
-// Transposes eight rows of eight words into parts of rows of a panel.
-template <typename K>
-inline void transpose(const typename K::Weight* from, int64_t stride, float* to) {
-    __m256 a[8], b[8];
-    UNROLLED for (int i = 0; i < 8; i++) {
-        const typename K::Weight* upper = from + i % 4 * stride + i / 4 * 4 * K::NUMBERS;
-        const __m128 low = K::four_words(upper), high = K::four_words(upper + 4 * stride);
-        a[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
-    }
-    UNROLLED for (int i = 0; i < 8; i += 4) {
-        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
-        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
-        b[i + 2] = _mm256_unpacklo_ps(a[i + 2], a[i + 3]);
-        b[i + 3] = _mm256_unpackhi_ps(a[i + 2], a[i + 3]);
-        _mm256_storeu_ps(to + i * PANEL, _mm256_shuffle_ps(b[i], b[i + 2], 0x44));
-        _mm256_storeu_ps(to + (i + 1) * PANEL, _mm256_shuffle_ps(b[i], b[i + 2], 0xee));
-        _mm256_storeu_ps(to + (i + 2) * PANEL, _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44));
-        _mm256_storeu_ps(to + (i + 3) * PANEL, _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee));
-    }
-}
-
-// Packs `numbers` weights of each of up to PANEL columns as words, in the order in which a tile reads them; missing
-// numbers and columns are zeros.
-template <typename K>
-inline void pack(const typename K::Weight* weight, int64_t stride, int64_t numbers, int width, float* panel) {
-    int64_t k = 0;
-    if (width == PANEL)
-        for (; (k + 8) * K::NUMBERS <= numbers; k += 8)
-            UNROLLED for (int c = 0; c < PANEL; c += 8)
-                transpose<K>(weight + c * stride + k * K::NUMBERS, stride, panel + k * PANEL + c);
-    for (; k * K::NUMBERS < numbers; k++)
-        for (int c = 0; c < PANEL; c++) {
-            const int64_t n = k * K::NUMBERS;
-            if (c < width) K::put_word(panel + k * PANEL + c, weight + c * stride + n, numbers - n);
-            else panel[k * PANEL + c] = 0.0f;
-        }
-}
-
-// Packs some 4-bit weights of each of up to PANEL columns as numbers, from a depth on.
-template <typename K>
-inline void pack_groups(const Product<K>& p, int64_t column, int64_t depth, int64_t count, int width, float* panel) {
-    const int64_t half = column % BLOCK / (BLOCK / 2), length = p.weight_stride;
-    const uint8_t* codes = p.weight + (column / BLOCK * p.in + depth) * (BLOCK / 2) + column % (BLOCK / 2);
-    for (int64_t k = 0; k < count;) {
-        const int64_t group = (depth + k) / length, last = std::min(count, (group + 1) * length - depth);
-        alignas(64) uint32_t numbers[PANEL] = {};
-        std::memcpy(numbers, p.extra + (group * p.out + column) * 2, 4 * width);
-        Vector scales[2], zeros[2];
-        UNROLLED for (int part = 0; part < 2; part++) {
-            scales[part] = lower(numbers + part * WIDTH);
-            zeros[part] = fma(scales[part], constant(-8.0f), upper(numbers + part * WIDTH));
-        }
-        for (; k < last; k++)
-            UNROLLED for (int part = 0; part < 2; part++) {
-                const Vector code = codes_of(codes + k * (BLOCK / 2) + part * WIDTH, 4 * half);
-                store(panel + k * PANEL + part * WIDTH, fma(code, scales[part], zeros[part]));
-            }
-    }
-}
-
 // Prefetches lines of the next weights while the tiles of a panel are computed.
 template <typename Weight>
 struct Fetch {
@@ -188,55 +143,73 @@ struct Fetch {
     }
 };
 
-// Computes one panel of the result, for a block of rows.
+// Returns the lines of a panel's weights, from a depth on; none if the panel is not whole, or not in rows.
 template <typename K>
-void panel_of(const Product<K>& p, int64_t row, int64_t rows, int64_t column, int64_t depth, float* panel) {
-    typedef typename K::Weight Weight;
-    const int width = std::min<int64_t>(PANEL, p.out - column);
-    const Weight* weight = p.weight + column * p.weight_stride;
-    float* partial = panel + depth * PANEL;
+Fetch<typename K::Weight> fetch_of(const Product<K>& p, int64_t column, int64_t k, int64_t depth) {
+    const int64_t length = std::min(depth, p.words - k) * K::NUMBERS * sizeof(typename K::Weight);
+    const bool is_whole = !K::IN_GROUPS && !K::PACKED && column + PANEL <= p.out;
+    const int64_t lines = is_whole ? PANEL * (length / LINE) : 0;
+    return {p.weight + column * p.weight_stride + k * K::NUMBERS, p.weight_stride, lines};
+}
+
+// Computes consecutive panels of the result, for a block of rows. Each part of the input is multiplied by all panels
+// while it is in the cache.
+template <typename K>
+void panels_of(const Product<K>& p, int64_t row, int64_t rows, int64_t first, int64_t last, int64_t depth,
+               float* panel) {
+    float* partial = K::PACKED ? panel : panel + depth * PANEL;
     for (int64_t k = 0; k < p.words; k += depth) {
-        const int64_t count = std::min(depth, p.words - k), left = p.words - k - count;
-        if constexpr (K::IN_GROUPS) pack_groups(p, column, k, count, width, panel);
-        else pack<K>(weight + k * K::NUMBERS, p.weight_stride, std::min(count * K::NUMBERS, p.in - k * K::NUMBERS),
-                     width, panel);
-        const bool deeper = left > 0;
-        const bool more = !K::IN_GROUPS && (deeper ? width == PANEL : column + 2 * PANEL <= p.out);
-        const Weight* next = deeper ? weight + (k + count) * K::NUMBERS : weight + PANEL * p.weight_stride;
-        const int64_t length = std::min(depth, deeper ? left : p.words) * K::NUMBERS * sizeof(Weight);
-        Fetch<Weight> fetch{next, p.weight_stride, more ? PANEL * (length / LINE) : 0};
-        for (int64_t r = 0; r < rows; r += TILE_ROWS) {
-            tile_of<K, TILE_ROWS>(rows - r)(p, row + r, column, k, count, panel, partial + r * PANEL);
-            fetch.until(fetch.lines * (r + TILE_ROWS) / rows);
+        const int64_t count = std::min(depth, p.words - k);
+        for (int64_t column = first; column < last; column += PANEL) {
+            const int width = std::min<int64_t>(PANEL, p.out - column);
+            const float* words = panel;
+            if constexpr (K::PACKED) words = p.weight + column * p.words + k * PANEL;
+            else if constexpr (K::IN_GROUPS) pack_groups(p, column, k, count, width, panel);
+            else pack<K>(p.weight + column * p.weight_stride + k * K::NUMBERS, p.weight_stride,
+                         std::min(count * K::NUMBERS, p.in - k * K::NUMBERS), width, panel);
+            const bool ends = column + PANEL >= last, ends_all = ends && k + count >= p.words;
+            const int64_t next = ends && !ends_all ? first : column + PANEL;
+            auto fetch = fetch_of(p, next, ends_all ? 0 : ends ? k + count : k, depth);
+            float* sums = partial + (column - first) * rows;
+            for (int64_t r = 0; r < rows; r += TILE_ROWS) {
+                tile_of<K, TILE_ROWS>(rows - r)(p, row + r, column, k, count, words, sums + r * PANEL);
+                fetch.until(fetch.lines * (r + TILE_ROWS) / rows);
+            }
         }
     }
 }
 
-// Computes dot products of some rows with some columns, with vectors along the depth, without packing.
-template <typename K, int ROWS, int COLUMNS>
+// Computes dot products of some rows with some columns, with vectors along the depth, without packing. A product has
+// STEPS sums where there are few products, because an addition waits for the one before it.
+template <typename K, int ROWS, int COLUMNS, int STEPS>
 void dots(const Product<K>& p, int64_t row, int64_t column) {
-    typedef typename K::Weight Weight;
-    constexpr int64_t LINE_WORDS = LINE / (sizeof(Weight) * K::NUMBERS);
+    constexpr int DOTS = ROWS * COLUMNS, PADDED = divided(DOTS, 4) * 4;
     const float* input = p.input + row * p.input_stride;
-    const Weight* weight = p.weight + column * p.weight_stride;
-    const bool fetches = row == 0 && column + COLUMNS + FETCHED_COLUMNS <= p.out;
-    Vector sums[ROWS][COLUMNS];
-    UNROLLED for (int r = 0; r < ROWS; r++)
-        UNROLLED for (int c = 0; c < COLUMNS; c++) sums[r][c] = zero();
-    int64_t k = 0;
-    for (; (k + WIDTH) * K::NUMBERS <= p.in; k += WIDTH) {
+    const typename K::Weight* weight = p.weight + column * p.weight_stride;
+    Vector sums[STEPS][PADDED];
+    UNROLLED for (int s = 0; s < STEPS; s++)
+        UNROLLED for (int dot = 0; dot < PADDED; dot++) sums[s][dot] = zero();
+    const auto add_products = [&](int64_t k, Vector* to) {
         Vector columns[COLUMNS];
         UNROLLED for (int c = 0; c < COLUMNS; c++)
             columns[c] = K::words(weight + c * p.weight_stride + k * K::NUMBERS);
-        if (fetches && k % LINE_WORDS == 0)
-            UNROLLED for (int c = 0; c < COLUMNS; c++)
-                _mm_prefetch((const char*)(weight + (c + FETCHED_COLUMNS) * p.weight_stride + k * K::NUMBERS),
-                             _MM_HINT_T0);
+        if constexpr (COLUMNS > 1)  // the next columns
+            UNROLLED for (int c = 2 * COLUMNS; c < 3 * COLUMNS; c++)
+                _mm_prefetch((const char*)(weight + c * p.weight_stride + k * K::NUMBERS), _MM_HINT_T0);
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector value = load(input + r * p.input_stride + k);
-            UNROLLED for (int c = 0; c < COLUMNS; c++) sums[r][c] = K::multiplied(value, columns[c], sums[r][c]);
+            UNROLLED for (int c = 0; c < COLUMNS; c++)
+                to[r * COLUMNS + c] = K::multiplied(value, columns[c], to[r * COLUMNS + c]);
         }
-    }
+    };
+    int64_t k = 0;
+    for (; (k + STEPS * WIDTH) * K::NUMBERS <= p.in; k += STEPS * WIDTH)
+        UNROLLED for (int s = 0; s < STEPS; s++) add_products(k + s * WIDTH, sums[s]);
+    for (; (k + WIDTH) * K::NUMBERS <= p.in; k += WIDTH) add_products(k, sums[0]);
+    UNROLLED for (int s = 1; s < STEPS; s++)
+        UNROLLED for (int dot = 0; dot < DOTS; dot++) sums[0][dot] = K::added(sums[0][dot], sums[s][dot]);
+    typename K::Sum totals[PADDED];
+    UNROLLED for (int dot = 0; dot < PADDED; dot += 4) K::totals_of_four(sums[0] + dot, totals + dot);
     for (int r = 0; r < ROWS; r++)
         for (int c = 0; c < COLUMNS; c++) {
             typename K::Sum sum = 0;
@@ -244,7 +217,7 @@ void dots(const Product<K>& p, int64_t row, int64_t column) {
                 const int64_t n = rest * K::NUMBERS;
                 sum += K::product(input + r * p.input_stride + rest, weight + c * p.weight_stride + n, p.in - n);
             }
-            sum += K::total(sums[r][c]);
+            sum += totals[r * COLUMNS + c];
             if (p.extra) sum = K::finished(sum, p.extra_of(column + c));
             put(p.result + (row + r) * p.out + column + c, sum);
         }
@@ -252,30 +225,36 @@ void dots(const Product<K>& p, int64_t row, int64_t column) {
 
 template <typename K, int ROWS, int COLUMNS>
 void dots_of(const Product<K>& p, int64_t row, int64_t first, int64_t last) {
-    for (; first + COLUMNS <= last; first += COLUMNS) dots<K, ROWS, COLUMNS>(p, row, first);
-    for (; first < last; first++) dots<K, ROWS, 1>(p, row, first);
+    if constexpr (COLUMNS > 1)
+        for (; first + COLUMNS <= last; first += COLUMNS) dots<K, ROWS, COLUMNS, 1>(p, row, first);
+    for (; first < last; first++) dots<K, ROWS, 1, ROWS == 1 ? 8 : ROWS == 2 ? 6 : ROWS == 3 ? 4 : 3>(p, row, first);
 }
 
-// Computes up to FETCHED_COLUMNS columns of the result for a few rows.
+// Computes up to TOGETHER columns of the result for a few rows. If all rows stay in the cache, weights are read in
+// the order in which they lie in memory, at twice the bandwidth of several columns at once. For more rows, several
+// columns share what is read of the input.
 template <typename K>
 void columns_of(const Product<K>& p, int64_t first, int64_t last) {
     int64_t row = 0;
-    for (; row + 4 <= p.rows; row += 4) dots_of<K, 4, 3>(p, row, first, last);
+    if (p.rows <= 4 || (p.rows <= 8 && p.rows * p.words <= IN_CACHE)) {
+        for (; row + 4 <= p.rows; row += 4) dots_of<K, 4, 1>(p, row, first, last);
+    } else {
+        for (; row + DOT_ROWS <= p.rows; row += DOT_ROWS) dots_of<K, DOT_ROWS, DOT_COLUMNS>(p, row, first, last);
+        for (; row + 4 <= p.rows; row += 4) dots_of<K, 4, DOT_COLUMNS>(p, row, first, last);
+    }
     switch (p.rows - row) {
-        case 3: dots_of<K, 3, 4>(p, row, first, last); break;
-        case 2: dots_of<K, 2, 4>(p, row, first, last); break;
-        case 1: dots_of<K, 1, 8>(p, row, first, last); break;
+        case 3: dots_of<K, 3, 1>(p, row, first, last); break;
+        case 2: dots_of<K, 2, 1>(p, row, first, last); break;
+        case 1: dots_of<K, 1, 1>(p, row, first, last); break;
     }
     if constexpr (std::is_same<typename K::Result, float>::value)
         for (int64_t r = 0; p.activation && r < p.rows; r++) {
-            alignas(64) float values[FETCHED_COLUMNS] = {};
+            alignas(64) float values[TOGETHER] = {};
             std::copy(p.result + r * p.out + first, p.result + r * p.out + last, values);
-            activate(p.activation, values, FETCHED_COLUMNS);
+            activate(p.activation, values, TOGETHER);
             std::copy_n(values, last - first, p.result + r * p.out + first);
         }
 }
-
-inline int64_t divided(int64_t number, int64_t by) { return (number + by - 1) / by; }
 
 struct Free {
     void operator()(float* memory) const { std::free(memory); }
@@ -301,10 +280,10 @@ void share(int64_t tasks, int64_t threads, const Work& work) {
 
 template <typename K>
 void multiply_few(const Product<K>& p, int64_t threads) {
-    const int64_t blocks = divided(p.out, FETCHED_COLUMNS);
+    const int64_t blocks = divided(p.out, TOGETHER);
     share(blocks, std::min(threads, blocks), [&](int64_t first, int64_t last, int64_t) {
         for (int64_t block = first; block < last; block++)
-            columns_of(p, block * FETCHED_COLUMNS, std::min((block + 1) * FETCHED_COLUMNS, p.out));
+            columns_of(p, block * TOGETHER, std::min((block + 1) * TOGETHER, p.out));
     });
 }
 
@@ -317,30 +296,40 @@ void multiply_many(const Product<K>& p, int64_t threads) {
     const int64_t blocks = std::max({divided(p.rows, fitting), threads > 1 ? for_threads : 1, int64_t(1)});
     const int64_t height = divided(divided(p.rows, blocks), TILE_ROWS) * TILE_ROWS;
     const int64_t tasks = panels * divided(p.rows, height);
-    const int64_t partial = depth < p.words ? height : 0;
+    const bool fits = std::min(height, p.rows) * p.words <= MOST_WORDS;
+    const int64_t group = fits ? 1 : std::max<int64_t>(MOST_PARTIAL / (height * PANEL), 1);  // of panels
+    const int64_t partial = depth < p.words ? group * height : 0, packed = K::PACKED ? 0 : depth;
     threads = std::min(threads, tasks);
-    const Memory memory = allocated(threads * (depth + partial) * PANEL);
+    const Memory memory = allocated(threads * (packed + partial) * PANEL);
     share(tasks, threads, [&](int64_t first, int64_t last, int64_t thread) {
-        for (int64_t task = first; task < last; task++) {
+        for (int64_t task = first, next; task < last; task = next) {
+            next = std::min({last, task + group, (task / panels + 1) * panels});
             const int64_t row = task / panels * height, column = task % panels * PANEL;
-            float* own = memory.get() + thread * (depth + partial) * PANEL;
-            panel_of(p, row, std::min(height, p.rows - row), column, depth, own);
+            float* own = memory.get() + thread * (packed + partial) * PANEL;
+            panels_of(p, row, std::min(height, p.rows - row), column, column + (next - task) * PANEL, depth, own);
         }
     });
 }
 
-// Writes an input as words, in rows without gaps.
+// Whether the rows of a tile are in one part of the cache, which holds eight rows.
+inline bool collides(int64_t stride) { return TILE_ROWS > 8 && stride % COLLIDING == 0; }
+
+// The distance of input rows in memory, so that the rows of a tile are not all in the same part of the cache.
+inline int64_t distance_of(int64_t words) { return collides(words) ? words + 16 : words; }
+
+// Writes an input as words.
 template <typename K>
 void widen(const typename K::Input* input, int64_t stride, Product<K>& p, float* to, int64_t threads) {
+    const int64_t distance = distance_of(p.words);
     share(p.rows, threads, [&](int64_t first, int64_t last, int64_t) {
         for (int64_t row = first; row < last; row++)
             for (int64_t k = 0; k < p.words; k++) {
                 const int64_t n = k * K::NUMBERS;
-                K::put_input(to + row * p.words + k, input + row * stride + n, p.in - n);
+                K::put_input(to + row * distance + k, input + row * stride + n, p.in - n);
             }
     });
     p.input = to;
-    p.input_stride = p.words;
+    p.input_stride = distance;
 }
 
 template <typename K>
@@ -353,16 +342,33 @@ void product_of(const void* input, const void* weight, const void* extra, void* 
     const int64_t most = omp_in_parallel() ? 1 : omp_get_max_threads();
     const int64_t threads = std::min(most, 1 + rows * in * out / PER_THREAD);
     Memory words;
-    if constexpr (!std::is_same<typename K::Input, float>::value) {
-        words = allocated(rows * p.words);
+    const bool is_narrow = !std::is_same<typename K::Input, float>::value;
+    if (is_narrow || (rows > FEW_ROWS && collides(input_stride))) {
+        words = allocated(rows * distance_of(p.words));
         widen<K>((const typename K::Input*)input, input_stride, p, words.get(), rows <= FEW_ROWS ? 1 : threads);
     }
-    if constexpr (!K::IN_GROUPS)
+    if constexpr (!K::IN_GROUPS && !K::PACKED)
         if (rows <= FEW_ROWS) return multiply_few(p, threads);
     multiply_many(p, threads);
 }
 
 }  // namespace products
+"""
+
+# The arguments: weight, packed weight, in, out, weight row stride.
+PACK_ARGUMENTS = ("const float*", "float*", *("int64_t",) * 3)
+PACK_ENTRY = r"""
+void kernel(const float* weight, float* packed, int64_t in, int64_t out, int64_t stride) {
+    using namespace products;
+    const int64_t panels = divided(out, PANEL);
+    share(panels, omp_in_parallel() ? 1 : std::min<int64_t>(omp_get_max_threads(), panels),
+          [&](int64_t first, int64_t last, int64_t) {
+              for (int64_t panel = first; panel < last; panel++) {
+                  const int64_t column = panel * PANEL, width = std::min<int64_t>(PANEL, out - column);
+                  pack<Packed>(weight + column * stride, stride, in, width, packed + column * in);
+              }
+          });
+}
 """
 
 ENTRY = r"""
@@ -378,4 +384,5 @@ void kernel(const void* input, const void* weight, const void* extra, void* resu
 
 def source_of(kind: str, vectors: str = VECTORS) -> str:
     """Return the C++ source of a kind of products, with these vectors."""
-    return HEADERS + NUMBERS + vectors + ACTIVATIONS + CONSTANTS + KINDS + PRODUCTS + ENTRY.replace("KIND", kind)
+    parts = (HEADERS, NUMBERS, vectors, ACTIVATIONS, CONSTANTS, KINDS, PRODUCT, PACKING, PRODUCTS)
+    return "".join(parts) + ENTRY.replace("KIND", kind)

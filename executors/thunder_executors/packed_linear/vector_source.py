@@ -47,7 +47,7 @@ inline __m128 four_pairs(const int8_t* from) {
 VECTORS = r"""
 #ifdef __AVX512F__
 typedef __m512 Vector;
-constexpr int WIDTH = 16, TILE_ROWS = 14;
+constexpr int WIDTH = 16, TILE_ROWS = 14, DOT_ROWS = 6, DOT_COLUMNS = 4;
 // `lower` and `upper` read the halves of words as numbers in bfloat16, and `codes_of` reads four bits of each byte.
 inline __m512i bits(Vector values) { return _mm512_castps_si512(values); }
 inline Vector zero() { return _mm512_setzero_ps(); }
@@ -101,6 +101,20 @@ inline Vector codes_of(const uint8_t* from, int shift) {
     const __m512i shifted = _mm512_srl_epi32(words, _mm_cvtsi32_si128(shift));
     return _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(15)));
 }
+inline Vector joined(const __m128 (&quarters)[4]) {
+    Vector whole = _mm512_castps128_ps512(quarters[0]);
+    whole = _mm512_insertf32x4(whole, quarters[1], 1);
+    whole = _mm512_insertf32x4(whole, quarters[2], 2);
+    return _mm512_insertf32x4(whole, quarters[3], 3);
+}
+// Within each 128 bits: alternating numbers of the lower or upper half of two vectors, and halves of two vectors.
+inline Vector lower_pairs(Vector one, Vector other) { return _mm512_unpacklo_ps(one, other); }
+inline Vector upper_pairs(Vector one, Vector other) { return _mm512_unpackhi_ps(one, other); }
+inline Vector lower_halves(Vector one, Vector other) { return _mm512_shuffle_ps(one, other, 0x44); }
+inline Vector upper_halves(Vector one, Vector other) { return _mm512_shuffle_ps(one, other, 0xee); }
+inline Vector halves_swapped(Vector value) { return _mm512_shuffle_f32x4(value, value, 0x4e); }
+inline Vector quarters_swapped(Vector value) { return _mm512_shuffle_f32x4(value, value, 0xb1); }
+inline __m128 first_quarter(Vector value) { return _mm512_castps512_ps128(value); }
 inline void store(float* to, Vector value) { _mm512_storeu_ps(to, value); }
 inline void store(int32_t* to, Vector value) { _mm512_storeu_ps(to, value); }
 inline void store(Half* to, Vector value) {
@@ -116,7 +130,7 @@ inline void store(BFloat16* to, Vector value) {
 }
 #else
 typedef __m256 Vector;
-constexpr int WIDTH = 8, TILE_ROWS = 6;
+constexpr int WIDTH = 8, TILE_ROWS = 6, DOT_ROWS = 4, DOT_COLUMNS = 3;
 inline __m256i bits(Vector values) { return _mm256_castps_si256(values); }
 inline Vector zero() { return _mm256_setzero_ps(); }
 inline Vector constant(float value) { return _mm256_set1_ps(value); }
@@ -178,6 +192,16 @@ inline Vector codes_of(const uint8_t* from, int shift) {
     const __m256i shifted = _mm256_srl_epi32(words, _mm_cvtsi32_si128(shift));
     return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(15)));
 }
+inline Vector joined(const __m128 (&halves)[2]) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(halves[0]), halves[1], 1);
+}
+inline Vector lower_pairs(Vector one, Vector other) { return _mm256_unpacklo_ps(one, other); }
+inline Vector upper_pairs(Vector one, Vector other) { return _mm256_unpackhi_ps(one, other); }
+inline Vector lower_halves(Vector one, Vector other) { return _mm256_shuffle_ps(one, other, 0x44); }
+inline Vector upper_halves(Vector one, Vector other) { return _mm256_shuffle_ps(one, other, 0xee); }
+inline Vector halves_swapped(Vector value) { return _mm256_permute2f128_ps(value, value, 1); }
+inline Vector quarters_swapped(Vector value) { return value; }
+inline __m128 first_quarter(Vector value) { return _mm256_castps256_ps128(value); }
 inline void store(float* to, Vector value) { _mm256_storeu_ps(to, value); }
 inline void store(int32_t* to, Vector value) { _mm256_storeu_si256((__m256i*)to, bits(value)); }
 inline void store(Half* to, Vector value) {

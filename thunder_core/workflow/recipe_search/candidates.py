@@ -40,6 +40,8 @@ PURPOSES: Mapping[str, str] = {
     "nf4-lora": "it trains adapters, which this model does not have",
 }
 FOR_TRAINING: Mapping[str, str] = {"max-memory-saving": "it recomputes values in the backward, and there is none"}
+FOR_INFERENCE: Mapping[str, str] = {"freeze": "it packs weights once, and training changes them at each step"}
+FOR_CPU = frozenset({"freeze"})
 
 
 @dataclass(frozen=True)
@@ -168,8 +170,11 @@ def _uselessness(recipe: Recipe, ground: Ground) -> str:
         return "it is for the processes of a process group"
     if ground.train and _quantizes(recipe):
         return "it quantizes, and rounding has no derivative"
-    if not ground.train and (reason := FOR_TRAINING.get(recipe.title)) is not None:
+    by_task = FOR_INFERENCE if ground.train else FOR_TRAINING
+    if (reason := by_task.get(recipe.title)) is not None:
         return reason
+    if recipe.title in FOR_CPU and ground.device.type != "cpu":
+        return "its kernels are for a CPU"
     return ""
 
 

@@ -1,0 +1,222 @@
+"""A convolution in a trace, with the batch normalization, the addition and the activation that follow it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_executors.prepacked_convolution.operator import Ints
+
+CONVOLUTION = "torch.nn.functional.conv2d"
+NORMALIZATION = "torch.nn.functional.batch_norm"
+ADDITIONS = ("torch.Tensor.add", "torch.add", "torch.Tensor.add_")
+PARAMETERS: dict[str, dict[str, Any]] = {
+    CONVOLUTION: {"input": None, "weight": None, "bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1},
+    NORMALIZATION: {
+        **dict.fromkeys(("input", "running_mean", "running_var", "weight", "bias")),
+        "training": False,
+        "momentum": 0.1,
+        "eps": 1e-5,
+    },
+    **{name: {"input": None, "other": None, "alpha": 1} for name in ADDITIONS},
+}
+# By operation and its options, the activation in `operator.ACTIVATIONS`.
+ACTIVATIONS = {
+    ("torch.nn.functional.relu", ()): "relu",
+    ("torch.relu", ()): "relu",
+    ("torch.Tensor.relu", ()): "relu",
+    ("torch.nn.functional.relu_", ()): "relu",
+    ("torch.Tensor.relu_", ()): "relu",
+    ("torch.relu_", ()): "relu",
+    ("torch.nn.functional.relu6", ()): "relu6",
+    ("torch.nn.functional.hardtanh", (("max_val", 6.0), ("min_val", 0.0))): "relu6",
+    ("torch.nn.functional.hardtanh_", (("max_val", 6.0), ("min_val", 0.0))): "relu6",
+    ("torch.nn.functional.silu", ()): "silu",
+    ("torch.nn.functional.gelu", ()): "gelu",
+}
+DEFAULTS = {"inplace": False, "approximate": "none"}
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A convolution, and what follows it: the places in the trace, the operands, and the result."""
+
+    places: tuple[int, ...]
+    x: TensorProxy
+    weight: TensorProxy
+    bias: TensorProxy | None
+    stride: Ints
+    padding: Ints
+    dilation: Ints
+    groups: int
+    result: TensorProxy
+    statistics: tuple[TensorProxy | None, ...] = ()
+    eps: float = 0.0
+    other: TensorProxy | None = None
+    activation: str = ""
+
+    @property
+    def parameters(self) -> tuple[TensorProxy, ...]:
+        """The tensors of which the packed weight and bias are made."""
+        return tuple(proxy for proxy in (self.weight, self.bias, *self.statistics) if proxy is not None)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The constant arguments of the operator."""
+        names = ("stride", "padding", "dilation", "groups", "eps", "activation")
+        return {name: getattr(self, name) for name in names}
+
+
+def arguments_of(bsym: BoundSymbol) -> dict[str, Any] | None:
+    """Return the arguments of a bound symbol by parameter, with defaults; None if there are others."""
+    parameters = PARAMETERS[bsym.symbol.name]
+    positional = dict(zip(parameters, bsym.args, strict=False))
+    if len(bsym.args) > len(parameters) or bsym.kwargs.keys() - parameters.keys():
+        return None
+    return {**parameters, **positional, **bsym.kwargs}
+
+
+def pair(value: Any) -> Ints | None:
+    """Return two constant integers, of one or two; None for anything else (`padding="same"`, symbolic)."""
+    values = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, list | tuple) else ()
+    return values if len(values) == 2 and all(type(number) is int for number in values) else None
+
+
+def convolution_at(trace: Trace, place: int) -> Chain | None:
+    """Return the convolution at a place of a trace, in float32 on the CPU; None if there is another operation."""
+    bsym = trace.bound_symbols[place]
+    if bsym.executor or bsym.symbol.name != CONVOLUTION or bsym.mutates or not bsym.is_resolved:
+        return None
+    given = arguments_of(bsym)
+    if given is None:
+        return None
+    x, weight, bias = given["input"], given["weight"], given["bias"]
+    stride, padding, dilation = (pair(given[name]) for name in ("stride", "padding", "dilation"))
+    if stride is None or padding is None or dilation is None:
+        return None
+    if not all(map(is_supported, (x, weight, *([] if bias is None else [bias]), bsym.output))):
+        return None
+    if len(x.shape) != 4 or type(given["groups"]) is not int or any(type(size) is not int for size in weight.shape):
+        return None
+    return Chain((place,), x, weight, bias, stride, padding, dilation, given["groups"], bsym.output)
+
+
+def is_supported(proxy: Any) -> bool:
+    """Whether a value is an ordinary tensor in float32 on the CPU."""
+    return (
+        isinstance(proxy, TensorProxy)
+        and proxy.dtype is torch.float32
+        and proxy.device.type == "cpu"
+        and not proxy.overrides
+    )
+
+
+class Readers:
+    """The places where each name of a trace is read; the end of the trace reads what it returns."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+        self.places: dict[str, list[int]] = defaultdict(list)
+        for place, bsym in enumerate(trace.bound_symbols):
+            for name in {proxy.name for proxy in bsym.inputs}:
+                self.places[name].append(place)
+        for proxy in trace.outputs:
+            self.places[proxy.name].append(len(trace.bound_symbols))
+
+    def only_reader(self, name: str, known: int) -> int | None:
+        """Return the only place behind a `known` place that reads a name; None if there is none, or several."""
+        later = [place for place in self.places[name] if place > known]
+        return later[0] if len(later) == 1 and later[0] < len(self.trace.bound_symbols) else None
+
+    def next_reader(self, name: str, known: int) -> int | None:
+        """Return the first place behind a `known` place that reads a name; None if it is the end of the trace."""
+        later = [place for place in self.places[name] if place > known]
+        return later[0] if later and later[0] < len(self.trace.bound_symbols) else None
+
+
+def chains_in(trace: Trace) -> Iterator[Chain]:
+    """Yield the convolutions of a trace, each with as much of what follows as oneDNN computes with it."""
+    readers = Readers(trace)
+    taken: set[int] = set()  # an addition of two convolutions belongs to the first
+    for place in range(len(trace.bound_symbols)):
+        chain = convolution_at(trace, place)
+        if chain is None:
+            continue
+        for extend in (with_normalization, with_addition, with_activation):
+            longer = extended(trace, readers, chain, extend)
+            if longer is not None and longer.places[-1] not in taken:
+                chain = longer
+        taken.update(chain.places)
+        yield chain
+
+
+def extended(trace: Trace, readers: Readers, chain: Chain, extend: Any) -> Chain | None:
+    """Return a chain with the operation that reads its result, if nothing else reads it; None otherwise."""
+    place = readers.next_reader(chain.result.name, chain.places[-1])
+    if place is None:
+        return None
+    bsym = trace.bound_symbols[place]
+    between = trace.bound_symbols[chain.places[0] + 1 : place]
+    members = {trace.bound_symbols[member] for member in chain.places}
+    if bsym.executor or not bsym.is_resolved or not isinstance(bsym.output, TensorProxy):
+        return None
+    in_place = bsym.output.name == chain.result.name
+    if not in_place and readers.only_reader(chain.result.name, chain.places[-1]) is None:
+        return None
+    if set(bsym.mutates) - {chain.result.name} or (bsym.mutates and not in_place):
+        return None
+    if any(step not in members and (step.mutates or step.keeps_place) for step in between):
+        return None
+    longer: Chain | None = extend(chain, bsym)
+    if longer is None or not is_like(bsym.output, chain.result):
+        return None
+    return replace(longer, places=(*chain.places, place), result=bsym.output)
+
+
+def is_like(proxy: TensorProxy, expected: TensorProxy) -> bool:
+    """Whether a tensor has the sizes, strides and dtype of another."""
+    return is_supported(proxy) and (proxy.shape, proxy.stride) == (expected.shape, expected.stride)
+
+
+def with_normalization(chain: Chain, bsym: BoundSymbol) -> Chain | None:
+    """Return the chain with a batch normalization that uses running statistics."""
+    given = arguments_of(bsym) if bsym.symbol.name == NORMALIZATION else None
+    if given is None or given["training"] is not False or given["input"].name != chain.result.name:
+        return None
+    statistics = tuple(given[name] for name in ("running_mean", "running_var", "weight", "bias"))
+    if not all(map(is_supported, statistics[:2])) or type(given["eps"]) is not float:
+        return None
+    if not all(proxy is None or is_supported(proxy) for proxy in statistics[2:]):
+        return None
+    return replace(chain, statistics=statistics, eps=given["eps"])
+
+
+def with_addition(chain: Chain, bsym: BoundSymbol) -> Chain | None:
+    """Return the chain with the addition of a tensor of the same sizes and strides."""
+    given = arguments_of(bsym) if bsym.symbol.name in ADDITIONS else None
+    if given is None or given["alpha"] != 1:
+        return None
+    operands = [given["input"], given["other"]]
+    if not all(isinstance(operand, TensorProxy) for operand in operands) or operands[0].name == operands[1].name:
+        return None
+    others = [operand for operand in operands if operand.name != chain.result.name]
+    if len(others) != 1 or not is_like(others[0], chain.result):
+        return None
+    return replace(chain, other=others[0])
+
+
+def with_activation(chain: Chain, bsym: BoundSymbol) -> Chain | None:
+    """Return the chain with an activation of its result."""
+    if len(bsym.args) + ("input" in bsym.kwargs) != 1 or len(bsym.inputs) != 1:
+        return None
+    options = {name: value for name, value in bsym.kwargs.items() if name != "input" and value != DEFAULTS.get(name)}
+    options.pop("inplace", None)
+    activation = ACTIVATIONS.get((bsym.symbol.name, tuple(sorted(options.items()))))
+    return None if activation is None else replace(chain, activation=activation)
