@@ -42,6 +42,27 @@ def add_to_row(x: Tensor, y: Tensor, number: int) -> Tensor:
     return x
 
 
+def set_where_positive(x: Tensor, y: Tensor, number: int) -> Tensor:
+    x[y > 0] = float(number) if number % 2 else x.detach().mean()
+    return x
+
+
+def swap_rows(x: Tensor, y: Tensor, number: int) -> Tensor:
+    x[[0, 1]] = x[[1, number % 4]]
+    return x
+
+
+def write_without_autograd(x: Tensor, y: Tensor, number: int) -> Tensor:
+    with torch.no_grad():
+        return x.mul_(0.5) if number % 2 else x.copy_(y)
+
+
+def write_to_row_without_autograd(x: Tensor, y: Tensor, number: int) -> Tensor:
+    with torch.no_grad():
+        x[number % 4] = y.mean()
+    return x
+
+
 def without_gradient(x: Tensor, y: Tensor, number: int) -> Tensor:
     with torch.no_grad():
         return x * number
@@ -86,6 +107,10 @@ WRITE: tuple[Callable[[Tensor, Tensor, int], Tensor], ...] = (
     set_row,
     set_slice,
     add_to_row,
+    set_where_positive,
+    swap_rows,
+    write_without_autograd,
+    write_to_row_without_autograd,
 )
 DRAW: tuple[Callable[[Tensor, Tensor, int], Tensor], ...] = (
     lambda x, y, n: functional.dropout(x, 0.5),

@@ -321,3 +321,15 @@ def test_complex_numbers_that_are_set_to_zero_have_gradients_of_zero(transforms:
         x = torch.tensor([1 + 2j, 3 - 1j], requires_grad=True)
         gradients.append(torch.autograd.grad(run(x).abs().square().sum(), x))
     torch.testing.assert_close(*gradients)
+
+
+def test_write_to_a_part_of_an_expanded_tensor_stays() -> None:
+    """PyTorch's functional form adds the difference: it rounds, and infinity becomes NaN."""
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        x.expand(2, *x.shape)[0] = y
+        return x * 1
+
+    x, y = torch.tensor([0.1, torch.inf]), torch.tensor([1 / 3, 2.0])
+    compiled = thunder.jit(program, transforms=(Functionalize(),))
+    torch.testing.assert_close(compiled(x.clone(), y), program(x.clone(), y), rtol=0, atol=0)

@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from thunder_core.tracing.analysis.aliasing import shares_storage, tensors_written
 from thunder_core.tracing.capture.fakes.fake import fake_like, new_mode
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.symbolic.shape_env import number_of
@@ -24,6 +26,7 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_core.tracing.library.overlap import span
 
 ATEN = torch.ops.aten
+MAX_NUMBERS = 64  # in a constant that is printed with its bound symbol
 NOT_RECORDED = frozenset({torch.ops.prim.device.default})
 WITH_EXACT_SCHEMA = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
 
@@ -56,6 +59,7 @@ class Functionalizer:
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self._followed = set(followed)
         self._next_name = next_name
+        self._expanded: set[str] = set()  # views of expanded tensors, by the names of the trace
         self._target: object = None  # the operation that is being functionalized
 
     def add(self, proxy: TensorProxy) -> None:
@@ -96,9 +100,23 @@ class Functionalizer:
                 self._functional_of(proxy)
         with torch.no_grad(), torch._C._DisableAutocast(), self._mode, _OverlapChecks():  # type: ignore[no-untyped-call]
             _evaluate_into(operation, operation.symbol.target, self._aliasing_fakes)
+        self._require_no_write_to_expanded(operation)
         self._target = operation.symbol.target
         with self._functionalizing():
             _evaluate_into(operation, _with_exact_schema(operation.symbol.target), self._functional_tensors)
+
+    def _require_no_write_to_expanded(self, operation: BoundSymbol) -> None:
+        """Raise `NotFunctionalizable` for a write to a part of an expanded tensor, and note views of such tensors.
+
+        PyTorch adds the difference to the tensor that was expanded, which rounds, and gives NaN for infinities.
+        """
+        written = {*operation.mutates, *(proxy.name for proxy in tensors_written(operation))}
+        if written & self._expanded:
+            raise NotFunctionalizable(f"{operation.symbol.name} writes to a part of an expanded tensor")
+        if shares_storage(operation):
+            reads_expanded = any(proxy.name in self._expanded for proxy in operation.inputs)
+            tensors = (proxy for proxy in operation.outputs if isinstance(proxy, TensorProxy))
+            self._expanded.update(proxy.name for proxy in tensors if reads_expanded or is_expanded(proxy))
 
     @contextmanager
     def _functionalizing(self) -> Iterator[None]:
@@ -176,14 +194,20 @@ class Functionalizer:
         return id(tensor) in self._proxies
 
     def _constant(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Record a zero-dimensional constant as `scalar_tensor`; raise `NotFunctionalizable` for other constants."""
-        if tensor.ndim or tensor.device.type != "cpu" or tensor.is_meta:
-            raise NotFunctionalizable("the operation uses a constant tensor that is not a scalar on the CPU")
+        """Record a constant on the CPU, such as a list of indices, as a call that makes it of its numbers.
+
+        Raises `NotFunctionalizable` for other constants.
+        """
+        if isinstance(tensor, FakeTensor) or tensor.device.type != "cpu" or tensor.numel() > MAX_NUMBERS:
+            raise NotFunctionalizable("the operation uses a constant on a GPU, or of many numbers")
         with torch.utils._python_dispatch._disable_current_modes():
-            value = tensor.item()
-        return self.record(  # type: ignore[no-any-return]
-            ATEN.scalar_tensor.default, (value,), {"dtype": tensor.dtype, "device": tensor.device}
-        )
+            numbers = tensor.tolist()
+        options = {"dtype": tensor.dtype, "device": tensor.device}
+        if not tensor.ndim:
+            return self.record(ATEN.scalar_tensor.default, (numbers,), options)  # type: ignore[no-any-return]
+        made: torch.Tensor = ATEN.empty.memory_format(tensor.shape, **options)
+        self._bsyms.append(BoundSymbol(symbol_of(torch.tensor), (numbers,), options, self._proxy(made)))
+        return made
 
 
 def _evaluate_into(operation: BoundSymbol, function: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> None:
@@ -199,6 +223,12 @@ def _evaluate_into(operation: BoundSymbol, function: Callable[..., Any], tensors
         if tuple(tensor.shape) != proxy.shape or tensor.dtype != proxy.dtype:
             raise NotFunctionalizable("the result has another shape or dtype than in the trace")
         tensors.setdefault(proxy.name, tensor)
+
+
+def is_expanded(proxy: TensorProxy) -> bool:
+    """Whether a dimension of a tensor repeats the same elements."""
+    pairs = zip(proxy.shape, proxy.stride, strict=False)  # a sparse tensor has no strides
+    return any(type(stride) is int and not stride and not (type(size) is int and size <= 1) for size, stride in pairs)
 
 
 def tiles(windows: torch.Tensor, shape: Sequence[Any], dim: int, size: int, step: int) -> bool:

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from thunder_core.backend.runtime.randomness import RandomState
+from thunder_core.passes.autodiff.refusals import underivable
 from thunder_core.passes.autodiff.rules import is_live
-from thunder_core.passes.autodiff.tape import first_line
+from thunder_core.passes.autodiff.tape import Underivable, first_line
 from thunder_core.passes.autodiff.vjp import call_with_rule, is_differentiable_proxy
 from thunder_core.passes.transforms.functionalize import Functionalize
-from thunder_core.tracing.analysis.aliasing import alias_sets
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
+from thunder_core.tracing.analysis.aliasing import alias_sets, aliased_inputs
+from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, grad_modes
 from thunder_core.tracing.capture.failures import needs_value
 from thunder_core.tracing.capture.fakes.faithful import FaithfulMode
 from thunder_core.tracing.capture.fakes.fake import fake_like, new_mode
@@ -49,9 +50,24 @@ def functionalize_followed_writes(trace: Trace) -> Trace | None:
     return None if any(bsym.args[0].name in followed for bsym in scatters) else functional
 
 
+def require_accepted_writes(trace: Trace) -> None:
+    """Raise `Underivable` if eager PyTorch refuses a trace that writes to tracked tensors while autograd is off.
+
+    A trace with a backward that has to run after the program is not checked, because the backward would run here.
+    """
+    if any(is_live(bsym.symbol.target) for bsym in trace.bound_symbols):
+        return
+    requires_grad_names = followed_by_autograd(trace)
+    for bsym, enabled in zip(trace.bound_symbols, grad_modes(trace.bound_symbols), strict=True):
+        if not enabled and any(name in requires_grad_names for name in bsym.mutates):
+            if autograd_error(trace):
+                raise underivable(bsym, "it writes to a tensor that needs a gradient")
+            return
+
+
 def autograd_error(trace: Trace) -> str:
     """Return the error of eager PyTorch when it runs a trace forward and backward; empty if there is none."""
-    mode = new_mode(environment_of(trace.inputs))
+    mode = new_mode(environment_of(trace.inputs), estimates_sizes=True)
     restores = [RandomState.now().put_back, *(setting.keep() for setting in settings_of(trace.bound_symbols))]
     try:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode:
@@ -59,7 +75,9 @@ def autograd_error(trace: Trace) -> str:
             aliasing = alias_sets(trace.bound_symbols, trace.aliases)
             written = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
             for bsym in trace.bound_symbols:
-                if not _asks_for_values(bsym):
+                if _asks_for_values(bsym):
+                    values.update(_checked_results(bsym, mode))
+                else:
                     _run(bsym, values, mode, lambda name: aliasing.representative(name) in written)
             results = [values[proxy.name] for proxy in trace.outputs if isinstance(proxy, TensorProxy)]
             ends = [result for result in results if result.requires_grad]
@@ -84,10 +102,25 @@ def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FaithfulMode, is_writt
             not needs_value(error)
             or bsym.mutates
             or _is_followed(bsym, values)
-            or any(is_written(proxy.name) for proxy in bsym.outputs)
+            or (_may_share_memory(bsym) and any(is_written(proxy.name) for proxy in bsym.outputs))
         ):
             raise
         values.update((proxy.name, fake_like(proxy, mode)) for proxy in bsym.tensors)
+
+
+def _may_share_memory(bsym: BoundSymbol) -> bool:
+    """Whether a result of a bound symbol may share memory with an input or with another result."""
+    return len(bsym.outputs) > 1 or any(any(aliased_inputs(operation)) for operation in bsym.at_level("aten"))
+
+
+def _checked_results(bsym: BoundSymbol, mode: FaithfulMode) -> dict[str, torch.Tensor]:
+    """Return the tensors that a check of values makes of an object, which no operation here made.
+
+    Raises `Underivable` if autograd might track such a tensor.
+    """
+    if any(map(is_differentiable_proxy, bsym.tensors)):
+        raise Underivable(f"`{bsym.symbol.name}` may return a tensor that autograd tracks")
+    return {proxy.name: fake_like(proxy, mode) for proxy in bsym.tensors}
 
 
 def _is_followed(bsym: BoundSymbol, values: dict[str, Any]) -> bool:

@@ -23,7 +23,7 @@ from thunder_core.passes.autodiff.autograd_node import Backward, Bridge, Gradien
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast
 from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
 from thunder_core.passes.autodiff.dependent_results import cut_at_sources, find_dependent_results
-from thunder_core.passes.autodiff.functionalize_inplace import functionalize_followed_writes
+from thunder_core.passes.autodiff.functionalize_inplace import functionalize_followed_writes, require_accepted_writes
 from thunder_core.passes.autodiff.output_aliases import split_output_aliases
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_no_hooks
 from thunder_core.passes.autodiff.reverse_mode import Differentiated, differentiate
@@ -263,7 +263,9 @@ def differentiate_program(
         return ProgramDerivative(body, tail, forwards, parts, executors, transforms, under, sink, schedulers)
 
     try:
-        return divide(trace)
+        derivative = divide(trace)
+        require_accepted_writes(trace)
+        return derivative
     except Underivable as reason:
         plain = functionalize_followed_writes(trace)
         if plain is None:
@@ -273,8 +275,8 @@ def differentiate_program(
         steps.append(plain)
         try:
             return divide(plain)
-        except Underivable:
-            raise reason from None
+        except Underivable as remaining:
+            raise remaining from reason
 
 
 def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:

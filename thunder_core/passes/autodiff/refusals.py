@@ -69,7 +69,7 @@ def require_no_hooks(bsyms: Iterable[BoundSymbol]) -> None:
 def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
     """Raise `Underivable` for a bound symbol that changes autograd, autocast or the results of later operations.
 
-    Also raises for a bound symbol that writes to a tensor that requires a gradient.
+    Also raises for a bound symbol that writes to one of these tensors, which require a gradient.
     """
     if switches_autocast(bsym) or changes_autograd(bsym):
         raise underivable(bsym, "it changes a setting of autograd or autocast")

@@ -27,8 +27,10 @@ from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import generic_hint_of, sizes_for_trace, symbolic_dense_strides
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.operators.unsized_results import FUNCTIONS
 
 MADE_BY = "differentiate"
+WITH_UNSIZED_RESULTS = frozenset(FUNCTIONS.values())
 REQUIRE_GRAD = ("torch.Tensor.requires_grad_", "torch.Tensor.requires_grad.__set__")
 
 
@@ -79,7 +81,7 @@ class ReverseSweep:
         """Add a bound symbol as a step of the sweep, with its derivation if autograd tracks it."""
         if self._absorb_requires_grad(bsym):
             return
-        require_plain_effects(bsym, self.requires_grad_names)
+        require_plain_effects(bsym, self.requires_grad_names if enabled else set())
         require_no_grad_views_unused(bsym, self._no_grad_views, enabled=enabled)
         step = Step(bsym)
         self.steps.append(step)
@@ -242,7 +244,8 @@ class ReverseSweep:
     def exposing_intermediates(self, intermediates: Set[str]) -> Iterator[BoundSymbol]:
         """Yield the bound symbols of the trace, as aten operations if they make one of `intermediates`.
 
-        A bound symbol with its own derivative rule is kept, followed by its operations under fresh names.
+        So is a bound symbol that consists of an operator with results that only exist if autograd is on. A bound symbol
+        with its own derivative rule is kept, followed by its operations under fresh names.
         """
         steps = {id(step.bsym): step for step in self.steps if step.derivation is not None}
         for bsym in self.trace.bound_symbols:
@@ -250,6 +253,7 @@ class ReverseSweep:
             inner = {proxy.name for operation in operations for proxy in operation.defines} - {
                 proxy.name for proxy in bsym.outputs
             }
+            inner |= {p.name for each in operations if each.symbol.target in WITH_UNSIZED_RESULTS for p in each.defines}
             if not intermediates & inner:
                 yield bsym
             elif has_derivative_rule(bsym):  # its derivative differs from that of its operations, so both run

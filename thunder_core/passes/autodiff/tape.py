@@ -11,6 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from thunder_core.backend.functionalization.functionalizer import MAX_NUMBERS
 from thunder_core.backend.functionalization.local import functionalize_local
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
@@ -21,14 +22,13 @@ from thunder_core.tracing.ir.evaluate import bindings
 from thunder_core.tracing.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
+from thunder_core.tracing.library.operators.unsized_results import FUNCTIONS
 
 ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 QUERIES = frozenset({torch.ops.prim.device.default})  # not recorded
-NEEDS_GRAD_MODE = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})  # saves for its backward only if grad mode is on
 
 # Fakes do not have all strides right (e.g. those of softplus_backward), so a view of a fake may have to be a copy.
 RELAXED: Mapping[object, Any] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
-MAX_NUMBERS = 64  # in a constant that is printed with its bound symbol
 
 
 class Underivable(Exception):
@@ -128,8 +128,6 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _record(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, output: Any) -> None:
         """Record an operation that has run."""
-        if func in NEEDS_GRAD_MODE:
-            raise Underivable(f"`{func}` returns the values that its backward reads only while autograd is on")
         read = replace_leaves((tuple(args), dict(kwargs)), self._to_proxy)
         for tensor in tensors_in(output):
             if id(tensor) not in self._proxies:
@@ -137,12 +135,13 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         written = list(written_values(func, args, kwargs))
         self.bsyms.append(
             BoundSymbol(
-                symbol=symbol_of(RELAXED.get(func, func)),
+                symbol=symbol_of(FUNCTIONS.get(func) or RELAXED.get(func, func)),
                 args=read[0],
                 kwargs=read[1],
                 output=replace_leaves(output, self._to_proxy),
                 mutates=tuple(self.proxy(tensor).name for tensor in tensors_in(written)),
                 ordered=is_random(func, args, kwargs),
+                fresh=func in FUNCTIONS,
             )
         )
 

@@ -246,7 +246,7 @@ def _derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
     Those fakes have real or complex dtypes, since autograd tracks no others (`is_differentiable_proxy`), so
     `requires_grad_` accepts them. The caller leaves inference mode, in which autograd records nothing in any grad mode.
     """
-    mode, tape = new_mode(environment_of((*bsym.inputs, *bsym.outputs))), Tape("%s")
+    mode, tape = new_mode(environment_of((*bsym.inputs, *bsym.outputs)), estimates_sizes=True), Tape("%s")
     fakes: dict[str, torch.Tensor] = {}
     with mode:
         for proxy in bsym.inputs:

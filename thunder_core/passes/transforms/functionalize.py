@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
 
 from thunder_core.backend.functionalization.functionalizer import Functionalizer
+from thunder_core.backend.functionalization.kept_memory import KeptMemory, is_as_strided
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import AliasSets, alias_sets, is_view
-from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, followed_when_made, grad_modes
+from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, followed_when_made
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.fakes.fake import fake_like, new_mode
-from thunder_core.tracing.capture.torch_facts.settings import is_decisive
-from thunder_core.tracing.capture.torch_facts.switches import switches_inference_mode
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
-from thunder_core.tracing.capture.torch_facts.writes import is_reshaping, updates_statistics
 from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, environment_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
-from thunder_core.tracing.library.overlap import span
 
 MADE_BY = "functionalize"
 ALIAS, COPY = torch.ops.aten.alias.default, torch.ops.aten.copy_.default
-RESIZES = ("aten.set_.", "aten.resize_.", "aten.resize_as_.")
-DETACHING = ("aten.detach.", "aten.data.")  # autograd does not see writes to their results
-UNSEEN = "aten.data."  # writes to its result do not increase the version of its input, but a final copy would
-FACTORY = re.compile(r"torch\.ops\.aten\.(new_\w+|\w+_like|zeros|ones|full|empty|rand|randn|eye|arange)\.")
-AS_STRIDED = "aten.as_strided."  # may address memory outside of its input
 
 
 @dataclass(frozen=True)
@@ -44,7 +34,8 @@ class Functionalize(Transform):
     A written input or constant gets one `copy_` at the end of the trace. An alias set keeps its in-place writes if
     several inputs or constants share it, if autograd tracks an input or constant in it (the final copy would change
     saved tensors), if an operation resizes it or replaces its storage, or if a bound symbol that changes the state of
-    the process may touch it. It also keeps them if autograd tracks it and it is touched with grad mode off or detached.
+    the process may touch it. It also keeps them if autograd tracks it and it is touched with grad mode off or detached,
+    unless autograd tracks it only since a later write to the one tensor that is used from then on.
     All tracked alias sets keep their writes if a result would no longer require a gradient, or if PyTorch has no
     derivative of an out-of-place operation. A kept write still increases the version counter of the tensor, so that
     autograd can report the modification by an in-place operation; a functionalized write does not.
@@ -59,11 +50,14 @@ class Functionalize(Transform):
         """
         aliasing = alias_sets(trace.bound_symbols, trace.aliases)
         representatives = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
+        tracked_since: dict[str, int] = {}
         if representatives:
-            representatives -= _KeptMemory(trace, aliasing).kept_representatives()
+            memory = KeptMemory(trace, aliasing)
+            representatives -= memory.kept_representatives()
+            tracked_since = memory.tracked_since
         while representatives:
             try:
-                functional = _Rewriting(trace, aliasing, frozenset(representatives)).trace()
+                functional = _Rewriting(trace, aliasing, frozenset(representatives), tracked_since).trace()
             except _KeepWrites as unfit:
                 representatives -= unfit.representatives
                 continue
@@ -111,87 +105,18 @@ class _KeepWrites(Exception):
         self.representatives = frozenset(representatives)
 
 
-class _KeptMemory:
-    """Finds the alias sets of a trace whose in-place writes must be kept, by their representatives."""
-
-    def __init__(self, trace: Trace, aliasing: AliasSets) -> None:
-        self.trace = trace
-        self.aliasing = aliasing
-        self.recorded = followed_by_autograd(trace)
-        self.followed = {aliasing.representative(name) for name in self.recorded}
-        self.given = Counter(
-            aliasing.representative(name) for name in (*(p.name for p in trace.inputs), *trace.constants)
-        )
-
-    def kept_representatives(self) -> set[str]:
-        """Return the representatives of the alias sets whose in-place writes must be kept."""
-        kept = {
-            representative
-            for representative, count in self.given.items()
-            if count > 1 or representative in self.followed
-        }
-        enabled = torch.is_grad_enabled()  # after the loop, the grad mode at the end
-        bsyms = self.trace.bound_symbols
-        for bsym, enabled in zip(bsyms, grad_modes(bsyms), strict=True):
-            kept |= set() if enabled else self._of((*bsym.inputs, *bsym.outputs)) & self.followed
-            kept |= self._kept_for_ordered(bsym) if bsym.ordered else set()
-            for operation in bsym.at_level("aten"):
-                kept |= self._kept_for_operation(operation, bsym)
-            if switches_inference_mode(bsym) or is_decisive(bsym):
-                return {
-                    self.aliasing.representative(name) for each in self.trace.bound_symbols for name in each.mutates
-                }
-        if enabled:
-            return kept
-        return kept | self.followed  # autograd does not see later operations on the results
-
-    def _of(self, proxies: Iterable[Proxy]) -> set[str]:
-        return {self.aliasing.representative(proxy.name) for proxy in proxies}
-
-    def _kept_for_ordered(self, bsym: BoundSymbol) -> set[str]:
-        """Return the alias sets to keep because of a bound symbol that changes the state of the process.
-
-        None are kept if its aten operations change at most the default generator, or if it writes nothing and returns
-        no memory of its inputs; otherwise, all alias sets that it reads or returns are kept.
-        """
-        if bsym.subsymbols and all(map(_advances_default_generator_at_most, bsym.at_level("aten"))):
-            return set()
-        inputs, outputs = self._of(bsym.inputs), self._of(bsym.outputs)
-        only_reads = bool(bsym.subsymbols) and not bsym.mutates and not inputs & outputs
-        return set() if only_reads else inputs | outputs
-
-    def _kept_for_operation(self, operation: BoundSymbol, bsym: BoundSymbol) -> set[str]:
-        """Return the alias sets to keep because of an aten operation of a bound symbol.
-
-        Reasons are resizes, in-place view operations on inputs or outputs, `detach` of a tensor that autograd tracks,
-        `.data` of such a tensor or of an input, `as_strided` outside of its input, and updates of running statistics
-        that the schema does not declare.
-        """
-        name = operation.symbol.name.removeprefix("torch.ops.")
-        memory = self._of(operation.outputs)
-        if name.startswith(RESIZES):
-            return memory
-        target = operation.symbol.target
-        if isinstance(target, torch._ops.OpOverload) and is_reshaping(target):
-            return memory & (self.given.keys() | self._of(self.trace.outputs))  # the object is visible outside
-        if name.startswith(DETACHING):
-            detaches = any(proxy.name in self.recorded for proxy in bsym.inputs) and _is_used(operation, bsym)
-            unseen = memory & self.given.keys() if name.startswith(UNSEEN) else set()
-            return unseen | (memory & self.followed if detaches else set())
-        if _is_as_strided(operation):
-            return memory & (self.given.keys() | (set() if _stays_within(operation) else self.followed))
-        if updates_statistics(target) and any(proxy.name in self.recorded for proxy in bsym.outputs):
-            return {self.aliasing.representative(name) for name in bsym.mutates}
-        return set()
-
-
 @dataclass
 class _Rewriting:
-    """One pass over a trace that functionalizes the alias sets with these representatives."""
+    """One pass over a trace that functionalizes the alias sets with these representatives.
+
+    The bound symbols before the place in `tracked_since` that touch an alias set stay as they are.
+    """
 
     source: Trace
     aliasing: AliasSets
     representatives: frozenset[str]
+    tracked_since: Mapping[str, int]
+    place: int = 0
     bsyms: list[BoundSymbol] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -211,11 +136,13 @@ class _Rewriting:
                 self._run(bsym)
             else:
                 self.bsyms.append(self._with_current_values(bsym))
+            self.place += 1
         output = renamed_proxies(self.source.output, self._output_names(self._copies()))
         return self.source.having(self.bsyms, made_by=MADE_BY, output=output)
 
     def _of(self, names: Iterable[str]) -> set[str]:
-        return {self.aliasing.representative(name) for name in names} & self.representatives
+        touched = {self.aliasing.representative(name) for name in names} & self.representatives
+        return {representative for representative in touched if self.place >= self.tracked_since.get(representative, 0)}
 
     def _must_be_functionalized(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol writes to a functionalized alias set, or returns memory of an input in such a set."""
@@ -231,13 +158,13 @@ class _Rewriting:
         representatives = self._of(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
         if has_derivative_rule(bsym) and any(proxy.name in self._followed for proxy in bsym.inputs):
             raise _KeepWrites(representatives)
-        if not {self.aliasing.representative(name) for name in bsym.mutates} <= self.representatives:
+        if not {self.aliasing.representative(name) for name in bsym.mutates} <= self._of(bsym.mutates):
             raise _KeepWrites(representatives)  # it also writes to memory that is not functionalized
         try:
             for operation in bsym.at_level("aten"):
                 if operation.gives_number:
                     continue
-                if _is_as_strided(operation):
+                if is_as_strided(operation):
                     self._value(
                         operation.args[0], representatives
                     )  # raises unless its memory layout is as in the trace
@@ -341,50 +268,6 @@ class _Rewriting:
             if isinstance(name, TensorProxy) and name.name not in read:
                 names[name.name] = name.named(next(self._fresh))
         self.bsyms.append(maker.rename(names))
-
-
-def _is_as_strided(operation: BoundSymbol) -> bool:
-    """Whether an operation is `aten.as_strided`, which may address memory outside of its input."""
-    return operation.symbol.name.removeprefix("torch.ops.").startswith(AS_STRIDED)
-
-
-def _stays_within(operation: BoundSymbol) -> bool:
-    """Whether `as_strided` addresses only elements of its input, according to the metadata."""
-    (source, *_), result = operation.args, operation.output
-    offset = operation.args[3] if len(operation.args) > 3 else operation.kwargs.get("storage_offset")
-    if offset is not None or not isinstance(source, TensorProxy) or not isinstance(result, TensorProxy):
-        return False
-    read, addressed = (torch.empty_strided(proxy.shape, proxy.stride, device="meta") for proxy in (source, result))
-    return bool(torch.ops.aten.is_non_overlapping_and_dense(read)) and span(addressed) <= span(read)
-
-
-def _advances_default_generator_at_most(operation: BoundSymbol) -> bool:
-    """Whether an operation changes at most the default random number generator.
-
-    This holds for ATen operators that take neither a generator nor number proxies.
-    """
-    target = operation.symbol.target
-    return isinstance(target, torch._ops.OpOverload) and not any(
-        isinstance(leaf, torch.Generator | Proxy) and not isinstance(leaf, TensorProxy)
-        for leaf in leaves((operation.args, dict(operation.kwargs)))
-    )
-
-
-def _is_used(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
-    """Whether another operation of a bound symbol reads the result of an operation, or the bound symbol returns it.
-
-    A result whose inputs were made by factory functions (`zeros`, `new_empty`) does not count as used, because autograd
-    does not track these.
-    """
-    inputs = {proxy.name for proxy in operation.inputs}
-    makers = [other for other in bsym.at_level("aten") if any(proxy.name in inputs for proxy in other.defines)]
-    if makers and all(FACTORY.match(maker.symbol.name) for maker in makers):
-        return False
-    outputs = {proxy.name for proxy in operation.outputs}
-    readers = (other for other in bsym.at_level("aten") if other is not operation)
-    return any(proxy.name in outputs for reader in readers for proxy in reader.inputs) or any(
-        proxy.name in outputs for proxy in bsym.outputs
-    )
 
 
 def _names(bsym: BoundSymbol) -> Iterator[Proxy]:

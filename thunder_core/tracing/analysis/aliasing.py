@@ -14,6 +14,7 @@ from thunder_core.tracing.ir.tree import leaves
 
 # Operators that share memory with their inputs, although their schemas do not declare it.
 UNDECLARED_VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias"})
+MASKS = (torch.bool, torch.uint8)  # dtypes of indices that select elements
 # Schemas for operators that always return views, although their own schemas do not declare it.
 SCHEMAS = {torch.ops.aten.data.default: torch._C.parse_schema("aten::data(Tensor(a) self) -> Tensor(a)")}
 
@@ -53,7 +54,7 @@ def names_written_to(trace: Trace) -> frozenset[str]:
 
 def aliased_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
     """Yield the inputs whose memory the results of an operation may share; all inputs if the schema is unknown."""
-    if operation.fresh:
+    if operation.fresh or selects_by_tensor(operation):
         return
     schema = schema_of(operation)
     if schema is None:
@@ -63,6 +64,18 @@ def aliased_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
         if argument.alias_info is not None:
             value = operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)
             yield from (leaf for leaf in leaves(value) if isinstance(leaf, Proxy))
+
+
+def selects_by_tensor(operation: BoundSymbol) -> bool:
+    """Whether an operation is `x[index]` with a tensor in the index, so that its result has new memory.
+
+    An integer tensor without dimensions is a number there, which makes a view.
+    """
+    if operation.symbol.target is not torch.Tensor.__getitem__:
+        return False
+    entries = leaves(operation.args[1:])
+    tensors = (entry for entry in entries if isinstance(entry, TensorProxy))
+    return any(entry.shape or entry.dtype in MASKS for entry in tensors)
 
 
 def is_view(bsym: BoundSymbol) -> bool:

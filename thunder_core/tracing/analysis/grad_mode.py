@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import torch
 
@@ -11,6 +11,14 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
 SET_GRAD = "torch._C._set_grad_enabled"
+# Operators that read only the metadata of their input, so that autograd does not track their results.
+FACTORIES = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "empty_like", "full_like"),
+        *("ones_like", "zeros_like", "rand_like", "randn_like", "randint_like"),
+    )
+)
 
 
 def sets_grad_mode(bsym: BoundSymbol) -> bool:
@@ -34,23 +42,31 @@ def followed_by_autograd(trace: Trace) -> frozenset[str]:
 
     The result may contain too many names, but never too few: a detached tensor counts as dependent on its input.
     """
-    return _followed_and_made(trace)[0]
+    return frozenset(_followed_and_made(trace)[0])
 
 
 def followed_when_made(trace: Trace) -> frozenset[str]:
     """Return the names that autograd may track from their definition, without those tracked only since a write."""
-    return _followed_and_made(trace)[1]
+    return frozenset(_followed_and_made(trace)[1])
 
 
-def _followed_and_made(trace: Trace) -> tuple[frozenset[str], frozenset[str]]:
-    requiring = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
-    requiring |= {name for name, value in trace.constants.items() if getattr(value, "requires_grad", False)}
-    defined = set(requiring)
-    for bsym, enabled in zip(trace.bound_symbols, grad_modes(trace.bound_symbols), strict=True):
+def followed_since(trace: Trace) -> dict[str, int]:
+    """Map each name that autograd may track to the place of the bound symbol since which it may; -1 for inputs."""
+    return _followed_and_made(trace)[0]
+
+
+def _followed_and_made(trace: Trace) -> tuple[dict[str, int], set[str]]:
+    defined = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
+    defined |= {name for name, value in trace.constants.items() if getattr(value, "requires_grad", False)}
+    requiring = dict.fromkeys(defined, -1)
+    modes = grad_modes(trace.bound_symbols)
+    for place, (bsym, enabled) in enumerate(zip(trace.bound_symbols, modes, strict=True)):
         if enabled and _is_followed(bsym, requiring):
-            defined |= {proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex}
-            requiring |= defined | set(bsym.mutates)
-    return frozenset(requiring), frozenset(defined)
+            made = {proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex}
+            defined |= made
+            for name in (*made, *bsym.mutates):
+                requiring.setdefault(name, place)
+    return requiring, defined
 
 
 def may_be_recorded(trace: Trace, requires_grad_names: frozenset[str]) -> list[bool]:
@@ -61,7 +77,13 @@ def may_be_recorded(trace: Trace, requires_grad_names: frozenset[str]) -> list[b
     ]
 
 
-def _is_followed(bsym: BoundSymbol, requiring: set[str]) -> bool:
-    return any(proxy.name in requiring for proxy in bsym.inputs) or (
-        bsym.ordered and bsym.symbol.short_name == "requires_grad_"
-    )
+def _is_followed(bsym: BoundSymbol, requiring: Container[str]) -> bool:
+    reads = any(proxy.name in requiring for proxy in bsym.inputs) and not _reads_only_metadata(bsym)
+    return reads or (bsym.ordered and bsym.symbol.short_name == "requires_grad_")
+
+
+def _reads_only_metadata(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol makes a tensor like another one, without its values."""
+    schemas = (getattr(operation.symbol.target, "_schema", None) for operation in bsym.operations)
+    is_factory = bool(bsym.operations) and all(getattr(schema, "name", "") in FACTORIES for schema in schemas)
+    return is_factory and not bsym.kwargs.get("requires_grad")

@@ -22,6 +22,7 @@ from thunder_core.tracing.capture.torch_facts.writes import (
 )
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.operators.unsized_results import SAVING
 
 QUERIES = frozenset({torch.ops.prim.device.default})
 ALIAS = torch.ops.aten.alias.default
@@ -109,6 +110,8 @@ class AtenOperations:
         renames = (is_reshaping(operator) or has_out_argument(operator)) and not unknown
         arguments = self._tensors.to_proxies((tuple(args), dict(kwargs))) if renames else None
         plain = out_of_place(operator) if arguments and call.makes(arguments[0][0]) else None
+        is_tracked = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in(args))
+        saving = SAVING.get(operator) if is_tracked else None
         output = operator(*args, **kwargs)
         if plain is not None:
             self._tensors.renew(args[0])
@@ -118,8 +121,8 @@ class AtenOperations:
             call.opaque = True
             return output
         args, kwargs = arguments or self._tensors.to_proxies((tuple(args), dict(kwargs)))
-        symbol, results = symbol_of(plain or operator), self._tensors.to_proxies(output)
-        call.subsymbols.append(BoundSymbol(symbol, tuple(args), kwargs, results))
+        symbol, results = symbol_of(saving or plain or operator), self._tensors.to_proxies(output)
+        call.subsymbols.append(BoundSymbol(symbol, tuple(args), kwargs, results, fresh=saving is not None))
         return output
 
     def note(self, call: RecordedCall, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:

@@ -41,7 +41,13 @@ GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class FaithfulMode(FakeTensorMode):
-    """A mode in which operations compute only metadata, with the strides that kernels give to their results."""
+    """A mode in which operations compute only metadata, with the strides that kernels give to their results.
+
+    If `estimates_sizes` is True, results that only a backward reads, and whose sizes depend on values, have the sizes
+    that they have at most.
+    """
+
+    estimates_sizes = False
 
     def __init__(self, *, allow_non_fake_inputs: bool = False, shape_env: ShapeEnv | None = None) -> None:
         super().__init__(allow_non_fake_inputs=allow_non_fake_inputs, shape_env=shape_env)
@@ -113,9 +119,10 @@ class FaithfulMode(FakeTensorMode):
         if func is aten.bmm.default and is_product_of_nothing(*args):
             with self:
                 args = (torch.empty_like(args[0], dtype=args[1].dtype), args[1])
-        if func in METADATA:
+        metadata = METADATA.get(func) or (ESTIMATES.get(func) if self.estimates_sizes else None)
+        if metadata is not None:
             with self:
-                return METADATA[func](*args, **kwargs)
+                return metadata(*args, **kwargs)
         output = self._output(func, types, args, kwargs)
         if self.shape_env is not None and self.shape_env.decides_ones:  # type: ignore[attr-defined]
             decide_ones(output)
@@ -286,6 +293,23 @@ def assert_metadata(
     require(layout in (None, tensor.layout), "Tensor layout mismatch!")
 
 
+def ctc_loss(
+    log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the losses of a batch, and the logarithms of the forward probabilities of targets of the largest length.
+
+    Targets in one dimension are those of the batch, one after another.
+    """
+    steps, batch = log_probs.shape[:2]
+    losses = torch.empty_like(log_probs[0, :, 0], memory_format=torch.contiguous_format)
+    return losses, log_probs.new_empty((batch, steps, 2 * targets.shape[-1] + 1))
+
+
+def ctc_loss_backward(_: torch.Tensor, log_probs: torch.Tensor, *__: Any) -> torch.Tensor:
+    """Return the gradient of the losses of a batch."""
+    return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
+
+
 def is_power_of_booleans(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a power has boolean operands: its kernel returns booleans, and PyTorch's meta function integers."""
     exponent = args[1] if len(args) > 1 else kwargs.get("exponent")
@@ -337,5 +361,9 @@ METADATA: dict[object, Callable[..., Any]] = {
     aten._assert_tensor_metadata.default: assert_metadata,
     aten._grouped_mm.default: grouped_mm,
     aten.block_diag.default: block_diag,
+}
+ESTIMATES: dict[object, Callable[..., Any]] = {
+    **dict.fromkeys((aten._ctc_loss.default, aten._ctc_loss.Tensor), ctc_loss),
+    **dict.fromkeys((aten._ctc_loss_backward.default, aten._ctc_loss_backward.Tensor), ctc_loss_backward),
 }
 rule(aten.index.Tensor, aten._unsafe_index.Tensor)(indexing_strides)

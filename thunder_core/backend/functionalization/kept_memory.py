@@ -1,0 +1,178 @@
+"""The memory of a trace whose in-place writes functionalization must keep."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+import torch
+
+from thunder_core.tracing.analysis.aliasing import AliasSets
+from thunder_core.tracing.analysis.grad_mode import followed_since, grad_modes
+from thunder_core.tracing.capture.torch_facts.settings import is_decisive
+from thunder_core.tracing.capture.torch_facts.switches import switches_inference_mode
+from thunder_core.tracing.capture.torch_facts.writes import is_reshaping, updates_statistics
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import leaves
+from thunder_core.tracing.library.overlap import span
+
+RESIZES = ("aten.set_.", "aten.resize_.", "aten.resize_as_.")
+DETACHING = ("aten.detach.", "aten.data.")  # autograd does not see writes to their results
+UNSEEN = "aten.data."  # writes to its result do not increase the version of its input, but a final copy would
+FACTORY = re.compile(r"torch\.ops\.aten\.(new_\w+|\w+_like|zeros|ones|full|empty|rand|randn|eye|arange)\.")
+AS_STRIDED = "aten.as_strided."  # may address memory outside of its input
+
+
+class KeptMemory:
+    """Finds the alias sets of a trace whose in-place writes must be kept, by their representatives.
+
+    `tracked_since` has the alias sets that are touched with grad mode off, and that autograd tracks only since a write.
+    Each is mapped to the place of that write, where the written tensor becomes memory of its own.
+    """
+
+    def __init__(self, trace: Trace, aliasing: AliasSets) -> None:
+        self.trace = trace
+        self.aliasing = aliasing
+        self.recorded = followed_since(trace)
+        self.followed = {aliasing.representative(name) for name in self.recorded}
+        self.tracked_since: dict[str, int] = {}
+        self.given = Counter(
+            aliasing.representative(name) for name in (*(p.name for p in trace.inputs), *trace.constants)
+        )
+
+    def kept_representatives(self) -> set[str]:
+        """Return the representatives of the alias sets whose in-place writes must be kept."""
+        kept = {
+            representative
+            for representative, count in self.given.items()
+            if count > 1 or representative in self.followed
+        }
+        enabled = torch.is_grad_enabled()  # after the loop, the grad mode at the end
+        bsyms = self.trace.bound_symbols
+        tracked_since = self._memory_tracked_since_writes()
+        for place, (bsym, enabled) in enumerate(zip(bsyms, grad_modes(bsyms), strict=True)):
+            touched = set() if enabled else self._of((*bsym.inputs, *bsym.outputs)) & self.followed
+            kept |= {representative for representative in touched if place > tracked_since.get(representative, -1)}
+            self.tracked_since |= {representative: tracked_since[representative] for representative in touched - kept}
+            kept |= self._kept_for_ordered(bsym) if bsym.ordered else set()
+            for operation in bsym.at_level("aten"):
+                kept |= self._kept_for_operation(operation, bsym)
+            if switches_inference_mode(bsym) or is_decisive(bsym):
+                return {
+                    self.aliasing.representative(name) for each in self.trace.bound_symbols for name in each.mutates
+                }
+        if enabled:
+            return kept
+        return kept | self.followed  # autograd does not see later operations on the results
+
+    def _of(self, proxies: Iterable[Proxy]) -> set[str]:
+        return {self.aliasing.representative(proxy.name) for proxy in proxies}
+
+    def _memory_tracked_since_writes(self) -> dict[str, int]:
+        """Map the alias sets that autograd tracks only since a write to the place of that write.
+
+        Included are alias sets without inputs and constants, of which only the written tensor is used from then on,
+        besides tensors that are made later.
+        """
+        tracked_since: dict[str, int] = {}
+        for name, place in self.recorded.items():
+            representative = self.aliasing.representative(name)
+            tracked_since[representative] = min(place, tracked_since.get(representative, place))
+        made = {p.name: place for place, bsym in enumerate(self.trace.bound_symbols) for p in bsym.defines}
+        last = {p.name: place for place, bsym in enumerate(self.trace.bound_symbols) for p in bsym.inputs}
+        last |= {proxy.name: len(self.trace.bound_symbols) for proxy in self.trace.outputs}
+        lasting: dict[str, set[str]] = {}
+        for name, place in last.items():
+            representative = self.aliasing.representative(name)
+            if made.get(name, -1) < tracked_since.get(representative, -1) <= place:
+                lasting.setdefault(representative, set()).add(name)
+        return {
+            representative: place
+            for representative, place in tracked_since.items()
+            if place >= 0
+            and representative not in self.given
+            and lasting.get(representative) == set(self.trace.bound_symbols[place].mutates)
+        }
+
+    def _kept_for_ordered(self, bsym: BoundSymbol) -> set[str]:
+        """Return the alias sets to keep because of a bound symbol that changes the state of the process.
+
+        None are kept if its aten operations change at most the default generator, or if it writes nothing and returns
+        no memory of its inputs; otherwise, all alias sets that it reads or returns are kept.
+        """
+        if bsym.subsymbols and all(map(_advances_default_generator_at_most, bsym.at_level("aten"))):
+            return set()
+        inputs, outputs = self._of(bsym.inputs), self._of(bsym.outputs)
+        only_reads = bool(bsym.subsymbols) and not bsym.mutates and not inputs & outputs
+        return set() if only_reads else inputs | outputs
+
+    def _kept_for_operation(self, operation: BoundSymbol, bsym: BoundSymbol) -> set[str]:
+        """Return the alias sets to keep because of an aten operation of a bound symbol.
+
+        Reasons are resizes, in-place view operations on inputs or outputs, `detach` of a tensor that autograd tracks,
+        `.data` of such a tensor or of an input, `as_strided` outside of its input, and updates of running statistics
+        that the schema does not declare.
+        """
+        name = operation.symbol.name.removeprefix("torch.ops.")
+        memory = self._of(operation.outputs)
+        if name.startswith(RESIZES):
+            return memory
+        target = operation.symbol.target
+        if isinstance(target, torch._ops.OpOverload) and is_reshaping(target):
+            return memory & (self.given.keys() | self._of(self.trace.outputs))  # the object is visible outside
+        if name.startswith(DETACHING):
+            detaches = any(proxy.name in self.recorded for proxy in bsym.inputs) and _is_used(operation, bsym)
+            unseen = memory & self.given.keys() if name.startswith(UNSEEN) else set()
+            return unseen | (memory & self.followed if detaches else set())
+        if is_as_strided(operation):
+            return memory & (self.given.keys() | (set() if _stays_within(operation) else self.followed))
+        if updates_statistics(target) and any(proxy.name in self.recorded for proxy in bsym.outputs):
+            return {self.aliasing.representative(name) for name in bsym.mutates}
+        return set()
+
+
+def is_as_strided(operation: BoundSymbol) -> bool:
+    """Whether an operation is `aten.as_strided`, which may address memory outside of its input."""
+    return operation.symbol.name.removeprefix("torch.ops.").startswith(AS_STRIDED)
+
+
+def _stays_within(operation: BoundSymbol) -> bool:
+    """Whether `as_strided` addresses only elements of its input, according to the metadata."""
+    (source, *_), result = operation.args, operation.output
+    offset = operation.args[3] if len(operation.args) > 3 else operation.kwargs.get("storage_offset")
+    if offset is not None or not isinstance(source, TensorProxy) or not isinstance(result, TensorProxy):
+        return False
+    read, addressed = (torch.empty_strided(proxy.shape, proxy.stride, device="meta") for proxy in (source, result))
+    return bool(torch.ops.aten.is_non_overlapping_and_dense(read)) and span(addressed) <= span(read)
+
+
+def _advances_default_generator_at_most(operation: BoundSymbol) -> bool:
+    """Whether an operation changes at most the default random number generator.
+
+    This holds for ATen operators that take neither a generator nor number proxies.
+    """
+    target = operation.symbol.target
+    return isinstance(target, torch._ops.OpOverload) and not any(
+        isinstance(leaf, torch.Generator | Proxy) and not isinstance(leaf, TensorProxy)
+        for leaf in leaves((operation.args, dict(operation.kwargs)))
+    )
+
+
+def _is_used(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
+    """Whether another operation of a bound symbol reads the result of an operation, or the bound symbol returns it.
+
+    A result whose inputs were made by factory functions (`zeros`, `new_empty`) does not count as used, because autograd
+    does not track these.
+    """
+    inputs = {proxy.name for proxy in operation.inputs}
+    makers = [other for other in bsym.at_level("aten") if any(proxy.name in inputs for proxy in other.defines)]
+    if makers and all(FACTORY.match(maker.symbol.name) for maker in makers):
+        return False
+    outputs = {proxy.name for proxy in operation.outputs}
+    readers = (other for other in bsym.at_level("aten") if other is not operation)
+    return any(proxy.name in outputs for reader in readers for proxy in reader.inputs) or any(
+        proxy.name in outputs for proxy in bsym.outputs
+    )

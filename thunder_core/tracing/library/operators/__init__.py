@@ -1,0 +1,1 @@
+"""Operators that generated code calls as functions."""
