@@ -81,7 +81,7 @@ def list_entries(
 
 @cache.command()
 def verify(*, json: Json = False, debug: Debug = False) -> None:
-    """Check the digest of every file, and remove damaged entries; the exit status is 1 if there were any."""
+    """Check the digest of every file, and remove damaged entries; the exit status is 1 if an entry was damaged."""
     from thunder_cli.views.cache import count_entries, damage_view
     from thunder_core.backend.cache import Store
     from thunder_core.foundation.errors import CacheDamaged

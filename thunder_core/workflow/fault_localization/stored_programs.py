@@ -100,9 +100,9 @@ class LineWatch:
 
 
 def first_stored_fault(stored: Program, compiled: Program, call: SubjectCall) -> Fault | None:
-    """Return the first fault of a stored program: an input, a line or a result that differs from the compiled program.
+    """Return the first fault of a stored program, compared with the same program compiled now.
 
-    The compiled program is the same program compiled now. Both programs must accept `call`.
+    The fault is an input, a line, a result or a state that differs. Both programs must accept `call`.
     """
     with call.undone():
         args, kwargs = call.own_arguments()
