@@ -23,7 +23,7 @@ class State:
     def __init__(self) -> None:
         self.n = 0
         self.table = {3: 10.0, 6: 20.0, 9: 30.0}
-        self.names = {"step_3": 2.0, "step_12": 3.0, "other": 4.0}
+        self.names = {"step_3": 2.0, "step_12": 3.0, "other": 4.0, "a\0b6": 5.0}
         self.milestones = [5, 10, 15]
         self.counted = collections.Counter(self.milestones)
 
@@ -50,6 +50,7 @@ LOOKUPS = {
     "a text in a tuple": lambda s, x: x * 2 if str(s.n) in ("3", "7") else x,
     "a text in a dict": lambda s, x: x * 2 if f"step_{s.n}" in s.names else x,
     "a text that is got": lambda s, x: x * s.names.get(f"step_{s.n}", 1.0),
+    "a text with a NUL": lambda s, x: x * s.names.get(f"a\0b{s.n}", 1.0),
 }
 
 

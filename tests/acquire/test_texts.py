@@ -115,6 +115,7 @@ UNREAD: dict[str, Callable[[Tensor], Any]] = {
     "format": lambda x: "{} {:.2f} {k!r} {0}".replace("{0}", "").format(x, x.sum(), k=x),
     "percent": lambda x: "%s %r %%" % ((x * 2).long(), x.sum()),  # noqa: UP031
     "of one": lambda x: "%s" % x,  # noqa: UP031
+    "percent and NUL": lambda x: "%%\0%s" % x,  # noqa: UP031
     "join": lambda x: ", ".join([str(x), "a", repr(x.sum())]),
     "with a gradient": lambda x: f"{x.clone().requires_grad_() * 2}",
     "containers": lambda x: (f"{[x, (x, 1)]}", str({"a": x})),

@@ -284,7 +284,7 @@ def test_cheap_check_after_a_write_moves_ahead_of_the_write() -> None:
     lines = thunder.last_traces(compiled)[-1].bound_symbols
     names = [line.symbol.short_name for line in lines if line.symbol.short_name in ("expect_value", "mul_", "default")]
     assert names == ["default", "expect_value", "mul_"]
-    assert thunder.last_program(compiled).written_before_last() == ()
+    assert thunder.last_program(compiled).written_before_last_check() == ()
 
 
 def test_check_that_reads_written_memory_stays_after_the_write() -> None:
@@ -298,13 +298,13 @@ def test_check_that_reads_written_memory_stays_after_the_write() -> None:
     for _ in range(5):
         torch.testing.assert_close(compiled(ours), program(eagers), rtol=0, atol=0)
         torch.testing.assert_close(ours, eagers, rtol=0, atol=0)
-    assert thunder.last_program(compiled).written_before_last() == (0,)
+    assert thunder.last_program(compiled).written_before_last_check() == (0,)
 
 
 def test_program_that_reads_no_value_saves_nothing() -> None:
     compiled = thunder.jit(lambda x: x.add_(1) * x.sum().item())
     compiled(X.clone())
-    assert thunder.last_program(compiled).written_before_last() is None
+    assert thunder.last_program(compiled).written_before_last_check() is None
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")

@@ -217,7 +217,7 @@ def test_why_names_the_field_that_differs(thunder, store):
 
 def test_why_of_the_first_entry(thunder, store):
     done = thunder("cache", "why", key_of("a", compiler="g++ 12.2").digest)
-    assert "the cache had no entry for this region" in done.out
+    assert "the cache had no earlier entry" in done.out
     damage(store)
     store.get_or_build(key_of("a", compiler="g++ 12.2"), Builder(), "layers.0")
     assert "because the entry was damaged: 'kernel.so' does not match its digest" in thunder("cache", "why").out

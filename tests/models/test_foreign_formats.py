@@ -73,7 +73,7 @@ def test_a_folder_of_another_kind_is_recognized(tmp_path, files, holds, fix):
                 "unet/config.json": {"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.30"},
                 "text_encoder/config.json": {"model_type": "clip_text_model"},
             },
-            "a pipeline of diffusers (StableDiffusionPipeline)",
+            "a diffusers pipeline (StableDiffusionPipeline)",
             "text_encoder",
         ),
     ],

@@ -1,4 +1,7 @@
-"""`thunder bench`: measures an artifact, or a model with a recipe, against eager PyTorch and others; or two of them."""
+"""`thunder bench`: measures an artifact, or a model with a recipe, against eager PyTorch or other contenders.
+
+The command also compares two artifacts or two result files.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,8 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[ARTIFACT|MODEL|RESULT]",
-            help="An artifact, a model folder, a Hub name, or a result file of --out. Default: the recipe's sample"
-            " model.",
+            help="An artifact, a model folder or a Hub name; or a result file of --out, if a second one"
+            " follows. Default: the recipe's sample model.",
             show_default=False,
         ),
     ] = None,
@@ -41,7 +44,8 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[ARTIFACT|RESULT]",
-            help="A second artifact or result file to compare with the first.",
+            help="A second artifact or result file to compare with the first; both must be artifacts, or both result"
+            " files.",
             show_default=False,
         ),
     ] = None,
@@ -52,8 +56,8 @@ def bench(
         typer.Option(
             "--candidates",
             metavar=options.FLAG,
-            help="Measure all candidates of a search for MODEL, and write no artifact. --search sets the time"
-            " [default: 5m]",
+            help="Measure the candidates of a search for MODEL without writing an artifact. --search sets the time"
+            " limit [default: 5m]",
             rich_help_panel=SEARCH,
         ),
     ] = False,
@@ -66,12 +70,13 @@ def bench(
     allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:
-    """Benchmark an artifact, or MODEL with a recipe, against eager PyTorch and others; or compare two artifacts.
+    """Benchmark an artifact, or MODEL with a recipe, against eager PyTorch or the contenders of --against.
 
-    With --train, and for artifacts that hold a training step, the benchmark measures a training step. With --task
-    generate it measures `generate`. The report shows the time to the first token, the time of each further token, and
-    whether the tokens agree. Each speed-up is reported as faster, slower, not distinguishable or unstable. With
-    --candidates it tries the candidates of `thunder optimize --search`, and reports which one would win.
+    With two artifacts or two result files, the command compares them. With --train, and for artifacts that contain a
+    training step, the benchmark measures a training step. With --task generate, the benchmark measures the model's
+    `generate`. The report shows the time to the first token, the time of each further token, and whether the
+    tokens agree. Each speed-up is reported as faster, slower, not distinguishable or unstable. With --candidates, the
+    command tries the candidates of `thunder optimize --search`, and reports which candidate would win.
     """
     from thunder_cli.ci.ci_report import reporting
 

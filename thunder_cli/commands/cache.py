@@ -49,7 +49,11 @@ def list_entries(
     *,
     by_model: Annotated[
         bool,
-        typer.Option("--by-model", metavar=FLAG, help="List the models that entries were built for, with their sizes."),
+        typer.Option(
+            "--by-model",
+            metavar=FLAG,
+            help="List the models that entries were built for, with the number and the total size of their entries.",
+        ),
     ] = False,
     json: Json = False,
     debug: Debug = False,
@@ -77,8 +81,8 @@ def list_entries(
 
 @cache.command()
 def verify(*, json: Json = False, debug: Debug = False) -> None:
-    """Check the digest of every file, and remove damaged entries; the exit status is 1 if there were any."""
-    from thunder_cli.views.cache import damage_view, entries
+    """Check the digest of every file, and remove damaged entries; the exit status is 1 if an entry was damaged."""
+    from thunder_cli.views.cache import count_entries, damage_view
     from thunder_core.backend.cache import Store
     from thunder_core.foundation.errors import CacheDamaged
 
@@ -89,7 +93,7 @@ def verify(*, json: Json = False, debug: Debug = False) -> None:
         if not json:
             stdout().print(damage_view(damaged))
         error = CacheDamaged(
-            f"{len(damaged)} of {entries(len(records))} were damaged and have been removed",
+            f"{len(damaged)} of {count_entries(len(records))} were damaged and have been removed",
             fix="nothing to do: Thunder builds these entries again when they are next needed",
         )
         error.rows = tuple(damaged)
@@ -107,18 +111,27 @@ def prune(
     max_size: Annotated[
         str | None,
         typer.Option(
-            "--max-size", metavar="SIZE", help="Remove the least recently used entries until the rest fits: 500M, 2GiB."
+            "--max-size",
+            metavar="SIZE",
+            help="Remove the least recently used entries until the rest has at most this size, such as 500M or 2GiB.",
         ),
     ] = None,
     max_age: Annotated[
         str | None,
-        typer.Option("--max-age", metavar="AGE", help="Remove entries that were not used for this long: 12h, 30d, 2w."),
+        typer.Option(
+            "--max-age",
+            metavar="AGE",
+            help="Remove entries that were not used for this long, such as 12h, 30d or 2w.",
+        ),
     ] = None,
     dry_run: DryRun = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove the least recently used entries, by total size, by age, or both."""
+    """Remove damaged entries and entries unused for longer than --max-age, then entries beyond --max-size.
+
+    The least recently used entries are removed first, until the rest fits into --max-size.
+    """
     from thunder_core.backend.cache import Store
     from thunder_core.foundation.errors import BadOption
     from thunder_core.foundation.options.amount import age_of, bytes_of
@@ -140,21 +153,27 @@ def clear(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Remove only the entries that were built for this model class; other models may share them.",
+            help="Remove only the entries that were built for this model or function (`thunder cache list --by-model`"
+            " lists the names). Other models that use these entries build them again.",
             autocompletion=complete_model,
         ),
     ] = None,
     searches: Annotated[
         bool,
         typer.Option(
-            "--searches", metavar=FLAG, help="Remove the kept results of searches, and no entries (docs/search.md)."
+            "--searches",
+            metavar=FLAG,
+            help="Remove the stored results of searches instead of the entries (docs/search.md).",
         ),
     ] = False,
     dry_run: DryRun = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove every entry, or those of one model; with `--searches`, the kept results of searches."""
+    """Remove all entries, or the entries of one model.
+
+    With `--searches`, remove the stored results of searches instead.
+    """
     from thunder_core.backend.cache import Store
     from thunder_core.foundation.errors import BadOption, UnknownName
 
@@ -176,7 +195,7 @@ def clear(
 
 
 def clear_searches(*, json: bool, dry_run: bool) -> None:
-    """Remove the kept results of searches, and print how many there were."""
+    """Remove the stored results of searches, and print how many there were."""
     from thunder_cli.views.quantity import count_noun, size
     from thunder_core.workflow.recipe_search.kept_folder import kept_searches, remove_searches
 
@@ -191,7 +210,10 @@ def clear_searches(*, json: bool, dry_run: bool) -> None:
 
 @cache.command()
 def key(*, json: Json = False, debug: Debug = False) -> None:
-    """Print a key for a cache in continuous integration: the key changes when the cached kernels become unusable."""
+    """Print a key under which continuous integration can store the folder of compiled kernels.
+
+    The key changes with the versions of Thunder, PyTorch, Triton, Python and the compiler, and with the processor.
+    """
     from thunder_cli.cache_key import cache_key
 
     if json:
@@ -205,7 +227,8 @@ def why(
     entry: Annotated[
         str | None,
         typer.Argument(
-            help="First digits of an entry, or its label. Default: the entry that was built last.",
+            help="First digits of the entry's digest (the column `entry` of `thunder cache list`), or the entry's"
+            " label. Default: the entry that was built last.",
             autocompletion=complete_entry,
         ),
     ] = None,
@@ -213,7 +236,10 @@ def why(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Explain a cache miss: which fields of the entry's key differ from the closest existing entry."""
+    """Explain why an entry was built.
+
+    The command shows the fields in which its key differs from the key of the most similar earlier entry.
+    """
     from thunder_cli.views.cache import why_view
     from thunder_core.backend.cache import Key, Store
 
@@ -265,12 +291,12 @@ def print_summary(records: list[Record], folder: str, verdict: str = "") -> None
     """Print the number of entries, their size and the folder, without wrapping, so that the path can be copied."""
     from rich.text import Text
 
-    from thunder_cli.views.cache import entries
+    from thunder_cli.views.cache import count_entries
     from thunder_cli.views.quantity import size
 
     if not records:
         stdout().print(Text.assemble(("no entries in ", "dim"), folder), soft_wrap=True)
         return
-    total = f"{entries(len(records))}, {size(sum(record.size for record in records))}"
+    total = f"{count_entries(len(records))}, {size(sum(record.size for record in records))}"
     checked = Text(f", {verdict}", "green") if verdict else Text()
     stdout().print(Text.assemble((total, "bold"), checked, (" in ", "dim"), folder), soft_wrap=True)

@@ -27,15 +27,19 @@ def doctor(
     *,
     strict: Annotated[
         bool,
-        typer.Option("--strict", metavar=FLAG, help="Exit with status 3 if something is missing or does not work."),
+        typer.Option(
+            "--strict",
+            metavar=FLAG,
+            help="Exit with status 3 if a required part is missing or a part does not work.",
+        ),
     ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Check the environment, and say how to install missing parts.
+    """Check the environment, and print a fix for each part that is missing or does not work.
 
-    The C++ compiler compiles three lines. Two processes sum a tensor with gloo, and with NCCL if there are GPUs. Each
-    available executor runs a small program.
+    The C++ compiler compiles three lines. Two processes sum a tensor with gloo, and up to two GPUs sum a tensor with
+    NCCL. Each available executor runs a small program, and the results are compared with eager PyTorch.
     """
     with quiet_libraries(debug=debug):
         with importing(stderr()):

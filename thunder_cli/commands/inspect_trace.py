@@ -29,14 +29,26 @@ GENERATION = ("prompt-length", "new-tokens")  # settings of --task generate
 def inspect_trace(
     subject: options.Subject = None,
     *,
-    trace: Annotated[TraceName, typer.Option("--trace", "-t", help="Trace to show.")] = "computation",
+    trace: Annotated[
+        TraceName,
+        typer.Option(
+            "--trace",
+            "-t",
+            help="Trace to show; `prologue` checks and unpacks the inputs, `tail` recomputes returned views.",
+        ),
+    ] = "computation",
     stage: Annotated[
         str | None,
         typer.Option(
-            "--stage", "-s", metavar="STAGE", help="Number or name of the stage [default: the last stage, which runs]"
+            "--stage",
+            "-s",
+            metavar="STAGE",
+            help="Number or name of the stage [default: the last stage, the stage that runs]",
         ),
     ] = None,
-    program: Annotated[int, typer.Option("--program", metavar="N", help="Number of the program in the artifact.")] = 0,
+    program: Annotated[
+        int, typer.Option("--program", metavar="N", help="Index of the program in an artifact, starting at 0.")
+    ] = 0,
     list_: Annotated[bool, typer.Option("--list", "-l", help="List the traces and their stages.")] = False,
     diff: Annotated[
         tuple[str, str] | None,
@@ -59,10 +71,12 @@ def inspect_trace(
         ),
     ] = "torch",
     plain: Annotated[
-        bool, typer.Option("--plain", "-p", help="Print a runnable Python file, without colours.")
+        bool,
+        typer.Option("--plain", "-p", help="Print without colours; a complete trace is a runnable Python file."),
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write the plain trace to.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File to write the output to, in the form of --plain."),
     ] = None,
     settings: Annotated[Settings, (*options.MODEL_SETTINGS, "batch", "seq", *GENERATION)],
     json: options.Json = False,

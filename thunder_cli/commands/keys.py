@@ -45,7 +45,7 @@ def new(
     ],
     *,
     comment: Annotated[
-        str | None, typer.Option("--comment", metavar="TEXT", help="Label for the key [default: FILE's name]")
+        str | None, typer.Option("--comment", metavar="TEXT", help="Comment for the key [default: FILE's name]")
     ] = None,
     json: Json = False,
     debug: Debug = False,
@@ -65,12 +65,14 @@ def new(
 
 @keys.command()
 def trust(
-    file: Annotated[Path, typer.Argument(help="File with public keys, such as FILE.pub.")],
+    file: Annotated[
+        Path, typer.Argument(help="File with public keys, such as the .pub file that `thunder keys new` writes.")
+    ],
     *,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Add the keys in FILE to the trusted list. Artifacts signed with them load without a warning."""
+    """Add the keys in FILE to the list of trusted keys. Artifacts signed with them load without a warning."""
     from thunder_core.workflow.artifact.trust.keys import read_public_keys
     from thunder_core.workflow.artifact.trust.public_keys import trusted_list, write_trusted
 
@@ -81,12 +83,12 @@ def trust(
 
 @keys.command()
 def forget(
-    key: Annotated[str, typer.Argument(help="Fingerprint or label of the key, or the file with the key.")],
+    key: Annotated[str, typer.Argument(help="Fingerprint or comment of the key, or the file with the key.")],
     *,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove a key from the trusted list."""
+    """Remove a key from the list of trusted keys."""
     from thunder_core.foundation import plugins
     from thunder_core.foundation.errors import UnknownName
     from thunder_core.workflow.artifact.trust.keys import read_public_keys

@@ -41,9 +41,12 @@ def optimize(
 ) -> None:
     """Optimize MODEL with a recipe, validate it against eager PyTorch, benchmark it, and save an artifact.
 
-    With --train, the subject is a training step. Validation compares its loss and the gradient of every parameter.
-    The benchmark measures forward and backward, and the artifact holds both. With --search TIME, candidates are
-    measured for that time, and the best one within the bounds is written. Ctrl-C ends the search with the best so far.
+    With --train, the command optimizes a training step. Validation compares the loss and the gradient of every
+    parameter with eager PyTorch. The benchmark measures the forward and the backward, and the artifact contains both.
+
+    With --search TIME, the command tries recipes, dtypes and numbers of threads for TIME. The best candidate within the
+    bounds (--max-kl, --min-top1, --max-error, --max-memory) is saved. No artifact is saved if eager PyTorch is best.
+    Ctrl-C ends the search, and the best candidate so far is used.
     """
     from thunder_cli.ci.ci_report import reporting
 

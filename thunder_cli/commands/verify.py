@@ -30,7 +30,8 @@ def verify(
         typer.Option(
             "--key",
             metavar="FILE",
-            help="Require a signature by this key (any one, if repeated). Replaces the list of trusted keys.",
+            help="Require a signature by this key. If repeated, any of the keys suffices. Replaces the list of trusted"
+            " keys.",
         ),
     ] = None,
     require_signature: Annotated[

@@ -39,7 +39,7 @@ def plan_view(planned: RequestSearch, *, whole: bool) -> RenderableType:
     task = f"{prepared.loading.task}, {prepared.dtype_name}, on {planned.base.device}"
     detail = f"{prepared.model_name}, {task}; objective {search.objective}"
     time = f", {minutes(search.search)}" if search.search else ""
-    table = plain_table("", "candidate", "least memory", text=2)
+    table = plain_table("", "candidate", "least memory", text_columns=2)
     for number, estimate in enumerate(planned.estimates_of_candidates, start=1):
         least = "" if estimate.least_memory is None else size(estimate.least_memory)
         table.add_row(str(number), estimate.candidate.name, least)
@@ -56,7 +56,7 @@ def unfit_text(number: int) -> Text:
 
 def reasons_view(title: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
     """Show candidates with reasons in a table."""
-    table = plain_table("candidate", "reason", text=1)
+    table = plain_table("candidate", "reason", text_columns=1)
     table.columns[1].justify, table.columns[1].no_wrap = "left", False
     for name, reason in rows:
         table.add_row(name, Text(reason, DIM))
@@ -86,7 +86,7 @@ def _parts(report: SearchReport, width: int) -> Iterator[RenderableType]:
 
 def _table_of(report: SearchReport) -> Callable[[Sequence[str]], Table]:
     def table_of(columns: Sequence[str]) -> Table:
-        table = plain_table("", "candidate", *columns, "verdict", text=2)
+        table = plain_table("", "candidate", *columns, "verdict", text_columns=2)
         for row in report.measured:
             name = Text(row.name, "bold" if row.name == report.winner else "" if row.is_within else DIM)
             verdict = "wins" if row.name == report.winner else row.verdict if row.is_within else "out of bounds"

@@ -54,7 +54,9 @@ def _table(suite: BenchmarkSuite, width: int) -> RenderableType:
         return benchmark_view(first, title=f"{title}, {size_of(first)}", width=width)
 
     def table_of(columns: Sequence[str]) -> Table:
-        table = plain_table(heading([report.configuration for report in suite.reports]), "candidate", *columns, text=2)
+        table = plain_table(
+            heading([report.configuration for report in suite.reports]), "candidate", *columns, text_columns=2
+        )
         table.columns[-1].justify = "left"
         for report in suite.reports:
             for candidate in report.candidates:
@@ -78,7 +80,13 @@ def heading(configurations: Sequence[Mapping[str, str]]) -> str:
 def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
     """Return a table of each measurement: its speed-up, the baseline's speed-up, and the verdict."""
     table = plain_table(
-        heading([row.configuration for row in rows]), "candidate", "speed-up  [95%]", "baseline", "slowdown", "", text=2
+        heading([row.configuration for row in rows]),
+        "candidate",
+        "speed-up  [95%]",
+        "baseline",
+        "slowdown",
+        "",
+        text_columns=2,
     )
     for row in rows:
         table.add_row(
@@ -95,7 +103,13 @@ def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
 def contrast_view(rows: Sequence[Contrast], first: str, second: str) -> RenderableType:
     """Return the verdicts on the second of two results, then the speed-ups in both, and their ratio."""
     table = plain_table(
-        heading([row.configuration for row in rows]), "candidate", first, second, "ratio  [95%]", "verdict", text=2
+        heading([row.configuration for row in rows]),
+        "candidate",
+        first,
+        second,
+        "ratio  [95%]",
+        "verdict",
+        text_columns=2,
     )
     table.columns[-1].justify = "left"
     for row in rows:

@@ -17,13 +17,17 @@ from thunder_core.backend.cache import Freed, Record, Why, by_models
 
 SHORT = 12  # digits of a digest
 WIDE = 100  # columns; narrower consoles omit the time when an entry was built
+NO_EARLIER = (
+    "built because the cache had no earlier entry of this executor for the same part of a program or the same label"
+)
+DIFFERS = "built because its key differs from that of the most similar earlier entry, {}, in"
 DIGEST = re.compile(r"[0-9a-f]{32,}")
 
 
 def records_view(records: Sequence[Record], *, width: int = WIDE) -> RenderableType:
     """Return a row for each entry, for a console of this width; the label of a damaged entry is `damaged`."""
     wide = width >= WIDE
-    table = plain_table("entry", "label", "executor", "size", *(("built",) if wide else ()), "used", text=3)
+    table = plain_table("entry", "label", "executor", "size", *(("built",) if wide else ()), "used", text_columns=3)
     table.columns[1].no_wrap = False  # labels are wrapped, so that nothing else is cut
     now = datetime.now(UTC)
     for record in records:
@@ -35,7 +39,7 @@ def records_view(records: Sequence[Record], *, width: int = WIDE) -> RenderableT
 
 def models_view(records: Sequence[Record]) -> RenderableType:
     """Return a row for each model with entries, the largest first; a dash for entries without a model."""
-    table = plain_table("model", "entries", "size", "used", text=1)
+    table = plain_table("model", "entries", "size", "used", text_columns=1)
     table.columns[0].no_wrap = False
     now = datetime.now(UTC)
     for one in by_models(records):
@@ -45,8 +49,8 @@ def models_view(records: Sequence[Record]) -> RenderableType:
 
 
 def damage_view(records: Sequence[Record]) -> RenderableType:
-    """Return a table of the damage of some entries."""
-    table = plain_table("entry", "damage", text=2)
+    """Return a row for each of these damaged entries, with its label and its damage."""
+    table = plain_table("entry", "damage", text_columns=2)
     table.columns[1].no_wrap = False
     for record in records:
         label = Text(f"{record.label}: " if record.label else "")
@@ -57,13 +61,16 @@ def damage_view(records: Sequence[Record]) -> RenderableType:
 def freed_text(freed: Freed, *, dry_run: bool) -> Text:
     """Return the freed and the remaining space, in words."""
     verb = "would free" if dry_run else "freed"
-    text = Text.assemble((verb, HEAD), f" {size(freed.size)}: {entries(len(freed.removed))}")
-    left = f"; {entries(len(freed.kept))} with {size(freed.kept_size)} remain" if freed.kept else ""
+    text = Text.assemble((verb, HEAD), f" {size(freed.size)}: {count_entries(len(freed.removed))}")
+    left = f"; {count_entries(len(freed.kept))} with {size(freed.kept_size)} remain" if freed.kept else ""
     return text.append(left, DIM)
 
 
 def why_view(why: Why) -> RenderableType:
-    """Return the differences of an entry from the nearest entry as a table, or a sentence if there is no such entry."""
+    """Return the reason why an entry was built.
+
+    The reason is a sentence, or a table of the differences from the most similar earlier entry.
+    """
     head = Text.assemble((why.label or "no label", HEAD), (f"  {why.executor}, entry {shorten(why.digest)}", DIM))
     return Group(head, Text(), *_reasons(why))
 
@@ -73,16 +80,16 @@ def _reasons(why: Why) -> list[RenderableType]:
     if why.replaced:
         reasons.append(Text.assemble("built again because the entry was damaged: ", (why.replaced, "red")))
     elif why.nearest is None:
-        reasons.append(Text("built because the cache had no entry for this region or this label"))
+        reasons.append(Text(NO_EARLIER))
     else:
         when = ago(datetime.now(UTC) - why.nearest.created)
-        found = f"built because the nearest entry, {shorten(why.nearest.digest)}, built {when}, differs in"
-        reasons += [Text(found), Padding(_differences(why), (1, 0, 0, 0))]
+        earlier = f"{shorten(why.nearest.digest)} (built {when})"
+        reasons += [Text(DIFFERS.format(earlier)), Padding(_differences(why), (1, 0, 0, 0))]
     return reasons
 
 
 def _differences(why: Why) -> Table:
-    table = plain_table("field", "was", "is", text=3)
+    table = plain_table("field", "was", "is", text_columns=3)
     for difference in why.differences:
         was, now = (Text(shorten(text)) if text is not None else Text("not set", DIM) for text in difference.sides)
         was.stylize("red")
@@ -103,6 +110,6 @@ def shorten(text: str) -> str:
     return text[:SHORT] if DIGEST.fullmatch(text) else text
 
 
-def entries(number: int) -> str:
+def count_entries(number: int) -> str:
     """Return a number of entries in words."""
     return count_noun(number, "entry", "entries")

@@ -88,7 +88,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Point], Text]]] = {
 def constraints_view(rows: Sequence[ConstraintRow]) -> RenderableType:
     """Return the constraints that programs added, each with its source, and the number of those from the ranges."""
     decided = [row for row in rows if not row.is_given]
-    table = plain_table("program", "size", "constraint", "needed by", text=2)
+    table = plain_table("program", "size", "constraint", "needed by", text_columns=2)
     for place in (1, 2, 3):
         table.columns[place].justify, table.columns[place].no_wrap = "left", False
     for row in decided:

@@ -46,10 +46,12 @@ def fitting(build: Callable[[Sequence[str]], Table], columns: Sequence[str], spa
     return table
 
 
-def plain_table(*columns: str, text: int = 1) -> Table:
-    """Return a table with a line only under its header; the first `text` columns are text, the others numbers."""
+def plain_table(*columns: str, text_columns: int = 1) -> Table:
+    """Return a table with a line only under its header; the first `text_columns` are text, the others numbers."""
     table = Table(box=box.SIMPLE_HEAD, header_style=DIM, pad_edge=False, show_edge=False)
     for number, column in enumerate(columns):
-        words = number < text
-        table.add_column(column, justify="left" if words else "right", no_wrap=not words or text > 1, overflow="fold")
+        words = number < text_columns
+        table.add_column(
+            column, justify="left" if words else "right", no_wrap=not words or text_columns > 1, overflow="fold"
+        )
     return table

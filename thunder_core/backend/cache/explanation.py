@@ -45,7 +45,7 @@ class Why(StoredFacts):
 def explain(asked: Why, fields: Mapping[str, str], earlier: Iterable[Record]) -> Why:
     """Return the explanation by the earlier entry that differs in the fewest fields.
 
-    The latest if there are several.
+    If several entries differ in equally few fields, the latest entry is used.
     """
     related = [record for record in earlier if _is_related(record, asked, fields)]
     if not related:

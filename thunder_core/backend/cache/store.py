@@ -117,7 +117,7 @@ class Store:
         return self._free(Freed(removed, kept), dry_run=dry_run)
 
     def why(self, key: Key, label: str = "") -> Why:
-        """Explain a cache miss: how the key differs from the most similar earlier entry."""
+        """Explain why an entry was built: how the key differs from that of the most similar earlier entry."""
         records = self.entries()
         own = next((record for record in records if record.digest == key.digest and not record.damage), None)
         asked = Why(

@@ -12,7 +12,7 @@ from thunder_core.backend.patterns.outcome import FunctionOutcome, describe, nam
 from thunder_core.backend.patterns.pattern import Pattern
 from thunder_core.backend.patterns.replacement import Replacement
 from thunder_core.backend.patterns.search import MatchCandidate, anchors, candidates
-from thunder_core.backend.patterns.spelling import key, whole_view
+from thunder_core.backend.patterns.spelling import input_of_whole_slice, key
 from thunder_core.backend.patterns.trace_index import TraceIndex
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.tracing.analysis.aliasing import is_view
@@ -195,10 +195,10 @@ def prove(
     matched_keys: set[Hashable] = set()
     matched = (index.bsym_at(position) for position in sorted(candidate.positions))
     for operation in (inner for bsym in matched for inner in (bsym.subsymbols or (bsym,))):
-        view = whole_view(operation)
-        computed = None if view is not None else key(operation, names, sizing)
-        if view is not None and view.name in names:
-            names[operation.output.name] = names[view.name]
+        sliced = input_of_whole_slice(operation)
+        computed = None if sliced is not None else key(operation, names, sizing)
+        if sliced is not None and sliced.name in names:
+            names[operation.output.name] = names[sliced.name]
         elif computed in outcome.by_key:
             matched_keys.add(computed)
             results = [leaf for leaf in leaves(operation.output) if isinstance(leaf, Proxy)]

@@ -12,7 +12,7 @@ import sympy
 import torch
 
 from thunder_core.backend.patterns.placeholder import Parameter
-from thunder_core.backend.patterns.spelling import key, whole_view
+from thunder_core.backend.patterns.spelling import input_of_whole_slice, key
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.tracing.analysis.copies import tells_copies_from_views
 from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake, metadata
@@ -52,8 +52,8 @@ class FunctionOutcome:
         """The names of results by a key of the computation; operations that compute the same value share one key."""
         names_of: dict[Hashable, tuple[str, ...]] = {}
         for operation in self.operations:
-            if (view := whole_view(operation)) is not None:
-                self.numbers[operation.output.name] = self.numbers[view.name]
+            if (sliced := input_of_whole_slice(operation)) is not None:
+                self.numbers[operation.output.name] = self.numbers[sliced.name]
                 continue
             names = names_of.setdefault(key(operation, self.numbers, self.environment), names_in(operation.output))
             self.numbers.update(zip(names_in(operation.output), names, strict=True))

@@ -1,9 +1,10 @@
-"""Spelling: one key for an operation, however it is written.
+"""Names for operations that do not depend on how they are written.
 
-At the torch level `x.pow(2)`, `torch.pow(x, exponent=2)` and `x ** 2` are three calls of one *family* whose arguments
-have the same names; the search compares families. At the aten level the three calls are one operator, and `key` is its
-only spelling: arguments in the order of the schema with defaults filled in, dimensions counted from the front, sizes
-written out, and the operands of commutative operators sorted. Two bound symbols with equal keys compute the same.
+`family` gives a coarse name at the torch level: `x.pow(2)`, `torch.pow(x, exponent=2)` and `x ** 2` are in the family
+`pow`, and all comparisons by size are in the family `compare`. The search for candidates (`search.py`) compares
+families. `key` gives an exact key at the aten level, and the proof of a match (`match.py`) compares keys. A key has the
+arguments in the order of the schema with defaults filled in, dimensions counted from the front, sizes written out, and
+the operands of commutative operators sorted. Two bound symbols with equal keys compute the same.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SYNONYMS = {
     "absolute": "abs",
     "square": "pow",
     **dict.fromkeys(("truediv", "true_divide", "divide"), "div"),
-    **dict.fromkeys(("rtruediv", "rdiv"), "reciprocal_of"),
+    **dict.fromkeys(("rtruediv", "rdiv"), "rdiv"),
     **dict.fromkeys(("float", "double", "half", "bfloat16", "type", "type_as"), "to"),
     **dict.fromkeys(("reshape", "view_as", "flatten"), "view"),
     **dict.fromkeys(("less", "greater", "less_equal", "greater_equal"), "compare"),
@@ -44,7 +45,7 @@ SYNONYMS = {
     **dict.fromkeys(("logical_or", "bitwise_or"), "or"),
 }
 COMMUTATIVE_FAMILIES = frozenset({"add", "mul", "eq", "ne", "and", "or", "maximum", "minimum", "compare"})
-CONVERSIONS = frozenset({"to"})
+CONVERSIONS = frozenset({"to"})  # only the first argument of these is compared by the search
 # Calls that may return their input unchanged; a trace has no bound symbol for a call that does.
 MAYBE_NOOP = frozenset({"to", "contiguous", "dropout", "view"})
 
@@ -64,7 +65,7 @@ TAKES_SIZES = frozenset(
 ADDS_A_DIMENSION = frozenset({"aten.unsqueeze.default", "aten.stack.default"})
 DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1"})
 BOUNDS = frozenset({"start", "end"})
-SETTLED = DIMENSIONS | BOUNDS | {"size"}
+NORMALIZED = DIMENSIONS | BOUNDS | {"size"}
 END = sys.maxsize  # of a slice to the end
 WHOLE = (0, END, 1)  # start, end and step of a slice from end to end
 
@@ -82,17 +83,21 @@ def family(name: str) -> str:
 
 
 def named_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by the parameter names of the function, or of the aten operator of its name."""
-    names, packs = _parameters(function, len(args), frozenset(kwargs))
-    if packs:
-        args = (*args[: packs - 1], args[packs - 1 :])
+    """Return the arguments of a call as a dict from parameter name to value.
+
+    The names come from the function's signature; if it has none, or has `*args`, they come from the aten operator of
+    the same name.
+    """
+    names, variadic_position = _parameters(function, len(args), frozenset(kwargs))
+    if variadic_position:
+        args = (*args[: variadic_position - 1], args[variadic_position - 1 :])
     named = dict(zip(names, args, strict=False)) | dict(kwargs)
     return {"self" if name == "input" else name: value for name, value in named.items()}
 
 
 @cache
 def _parameters(function: Callable[..., Any], count: int, keywords: frozenset[str]) -> tuple[tuple[str, ...], int]:
-    """Return the names of `count` positional arguments.
+    """Return the parameter names of a function, in order, for a call with `count` positional arguments and `keywords`.
 
     The second result is the 1-based position of a parameter that takes all remaining arguments, or 0.
     """
@@ -134,27 +139,27 @@ def _by_schema(name: str, count: int, keywords: frozenset[str]) -> tuple[tuple[s
 def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None, environment: Sizing | None = None) -> Hashable:
     """Return a key that is equal for bound symbols that compute the same from the same tensors.
 
-    `names` renames proxies; a proxy without a new name equals no renamed proxy. Symbolic sizes are compared as
-    expressions, under the decisions of the environment.
+    `names` maps names of proxies to new names. A proxy that is not in `names` stands for itself and is never equal to a
+    renamed proxy. Symbolic sizes are compared after `environment` has simplified them.
     """
-    bsym = bsym if environment is None else _with_sizes(bsym)
-    spelled = Spelled(names, environment)
+    bsym = bsym if environment is None else _with_numbers(bsym)
+    maker = KeyMaker(names, environment)
     expected = _schema(bsym.symbol.target)
     if expected is None:
-        words = tuple(sorted((word, spelled.value(value, False)) for word, value in bsym.kwargs.items()))
-        return (bsym.symbol, spelled.value(bsym.args, False), words)
+        words = tuple(sorted((word, maker.value(value, False)) for word, value in bsym.kwargs.items()))
+        return (bsym.symbol, maker.value(bsym.args, False), words)
     operator = bsym.symbol.name.removeprefix("torch.ops.")
     read = [leaf for leaf in bsym.inputs if isinstance(leaf, TensorProxy)]
     floating = bool(read) and all(proxy.dtype.is_floating_point for proxy in read)
     values = []
     for position, (name, default) in enumerate(expected):
         argument = bsym.args[position] if position < len(bsym.args) else bsym.kwargs.get(name, default)
-        if name in SETTLED:
-            argument = _settle(operator, name, argument, bsym, read, environment)
-        values.append(spelled.value(argument, floating))
-    places = COMMUTATIVE.get(operator)
-    if places is not None and (operator not in SCALED or values[-1] == spelled.value(1, floating)):
-        values[places] = sorted(values[places], key=repr)
+        if name in NORMALIZED:
+            argument = _normalize(operator, name, argument, bsym, read, environment)
+        values.append(maker.value(argument, floating))
+    swappable = COMMUTATIVE.get(operator)
+    if swappable is not None and (operator not in SCALED or values[-1] == maker.value(1, floating)):
+        values[swappable] = sorted(values[swappable], key=repr)
     if operator in MIRRORED:
         return (MIRRORED[operator], tuple(reversed(values)))
     return (operator, tuple(values))
@@ -169,7 +174,7 @@ def _schema(operator: Callable[..., Any]) -> tuple[tuple[str, Any], ...] | None:
     return tuple((a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments)
 
 
-def _settle(
+def _normalize(
     operator: str,
     name: str,
     value: Any,
@@ -177,7 +182,11 @@ def _settle(
     read: list[TensorProxy],
     environment: Sizing | None,
 ) -> Any:
-    """Return an argument in normal form: counted from the front, without -1, and not beyond the end."""
+    """Return an argument in normal form.
+
+    Dimensions are counted from the front, slice bounds are counted from the front and at most the size, and `size` is
+    without -1.
+    """
     output = bsym.output
     if operator in TAKES_SIZES and name == "size" and isinstance(output, TensorProxy):
         return output.shape
@@ -194,14 +203,21 @@ def _settle(
 
 
 def _size_in(environment: Sizing | None, size: Any) -> Any:
-    """Return a size as an expression of an environment."""
+    """Return a size in an environment: a symbolic size of a `TraceShapeEnv`, or a size that another one simplified.
+
+    Without an environment, return the size unchanged.
+    """
     if isinstance(environment, TraceShapeEnv):
         return Move(environment).size(size)
     return size if environment is None else environment.simplify_number(size)
 
 
 def _within(bound: Any, size: Any) -> Any:
-    """Return a slice bound counted from the front and not beyond the end, if that is certain for all sizes."""
+    """Return a slice bound counted from the front, and at most the size.
+
+    For symbolic sizes, do so only if it holds for all sizes; otherwise return `("from the end", n)` for a bound `-n`,
+    and any other bound unchanged.
+    """
     if type(bound) is int and type(size) is int:
         return min(bound + size if bound < 0 else bound, size)
     if not isinstance(bound, int | torch.SymInt):
@@ -212,10 +228,10 @@ def _within(bound: Any, size: Any) -> Any:
     return size if (constant and bound == END) or statically_known_true(size <= bound) else bound
 
 
-def whole_view(bsym: BoundSymbol) -> Any:
+def input_of_whole_slice(bsym: BoundSymbol) -> Any:
     """Return the tensor that an aten operation slices from end to end; None for all other operations.
 
-    A trace with constant sizes has no such slices.
+    Matching treats such a slice as its input, because a trace with constant sizes does not contain it.
     """
     if bsym.symbol.name.removeprefix("torch.ops.") != "aten.slice.Tensor":
         return None
@@ -225,7 +241,7 @@ def whole_view(bsym: BoundSymbol) -> Any:
     return bsym.args[0] if (start or 0, END if end is None else end, step) == WHOLE else None
 
 
-def _with_sizes(bsym: BoundSymbol) -> BoundSymbol:
+def _with_numbers(bsym: BoundSymbol) -> BoundSymbol:
     """Return a bound symbol with number proxies replaced by their numbers."""
     args, kwargs = replace_leaves(
         (bsym.args, dict(bsym.kwargs)), lambda leaf: leaf.value if isinstance(leaf, NumberProxy) else leaf
@@ -238,8 +254,11 @@ def _count_from_front(value: Any, rank: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Spelled:
-    """Values as comparable keys: proxies by their new `names`, sizes simplified in the `environment`."""
+class KeyMaker:
+    """Makes comparable keys of values.
+
+    A proxy becomes its new name in `names`, and a size is simplified in `environment`.
+    """
 
     names: Mapping[str, str] | None
     environment: Sizing | None

@@ -1,4 +1,7 @@
-"""The numbers and sizes that calls of a subject had: values that differ from call to call become symbolic."""
+"""The numbers and sizes that the programs of a subject were traced with.
+
+Values that differ from call to call become symbolic in later programs.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,19 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import SourceLine
 
 Number = int | float
-MAX_FALLBACKS = 3  # consecutive programs that fell back to constant sizes before symbolic sizes are given up
+# After this many consecutive programs with constant sizes, symbolic sizes are no longer tried, unless requested.
+MAX_FALLBACKS = 3
 
 
 @dataclass
 class ObservedValues:
     """The numbers and sizes that programs of a subject were traced with, by their paths.
 
-    `first` has the first value of each path. `changing` has the paths at which a different value was found later,
-    permanently. `refused_sizes_of_one` has the paths of sizes of one for which the latest call was refused, and the
-    paths of sizes equal to them. `lines_that_raised` are the lines at which a program has raised an error that depends
-    on values and that the program may catch. `eager_lines` are the lines that read too many values of tensors; the
+    `first` has the first value of each path. `changing` has the paths at which a different value was found later; paths
+    are never removed. `refused_sizes_of_one` has the paths of the sizes with value 1 because of which programs refused
+    the latest refused call, and the paths of sizes that a constraint requires to be equal to these.
+    `lines_that_raised` are lines at which an operation raised an error that depends on tensor values and that the
+    user's code may catch. `eager_lines` are lines at which calls read too many different values of tensors; the
     functions around these lines run in eager PyTorch. `fallbacks` counts the consecutive programs that could not be
     compiled for symbolic sizes, up to `MAX_FALLBACKS`.
     """
@@ -32,7 +37,7 @@ class ObservedValues:
     eager_lines: frozenset[SourceLine] = frozenset()
 
     @property
-    def any_there(self) -> bool:
+    def has_observations(self) -> bool:
         """Whether any path has a first value or is known to change."""
         return bool(self.first) or bool(self.changing)
 
@@ -60,10 +65,13 @@ class ObservedValues:
 
 
 def same(left: Number, right: Number) -> bool:
-    """Whether two numbers are equal to a guard: same class and same `repr`, so that NaN equals NaN."""
+    """Whether a guard treats two numbers as equal: same class and same `repr`, so NaN equals NaN."""
     return type(left) is type(right) and repr(left) == repr(right)
 
 
 def unambiguous(values: Mapping[str, set[Number]]) -> dict[str, Number]:
-    """Return the paths with exactly one value; two closures of one name may have two values."""
+    """Return the value of each path that has exactly one.
+
+    A path has several values if, for example, two closures have the same name.
+    """
     return {path: next(iter(candidates)) for path, candidates in values.items() if len(candidates) == 1}

@@ -15,7 +15,7 @@ from thunder_core.backend.runtime.generate import executable, executable_trace
 from thunder_core.backend.runtime.randomness import RandomState
 from thunder_core.backend.runtime.retracing import draws, lines_caught
 from thunder_core.backend.runtime.tracers import blame_tracer
-from thunder_core.backend.runtime.undo import Undo, inputs_written_before_caught, inputs_written_before_last
+from thunder_core.backend.runtime.undo import Undo, inputs_written_before_caught_error, inputs_written_before_last_check
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.capture.torch_facts.autocast import DEVICES, autocast_state
 from thunder_core.tracing.capture.torch_facts.settings import Setting, settings_of
@@ -101,8 +101,10 @@ class Program:
 
     def __post_init__(self) -> None:
         computation = self.last("computation")
-        object.__setattr__(self, "_written", self.written_before_last())
-        object.__setattr__(self, "_written_before_caught", inputs_written_before_caught(computation, self.caught_lines))
+        object.__setattr__(self, "_written", self.written_before_last_check())
+        object.__setattr__(
+            self, "_written_before_caught", inputs_written_before_caught_error(computation, self.caught_lines)
+        )
         for attribute, name in RUNS.items():
             object.__setattr__(self, attribute, self.generated(name))
         switches = any(map(switches_autocast, computation.bound_symbols))
@@ -112,12 +114,12 @@ class Program:
         if self.derivative is not None:
             object.__setattr__(self, "_computation", self.derivative.bridge(self._computation))
 
-    def written_before_last(self) -> tuple[int, ...] | None:
-        """Return the places of the inputs that may be written to before the last check of a value.
+    def written_before_last_check(self) -> tuple[int, ...] | None:
+        """Return the indices of the inputs that may be written to up to and including the last check of a value.
 
         Returns None for a program that checks no values.
         """
-        return inputs_written_before_last(self.last("computation"))
+        return inputs_written_before_last_check(self.last("computation"))
 
     @cached_property
     def constraints(self) -> tuple[StatedConstraint, ...]:

@@ -1,4 +1,8 @@
-"""Undoing the effects of a computation that finds a value other than the value that it was traced for."""
+"""Undo what a computation has written, before the call is repeated.
+
+A computation is undone if a value differs from the value at tracing, or if an operation raises an error that the
+program catches.
+"""
 
 from __future__ import annotations
 
@@ -17,36 +21,38 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.objects import EXPECTATIONS
 
 
-def inputs_written_before_last(computation: Trace) -> tuple[int, ...] | None:
-    """Return the places of the inputs that a computation may write to before its last check of a value.
+def inputs_written_before_last_check(computation: Trace) -> tuple[int, ...] | None:
+    """Return the indices of the inputs that a computation may write to up to and including its last check of a value.
 
     Returns None for a computation that checks no values.
     """
     bsyms = computation.bound_symbols
-    last = max((place for place, bsym in enumerate(bsyms) if expects(bsym)), default=None)
+    last = max((position for position, bsym in enumerate(bsyms) if checks_value(bsym)), default=None)
     if last is None:
         return None
     return _written_inputs(computation, last + 1)
 
 
-def inputs_written_before_caught(computation: Trace, lines: Collection[SourceLine]) -> tuple[int, ...] | None:
-    """Return the places of the inputs that a computation may write to before an error at one of these lines.
+def inputs_written_before_caught_error(computation: Trace, lines: Collection[SourceLine]) -> tuple[int, ...] | None:
+    """Return the indices of the inputs that a computation may write to before an error that the program catches.
 
-    Returns None for a computation without such lines.
+    These are the writes up to and including its last operation at one of these lines. Returns None for a computation
+    without an operation at these lines.
     """
     bsyms = computation.bound_symbols
-    last = max((place for place, bsym in enumerate(bsyms) if not lines_of(bsym).isdisjoint(lines)), default=None)
+    at_lines = (position for position, bsym in enumerate(bsyms) if not lines_of(bsym).isdisjoint(lines))
+    last = max(at_lines, default=None)
     if last is None:
         return None
     return _written_inputs(computation, last + 1)
 
 
 def _written_inputs(computation: Trace, count: int) -> tuple[int, ...]:
-    """Return the places of the inputs that the first bound symbols may write to, or whose data they replace."""
+    """Return the indices of the inputs that the first `count` bound symbols may write to or replace the data of."""
     before = computation.bound_symbols[:count]
     written = names_written_to(computation.having(before, made_by=computation.made_by))
-    written |= {name for bsym in before for name in written_names(bsym)}
-    return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
+    names_written_or_replaced = written | {name for bsym in before for name in written_names(bsym)}
+    return tuple(index for index, proxy in enumerate(computation.inputs) if proxy.name in names_written_or_replaced)
 
 
 def lines_of(bsym: BoundSymbol) -> set[SourceLine]:
@@ -55,17 +61,24 @@ def lines_of(bsym: BoundSymbol) -> set[SourceLine]:
     return lines.union(*map(lines_of, bsym.subsymbols))
 
 
-def expects(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol may find a value other than the value that the program was traced for."""
+def checks_value(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol checks a value at run time.
+
+    It is one of `EXPECTATIONS`, or it calls a compiled function whose control flow depends on tensor values.
+    """
     target = bsym.symbol.target
     return bsym.symbol.name in EXPECTATIONS or (isinstance(target, CompiledCall) and target.valued)
 
 
 class Undo:
-    """The state that a computation may change before it has checked all values: inputs, and random numbers."""
+    """A copy of the state that a computation may change before an error.
+
+    The state is the contents of the inputs at the indices `written`, and the states of the random number generators.
+    """
 
     def __init__(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
-        tensors = [inputs[place] for place in written if isinstance(inputs[place], torch.Tensor)]
+        tensors = [inputs[index] for index in written if isinstance(inputs[index], torch.Tensor)]
+        # The tensor; an alias of its memory, in case its `.data` is replaced; a copy of the contents.
         self._tensors = [(tensor, tensor.detach(), without_repetition(tensor.detach()).clone()) for tensor in tensors]
         self._random = RandomState.now(inputs)
 
@@ -87,7 +100,7 @@ def is_same_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 
 def without_repetition(tensor: torch.Tensor) -> torch.Tensor:
     """Return a view without the repeated elements of an expanded tensor, so that it can be written to."""
-    for place, stride in enumerate(tensor.stride()):
-        if stride == 0 and tensor.shape[place] > 1:
-            tensor = tensor.narrow(place, 0, 1)
+    for dimension, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[dimension] > 1:
+            tensor = tensor.narrow(dimension, 0, 1)
     return tensor

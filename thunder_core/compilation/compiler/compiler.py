@@ -179,7 +179,7 @@ class Compiler:
         """
         arguments = self.options.cache == "symbolic values"
         is_requested = arguments or bool(named)
-        if not (is_requested or observed.any_there):
+        if not (is_requested or observed.has_observations):
             return [CONSTANT]
         numbers = [] if is_requested else [Symbolic(observed)]
         executors_take_sizes = all(executor.symbolic_sizes for executor in self.executors)

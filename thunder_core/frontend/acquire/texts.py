@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 import string
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -101,15 +102,14 @@ class Texts:
     def interpolate(self, template: str, values: Any) -> Any:
         """Return `template % values` if all fields are texts (`%s`, `%r`, `%%`); None if C has to format it."""
         values = values if type(values) is tuple else (values,)
-        pieces = template.replace("%%", "\0").split("%")
-        if len(pieces) != len(values) + 1 or any(piece[:1] not in ("s", "r") for piece in pieces[1:]):
+        pieces = re.split("%([%sr])", template)
+        plain, conversions = pieces[::2], pieces[1::2]
+        if any("%" in text for text in plain) or len(conversions) - conversions.count("%") != len(values):
             return None
-        texts: list[Any] = [pieces[0]]
-        for piece, value in zip(pieces[1:], values, strict=True):
-            texts += [self._field(value, "", piece[0]), piece[1:]]
-        if any(text is None for text in texts):
-            return None
-        return self.join(text.replace("\0", "%") if type(text) is str else text for text in texts)
+        remaining = iter(values)
+        fields = ["%" if kind == "%" else self._field(next(remaining), "", kind) for kind in conversions]
+        texts = [text for pair in zip(plain, (*fields, ""), strict=True) for text in pair]
+        return None if any(text is None for text in texts) else self.join(texts)
 
     def _field(self, value: Any, specification: str, conversion: str | None) -> Any:
         """Return the text of a template's field; None if C has to format it."""

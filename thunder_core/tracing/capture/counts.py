@@ -1,7 +1,8 @@
-"""Counts of nonzero elements and values of tensors that are symbolic sizes, because the prologue computes them.
+"""Symbols for integers that the prologue computes from tensors: result sizes, and values that the program reads.
 
-The prologue computes a value if only PyTorch's operations compute it from inputs, and if these operations use no random
-numbers and write only to memory that they allocated. Any other value is a constant of the program.
+A result size is, for example, the number of nonzero elements. The prologue can compute a value only if each operation
+between the inputs and the value is a PyTorch operation or number function, uses no random numbers, and writes only to
+memory that these operations allocated. Any other value is a constant of the program.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 MOST_OPERATIONS = 1000  # the largest number of operations in the prologue for one count
-WITHOUT_PARTS = COMPOSITES | OPAQUE | frozenset(QUANTITIES)  # functions whose operations may be unknown
+# Functions that are repeatable, although the trace may hold no ATen operations for them.
+ALWAYS_REPEATABLE = COMPOSITES | OPAQUE | frozenset(QUANTITIES)
 NUMBER_MODULES = ("_operator", "builtins", "math")  # the modules of functions that compute numbers from numbers
-OWN_NAMESPACES = ("aten", "prims")
-LEAST = 2  # the smallest symbolic value, because 0 and 1 affect more of the metadata
+TORCH_NAMESPACES = ("aten", "prims")
+# A smaller value that the program reads becomes a constant: 0 and 1 affect more of the metadata.
+LEAST_TRACED_VALUE = 2
 
 
 SourceOf = Callable[[Quantity, Sequence[BoundSymbol], Proxy, int], Any]
@@ -36,10 +39,11 @@ SourceOf = Callable[[Quantity, Sequence[BoundSymbol], Proxy, int], Any]
 
 @dataclass
 class Counts:
-    """The counts and values of a recording that are sizes; `allowed` is True if tensor values may be read.
+    """The symbols of a recording for counts and values of tensors; `allowed` is True if tensor values may be read.
 
     `source_of(quantity, bsyms, proxy, value)` returns the source of a value, or None for a constant of the program. The
-    `bsyms` compute the tensor from inputs. `symbols` maps a tensor's name and version and a quantity to a symbol.
+    `bsyms` compute the tensor from inputs. `symbols` maps (name, version, quantity text) to a symbol; the name is that
+    of a tensor, or of a number read from a tensor (version 0).
     """
 
     sizes: SymbolicSizes | None
@@ -50,18 +54,19 @@ class Counts:
     symbols: dict[tuple[str, int, str], torch.SymInt] = field(default_factory=dict)
 
     @contextmanager
-    def around(
+    def symbolic_result_size(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: RecordedCall
     ) -> Iterator[None]:
         """Use a symbol, if possible, for a result size that depends on a tensor's values, during the block."""
-        decisive = find_quantity(function, args, kwargs) if self.allowed else None
-        size = None if decisive is None else self._symbol(*decisive)
-        if decisive is None or size is None or self.sizes is None:
+        found = find_quantity(function, args, kwargs) if self.allowed else None
+        size = None if found is None else self._symbol(*found)
+        if found is None or size is None or self.sizes is None:
             yield
             return
+        tensor, quantity = found
         call.counted = True
-        if decisive[1] is COUNT:
-            decisive[0].nonzero_memo = size  # type: ignore[attr-defined]
+        if quantity is COUNT:
+            tensor.nonzero_memo = size  # type: ignore[attr-defined]
         try:
             with self.sizes.environment.counting(size):
                 yield
@@ -69,7 +74,7 @@ class Counts:
             call.counted = False
             raise
 
-    def is_known(self, counted: torch.Tensor) -> bool:
+    def has_known_count(self, counted: torch.Tensor) -> bool:
         """Whether the count of a tensor's nonzero elements has a symbol, or all sizes are constants."""
         fake = self.tensors.fake(counted)
         return self.sizes is None or (self.allowed and self._symbol(fake, COUNT) is not None)
@@ -84,45 +89,45 @@ class Counts:
             source, count = self._source_and_value(quantity, proxy, proxy) or (None, 0)
             if source is None or not count or self.sizes is None:
                 return None
-            self.symbols[key] = self._count_in_prologue(self.sizes.symbol(source, count, least=1))
+            self.symbols[key] = self._mark_as_computed_in_prologue(self.sizes.symbol(source, count, least=1))
         return self.symbols[key]
 
     def value(self, maker: BoundSymbol) -> torch.SymInt | None:
         """Return the symbol of the integer that a bound symbol reads from a tensor or computes; None for a constant."""
-        takes_out = maker.symbol.target is torch.Tensor.item
-        if not self.allowed or not (takes_out or module_of(maker.symbol.target) in NUMBER_MODULES):
+        is_item_call = maker.symbol.target is torch.Tensor.item
+        if not self.allowed or not (is_item_call or module_of(maker.symbol.target) in NUMBER_MODULES):
             return None
-        quantity, proxy = (VALUE, maker.args[0]) if takes_out else (NUMBER, maker.output)
+        quantity, proxy = (VALUE, maker.args[0]) if is_item_call else (NUMBER, maker.output)
         key = maker.output.name, 0, quantity.text
         if key not in self.symbols:
             source, value = self._source_and_value(quantity, proxy, maker.output) or (None, 0)
-            if source is None or self.sizes is None or value < LEAST:
+            if source is None or self.sizes is None or value < LEAST_TRACED_VALUE:
                 return None
-            self.symbols[key] = self._count_in_prologue(self.sizes.symbol(source, value))
+            self.symbols[key] = self._mark_as_computed_in_prologue(self.sizes.symbol(source, value))
         return self.symbols[key]
 
-    def _count_in_prologue(self, size: torch.SymInt) -> torch.SymInt:
+    def _mark_as_computed_in_prologue(self, size: torch.SymInt) -> torch.SymInt:
         """Record that the prologue computes a symbol from tensors, and return the symbol."""
         size.node.shape_env.counts |= size.node._expr.free_symbols
         return size
 
-    def _source_and_value(self, quantity: Quantity, proxy: Proxy, read: Proxy) -> tuple[Any, int] | None:
+    def _source_and_value(self, quantity: Quantity, proxy: Proxy, target: Proxy) -> tuple[Any, int] | None:
         """Return the source and the value of a quantity in this call, or None if the prologue cannot compute it.
 
-        `read` is the proxy whose value the prologue must compute: the tensor, or a number that is computed from it.
+        `target` is the proxy whose value the prologue must compute: the tensor, or a number that is computed from it.
         """
-        bsyms = self.evaluation.bsyms_for(read)
+        bsyms = self.evaluation.bsyms_for(target)
         if bsyms is None or len(bsyms) > MOST_OPERATIONS or not self._are_repeatable(bsyms):
             return None
         if self.evaluation.first_effect() is not None:
             return None
         try:
-            value = self.evaluation.value(read)
+            value = self.evaluation.value(target)
         except Exception:  # the operations raise the same error for these values when the program runs
             return None
         with apart():
             number = int(quantity.of(value) if isinstance(value, torch.Tensor) else value)
-        makers = bsyms if read is proxy else [bsym for bsym in bsyms if read not in bsym.outputs]
+        makers = bsyms if target is proxy else [bsym for bsym in bsyms if target not in bsym.outputs]
         return self.source_of(quantity, makers, proxy, number), number
 
     def are_constants(self, proxies: Sequence[Proxy]) -> bool:
@@ -136,8 +141,8 @@ class Counts:
     def _are_repeatable(self, bsyms: Sequence[BoundSymbol]) -> bool:
         """Whether the prologue may run bound symbols: they write only to memory that they allocated."""
         written = self.evaluation.memory_of({name for bsym in bsyms for name in bsym.mutates})
-        are_own = None not in written and written.isdisjoint(self.evaluation.memory_of(inputs_of(bsyms)))
-        return (not written or are_own) and all(map(is_repeatable, bsyms))
+        writes_only_new_memory = None not in written and written.isdisjoint(self.evaluation.memory_of(inputs_of(bsyms)))
+        return (not written or writes_only_new_memory) and all(map(is_repeatable, bsyms))
 
 
 def inputs_of(bsyms: Sequence[BoundSymbol]) -> set[str]:
@@ -149,7 +154,7 @@ def inputs_of(bsyms: Sequence[BoundSymbol]) -> set[str]:
 def is_repeatable(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol consists of PyTorch operations that use no random numbers and change no state."""
     operations = [part.symbol.target for part in bsym.subsymbols] or [bsym.symbol.target]
-    if bsym.symbol.target in WITHOUT_PARTS:
+    if bsym.symbol.target in ALWAYS_REPEATABLE:
         return True
     return not (bsym.ordered or bsym.communicates) and all(map(is_repeatable_operation, operations))
 
@@ -158,8 +163,8 @@ def is_repeatable_operation(operation: Any) -> bool:
     """Whether an operation belongs to PyTorch, and computes the same result for the same inputs."""
     if operation is torch.Tensor.item or module_of(operation) in NUMBER_MODULES:
         return True
-    is_own = isinstance(operation, torch._ops.OpOverload) and operation.namespace in OWN_NAMESPACES
-    return is_own and torch.Tag.nondeterministic_seeded not in operation.tags
+    is_torch = isinstance(operation, torch._ops.OpOverload) and operation.namespace in TORCH_NAMESPACES
+    return is_torch and torch.Tag.nondeterministic_seeded not in operation.tags
 
 
 def module_of(function: Any) -> str:

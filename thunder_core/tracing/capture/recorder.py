@@ -130,7 +130,7 @@ class Recorder(RecordedLines):
         self._sizes_of_values = SizesOfValues(
             self._run_function, lambda tensor: self._item(tensor, int), self.tensors.fake
         )
-        self._masks = Masks(self._run_function, self.tensors.fake, self.counts.is_known)
+        self._masks = Masks(self._run_function, self.tensors.fake, self.counts.has_known_count)
         self.data_dependent.are_constants = self.counts.are_constants
         self.data = Data(self.tensors, self.data_dependent, self.function, program.on_query)
         self.is_differentiating = is_differentiating
@@ -339,7 +339,11 @@ class Recorder(RecordedLines):
             called, arguments, named = for_all_sizes(function, args, kwargs)
             call.opaque = call.opaque or (called is not function and function in OPAQUE_WHEN_REPLACED)
             shapes = self._shape_changes.around(function, arguments, named)
-            with constants_for((arguments, named)), shapes, self.counts.around(called, arguments, named, call):
+            with (
+                constants_for((arguments, named)),
+                shapes,
+                self.counts.symbolic_result_size(called, arguments, named, call),
+            ):
                 return called(*arguments, **named)
         except Exception as error:
             if isinstance(error, ThunderError):

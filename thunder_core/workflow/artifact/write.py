@@ -293,7 +293,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         devices=tuple(sorted(devices_of(program.last("computation")))),
         derivative=stored_autograd_signature(program),
         recorded=program.recorded,
-        written=program.written_before_last(),
+        written=program.written_before_last_check(),
         observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
         numbers=tuple((place, guard.path) for place, guard in enumerate(program.guards) if guard.is_of_number),
     )

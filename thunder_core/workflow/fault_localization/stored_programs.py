@@ -1,4 +1,7 @@
-"""Stored programs: the text in an artifact is run line by line and compared with the same program compiled now."""
+"""Stored programs: run the source in an artifact, and compare the tensors of its lines.
+
+They are compared with the tensors of the same program compiled now.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from thunder_core.workflow.validation.leaves import ROOT, Leaves
 COMPUTATION, BACKWARD = "computation", "backward"
 GENERATED = "<thunder {} "  # the prefix of the file names of generated functions
 RESULT = "result "  # the prefix of the names of returned values
-MORE_RESULTS = "returns {} tensors, but {} in the program compiled now"
+RESULT_COUNT = "the stored function returns {} tensors, and the program compiled now returns {}"
 
 
 @dataclass(frozen=True)
@@ -91,15 +94,15 @@ class LineWatch:
 
     def _note_returned(self, returned: object) -> None:
         results = returned if isinstance(returned, tuple) else (returned,)
-        for place, value in enumerate(results):
+        for position, value in enumerate(results):
             if isinstance(value, torch.Tensor):
-                self._note(f"{RESULT}{place}", value)
+                self._note(f"{RESULT}{position}", value)
 
 
-def wrong_stored(stored: Program, compiled: Program, call: SubjectCall) -> Iterator[Fault]:
-    """Yield the fault of a stored program whose unpacking, computation or results differ from the program compiled now.
+def first_stored_fault(stored: Program, compiled: Program, call: SubjectCall) -> Fault | None:
+    """Return the first fault of a stored program, compared with the same program compiled now.
 
-    Both programs must accept `call`.
+    The fault is an input, a line, a result or a state that differs. Both programs must accept `call`.
     """
     with call.undone():
         args, kwargs = call.own_arguments()
@@ -111,15 +114,15 @@ def wrong_stored(stored: Program, compiled: Program, call: SubjectCall) -> Itera
         with call.undone():
             prepared, _ = compiled.prepare(call.subject, *call.own_arguments())
             with torch.no_grad():
-                fault = first_wrong_stored_line(stored, compiled, prepared)
-    fault = fault or wrong_stored_epilogue(stored, compiled, call)
-    yield from [] if fault is None else [fault.model_copy(update={"kind": "stored"})]
+                fault = stored_computation_fault(stored, compiled, prepared)
+    fault = fault or stored_epilogue_fault(stored, compiled, call)
+    return None if fault is None else fault.model_copy(update={"kind": "stored"})
 
 
-def first_wrong_stored_line(stored: Program, compiled: Program, inputs: tuple[Any, ...]) -> Fault | None:
+def stored_computation_fault(stored: Program, compiled: Program, inputs: tuple[Any, ...]) -> Fault | None:
     """Return the first line of a stored computation whose result differs from the same program compiled now.
 
-    `inputs` are the prologue's results for the computation; both programs run on copies.
+    `inputs` are the inputs of the computation, from the prologue of `compiled`; each program runs on copies.
     """
     named = inputs_by_name(compiled.last(COMPUTATION), inputs)
     states = RandomStates.now(named)
@@ -128,14 +131,18 @@ def first_wrong_stored_line(stored: Program, compiled: Program, inputs: tuple[An
         states.restore()
         return bindings_of(lambda: program.compute(tuple(copy_values(named).values())), COMPUTATION)
 
-    theirs, ours = run_of(compiled), run_of(stored)
-    return first_wrong_binding(ours, theirs, stored.source(COMPUTATION).text, compiled.last(COMPUTATION))
+    compiled_bindings, stored_bindings = run_of(compiled), run_of(stored)
+    source, compiled_trace = stored.source(COMPUTATION).text, compiled.last(COMPUTATION)
+    return first_wrong_binding(stored_bindings, compiled_bindings, source, compiled_trace)
 
 
-def wrong_stored_backward(
+def stored_backward_fault(
     stored: Program, compiled: Program, call: SubjectCall, step: Callable[[Program], Callable[[], object]]
 ) -> Fault | None:
-    """Return the first wrong line of a stored backward; `step` makes a step of training for a program."""
+    """Return the first wrong line of a stored backward.
+
+    `step(program)` returns a function that runs one training step with the program.
+    """
     states = RandomStates.now(dict(call.kwargs))
 
     def run_of(program: Program) -> list[NamedTensor]:
@@ -143,30 +150,38 @@ def wrong_stored_backward(
         with call.undone():
             return bindings_of(step(program), BACKWARD)
 
-    theirs, ours, text = run_of(compiled), run_of(stored), stored.stages_of(BACKWARD)
-    if not (ours and theirs and text):
+    compiled_bindings, stored_bindings, stages = run_of(compiled), run_of(stored), stored.stages_of(BACKWARD)
+    if not (stored_bindings and compiled_bindings and stages):
         return None
-    return first_wrong_binding(ours, theirs, str(text[-1].trace), compiled.stages_of(BACKWARD)[-1].trace)
+    compiled_trace = compiled.stages_of(BACKWARD)[-1].trace
+    return first_wrong_binding(stored_bindings, compiled_bindings, str(stages[-1].trace), compiled_trace)
 
 
 def first_wrong_binding(
-    ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor], text: str, compiled: Trace
+    stored_bindings: Sequence[NamedTensor],
+    compiled_bindings: Sequence[NamedTensor],
+    source: str,
+    compiled_trace: Trace,
 ) -> Fault | None:
-    """Return the fault of the first line of a text that binds a name to another value than the program compiled now.
+    """Return the fault of the first line that binds a name to a different value than the program compiled now does.
 
-    Names that only one of the programs has are skipped. Values that depend on them have names, too, and results have
-    positions.
+    Names that only one program has are skipped. This hides no wrong result, because results are compared by position.
     """
-    known: dict[tuple[str, int], torch.Tensor] = dict(numbered_bindings(theirs))
-    latest = {binding.name: binding.value for binding in theirs}
-    for (name, number), binding in zip((key for key, _ in numbered_bindings(ours)), ours, strict=True):
+    known: dict[tuple[str, int], torch.Tensor] = dict(numbered_bindings(compiled_bindings))
+    latest = {binding.name: binding.value for binding in compiled_bindings}
+    keys = (key for key, _ in numbered_bindings(stored_bindings))
+    for (name, number), binding in zip(keys, stored_bindings, strict=True):
+        # a name that is bound more often than in the program compiled now is compared with its last value there
         expected = known.get((name, number), latest.get(name))
         difference = None if expected is None else difference_of(binding, expected)
         if difference is not None:
-            return stored_fault(binding, *difference, text, compiled)
-    counts = [sum(binding.name.startswith(RESULT) for binding in run) for run in (ours, theirs)]
+            phrase = compared_with_compiled(f"`{name}` {difference[0]}")
+            return fault_of_line(name, binding.line, phrase, difference[1], source, compiled_trace)
+    counts = [sum(binding.name.startswith(RESULT) for binding in run) for run in (stored_bindings, compiled_bindings)]
     if counts[0] != counts[1]:
-        return stored_fault(ours[-1], MORE_RESULTS.format(*counts), 0.0, text, compiled)
+        last = stored_bindings[-1] if stored_bindings else None
+        name, line = (last.name, last.line) if last else ("", len(source.rstrip().splitlines()))
+        return fault_of_line(name, line, RESULT_COUNT.format(*counts), 0.0, source, compiled_trace)
     return None
 
 
@@ -179,33 +194,34 @@ def numbered_bindings(bindings: Sequence[NamedTensor]) -> Iterator[tuple[tuple[s
 
 
 def difference_of(binding: NamedTensor, expected: torch.Tensor) -> tuple[str, float] | None:
-    """Return the difference of two values in words, and its size; None if it is only rounding.
+    """Return the difference of two values in words, and the largest absolute difference; None if it is only rounding.
 
-    Values of one name with different metadata are different values, because an earlier version of Thunder used other
-    names.
+    If the metadata differs, the name refers to unrelated values in the two programs, because an earlier version of
+    Thunder may have named values differently; no difference is reported. Results are compared by position, so
+    different metadata is a difference.
     """
-    mine = binding.value
-    metadata = metadata_difference(mine, expected)
+    stored = binding.value
+    metadata = metadata_difference(stored, expected)
     if metadata is not None:
         return (metadata.what, 0.0) if binding.name.startswith(RESULT) else None
-    if rounding_difference(mine, expected, no_exact_value).difference is None:
+    if rounding_difference(stored, expected, no_exact_value).difference is None:
         return None
-    difference = different_at(mine, expected, largest_difference(mine, expected))
+    difference = different_at(stored, expected, largest_difference(stored, expected))
     return difference.what, difference.largest
 
 
-def stored_fault(binding: NamedTensor, phrase: str, largest: float, text: str, compiled: Trace) -> Fault:
-    """Return the fault of a line of a stored text."""
-    lines = text.splitlines()
-    line = lines[binding.line - 1].partition("  #")[0].strip() if 0 < binding.line <= len(lines) else binding.name
-    bsym = maker_of(binding.name, compiled)
+def fault_of_line(name: str, number: int, difference: str, largest: float, source: str, compiled_trace: Trace) -> Fault:
+    """Return the fault of a line of a stored program, with the name that the line binds and the line's number."""
+    lines = source.splitlines()
+    line = lines[number - 1].partition("  #")[0].strip() if 0 < number <= len(lines) else name
+    bsym = maker_of(name, compiled_trace)
     return Fault(
         kind="stored",
         by="thunder" if bsym is None or not bsym.executor else bsym.executor,
-        trace=compiled.name,
+        trace=compiled_trace.name,
         line=line,
-        result=binding.name,
-        difference=as_compiled(f"`{binding.name}` {phrase}"),
+        result=name,
+        difference=difference,
         error=largest,
         module="" if bsym is None else bsym.module,
         source="" if bsym is None else str(bsym.source or ""),
@@ -217,13 +233,13 @@ def maker_of(name: str, trace: Trace) -> BoundSymbol | None:
     return next((bsym for bsym in trace.bound_symbols if any(proxy.name == name for proxy in bsym.defines)), None)
 
 
-def wrong_stored_epilogue(stored: Program, compiled: Program, call: SubjectCall) -> Fault | None:
+def stored_epilogue_fault(stored: Program, compiled: Program, call: SubjectCall) -> Fault | None:
     """Return the fault of a stored epilogue whose results or state differ from the program compiled now, or None."""
     states = RandomStates.now(dict(call.kwargs))
-    theirs, ours = (outcome_of(program, call, states) for program in (compiled, stored))
-    paths = {**ours.changed, **theirs.changed}
-    mine, right = (result.observed.with_state_at(paths).leaves for result in (ours, theirs))
-    difference = unlike(mine, right)
+    expected_outcome, stored_outcome = (outcome_of(program, call, states) for program in (compiled, stored))
+    paths = {**stored_outcome.changed, **expected_outcome.changed}
+    outcomes = (stored_outcome, expected_outcome)
+    difference = first_difference(*(outcome.observed.with_state_at(paths).leaves for outcome in outcomes))
     if difference is None:
         return None
     line = stored.source("epilogue").text.rstrip().splitlines()[-1].strip()
@@ -232,7 +248,7 @@ def wrong_stored_epilogue(stored: Program, compiled: Program, call: SubjectCall)
 
 
 def outcome_of(program: Program, call: SubjectCall, states: RandomStates) -> CallResult:
-    """Run a program on copies of the arguments."""
+    """Run a program on copies of the arguments, and return its results and state."""
     with call.undone():
         args, kwargs = arguments = call.own_arguments()
         preparation = Preparation(arguments, *program.prepare(call.subject, args, kwargs))
@@ -240,18 +256,19 @@ def outcome_of(program: Program, call: SubjectCall, states: RandomStates) -> Cal
         return run_program(program, call, preparation)[0]
 
 
-def unlike(ours: Leaves, theirs: Leaves) -> tuple[str, str] | None:
+def first_difference(stored: Leaves, expected: Leaves) -> tuple[str, str] | None:
     """Return the first path at which two runs differ, and the difference in words; None if they agree."""
-    mine, right = describe(ours), describe(theirs)
-    for path in dict.fromkeys((*right, *mine)):
-        if mine.get(path) != right.get(path):
-            here, there = mine.get(path, "missing"), right.get(path, "missing")
-            return path or ROOT, as_compiled(DIFFERENT.format(path=path or ROOT, ours=here, theirs=there))
-        if path in theirs.tensors and not is_close(ours.tensors[path], theirs.tensors[path]):
-            return path, as_compiled(OTHER_VALUES.format(path))
+    stored_texts, expected_texts = describe(stored), describe(expected)
+    for path in dict.fromkeys((*expected_texts, *stored_texts)):
+        texts = [described.get(path, "missing") for described in (stored_texts, expected_texts)]
+        if stored_texts.get(path) != expected_texts.get(path):
+            phrase = DIFFERENT.format(path=path or ROOT, ours=texts[0], theirs=texts[1])
+            return path or ROOT, compared_with_compiled(phrase)
+        if path in expected.tensors and not is_close(stored.tensors[path], expected.tensors[path]):
+            return path, compared_with_compiled(OTHER_VALUES.format(path))
     return None
 
 
-def as_compiled(phrase: str) -> str:
-    """Replace eager PyTorch by the program compiled now in a phrase."""
+def compared_with_compiled(phrase: str) -> str:
+    """Replace "in eager PyTorch" with "in the program compiled now"."""
     return phrase.replace("in eager PyTorch", "in the program compiled now")

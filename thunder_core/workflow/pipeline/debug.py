@@ -26,7 +26,7 @@ from thunder_core.workflow.fault_localization.non_finite import non_finite_lines
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.reproduction import write_reproduction
-from thunder_core.workflow.fault_localization.stored_programs import wrong_stored, wrong_stored_backward
+from thunder_core.workflow.fault_localization.stored_programs import first_stored_fault, stored_backward_fault
 from thunder_core.workflow.fault_localization.trace_examination import without_freed
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.pipeline.failures import stage_failures
@@ -202,12 +202,12 @@ def stored_faults(stored: Program, program: Program, session: Session, inputs: I
     """Yield the first wrong line of a stored program, compared with the same program compiled now."""
     call = SubjectCall(session.model, (), dict(inputs))
     with outcome_undone(call):
-        faults = list(wrong_stored(stored, program, call))
-        if not faults and session.purpose.train:
-            fault = wrong_stored_backward(stored, program, call, lambda one: step_by(one, session, inputs))
+        fault = first_stored_fault(stored, program, call)
+        if fault is None and session.purpose.train:
+            fault = stored_backward_fault(stored, program, call, lambda one: step_by(one, session, inputs))
             session.release()
-            faults = [] if fault is None else [fault]
-    yield from faults
+    if fault is not None:
+        yield fault
 
 
 def step_by(program: Program, session: Session, inputs: Inputs) -> Callable[[], object]:

@@ -50,19 +50,19 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class KeptTrials:
-    """The kept results for one model, task, machine and set of versions."""
+    """The stored results for one model, task, machine and set of versions."""
 
     folder: Path
 
     @classmethod
     def of(cls, facts: Mapping[str, object], device: torch.device) -> KeptTrials:
-        """Return the kept results on this machine for the model and the task that the facts describe."""
+        """Return the stored results on this machine for the model and the task that the facts describe."""
         described = {**facts, **versions(), "machine": machine_name(device)}
         text = json.dumps(described, sort_keys=True, default=str)
         return cls(searches_folder() / digest_of(text.encode()))
 
     def get(self, candidate: Candidate) -> TrialFacts | TrialRefusal | None:
-        """Return the kept result of a candidate, or None."""
+        """Return the stored result of a candidate, or None."""
         try:
             kept = KeptTrial.model_validate_json(read_plain(self._file(candidate), MOST_BYTES))
         except (OSError, Malformed):

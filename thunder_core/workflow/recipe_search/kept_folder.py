@@ -1,4 +1,4 @@
-"""The folder of the kept results of searches: its size, and its removal."""
+"""The folder of the stored results of searches: its size, and its removal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDER = "searches"
 
 @dataclass(frozen=True)
 class KeptSearches:
-    """The number of searches whose results are kept, the number of results, and their size in bytes."""
+    """The number of searches whose results are stored, the number of results, and their size in bytes."""
 
     searches: int
     trials: int

@@ -94,6 +94,11 @@ class Outside(GuardedPaths):
         self._whole: set[int] = set()
         self._seen: set[tuple[int, str]] = set()
 
+    @property
+    def is_functional(self) -> bool:
+        """Whether the program is a functional program, which may read only its arguments."""
+        return self.surprises is not None
+
     def require_open(self, value: Any) -> None:
         """Raise `CannotReplay` for an object that a compiled function with its own bound symbol writes to.
 
@@ -195,7 +200,7 @@ class Outside(GuardedPaths):
         return number_path if number_path is not None and self.symbolic.includes(number_path) else None
 
     def _may_change(self, value: Any) -> bool:
-        return self.symbolic.may_be and type(value) in NUMBERS and self.surprises is None
+        return self.symbolic.may_be and type(value) in NUMBERS and not self.is_functional
 
     def is_symbolic(self, path: Path, value: Any) -> bool:
         """Whether a value is a symbolic number."""
@@ -331,7 +336,7 @@ class Outside(GuardedPaths):
         """Whether symbols may replace the numbers in an outside container, so that C code sees symbols."""
         is_namespace = path.step in NAMESPACES or path.key == "__dict__"
         changed = id(container) in self.effects.originals
-        used = self.symbolic.may_be and self.symbolic.in_containers and self.surprises is None and is_only_thread()
+        used = self.symbolic.may_be and self.symbolic.in_containers and not self.is_functional and is_only_thread()
         return used and type(container) in EXCHANGING and not changed and not is_namespace
 
     def _read_keys(self, path: Path, base: type, keys: tuple[Any, ...]) -> None:

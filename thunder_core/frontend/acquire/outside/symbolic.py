@@ -57,7 +57,7 @@ class Symbolic:
     @property
     def may_be(self) -> bool:
         """Whether any number or size may be symbolic."""
-        return self.arguments or self.observed.any_there or bool(self.named)
+        return self.arguments or self.observed.has_observations or bool(self.named)
 
     @property
     def is_asked(self) -> bool:

@@ -1,4 +1,4 @@
-"""A denoiser of diffusers with the loss of its training, as one module.
+"""A diffusers denoiser with the loss of its training, as one module.
 
 Programs of artifacts refer to this module, so nothing here imports diffusers.
 """
@@ -23,7 +23,7 @@ class DenoisingStep(nn.Module):
     main_input_name = "sample"
 
     def __init__(self, denoiser: nn.Module) -> None:
-        """Make a step of a model of diffusers."""
+        """Make a step of a diffusers model."""
         super().__init__()
         self.denoiser: Any = denoiser
 

@@ -12,12 +12,18 @@ from thunder_core.tracing.ir.literal import Scope, literal
 
 
 def empty_set() -> set[Any]:
-    """Return an empty set. Only the empty set is written as a call; an argument could have any number of items."""
+    """Return an empty set. Other sets are written as `{...}`.
+
+    This function takes no argument, because a text such as `set(range(10**12))` would fill the memory.
+    """
     return set()
 
 
 def frozen_set(value: Any) -> frozenset[Any]:
-    """Return a frozenset of a set's items; raise ValueError for a range, which could have any number of items."""
+    """Return a frozenset of a set's items.
+
+    Raise ValueError for any other argument, such as a range, which may be arbitrarily long.
+    """
     if type(value) is not set:
         raise ValueError("a frozenset literal needs a set")
     return frozenset(value)
@@ -32,7 +38,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "frozenset": frozen_set,
     "set": empty_set,
 }
-NAMED = (torch.dtype, torch.layout, torch.memory_format)
+# Types whose values are attributes of `torch`, such as `torch.float32`.
+NAMED_TYPES = (torch.dtype, torch.layout, torch.memory_format)
 
 
 def write_literal(value: Any) -> str | None:
@@ -44,7 +51,9 @@ def write_literal(value: Any) -> str | None:
         return None if inner is None else f"frozenset({inner})"
     scope = Scope()
     text = literal(value, scope)
-    if scope.constants or scope.imports - {"torch"}:
+    if scope.constants or scope.imports - {
+        "torch"
+    }:  # the text names an object or a module that `read_literal` does not know
         return None
     try:
         return text if read_literal(text) == value and type(read_literal(text)) is type(value) else None
@@ -82,7 +91,7 @@ def _call(node: ast.Call) -> Any:
 
 def _attribute(node: ast.Attribute) -> Any:
     value = getattr(torch, node.attr, None) if ast.unparse(node.value) == "torch" else None
-    if not isinstance(value, NAMED):
+    if not isinstance(value, NAMED_TYPES):
         raise ValueError(f"{ast.unparse(node)!r:.80} is not a literal")
     return value
 

@@ -50,7 +50,7 @@ class StoredProgram(Program):
     written: tuple[int, ...] | None = None
     cubins: Cubins = field(default_factory=dict)
 
-    def written_before_last(self) -> tuple[int, ...] | None:
+    def written_before_last_check(self) -> tuple[int, ...] | None:
         """Return the inputs that the program may have written to before it checks the last value, as stored."""
         return self.written
 

@@ -1,4 +1,4 @@
-"""The check of unpacking: the prologue must pass the objects that the origins of the computation's inputs name."""
+"""The check of unpacking: for each input of the computation, the prologue must pass the object at its origin."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import torch
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.validation.inside import Fault
 
-STANDS_FOR_ANOTHER = "`{name}` is not {origin}"
+NOT_ITS_ORIGIN = "`{name}` is not {origin}"
 
 
 def wrongly_unpacked(
     computation: Trace, inputs: tuple[Any, ...], roots: Mapping[str, object], prologue: Trace
 ) -> Iterator[Fault]:
-    """Yield a fault for each input of the computation that is not the object that its origin names.
+    """Yield a fault for each tensor input that is not the tensor at its origin.
 
     `roots` are the objects that origins begin with: `module`, `args` and `kwargs`.
     """
-    for place, (proxy, value) in enumerate(zip(computation.inputs, inputs, strict=False)):
+    for index, (proxy, value) in enumerate(zip(computation.inputs, inputs, strict=False)):
         origin = computation.origins.get(proxy.name, "")
         named = follow_origin(origin, roots)
         if isinstance(value, torch.Tensor) and isinstance(named, torch.Tensor) and not is_same_tensor(value, named):
@@ -29,9 +29,9 @@ def wrongly_unpacked(
                 kind="unpacking",
                 by=prologue.made_by,
                 trace=prologue.name,
-                line=unpacking_line(prologue, place, proxy.name),
+                line=unpacking_line(prologue, index, proxy.name),
                 result=proxy.name,
-                difference=STANDS_FOR_ANOTHER.format(name=proxy.name, origin=origin),
+                difference=NOT_ITS_ORIGIN.format(name=proxy.name, origin=origin),
             )
 
 
@@ -63,11 +63,15 @@ def is_same_tensor(first: torch.Tensor, second: torch.Tensor) -> bool:
     return described[0] == described[1]
 
 
-def unpacking_line(prologue: Trace, place: int, name: str) -> str:
-    """Return the line of a prologue that sets an input: the line that passes another name, or the line of the name."""
+def unpacking_line(prologue: Trace, index: int, name: str) -> str:
+    """Return the prologue's line for a wrong input.
+
+    This is the line `tensors = (...)` if it has another name at this index, or else the line that assigns the name, or
+    else the last line.
+    """
     lines = [line.strip() for line in str(prologue).splitlines()]
     passing = next((line for line in reversed(lines) if line.startswith("tensors = (")), "")
     passed = [word.strip() for word in passing.removeprefix("tensors = (").removesuffix(")").split(",")]
-    if passing and (place >= len(passed) or passed[place] != name):
+    if passing and (index >= len(passed) or passed[index] != name):
         return passing
     return next((line for line in lines if line.startswith((f"{name} = ", f"({name},"))), lines[-1])

@@ -1,4 +1,4 @@
-"""The config of a model of diffusers, in the form that Thunder reads configs."""
+"""The config of a diffusers model as a `PretrainedConfig`, which Thunder reads."""
 
 from __future__ import annotations
 
@@ -18,21 +18,27 @@ DIFFUSERS = "diffusers"
 
 
 class DiffusersConfig(PretrainedConfig):  # type: ignore[no-untyped-call]
-    """The class and the settings of a model of diffusers; the model itself has a config of diffusers."""
+    """Thunder's config of a diffusers model: the class name and the settings.
+
+    `model.config` is the library's own config; `config_of_model` converts it.
+    """
 
     model_type = DIFFUSERS
-    has_loss: bool = False  # of a denoiser that is loaded for training
+    has_loss: bool = False  # whether the model is loaded as a denoiser with its loss, for training
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], name: str) -> DiffusersConfig:
-        """Return the config of a model of a class; weights are float32 unless the user asks for another dtype."""
+        """Return the config of a diffusers model whose class is called `name`.
+
+        Weights are float32 unless the user asks for another dtype.
+        """
         config = cls(architectures=[name], dtype=torch.float32)
         config.settings = dict(settings)
         return config
 
 
 def config_of_model(model: Any) -> PretrainedConfig:
-    """Return the config of a model of transformers or of diffusers, or of a denoiser with its loss."""
+    """Return the config of a transformers or diffusers model, or of a denoiser with its loss."""
     config = model.config
     if isinstance(config, PretrainedConfig):
         return config
@@ -41,23 +47,26 @@ def config_of_model(model: Any) -> PretrainedConfig:
 
 
 def is_diffusers(config: PretrainedConfig) -> bool:
-    """Whether a config is that of a model of diffusers."""
+    """Whether a config is that of a diffusers model."""
     return isinstance(config, DiffusersConfig)
 
 
 def diffusers_config(folder: Path, content: Mapping[str, Any]) -> DiffusersConfig:
-    """Return the config in a folder; raise `PackageMissing` and, for an unknown class, `UnknownArchitecture`."""
+    """Return the config in a folder.
+
+    Raise `PackageMissing` if diffusers is not installed, and `UnknownArchitecture` if it has no such model class.
+    """
     name = str(content["_class_name"])
     if not plugins.is_installed(DIFFUSERS):
         raise PackageMissing(
-            f"{folder} holds a model of diffusers ({name:.80}), which needs the package diffusers",
+            f"{folder} holds a diffusers model ({name:.80}), which needs the package diffusers",
             fix="pip install diffusers",
         )
-    with loading_errors(folder, "holds a model of diffusers, which cannot be imported"):
+    with loading_errors(folder, "holds a diffusers model, but diffusers cannot be imported"):
         library: Any = plugins.import_object(DIFFUSERS)
-        kind = getattr(library, name, None)
+        model_class = getattr(library, name, None)
         base: Any = library.ModelMixin
-    if not isinstance(kind, type) or not issubclass(kind, base):
+    if not isinstance(model_class, type) or not issubclass(model_class, base):
         raise UnknownArchitecture(
             f"{folder} names the class {name!r:.80}, which diffusers {library.__version__} does not have as a model",
             fix="a newer version may have the class: pip install --upgrade diffusers",
@@ -66,5 +75,5 @@ def diffusers_config(folder: Path, content: Mapping[str, Any]) -> DiffusersConfi
 
 
 def class_of(config: PretrainedConfig) -> Any:
-    """Return the class of diffusers that a config names."""
+    """Return the diffusers class that a config names."""
     return plugins.import_object(f"{DIFFUSERS}:{(config.architectures or [''])[0]}")

@@ -1,4 +1,4 @@
-"""Find the model in a folder of diffusers, without PyTorch."""
+"""Find the model in a diffusers folder, without PyTorch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ DENOISERS = ("unet", "transformer")  # the components of a pipeline that take mo
 
 
 def is_diffusers_config(content: Mapping[str, Any]) -> bool:
-    """Whether the content of a config is that of a model of diffusers."""
+    """Whether the content of a config is that of a diffusers model."""
     return isinstance(content.get("_class_name"), str) and "model_type" not in content
 
 
 def denoiser_folder(root: Path) -> Path:
-    """Return the folder of the denoiser in a pipeline of diffusers; other folders unchanged."""
+    """Return the folder of the denoiser in a diffusers pipeline; other folders unchanged."""
     if not (root / PIPELINE).is_file() or (root / CONFIG_FILE).is_file():
         return root
     found = next((root / name for name in DENOISERS if (root / name / CONFIG_FILE).is_file()), None)
@@ -27,7 +27,7 @@ def denoiser_folder(root: Path) -> Path:
         name = read_json(root / PIPELINE).get("_class_name") or "a pipeline"
         parts = folders_with(root, CONFIG_FILE)
         raise BadModelFolder(
-            f"{root} holds a pipeline of diffusers ({name}) without a component {' or '.join(DENOISERS)}",
+            f"{root} holds a diffusers pipeline ({name}) without a component {' or '.join(DENOISERS)}",
             fix=f"name the folder of a component: {', '.join(parts[:3])}" if parts else "download the components",
         )
     return found

@@ -1,4 +1,4 @@
-"""Random inputs for models of diffusers."""
+"""Random inputs for diffusers models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of diffusers, such as the denoiser of a pipeline."""
+"""Diffusers models, such as the denoiser of a pipeline."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from thunder_core.workflow.models.request.names import DIFFUSERS_TASK, usual_spe
 
 
 def is_diffusers_folder(folder: ModelFolder) -> bool:
-    """Whether the config in a folder is that of a model of diffusers."""
+    """Whether the config in a folder is that of a diffusers model."""
     return is_diffusers_config(folder.content)
 
 
 def read_diffusers_config(folder: ModelFolder) -> PretrainedConfig:
-    """Return the config in a folder; raise `PackageMissing` and, for an unknown class, `UnknownArchitecture`."""
+    """Return the config in a folder.
+
+    Raise `PackageMissing` if diffusers is not installed, and `UnknownArchitecture` if it has no such model class.
+    """
     return diffusers_config(folder.folder, folder.content)
 
 
@@ -32,7 +35,7 @@ def find_task(name: str | None, config: PretrainedConfig) -> tuple[str, str | No
     """Return the task; raise `BadOption` if the user names a task, because the class decides what the model does."""
     if name is not None and usual_spelling(name) != DIFFUSERS_TASK:
         raise BadOption(
-            f"the task {name!r:.80} is not that of {(config.architectures or [''])[0]}, a model of diffusers",
+            f"the task {name!r:.80} is not that of {(config.architectures or [''])[0]}, a diffusers model",
             fix="leave out --task",
         )
     return DIFFUSERS_TASK, None

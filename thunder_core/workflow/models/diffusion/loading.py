@@ -1,4 +1,4 @@
-"""Build models of diffusers, with random weights or with the weights of a folder."""
+"""Build diffusers models, with random weights or with the weights of a folder."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "diffusion_pytorch_model.bin")
-# The names of weights in folders of diffusers.
+# The names of weights in diffusers folders.
 DIFFUSERS_SINGLE = "diffusion_pytorch_model.safetensors"
 DIFFUSERS_INDEX = "diffusion_pytorch_model.safetensors.index.json"
 ADAPTER = "adapter_config.json"
@@ -121,14 +121,14 @@ def adapter(folder: Path) -> FormatAnswer | None:
 
 @kind
 def pipeline(folder: Path) -> FormatAnswer | None:
-    """Recognize a pipeline of diffusers of the Hub; of a folder with a pipeline, the denoiser is loaded."""
+    """Recognize a diffusers pipeline of the Hub; of a folder with a pipeline, the denoiser is loaded."""
     if not (folder / PIPELINE).is_file():
         return None
     name = read_json(folder / PIPELINE).get("_class_name") or "a pipeline"
     parts = [part for part in folders_with(folder, CONFIG_FILE) if "model_type" in read_json(Path(part) / CONFIG_FILE)]
     of_parts = f"name a part that is a model of transformers: {', '.join(parts[:3])}; " if parts else ""
     return FormatAnswer(
-        f"a pipeline of diffusers ({name}), not a model",
+        f"a diffusers pipeline ({name}), not a model",
         f"{of_parts}name a folder that has the pipeline, as downloaded by `hf download NAME --local-dir FOLDER`; in "
         "Python `thunder.compile` takes any of its modules, for example `pipeline.unet`",
     )

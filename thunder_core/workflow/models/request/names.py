@@ -20,7 +20,7 @@ ALIASES: dict[str, str] = {
     "f64": "float64",
     "double": "float64",
 }
-DIFFUSERS_TASK = "diffusion"  # of a model of diffusers
+DIFFUSERS_TASK = "diffusion"  # of a diffusers model
 TIMM_PREFIX = "timm:"  # of a model that is named by its architecture in timm
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 

@@ -44,7 +44,7 @@ class ModelRequest:
 
     If `dtype` is None, the checkpoint determines the dtype. If `device` is None, the recipe determines the device;
     without a recipe, the device is the CPU. With `train`, the model is loaded for steps of training: an adapter is kept
-    with trainable weights, and a denoiser of diffusers gets its loss.
+    with trainable weights, and a diffusers denoiser gets its loss.
     """
 
     model: str | None = option(

@@ -72,7 +72,7 @@ def require_bytes(option: str, number: int) -> None:
 class SearchRequest:
     """The time of a search, its objective and its bounds; `search` None is no search.
 
-    A `fresh` search ignores what earlier searches have kept.
+    A `fresh` search ignores the results that earlier searches stored.
     """
 
     search: float | None = option(
@@ -132,7 +132,7 @@ class SearchRequest:
         check=require_bytes,
         help="Most memory for the weights and the peak of a call, such as 8GiB.",
     )
-    fresh: bool = option(False, bool, panel=SEARCH, help="Measure again what earlier searches have kept.")
+    fresh: bool = option(False, bool, panel=SEARCH, help="Measure all candidates again, and ignore stored results.")
 
     @property
     def in_vain(self) -> list[str]:

@@ -1,6 +1,7 @@
-"""Lookups of symbolic numbers in containers: the key that a number equals, if any, is an outcome like others.
+"""Lookups of symbolic numbers in containers.
 
-If a C container hashed the number, a program for each value would be traced. With a guarded outcome, there are as many
+Which key the number equals, if any, is guarded like the outcome of a comparison. If the container hashed the number,
+the value would be guarded, and each value would need its own program. With a guarded outcome, there are as many
 programs as keys, and one program for all numbers that are not keys.
 """
 
@@ -21,40 +22,43 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart
 
 LOOKUPS = frozenset({"get", "__contains__"})  # methods of containers that look a key up
-MOST_KEYS = 32  # with more keys, conditions on each key would cost more than programs for values
+MOST_KEYS = 32  # with more keys, guards for each key would cost more than a program for each value
 NUMBERS = (int, float, bool)
 # Classes of keys that equal no number, and of which only `str` can equal a text.
-OTHERS = (str, bytes, type(None), tuple, frozenset, type)
+NOT_NUMBERS = (str, bytes, type(None), tuple, frozenset, type)
 SETS: tuple[type, ...] = (set, frozenset, type({}.keys()))
 CONVERSIONS = (str, repr, format)
 INTEGER = re.compile(r"0|-?[1-9]\d*")
 
 
 def settle_lookup(run: TracedRun, container: Any, key: Any) -> bool:
-    """Decide whether a symbolic number, or a text of a number, is a key of a container, and guard each comparison.
+    """Compare a symbolic number, or a text with one, with each key of a container, and guard the outcomes.
 
-    If it is not a key, the container is then queried with the value in this call, which needs no guard. The result is
-    False for lookups of other keys or in other containers.
+    Return True if it equals no key: the container then looks up this call's value, and that value is not guarded.
+    Return False if it equals a key, or if the lookup is not handled here.
     """
     if not isinstance(key, SymbolicNumber) and type(key) is not SymbolicText:
         return False
     keys = known_keys(container, key)
-    match = None if keys is None else equal_numbers(keys, key)
-    if match is None or match[0].source is None or run.outside.surprises is not None:
+    found = None if keys is None else equal_numbers(keys, key)
+    if found is None or found[0].source is None or run.outside.is_functional:
         return False
-    number, candidates = match
+    number, candidates = found
     run.outside.expand_keys(container)
     if any(number.numbers.decide(operator.eq, (number, candidate)) for candidate in candidates):
-        return False  # the value is that of the key at each call
+        return False  # the guard makes the number equal to this key at each call, so the normal lookup follows
     if isinstance(key, SymbolicText):
-        key.looked_up = value_in_call(key, number)
+        key.looked_up = text_in_call(key, number)
     else:
         number.numbers.looked_up = number
     return True
 
 
 def settle_method(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call of a container's method is a lookup of a symbolic number that has been settled."""
+    """Do the same as `settle_lookup` for a call of a container's method; return its result.
+
+    Return False for other calls.
+    """
     owner, _, rest, _ = receiver(function, args)
     return owner is not None and bool(rest) and not kwargs and settle_lookup(run, owner, rest[0])
 
@@ -62,30 +66,35 @@ def settle_method(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: 
 def known_keys(container: Any, key: Any) -> list[Any] | None:
     """Return the keys of a mapping or members of a set, if they are few and of known classes; otherwise None.
 
-    Numbers in lists are not covered, because a list compares its items with a number itself.
+    A list or tuple is covered only if the key is a text. A number needs no help there: `in` compares it with `==`,
+    which is guarded.
     """
     is_list = type(container) in (list, tuple) and type(key) is SymbolicText
     if not is_list and not is_plain_mapping(container) and type(container) not in SETS:
         return None
     keys = list(container)
-    return keys if len(keys) <= MOST_KEYS and all(type(item) in (*NUMBERS, *OTHERS) for item in keys) else None
+    return keys if len(keys) <= MOST_KEYS and all(type(item) in (*NUMBERS, *NOT_NUMBERS) for item in keys) else None
 
 
 def equal_numbers(keys: Iterable[Any], key: Any) -> tuple[SymbolicNumber, list[Any]] | None:
-    """Return the number in a key, and the values with which it would equal one of the keys; None for other texts."""
+    """Return the symbolic number that a key is or contains, and its values for which the key would equal one of `keys`.
+
+    Return None for a text whose value was already read, that has several symbolic parts, or whose symbolic part is not
+    a plain integer.
+    """
     if isinstance(key, SymbolicNumber):
         return key, [item for item in keys if type(item) in NUMBERS]
     parts = [part for part in key.parts if not isinstance(part, str)]
     if key.text is not None or len(parts) != 1 or (number := number_of_text(parts[0])) is None:
         return None
-    before, _, behind = (re.escape(text) for text in "\0".join(texts_around(key)).partition("\0"))
+    before, behind = map(re.escape, texts_around(key))
     pattern = re.compile(f"{before}({INTEGER.pattern}){behind}", re.DOTALL)
     matches = (pattern.fullmatch(item) for item in keys if type(item) is str)
     return number, [int(match[1]) for match in matches if match is not None]
 
 
 def number_of_text(part: TextPart) -> SymbolicNumber | None:
-    """Return the integer if a part of a text is its plain text; None for other parts."""
+    """Return the symbolic integer that a part formats without a format specification; None for other parts."""
     value, *form = part.arguments
     is_plain = part.function in CONVERSIONS and not any(form)
     return value if is_plain and isinstance(value, SymbolicNumber) and value.kind is int else None
@@ -98,8 +107,11 @@ def texts_around(text: SymbolicText) -> Iterator[str]:
         yield "".join(part for part in parts if isinstance(part, str))
 
 
-def value_in_call(text: SymbolicText, number: SymbolicNumber) -> str:
-    """Return the text in the traced call, for a number from outside."""
+def text_in_call(text: SymbolicText, number: SymbolicNumber) -> str:
+    """Return the text with the number's value in the traced call.
+
+    The number must have a `source`, the path from which the prologue fetches it.
+    """
     before, behind = texts_around(text)
     return f"{before}{number.source.value}{behind}"
 
