@@ -213,7 +213,7 @@ def lasting_guards(run: Run) -> Iterator[Guard]:
     For a functional program, these are the guards on its arguments.
     """
     for guard in run.outside.guards.values():
-        if run.outside.surprises is None or guard.path.lineage()[0] in run.inputs.roots[1:]:
+        if run.outside.outside_reads is None or guard.path.lineage()[0] in run.inputs.roots[1:]:
             yield guard
 
 

@@ -20,7 +20,7 @@ def compiled_function(run: TracedRun, function: Any, args: tuple[Any, ...], kwar
     args, nested = (*owner_of(function), *args), run.nested
     if nested is not None and nested.stays(inner.specializations):
         return _call(run, nested, plain, inner, args, kwargs)
-    if run.outside.surprises is None:
+    if run.outside.outside_reads is None:
         run.outside.attribute(plain, "_thunder", inner)
         run.outside.attribute(inner, "subject", inner.subject)
     else:  # a compiled function is code, not data that a functional program reads

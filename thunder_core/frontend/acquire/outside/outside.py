@@ -41,7 +41,7 @@ from thunder_core.frontend.acquire.outside.object_guards import (
 )
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.reductions import viewed_mapping
-from thunder_core.frontend.acquire.outside.sharp import Surprises
+from thunder_core.frontend.acquire.outside.sharp import OutsideReads
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
 from thunder_core.frontend.interpreter.native import is_proxy, proxied
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
@@ -83,7 +83,7 @@ class Outside(GuardedPaths):
     ) -> None:
         super().__init__()
         self.effects = EffectLog()
-        self.surprises: Surprises | None = None  # of a functional program, while it runs
+        self.outside_reads: OutsideReads | None = None  # only if the program is functional
         self.symbolic = symbolic
         self._symbol_at = symbol_at
         self._draw_looked_into = draw_looked_into
@@ -110,8 +110,8 @@ class Outside(GuardedPaths):
 
     def read(self, path: Path, value: Any) -> None:
         """Guard a value that the program read at this path, or note the path to the value."""
-        if self.surprises is not None and not isinstance(value, BY_IDENTITY):
-            self.surprises.note(path)
+        if self.outside_reads is not None and not isinstance(value, BY_IDENTITY):
+            self.outside_reads.note(path)
         if is_constant(value):
             self.guard(constant_guard(path, value))
             return
@@ -195,7 +195,7 @@ class Outside(GuardedPaths):
         return number_path if number_path is not None and self.symbolic.includes(number_path) else None
 
     def _may_change(self, value: Any) -> bool:
-        return self.symbolic.may_be and type(value) in NUMBERS and self.surprises is None
+        return self.symbolic.may_be and type(value) in NUMBERS and self.outside_reads is None
 
     def is_symbolic(self, path: Path, value: Any) -> bool:
         """Whether a value is a symbolic number."""
@@ -331,7 +331,7 @@ class Outside(GuardedPaths):
         """Whether symbols may replace the numbers in an outside container, so that C code sees symbols."""
         is_namespace = path.step in NAMESPACES or path.key == "__dict__"
         changed = id(container) in self.effects.originals
-        used = self.symbolic.may_be and self.symbolic.in_containers and self.surprises is None and is_only_thread()
+        used = self.symbolic.may_be and self.symbolic.in_containers and self.outside_reads is None and is_only_thread()
         return used and type(container) in EXCHANGING and not changed and not is_namespace
 
     def _read_keys(self, path: Path, base: type, keys: tuple[Any, ...]) -> None:

@@ -207,7 +207,7 @@ class ObservedCalls(ObservedReads):
     def _check_edge(self, function: Any) -> bool:
         edge = edge_of(function)
         if edge is not None:
-            self.note_edge(edge, loud=edge.startswith(LOUD) and self.outside.surprises is None)
+            self.note_edge(edge, loud=edge.startswith(LOUD) and self.outside.outside_reads is None)
         return edge is not None
 
     def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -32,7 +32,7 @@ PYTHON_CLASSES = (random.Random, random.SystemRandom)
 @lookaside_of_each(*FRESH)
 def fresh_numbers(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Get random numbers from the operating system at each call."""
-    if run.outside.surprises is not None:
+    if run.outside.outside_reads is not None:
         return NOT_TAKEN
     return replay(run, function, (args, kwargs), run.draws.fresh, function, args, kwargs)
 
@@ -46,7 +46,7 @@ def drawing_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: d
         return NOT_TAKEN
     if kind is MethodType or kind is BuiltinMethodType:
         return method_that_draws(run, function, args, kwargs)
-    if not is_drawing_function(function, kind) or run.outside.surprises is not None:
+    if not is_drawing_function(function, kind) or run.outside.outside_reads is not None:
         return NOT_TAKEN
     return call_drawing(run, function, args, kwargs)
 
@@ -59,7 +59,7 @@ def code_of(function: Any) -> Any:
 def method_that_draws(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a bound method of a generator."""
     owner = function.__self__
-    if not is_generator(owner) or not is_own_method(function, owner) or run.outside.surprises is not None:
+    if not is_generator(owner) or not is_own_method(function, owner) or run.outside.outside_reads is not None:
         return NOT_TAKEN
     name = function.__name__
     if name in ON_ITEMS:

@@ -40,7 +40,7 @@ def settle_lookup(run: TracedRun, container: Any, key: Any) -> bool:
         return False
     keys = known_keys(container, key)
     match = None if keys is None else equal_numbers(keys, key)
-    if match is None or match[0].source is None or run.outside.surprises is not None:
+    if match is None or match[0].source is None or run.outside.outside_reads is not None:
         return False
     number, candidates = match
     run.outside.expand_keys(container)

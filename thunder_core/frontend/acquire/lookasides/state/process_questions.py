@@ -55,6 +55,6 @@ def process_question(run: TracedRun, function: Any, args: tuple[Any, ...], kwarg
     if plain in CHANGING or (package == "numpy" and plain.__name__ in NUMPY_SETTERS):
         run.note_edge(f"the outside world: {package}.{plain.__qualname__}", loud=True)
         return NOT_TAKEN
-    if plain not in ASKED or run.outside.surprises is not None:
+    if plain not in ASKED or run.outside.outside_reads is not None:
         return NOT_TAKEN
     return ask(run, plain, (*owner_of(function), *args), kwargs)

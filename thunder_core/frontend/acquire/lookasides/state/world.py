@@ -39,7 +39,7 @@ def world_call(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dic
     stand_in = STAND_INS.get(answer)
     if stand_in is None:
         return NOT_TAKEN
-    if run.outside.surprises is not None:  # a functional program may read only its arguments
+    if run.outside.outside_reads is not None:  # a functional program may read only its arguments
         run.note_edge(f"the outside world: {getattr(function, '__qualname__', function)}")
         return NOT_TAKEN
     return stand_in(run, function, args, kwargs)
