@@ -32,8 +32,9 @@ if "gpu" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
 # Tests that take at least `SECONDS`: a run of all tests runs one part of them. `tests.long_tests` writes the list.
 LONG = Path(__file__).resolve().parent / "long.txt"
 SECONDS = 0.7
-PARTS = 10
+PARTS = 14
 PART = "THUNDER_TEST_PART"  # the variable that names the part to the workers of pytest-xdist
+ROTATION = "THUNDER_TEST_ROTATION"  # the variable with the number by which tests rotate
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("fuzz", deadline=None, derandomize=False, max_examples=5_000, print_blob=True)
@@ -50,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         os.environ.pop("TRITON_INTERPRET", None)
     if "PYTEST_XDIST_WORKER" not in os.environ:
+        os.environ[ROTATION] = str(rotation(config))
         os.environ[PART] = part_of_long_tests(config)
 
 
@@ -80,18 +82,22 @@ def pytest_report_header() -> str:
 
 
 def part_of_long_tests(config: pytest.Config) -> str:
-    """The part of `--part`, or a part that depends on the commit, so that all parts run over time; "" for all."""
+    """The part of the long tests to run, so that all parts run over time; "" for all."""
     if config.getoption("--all-cases") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return ""
+    return str(int(os.environ[ROTATION]) % PARTS)
+
+
+def rotation(config: pytest.Config) -> int:
+    """The number of `--part`, or a number that depends on the commit."""
     asked: int | None = config.getoption("--part")
     if asked is not None:
-        return str(asked)
+        return asked
     git = ["git", "-C", str(LONG.parent), "rev-parse", "HEAD"]
     try:
-        commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout
+        return int(subprocess.run(git, capture_output=True, text=True, check=True).stdout, 16)
     except (OSError, subprocess.CalledProcessError):  # a source tree without its history
-        return "0"
-    return str(int(commit, 16) % PARTS)
+        return 0
 
 
 def rotated(items: list[pytest.Item], part: int) -> tuple[list[pytest.Item], list[pytest.Item]]:

@@ -1,4 +1,4 @@
-"""Writes tests/long.txt, the list of slow tests, from measured times. `make test` runs a tenth of them.
+"""Writes tests/long.txt, the list of slow tests, from measured times. `make test` runs one part of them.
 
     make test CASES=--junitxml=build/tests.xml
     python -m tests.long_tests build/tests.xml

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import random
 import secrets
@@ -189,6 +191,10 @@ DECIDING: dict[str, tuple[Program, Callable[[], Any]]] = {
     "choice of objects": (lambda items, x: x * random.choice(items).count, lambda: [Owner(), Owner()]),
     "item at a drawn place": (lambda _, x: x[random.randint(0, 2)], Owner),
     "size": (lambda _, x: torch.zeros(random.randint(1, 3)), Owner),
+    "numbers in a list for C code": (lambda _, x: (x, np.array([random.random(), 2.0])), Owner),
+    "numbers in a list for math": (lambda _, x: x * math.fsum([random.random(), 2.0]), Owner),
+    "numbers in a list for JSON": (lambda _, x: (x, json.dumps({"drawn": [random.random()]})), Owner),
+    "numbers in a list of arrays": (lambda _, x: (x, np.concatenate([np.ones(2), [random.random()]])), Owner),
     "loop over an array": (lambda _, x: [x * number for number in np.random.rand(2)], Owner),
     "shuffle": (shuffled, Owner),
     "shuffle of what is given": (shuffles_what_it_is_given, lambda: [1.0, 2.0, 3.0]),

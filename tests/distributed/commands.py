@@ -8,10 +8,8 @@ import io
 import json
 import os
 import shlex
-import signal
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,7 +22,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import thunder_core as thunder
 from tests.distributed.saved import shared_folder
 from thunder_cli.main import main
-from thunder_core.foundation.errors import OperationFailed
 from thunder_core.workflow.artifact.format.read import open_artifact
 from thunder_core.workflow.pipeline.ranks.rank import Rank, RankResult
 
@@ -189,7 +186,9 @@ def plans_on_the_first_rank() -> None:
 REFUSED = {
     ("--recipe", "hf-llama3", "--train"): "the recipe hf-llama3 is for one process",
     ("--recipe", "fsdp"): "--train is missing",
-    ("--recipe", "hf-llama3", "--recipe", "tensor-parallel"): "--train is missing",
+    ("--recipe", "ddp"): "--train is missing",
+    ("--recipe", "tensor-parallel", "--cache", "4"): "tensor-parallel and --cache exclude each other",
+    ("--recipe", "tensor-parallel", "--recipe", "int4-weight-only", "--calibrate", "1"): "--calibrate exclude each",
     ("--recipe", "fsdp", "--recipe", "ddp", "--train"): "the mesh has 0 axes, but the recipe ddp + fsdp needs one",
     ("--recipe", "fsdp", "--recipe", "tensor-parallel", "--train"): "--mesh shard=2 --mesh tp=2",
     ("--recipe", "fsdp", "--mesh", "a=2", "--mesh", "b=2", "--train"): "the mesh has 2 axes, but the recipe fsdp needs",
@@ -235,32 +234,3 @@ def finds_gradients_that_were_not_reduced() -> None:
     assert "weight.grad" in err
     assert ("TH0703 rank 0 failed" in err) == (dist.get_rank() > 0)
     assert not folder.exists()
-
-
-def raise_error(self: Any, *args: Any) -> None:
-    raise OperationFailed("this rank cannot compute", fix="do not ask it to")
-
-
-def end_process(self: Any, *args: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-FAILURES = {
-    "raises": (raise_error, "rank 1 failed: [TH0803] this rank cannot compute"),
-    "is killed": (end_process, "another rank has ended without an error"),
-}
-
-
-def ends_with_the_error_of(kind: str, folder: str) -> None:
-    """Run a command in which rank 1 fails; the first rank writes what it printed, and how long the command took."""
-    fail, _ = FAILURES[kind]
-    chosen = ("--recipe", "ddp", "--train", "--out", f"{folder}/artifact", *QUICK)
-    began = time.monotonic()
-    with mock.patch.object(Rank, "observe", fail) if dist.get_rank() else nullcontext():
-        status, out, err = run("optimize", small_model(Path(folder)), *chosen)
-    if dist.get_rank():
-        assert status == OperationFailed.status, err
-        assert "rank 1: this rank cannot compute" in err
-        os._exit(1)
-    facts = {"status": status, "out": out, "err": err, "seconds": time.monotonic() - began}
-    Path(folder, "told.json").write_text(json.dumps(facts))

@@ -78,7 +78,7 @@ class Ranks:
             for connection in self.connections:
                 connection.send((module, name, args))
             answers = [self._answer(connection) for connection in self.connections]
-        except (BrokenPipeError, EOFError):
+        except BrokenPipeError:
             answers = [(FAILED, "a process ended")]
         failures = [f"rank {rank}: {text}" for rank, (state, text) in enumerate(answers) if state == FAILED]
         if failures:
@@ -87,7 +87,10 @@ class Ranks:
         return [value for _, value in answers]
 
     def _answer(self, connection: Connection) -> tuple[str, Any]:
-        return connection.recv() if connection.poll(TIMEOUT) else (FAILED, f"hung for {TIMEOUT:.0f} seconds")
+        try:
+            return connection.recv() if connection.poll(TIMEOUT) else (FAILED, f"hung for {TIMEOUT:.0f} seconds")
+        except EOFError:
+            return FAILED, "a process ended"
 
     def stop(self) -> None:
         """End the processes."""

@@ -7,19 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.commands import FAILURES
+from tests.distributed.faults import FAULTS
 from tests.distributed.ranks import Ranks
 from thunder_core.foundation.errors import RankFailed
+from thunder_core.workflow.artifact.format.read import open_artifact
+
+MODULE = "tests.distributed.faults"
 
 
-@pytest.mark.parametrize("kind", FAILURES)
+@pytest.mark.parametrize("kind", FAULTS)
 def test_failing_rank_ends_all_ranks(kind: str, tmp_path: Path) -> None:
     ranks = Ranks()
     with pytest.raises(AssertionError, match="a process ended"):
-        ranks.run("tests.distributed.commands", "ends_with_the_error_of", kind, str(tmp_path))
+        ranks.run(MODULE, "end_with_the_error_of", kind, str(tmp_path))
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["status"] == RankFailed.status
-    assert FAILURES[kind][1] in " ".join(told["err"].split())
+    assert FAULTS[kind].printed in " ".join(told["err"].split())
     assert told["out"] == ""
     assert told["seconds"] < 60
-    assert {path.name for path in tmp_path.iterdir()} == {"model", "told.json"}
+    left = {path.name for path in tmp_path.iterdir()} - {"model", "told.json"}
+    assert "artifact" not in left
+    assert not left or "killed while writing" in kind  # a folder with another name, which the process cannot remove
+
+
+def test_artifact_is_complete_if_a_rank_ends_while_it_is_written(tmp_path: Path) -> None:
+    ranks = Ranks()
+    with pytest.raises(AssertionError, match=r"^rank 1: a process ended$"):
+        ranks.run(MODULE, "killed_after_the_last_command", str(tmp_path))
+    assert open_artifact(tmp_path / "artifact").manifest.programs

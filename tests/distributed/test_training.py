@@ -16,7 +16,7 @@ from thunder_core.foundation.errors import OutsideProcessGroup
 ACCUMULATED = "tests.distributed.accumulated"
 SAVED = "tests.distributed.saved"
 PARALLEL = "tests.distributed.tensor_parallel"
-COMMANDS = "tests.distributed.commands"
+COMMANDS, MORE_COMMANDS = "tests.distributed.commands", "tests.distributed.more_commands"
 REPLICATED, SHARDED = "tests.distributed.training", "tests.distributed.sharded_training"
 CASES: dict[str, tuple[Any, ...]] = {
     "ddp equals PyTorch with SGD in float64": (REPLICATED, "ddp_equals_pytorch", "float64", "sgd"),
@@ -106,6 +106,38 @@ CASES: dict[str, tuple[Any, ...]] = {
     ),
     "the command generates with tensor-parallel": (COMMANDS, "generates", "hf-llama3"),
     "the command generates with a static cache": (COMMANDS, "generates", "hf-generate"),
+    "the command runs one forward": (MORE_COMMANDS, "runs_one_forward"),
+    "the command generates with tensor-parallel and int8-dynamic": (
+        MORE_COMMANDS,
+        "optimizes_quantized",
+        "tensor-parallel",
+        "int8-dynamic",
+    ),
+    "the command generates with int8-weight-only and tensor-parallel": (
+        MORE_COMMANDS,
+        "optimizes_quantized",
+        "int8-weight-only",
+        "tensor-parallel",
+    ),
+    "the command generates with int4-weight-only": (
+        MORE_COMMANDS,
+        "optimizes_quantized",
+        "tensor-parallel",
+        "int4-weight-only",
+    ),
+    "the command generates with bf16": (MORE_COMMANDS, "optimizes_quantized", "tensor-parallel", "bf16"),
+    "the command leaves the same layers in floating point on all ranks": (
+        MORE_COMMANDS,
+        "optimizes_quantized",
+        "int4-weight-only",
+        "tensor-parallel",
+        "--skip-layers",
+        "auto",
+        "--set",
+        "error=0.06",
+    ),
+    "the command trains adapters with ddp": (MORE_COMMANDS, "trains_adapters", "ddp"),
+    "the command trains adapters with fsdp": (MORE_COMMANDS, "trains_adapters", "fsdp"),
     "the command plans on the first rank": (COMMANDS, "plans_on_the_first_rank"),
     "the command refuses what ranks cannot do": (COMMANDS, "refuses_what_ranks_cannot_do"),
     "the command finds gradients that were not reduced": (COMMANDS, "finds_gradients_that_were_not_reduced"),

@@ -20,7 +20,7 @@ from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.inputs.tokens import tokenize
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
-from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 IDS = torch.tensor([[3, 4, 5], [6, 7, 8], [9, 10, 11]])
@@ -123,6 +123,23 @@ def test_numbers_are_of_the_models_dtype(vit: LoadedModel, tmp_path: Path) -> No
         "pixel_values": (torch.float32, [2, 3, 32, 32])
     }
     assert batches.labels_of([0, 1]).tolist() == [1, 9]
+
+
+def test_labels_of_answers_are_their_first_and_last_tokens(tmp_path: Path) -> None:
+    bert = load_model(ModelRequest(sample=SampleModel("BertForQuestionAnswering", SAMPLES["bert"].config)))
+    rows = [{"input_ids": [5, 6, 7], "start_positions": 1, "end_positions": 2}] * 2
+    batches = Batches(bert, read_dataset("--eval", write_lines(tmp_path / "a.jsonl", *rows)), 2, 4)
+    assert batches.labels_of([0, 1]).tolist() == [[1, 2], [1, 2]]
+    assert batches[0].keys() == {"input_ids", "attention_mask"}
+
+
+def test_pixels_without_a_class_are_ignored(tmp_path: Path) -> None:
+    stages = {"hidden_sizes": [16, 16, 16, 32], "depths": [1] * 4, "num_attention_heads": [1, 1, 2, 2]}
+    model = SampleModel("SegformerForSemanticSegmentation", {**stages, "decoder_hidden_size": 16, "num_labels": 3})
+    labels = np.array([[[0, 255], [2, 1]]])
+    np.savez(tmp_path / "a.npz", pixel_values=np.zeros((1, 3, 32, 32), np.float32), labels=labels)
+    batches = Batches(load_model(ModelRequest(sample=model)), read_dataset("--eval", tmp_path / "a.npz"), 1, 4)
+    assert batches.labels_of([0]).tolist() == [[[0, -100], [2, 1]]]
 
 
 def test_texts_are_read_by_the_tokenizer_beside_the_model(llama: LoadedModel, tmp_path: Path) -> None:

@@ -67,6 +67,47 @@ def test_cosine_is_that_of_the_means_over_tokens_that_are_no_padding() -> None:
     assert over_batches("cosine", Leaves({"pooler_output": LOGITS[:, 0]}), ours, None)[1] == pytest.approx(expected)
 
 
+def test_accuracy_of_scores_is_the_mean_score_of_the_largest_logit() -> None:
+    scores = torch.rand(6, 7, generator=GENERATOR)
+    found = over_batches("accuracy", Leaves({"logits": LOGITS[:, 0]}), Leaves({"logits": OTHER[:, 0]}), scores)
+    expected = [scores[range(6), logits[:, 0].argmax(-1)].mean().item() for logits in (LOGITS, OTHER)]
+    assert found == pytest.approx(tuple(expected))
+
+
+def test_accuracy_of_answers_counts_their_first_and_last_tokens() -> None:
+    answers = Leaves({"start_logits": LOGITS[:, 0], "end_logits": LOGITS[:, 1]})
+    labels = torch.stack([LOGITS[:, 0].argmax(-1), (LOGITS[:, 1].argmax(-1) + 1) % 7], dim=1)
+    assert over_batches("accuracy", answers, answers, labels) == (0.5, 0.5)
+
+
+def test_accuracy_of_a_segmentation_counts_the_pixels_of_the_labels() -> None:
+    logits = torch.randn(6, 3, 4, 4, generator=GENERATOR)
+    larger = torch.nn.functional.interpolate(logits, size=(8, 8), mode="bilinear")
+    labels = larger.argmax(1)
+    labels[:, :, 4:] = -100
+    leaves = Leaves({"logits": logits})
+    assert over_batches("accuracy", leaves, leaves, labels) == (1.0, 1.0)
+    wrong = torch.where(labels == -100, labels, (labels + 1) % 3)
+    assert over_batches("accuracy", leaves, leaves, wrong) == (0.0, 0.0)
+
+
+def test_squared_error_is_the_mean_over_all_numbers() -> None:
+    labels = torch.randn(6, 5, generator=GENERATOR)
+    depths = [Leaves({"predicted_depth": logits[..., 0]}) for logits in (LOGITS, OTHER)]
+    expected = [(logits[..., 0] - labels).square().mean().item() for logits in (LOGITS, OTHER)]
+    assert over_batches("mse", *depths, labels) == pytest.approx(tuple(expected))
+    numbers = [Leaves({"logits": logits[:, 0, :1]}) for logits in (LOGITS, OTHER)]
+    expected = [(logits[:, 0, 0] - labels[:, 0]).square().mean().item() for logits in (LOGITS, OTHER)]
+    assert over_batches("mse", *numbers, labels[:, 0]) == pytest.approx(tuple(expected))
+
+
+def test_cosine_is_that_of_the_first_result_without_embeddings() -> None:
+    cache = {"loss": torch.ones(6, 2), "past_key_values.0": torch.ones(6, 2)}
+    eager, ours = (Leaves(cache | {"reconstruction": values}) for values in (LOGITS, OTHER))
+    expected = torch.nn.functional.cosine_similarity(LOGITS.flatten(1), OTHER.flatten(1)).mean().item()
+    assert over_batches("cosine", eager, ours, None)[1] == pytest.approx(expected)
+
+
 def test_metrics_that_cannot_be_measured_are_refused() -> None:
     logits = Leaves({"logits": LOGITS})
     cases = {
@@ -74,8 +115,10 @@ def test_metrics_that_cannot_be_measured_are_refused() -> None:
         "are not classes": ("accuracy", logits, LABELS.float()),
         "no `logits`": ("perplexity", Leaves({"loss": LOGITS}), LABELS),
         "`labels` have the shape": ("accuracy", logits, LABELS[:, :2]),
+        "mse needs": ("mse", logits, None),
+        "the model predicts": ("mse", logits, LABELS.float()),
         "no label is left": ("accuracy", logits, torch.full_like(LABELS, -100)),
-        "no embeddings": ("cosine", Leaves({"loss": LOGITS}), None),
+        "no numbers to compare": ("cosine", Leaves({"loss": LOGITS}), None),
     }
     for words, (metric, leaves, labels) in cases.items():
         with pytest.raises(BadData, match=words):

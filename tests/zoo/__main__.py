@@ -16,14 +16,14 @@ import json
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from tests.zoo.configs import model_types
-from tests.zoo.examine import EAGER, RUNNING, examine_within
+from tests.zoo.examine import COMPARISONS, EAGER, RUNNING, examine_within
 from tests.zoo.page import COLUMNS, page
 from tests.zoo.shelves import PACKAGES, SUBJECTS, TRANSFORMERS, is_installed, shelf_of, types_of
 
@@ -35,10 +35,10 @@ PRELOADED = "tests.zoo.warm"
 PROCESSES.set_forkserver_preload([PRELOADED])
 
 
-def examined(model_type: str, seconds: int, memory: float) -> dict[str, Any]:
+def examined(model_type: str, seconds: int, memory: float, names: Collection[str] = COMPARISONS) -> dict[str, Any]:
     """The result of a process that examines a type; it has a reason in place of what the process did not reach."""
     ours, theirs = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=examine_within, args=(model_type, seconds, memory, theirs))
+    process = PROCESSES.Process(target=examine_within, args=(model_type, seconds, memory, theirs, names))
     process.start()
     theirs.close()
     row: dict[str, Any] = {"type": model_type, "shelf": shelf_of(model_type), RUNNING: "eager"}

@@ -17,7 +17,7 @@ DEPTHS = (
 WIDTHS: Mapping[str, int] = {
     "hidden_size d_model n_embd embed_dim dim projection_dim embedding_dim embedding_size d_embed": WIDTH,
     "decoder_hidden_size fpn_feature_size mask_feature_size moe_intermediate_size n_inner": WIDTH,
-    "shared_expert_intermediate_size": WIDTH,
+    "shared_expert_intermediate_size projection_size": WIDTH,
     "intermediate_size ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff d_inner": 2 * WIDTH,
     "num_attention_heads n_head num_heads encoder_attention_heads n_heads decoder_attention_heads": HEADS,
     "num_key_value_heads num_decoder_attention_heads": HEADS,
@@ -52,7 +52,20 @@ OPEN = {
     "n_shared_experts": 1,
     "prediction_length": 4,
     "vocab_size": VOCABULARY,
+    "rope_theta": 10_000.0,
+    "num_key_value_heads": HEADS,
+    "n_group": 1,
+    "topk_group": 1,
 }
+# Sizes that depend on each other in ways of their own, by type.
+OWN: Mapping[str, Mapping[str, Any]] = {
+    "mamba2": {"num_heads": 4, "head_dim": 16, "n_groups": 1},
+    "bamba": {"mamba_n_heads": 4, "mamba_d_head": 16},
+    "granitemoehybrid": {"mamba_n_heads": 4, "mamba_d_head": 16},
+    "codegen": {"n_head": 4, "rotary_dim": 4},
+    **{name: {"head_dim": 16} for name in ("ministral", "hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text")},
+}
+SECTIONS = "mrope_section"  # of the frequencies of a head: those of time, height and width
 PER_LAYER = "per_layer_config"  # by the number of a layer
 TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 KINDS = ("_types", "_type")  # the ends of names of lists with the kind of each layer
@@ -93,9 +106,13 @@ def architectures_of(model_type: str) -> list[str]:
 def small_config(model_type: str, sizes: Mapping[str, int] = SMALL, architecture: str = "") -> PretrainedConfig:
     """A config of the type with small sizes, which names a class of the type, by default that with its first head."""
     config_class = CONFIG_MAPPING[model_type]
-    config: PretrainedConfig = config_class.from_dict(shrunk(config_class().to_dict(), sizes))
+    values = shrunk(config_class().to_dict(), sizes) | (OWN.get(model_type, {}) if sizes is SMALL else {})
+    config: PretrainedConfig = config_class.from_dict(values)
     if getattr(getattr(config, "backbone_config", None), "model_type", "") == "timm_backbone":  # of another package
         config.backbone_config = small_config("resnet")
+    for part in parts_of(config):
+        if SECTIONS in getattr(type(part), "ignore_keys_at_rope_validation", ()):
+            set_sections(part)
     config.architectures = [architecture or architectures_of(model_type)[0]]
     return config
 
@@ -114,6 +131,14 @@ def shrunk(values: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any
     if isinstance(result.get("vocab_size"), int):
         result |= {name: token_within(result[name], result["vocab_size"]) for name in TOKENS if name in result}
     return result
+
+
+def set_sections(config: Any) -> None:
+    """Write the sections of the frequencies of a head into a config: half as many as the rotated elements."""
+    rope = config.rope_parameters
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    count = int(head * rope.get("partial_rotary_factor", 1.0)) // 2
+    rope[SECTIONS] = [count - 2 * (3 * count // 8), 3 * count // 8, 3 * count // 8]
 
 
 def token_within(token: Any, vocabulary: int) -> Any:

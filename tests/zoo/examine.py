@@ -10,7 +10,7 @@ import tempfile
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import product
 from multiprocessing.connection import Connection
 from typing import Any
@@ -37,12 +37,13 @@ TOLERANCE = 2e-3  # of the largest number: sums are added in another order
 ROUNDING = 1e-6  # of the largest gradient, whose rounding errors a sum of zero has
 EAGER = "eager PyTorch raises"
 RUNNING = "running"  # the key of the comparison that a row waits for
+COMPARISONS = ("inference", "dynamo", "training", "symbolic", "generate")
 DYNAMO = 8  # the types of which Dynamo traces one, chosen by their names
 Row = dict[str, Any]
 
 
-def examine(model_type: str) -> Iterator[Row]:
-    """What works of a type, in words, after each comparison, with the name of the next as `running`.
+def examine(model_type: str, names: Collection[str] = COMPARISONS) -> Iterator[Row]:
+    """What works of a type, in words, after each comparison of these names, with the name of the next as `running`.
 
     `eager` has the reason where eager PyTorch does not run the type.
     """
@@ -54,8 +55,9 @@ def examine(model_type: str) -> Iterator[Row]:
         return
     row["class"] = type(model).__name__
     for name, compare in compare_by_name.items():
-        yield row | {RUNNING: name}
-        row |= attempted(name, compare)
+        if name in names:
+            yield row | {RUNNING: name}
+            row |= attempted(name, compare)
     yield row
 
 
@@ -314,12 +316,14 @@ def in_words(error: BaseException) -> str:
     return f"{code}{type(error).__name__}: {str(error).partition(chr(10))[0]:.160}"
 
 
-def examine_within(model_type: str, seconds: int, memory: float, connection: Connection) -> None:
+def examine_within(
+    model_type: str, seconds: int, memory: float, connection: Connection, names: Collection[str] = COMPARISONS
+) -> None:
     """Send the rows of a type, in a process that may use so many seconds of CPU and GiB of memory."""
     limit = int(memory * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    for row in examine(model_type):
+    for row in examine(model_type, names):
         connection.send(row)

@@ -103,12 +103,6 @@ def test_a_process_that_reaches_a_limit_names_the_comparison() -> None:
     assert "running" not in row
 
 
-def test_a_type_is_compared_in_a_process_of_its_own() -> None:
-    row = zoo.examined("bert", 120, 8)
-    assert (row["inference"], row["training"], row["symbolic"]) == ("right", "right", "right")
-    assert "running" not in row
-
-
 @pytest.mark.parametrize("model_type", ["llama", "vit", "clip"])
 def test_a_small_config_has_small_parts_and_names_its_class(model_type: str) -> None:
     config = small_config(model_type)

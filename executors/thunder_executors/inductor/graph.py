@@ -25,6 +25,8 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves
 from thunder_executors.inductor.attention import KERNEL, attention_backward
+from thunder_executors.inductor.batch_norm import OPERATION as BATCH_NORM
+from thunder_executors.inductor.batch_norm import with_sums_in_float64
 from thunder_executors.inductor.numbers import compute, formula_of, takes_numbers
 from thunder_executors.inductor.sizes import is_certain, numbers_in
 from thunder_executors.inductor.value_checks import FLAG, ValueChecks, has_flag
@@ -67,12 +69,19 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
 
     dispatching = enable_python_dispatcher() if environment is not None else nullcontext()
     with mode, torch.no_grad(), dispatching:
-        graph = make_fx(run, decomposition_table=select_decomp_table(), tracing_mode="real")(*fakes)
+        graph = make_fx(run, decomposition_table=decompositions(), tracing_mode="real")(*fakes)
     ends = next(iter(reversed(graph.graph.nodes)))
     _write_at_the_end(graph, region)
     ends.meta["user_visible_output_idxs"] = list(range(len(region.outputs)))
     ends.meta["original_output_strides"] = [proxy.stride for proxy in region.outputs]
     return graph, fakes
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return Inductor's table of decompositions, with a derivative of batch norms as precise as PyTorch's kernel."""
+    table = dict(select_decomp_table())
+    table[BATCH_NORM] = with_sums_in_float64(table[BATCH_NORM])
+    return table
 
 
 def reshape(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:

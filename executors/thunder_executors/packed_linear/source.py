@@ -29,33 +29,36 @@ namespace products {
 """
 
 CONSTANTS = r"""
-constexpr int PANEL = 2 * WIDTH;           // columns of the result whose weights are packed together
-constexpr int64_t MOST_DEPTH = 512;        // words of a packed column, which stays in a core's cache; of a partial sum
-constexpr int64_t MOST_INPUT = 2 << 20;    // bytes of the input that are multiplied by all panels in turn
-constexpr int64_t FEW_ROWS = 16;           // up to which packing costs more than it saves
-constexpr int64_t TOGETHER = 16;           // columns of dot products whose activations are computed together
-constexpr int64_t MOST_WORDS = 3 << 16;      // of an input that stays in a core's cache
-constexpr int64_t MOST_PARTIAL = 1 << 16;   // words of the partial sums of panels
-constexpr int64_t COLLIDING = 1024;        // words: rows at a multiple of this distance share parts of the cache
-constexpr int64_t IN_CACHE = 4096;         // words that stay in the cache next to the core
-constexpr int64_t AHEAD = 64;              // rows of a packed panel that are prefetched
-constexpr int64_t PER_THREAD = 1 << 16;    // multiplications that are worth a thread
-constexpr int64_t LINE = 64;               // bytes that a prefetch reads
-constexpr int64_t BLOCK = 64;              // columns whose 4-bit weights are stored together
+constexpr int PANEL = 2 * WIDTH;             // columns of the result whose weights are packed together
+constexpr int64_t MOST_DEPTH = 512;          // words of a column that are packed and summed at a time
+constexpr int64_t INPUT_BYTES = 2 << 20;     // of input rows at one part of the depth, for all panels
+constexpr int64_t INPUT_WORDS = 3 << 16;     // of input rows that stay in a core's cache
+constexpr int64_t PARTIAL_WORDS = 1 << 16;   // of the partial sums of panels
+constexpr int64_t L1_WORDS = 4096;           // of input rows that stay in the L1 cache
+constexpr int64_t L1_STRIDE = 1024;          // words: rows at a multiple of this stride map to the same sets of the L1
+constexpr int64_t FEW_ROWS = 16;             // most rows for which dot products are computed without packing
+constexpr int64_t TASK_COLUMNS = 16;         // of dot products; their activations are computed at once
+constexpr int64_t AHEAD = 64;                // distance of the prefetched row of a packed panel from the current row
+constexpr int64_t PER_THREAD = 1 << 16;      // multiplications for each additional thread
+constexpr int64_t LINE = 64;                 // bytes that a prefetch reads
+constexpr int64_t BLOCK = 64;                // columns whose 4-bit weights are stored together
 
 constexpr int64_t divided(int64_t number, int64_t by) { return (number + by - 1) / by; }
 """
 
 PRODUCT = r"""
-// result[row, column] = activation(finished(sum over k of input[row, k] * weight[column, k], extra[column]))
+// result[row, column] = activation(finished(sum over k of input[row, k] * weight[column, k], extra[column])), where
+// `finished` adds a bias, or multiplies by a scale. A word has 32 bits: one float, or two 16-bit integers (K::NUMBERS).
 template <typename K>
 struct Product {
-    const float* input;  // as words
+    const float* input;  // in words
     const typename K::Weight* weight;
     const typename K::Extra* extra;
     typename K::Result* result;
-    int64_t rows, in, words, out, input_stride;
-    int64_t weight_stride;  // of weights in groups, the length of a group
+    int64_t rows, in;
+    int64_t words;  // of a row: in / K::NUMBERS, rounded up
+    int64_t out, input_stride;
+    int64_t weight_stride;  // between weight columns; for grouped weights, the length of a group
     int64_t activation;
 
     float extra_of(int64_t column) const { return extra ? number(extra[column]) : K::NEUTRAL; }
@@ -64,15 +67,15 @@ struct Product {
 """
 
 PRODUCTS = r"""
-// Multiplies some rows of the input by a panel, from a depth on; the sums stay in registers.
+// Multiplies some rows of the input by `count` words of a panel, from word `start` on; the sums stay in registers.
 template <typename K, int ROWS>
-void tile(const Product<K>& p, int64_t row, int64_t column, int64_t depth, int64_t count, const float* panel,
+void tile(const Product<K>& p, int64_t row, int64_t column, int64_t start, int64_t count, const float* panel,
           float* partial) {
     Vector sums[ROWS][2];
     UNROLLED for (int r = 0; r < ROWS; r++)
         UNROLLED for (int half = 0; half < 2; half++)
             sums[r][half] = zero();
-    const float* input = p.input + row * p.input_stride + depth;
+    const float* input = p.input + row * p.input_stride + start;
     for (int64_t k = 0; k < count; k++) {
         const Vector left = load(panel + k * PANEL), right = load(panel + k * PANEL + WIDTH);
         if constexpr (K::PACKED) {
@@ -85,11 +88,11 @@ void tile(const Product<K>& p, int64_t row, int64_t column, int64_t depth, int64
             sums[r][1] = K::multiplied(value, right, sums[r][1]);
         }
     }
-    if (depth > 0)  // each block is summed separately, because errors grow with the length of a sum
+    if (start > 0)  // each part of the depth is summed separately, because errors grow with the length of a sum
         UNROLLED for (int r = 0; r < ROWS; r++)
             UNROLLED for (int half = 0; half < 2; half++)
                 sums[r][half] = K::added(load(partial + r * PANEL + half * WIDTH), sums[r][half]);
-    if (depth + count < p.words) {
+    if (start + count < p.words) {
         UNROLLED for (int r = 0; r < ROWS; r++)
             UNROLLED for (int half = 0; half < 2; half++)
                 store(partial + r * PANEL + half * WIDTH, sums[r][half]);
@@ -143,7 +146,8 @@ struct Fetch {
     }
 };
 
-// Returns the lines of a panel's weights, from a depth on; none if the panel is not whole, or not in rows.
+// Returns the prefetch of `depth` words of each column of a panel, from word `k` on. It is empty for a panel with fewer
+// than PANEL columns, and for weights that are grouped or packed.
 template <typename K>
 Fetch<typename K::Weight> fetch_of(const Product<K>& p, int64_t column, int64_t k, int64_t depth) {
     const int64_t length = std::min(depth, p.words - k) * K::NUMBERS * sizeof(typename K::Weight);
@@ -152,8 +156,8 @@ Fetch<typename K::Weight> fetch_of(const Product<K>& p, int64_t column, int64_t 
     return {p.weight + column * p.weight_stride + k * K::NUMBERS, p.weight_stride, lines};
 }
 
-// Computes consecutive panels of the result, for a block of rows. Each part of the input is multiplied by all panels
-// while it is in the cache.
+// Computes consecutive panels of the result for some rows, in parts of `depth` words. Each part of the input is
+// multiplied by all panels while it is in the cache.
 template <typename K>
 void panels_of(const Product<K>& p, int64_t row, int64_t rows, int64_t first, int64_t last, int64_t depth,
                float* panel) {
@@ -179,8 +183,9 @@ void panels_of(const Product<K>& p, int64_t row, int64_t rows, int64_t first, in
     }
 }
 
-// Computes dot products of some rows with some columns, with vectors along the depth, without packing. A product has
-// STEPS sums where there are few products, because an addition waits for the one before it.
+// Computes dot products of some rows with some columns, with vectors along the depth, without packing. Each dot product
+// is summed in STEPS vectors, because an addition to a vector waits for the addition before it. STEPS is larger if
+// fewer dot products are computed together.
 template <typename K, int ROWS, int COLUMNS, int STEPS>
 void dots(const Product<K>& p, int64_t row, int64_t column) {
     constexpr int DOTS = ROWS * COLUMNS, PADDED = divided(DOTS, 4) * 4;
@@ -193,7 +198,7 @@ void dots(const Product<K>& p, int64_t row, int64_t column) {
         Vector columns[COLUMNS];
         UNROLLED for (int c = 0; c < COLUMNS; c++)
             columns[c] = K::words(weight + c * p.weight_stride + k * K::NUMBERS);
-        if constexpr (COLUMNS > 1)  // the next columns
+        if constexpr (COLUMNS > 1)  // the columns after the next columns
             UNROLLED for (int c = 2 * COLUMNS; c < 3 * COLUMNS; c++)
                 _mm_prefetch((const char*)(weight + c * p.weight_stride + k * K::NUMBERS), _MM_HINT_T0);
         UNROLLED for (int r = 0; r < ROWS; r++) {
@@ -230,13 +235,13 @@ void dots_of(const Product<K>& p, int64_t row, int64_t first, int64_t last) {
     for (; first < last; first++) dots<K, ROWS, 1, ROWS == 1 ? 8 : ROWS == 2 ? 6 : ROWS == 3 ? 4 : 3>(p, row, first);
 }
 
-// Computes up to TOGETHER columns of the result for a few rows. If all rows stay in the cache, weights are read in
-// the order in which they lie in memory, at twice the bandwidth of several columns at once. For more rows, several
-// columns share what is read of the input.
+// Computes up to TASK_COLUMNS columns of the result for a few rows. For up to four rows, and for eight rows that stay
+// in the L1 cache, one column is computed at a time: weights are then read in the order of memory, with twice the
+// bandwidth. For more rows, several columns are computed at a time, and share the loads of the input.
 template <typename K>
 void columns_of(const Product<K>& p, int64_t first, int64_t last) {
     int64_t row = 0;
-    if (p.rows <= 4 || (p.rows <= 8 && p.rows * p.words <= IN_CACHE)) {
+    if (p.rows <= 4 || (p.rows <= 8 && p.rows * p.words <= L1_WORDS)) {
         for (; row + 4 <= p.rows; row += 4) dots_of<K, 4, 1>(p, row, first, last);
     } else {
         for (; row + DOT_ROWS <= p.rows; row += DOT_ROWS) dots_of<K, DOT_ROWS, DOT_COLUMNS>(p, row, first, last);
@@ -249,9 +254,9 @@ void columns_of(const Product<K>& p, int64_t first, int64_t last) {
     }
     if constexpr (std::is_same<typename K::Result, float>::value)
         for (int64_t r = 0; p.activation && r < p.rows; r++) {
-            alignas(64) float values[TOGETHER] = {};
+            alignas(64) float values[TASK_COLUMNS] = {};
             std::copy(p.result + r * p.out + first, p.result + r * p.out + last, values);
-            activate(p.activation, values, TOGETHER);
+            activate(p.activation, values, TASK_COLUMNS);
             std::copy_n(values, last - first, p.result + r * p.out + first);
         }
 }
@@ -280,10 +285,10 @@ void share(int64_t tasks, int64_t threads, const Work& work) {
 
 template <typename K>
 void multiply_few(const Product<K>& p, int64_t threads) {
-    const int64_t blocks = divided(p.out, TOGETHER);
-    share(blocks, std::min(threads, blocks), [&](int64_t first, int64_t last, int64_t) {
-        for (int64_t block = first; block < last; block++)
-            columns_of(p, block * TOGETHER, std::min((block + 1) * TOGETHER, p.out));
+    const int64_t tasks = divided(p.out, TASK_COLUMNS);
+    share(tasks, std::min(threads, tasks), [&](int64_t first, int64_t last, int64_t) {
+        for (int64_t task = first; task < last; task++)
+            columns_of(p, task * TASK_COLUMNS, std::min((task + 1) * TASK_COLUMNS, p.out));
     });
 }
 
@@ -291,19 +296,20 @@ template <typename K>
 void multiply_many(const Product<K>& p, int64_t threads) {
     const int64_t panels = divided(p.out, PANEL);
     const int64_t depth = divided(divided(p.words, divided(p.words, MOST_DEPTH)), 16) * 16;
-    const int64_t fitting = std::max<int64_t>(MOST_INPUT / (4 * depth), 16 * TILE_ROWS);
+    const int64_t fitting = std::max<int64_t>(INPUT_BYTES / (4 * depth), 16 * TILE_ROWS);
+    // at least two tasks for each thread, but about four tiles of rows for each task
     const int64_t for_threads = std::min(divided(2 * threads, panels), divided(p.rows, 4 * TILE_ROWS));
-    const int64_t blocks = std::max({divided(p.rows, fitting), threads > 1 ? for_threads : 1, int64_t(1)});
-    const int64_t height = divided(divided(p.rows, blocks), TILE_ROWS) * TILE_ROWS;
+    const int64_t row_blocks = std::max({divided(p.rows, fitting), threads > 1 ? for_threads : 1, int64_t(1)});
+    const int64_t height = divided(divided(p.rows, row_blocks), TILE_ROWS) * TILE_ROWS;
     const int64_t tasks = panels * divided(p.rows, height);
-    const bool fits = std::min(height, p.rows) * p.words <= MOST_WORDS;
-    const int64_t group = fits ? 1 : std::max<int64_t>(MOST_PARTIAL / (height * PANEL), 1);  // of panels
-    const int64_t partial = depth < p.words ? group * height : 0, packed = K::PACKED ? 0 : depth;
+    const bool fits = std::min(height, p.rows) * p.words <= INPUT_WORDS;
+    const int64_t together = fits ? 1 : std::max<int64_t>(PARTIAL_WORDS / (height * PANEL), 1);
+    const int64_t partial = depth < p.words ? together * height : 0, packed = K::PACKED ? 0 : depth;
     threads = std::min(threads, tasks);
     const Memory memory = allocated(threads * (packed + partial) * PANEL);
     share(tasks, threads, [&](int64_t first, int64_t last, int64_t thread) {
         for (int64_t task = first, next; task < last; task = next) {
-            next = std::min({last, task + group, (task / panels + 1) * panels});
+            next = std::min({last, task + together, (task / panels + 1) * panels});
             const int64_t row = task / panels * height, column = task % panels * PANEL;
             float* own = memory.get() + thread * (packed + partial) * PANEL;
             panels_of(p, row, std::min(height, p.rows - row), column, column + (next - task) * PANEL, depth, own);
@@ -311,25 +317,24 @@ void multiply_many(const Product<K>& p, int64_t threads) {
     });
 }
 
-// Whether the rows of a tile are in one part of the cache, which holds eight rows.
-inline bool collides(int64_t stride) { return TILE_ROWS > 8 && stride % COLLIDING == 0; }
+// Whether the rows of a tile map to the same sets of the L1 cache, which has eight ways.
+inline bool collides(int64_t stride) { return TILE_ROWS > 8 && stride % L1_STRIDE == 0; }
 
-// The distance of input rows in memory, so that the rows of a tile are not all in the same part of the cache.
-inline int64_t distance_of(int64_t words) { return collides(words) ? words + 16 : words; }
+inline int64_t stride_of(int64_t words) { return collides(words) ? words + 16 : words; }
 
-// Writes an input as words.
+// Copies the input as words, with a stride that avoids collisions in the cache, and makes the product read the copy.
 template <typename K>
-void widen(const typename K::Input* input, int64_t stride, Product<K>& p, float* to, int64_t threads) {
-    const int64_t distance = distance_of(p.words);
+void copy_input(const typename K::Input* input, int64_t input_stride, Product<K>& p, float* to, int64_t threads) {
+    const int64_t stride = stride_of(p.words);
     share(p.rows, threads, [&](int64_t first, int64_t last, int64_t) {
         for (int64_t row = first; row < last; row++)
             for (int64_t k = 0; k < p.words; k++) {
                 const int64_t n = k * K::NUMBERS;
-                K::put_input(to + row * distance + k, input + row * stride + n, p.in - n);
+                K::put_input(to + row * stride + k, input + row * input_stride + n, p.in - n);
             }
     });
     p.input = to;
-    p.input_stride = distance;
+    p.input_stride = stride;
 }
 
 template <typename K>
@@ -344,8 +349,8 @@ void product_of(const void* input, const void* weight, const void* extra, void* 
     Memory words;
     const bool is_narrow = !std::is_same<typename K::Input, float>::value;
     if (is_narrow || (rows > FEW_ROWS && collides(input_stride))) {
-        words = allocated(rows * distance_of(p.words));
-        widen<K>((const typename K::Input*)input, input_stride, p, words.get(), rows <= FEW_ROWS ? 1 : threads);
+        words = allocated(rows * stride_of(p.words));
+        copy_input<K>((const typename K::Input*)input, input_stride, p, words.get(), rows <= FEW_ROWS ? 1 : threads);
     }
     if constexpr (!K::IN_GROUPS && !K::PACKED)
         if (rows <= FEW_ROWS) return multiply_few(p, threads);
@@ -383,6 +388,6 @@ void kernel(const void* input, const void* weight, const void* extra, void* resu
 
 
 def source_of(kind: str, vectors: str = VECTORS) -> str:
-    """Return the C++ source of a kind of products, with these vectors."""
+    """Return the C++ source of a kind, which is a C++ type; `vectors` is the source of the vector functions."""
     parts = (HEADERS, NUMBERS, vectors, ACTIVATIONS, CONSTANTS, KINDS, PRODUCT, PACKING, PRODUCTS)
     return "".join(parts) + ENTRY.replace("KIND", kind)

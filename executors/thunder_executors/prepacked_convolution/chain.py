@@ -27,7 +27,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     },
     **{name: {"input": None, "other": None, "alpha": 1} for name in ADDITIONS},
 }
-# By operation and its options, the activation in `operator.ACTIVATIONS`.
+# The keys of `operator.ACTIVATIONS` by operation and options.
 ACTIVATIONS = {
     ("torch.nn.functional.relu", ()): "relu",
     ("torch.relu", ()): "relu",
@@ -41,12 +41,12 @@ ACTIVATIONS = {
     ("torch.nn.functional.silu", ()): "silu",
     ("torch.nn.functional.gelu", ()): "gelu",
 }
-DEFAULTS = {"inplace": False, "approximate": "none"}
+ACTIVATION_DEFAULTS = {"approximate": "none"}
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A convolution, and what follows it: the places in the trace, the operands, and the result."""
+    """A convolution and what follows it. `places` are the positions of its operations among the bound symbols."""
 
     places: tuple[int, ...]
     x: TensorProxy
@@ -75,7 +75,7 @@ class Chain:
 
 
 def arguments_of(bsym: BoundSymbol) -> dict[str, Any] | None:
-    """Return the arguments of a bound symbol by parameter, with defaults; None if there are others."""
+    """Return the arguments of a bound symbol by parameter name, with defaults; None if it has an unknown argument."""
     parameters = PARAMETERS[bsym.symbol.name]
     positional = dict(zip(parameters, bsym.args, strict=False))
     if len(bsym.args) > len(parameters) or bsym.kwargs.keys() - parameters.keys():
@@ -84,13 +84,13 @@ def arguments_of(bsym: BoundSymbol) -> dict[str, Any] | None:
 
 
 def pair(value: Any) -> Ints | None:
-    """Return two constant integers, of one or two; None for anything else (`padding="same"`, symbolic)."""
+    """Return an integer, or two, as a pair; None for anything else, such as `padding="same"` or symbolic numbers."""
     values = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, list | tuple) else ()
     return values if len(values) == 2 and all(type(number) is int for number in values) else None
 
 
 def convolution_at(trace: Trace, place: int) -> Chain | None:
-    """Return the convolution at a place of a trace, in float32 on the CPU; None if there is another operation."""
+    """Return the chain of the convolution at a place alone; None if the place has no convolution that is supported."""
     bsym = trace.bound_symbols[place]
     if bsym.executor or bsym.symbol.name != CONVOLUTION or bsym.mutates or not bsym.is_resolved:
         return None
@@ -109,7 +109,7 @@ def convolution_at(trace: Trace, place: int) -> Chain | None:
 
 
 def is_supported(proxy: Any) -> bool:
-    """Whether a value is an ordinary tensor in float32 on the CPU."""
+    """Whether a value is a float32 tensor on the CPU whose class overrides nothing of `torch.Tensor`."""
     return (
         isinstance(proxy, TensorProxy)
         and proxy.dtype is torch.float32
@@ -119,7 +119,7 @@ def is_supported(proxy: Any) -> bool:
 
 
 class Readers:
-    """The places where each name of a trace is read; the end of the trace reads what it returns."""
+    """The places where each name of a trace is read. A name that the trace returns is also read at its end."""
 
     def __init__(self, trace: Trace):
         self.trace = trace
@@ -130,14 +130,14 @@ class Readers:
         for proxy in trace.outputs:
             self.places[proxy.name].append(len(trace.bound_symbols))
 
-    def only_reader(self, name: str, known: int) -> int | None:
-        """Return the only place behind a `known` place that reads a name; None if there is none, or several."""
-        later = [place for place in self.places[name] if place > known]
+    def only_reader(self, name: str, place: int) -> int | None:
+        """Return the only operation after a place that reads a name; None if there is none, several, or the end."""
+        later = [reader for reader in self.places[name] if reader > place]
         return later[0] if len(later) == 1 and later[0] < len(self.trace.bound_symbols) else None
 
-    def next_reader(self, name: str, known: int) -> int | None:
-        """Return the first place behind a `known` place that reads a name; None if it is the end of the trace."""
-        later = [place for place in self.places[name] if place > known]
+    def next_reader(self, name: str, place: int) -> int | None:
+        """Return the first operation after a place that reads a name; None if there is none."""
+        later = [reader for reader in self.places[name] if reader > place]
         return later[0] if later and later[0] < len(self.trace.bound_symbols) else None
 
 
@@ -163,6 +163,7 @@ def extended(trace: Trace, readers: Readers, chain: Chain, extend: Any) -> Chain
     if place is None:
         return None
     bsym = trace.bound_symbols[place]
+    # The chain is computed at the place of its last operation, so no line in between may write or keep its place.
     between = trace.bound_symbols[chain.places[0] + 1 : place]
     members = {trace.bound_symbols[member] for member in chain.places}
     if bsym.executor or not bsym.is_resolved or not isinstance(bsym.output, TensorProxy):
@@ -186,7 +187,7 @@ def is_like(proxy: TensorProxy, expected: TensorProxy) -> bool:
 
 
 def with_normalization(chain: Chain, bsym: BoundSymbol) -> Chain | None:
-    """Return the chain with a batch normalization that uses running statistics."""
+    """Return the chain with the operands of a batch normalization in eval mode; None if the bound symbol is none."""
     given = arguments_of(bsym) if bsym.symbol.name == NORMALIZATION else None
     if given is None or given["training"] is not False or given["input"].name != chain.result.name:
         return None
@@ -199,7 +200,7 @@ def with_normalization(chain: Chain, bsym: BoundSymbol) -> Chain | None:
 
 
 def with_addition(chain: Chain, bsym: BoundSymbol) -> Chain | None:
-    """Return the chain with the addition of a tensor of the same sizes and strides."""
+    """Return the chain with a tensor of the same layout to add; None if the bound symbol does not add one."""
     given = arguments_of(bsym) if bsym.symbol.name in ADDITIONS else None
     if given is None or given["alpha"] != 1:
         return None
@@ -213,10 +214,12 @@ def with_addition(chain: Chain, bsym: BoundSymbol) -> Chain | None:
 
 
 def with_activation(chain: Chain, bsym: BoundSymbol) -> Chain | None:
-    """Return the chain with an activation of its result."""
+    """Return the chain with an activation; None if the bound symbol does not compute one."""
     if len(bsym.args) + ("input" in bsym.kwargs) != 1 or len(bsym.inputs) != 1:
         return None
-    options = {name: value for name, value in bsym.kwargs.items() if name != "input" and value != DEFAULTS.get(name)}
+    options = {
+        name: value for name, value in bsym.kwargs.items() if name != "input" and value != ACTIVATION_DEFAULTS.get(name)
+    }
     options.pop("inplace", None)
     activation = ACTIVATIONS.get((bsym.symbol.name, tuple(sorted(options.items()))))
     return None if activation is None else replace(chain, activation=activation)

@@ -80,7 +80,7 @@ def packed_for(
     statistics: Sequence[torch.Tensor | None],
     settings: Settings,
 ) -> Packed:
-    """Return the packed weight for a convolution with these settings: the one that is kept, or a new one."""
+    """Return the packed weight for a convolution with these settings, and pack it if no valid packed weight is kept."""
     tensors = (weight, bias, *statistics)
     if any(tensor is not None and tensor.is_inference() for tensor in tensors):  # no version counts their writes
         return pack(tensors, settings, ())

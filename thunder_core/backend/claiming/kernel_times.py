@@ -11,9 +11,11 @@ from typing import TypeVar
 
 from thunder_core.backend.cache import Entry, Key, Store
 from thunder_core.backend.claiming.tuning import TuningBudget
+from thunder_core.backend.parallel.choices import shared_choice
 from thunder_core.foundation.errors import OutOfDisk
 
 FILE = "times.json"
+UNKNOWN = "unknown"  # the choice of a rank that had no time to measure
 MARGIN = 0.97  # times the library's time must exceed the kernel's: measurements vary by some percent
 NOT_MEASURED = "it was not measured in the time that --tune allows"
 
@@ -46,9 +48,22 @@ def cached_times(
     """Return times from the cache, or measured; None if the remaining budget is less than the `seconds` they may take.
 
     `prepare` does what belongs to no measurement, such as compiling the kernel, and returns the function that measures.
-    If another process has measured the operation in the meantime, its times are returned, so that the ranks of a
-    program choose the same.
+    If another process has measured the operation in the meantime, its times are returned. The ranks of a process group
+    get the same result, so that all ranks have the same program.
     """
+
+    def find() -> str:
+        times = _own_times(kind, key, title, budget, seconds, prepare)
+        return UNKNOWN if times is None else text_of(times)
+
+    text = shared_choice(key.digest, find)
+    return None if text == UNKNOWN else kind(**json.loads(text))
+
+
+def _own_times(
+    kind: type[T], key: Key, title: str, budget: TuningBudget, seconds: float, prepare: Callable[[], Callable[[], T]]
+) -> T | None:
+    """Return times as `cached_times`, for this process alone."""
     store = Store()
     entry = store.get(key)
     if entry is not None:
@@ -63,6 +78,11 @@ def cached_times(
     return times
 
 
+def text_of(times: KernelTimes) -> str:
+    """Return times as JSON."""
+    return json.dumps(asdict(times))
+
+
 def read(kind: type[T], entry: Entry) -> T:
     """Return the times in an entry of the cache."""
     return kind(**json.loads(entry.read(FILE)))
@@ -70,4 +90,4 @@ def read(kind: type[T], entry: Entry) -> T:
 
 def write(folder: Path, times: KernelTimes) -> None:
     """Write times into the folder of an entry."""
-    (folder / FILE).write_text(json.dumps(asdict(times)), encoding="utf-8")
+    (folder / FILE).write_text(text_of(times), encoding="utf-8")

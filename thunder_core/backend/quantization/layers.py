@@ -119,7 +119,12 @@ class QuantizedLayer(torch.nn.Module):
 
 
 class QuantizedLinear(QuantizedLayer):
-    """A layer that multiplies rows (..., columns) by its weight, and adds its bias, which is not quantized."""
+    """A layer that multiplies rows (..., columns) by its weight, and adds its bias, which is not quantized.
+
+    If a layer `sums_exactly`, the sum of the products of several ranks is that of one process, bit by bit.
+    """
+
+    sums_exactly: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -231,6 +236,7 @@ class Int8DynamicLinear(_WithRotatedRows, QuantizedLinear):
     """
 
     divisions: ClassVar[Divisions] = BY_ROWS
+    sums_exactly = True
 
     @property
     def inseparable_columns(self) -> int:

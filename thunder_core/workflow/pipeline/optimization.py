@@ -20,12 +20,13 @@ from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.generation_optimization import GenerationOptimization
 from thunder_core.workflow.pipeline.quantization import Quantization
 from thunder_core.workflow.pipeline.ranks.link import link_ranks
-from thunder_core.workflow.pipeline.ranks.session import RanksSession, open_rank
+from thunder_core.workflow.pipeline.ranks.session import RanksSession
 from thunder_core.workflow.pipeline.ranks_generation import RanksGeneration
+from thunder_core.workflow.pipeline.ranks_opening import open_ranks
 from thunder_core.workflow.pipeline.ranks_optimization import RanksOptimization, for_all_ranks
 from thunder_core.workflow.pipeline.request.launch import Launch
 from thunder_core.workflow.pipeline.request.request import Request
-from thunder_core.workflow.pipeline.session.build_report import build_report, running_traces
+from thunder_core.workflow.pipeline.session.build_report import build_report, includes_weights, running_traces
 from thunder_core.workflow.pipeline.session.clock import StageClock
 from thunder_core.workflow.pipeline.session.executors import unused_executors
 from thunder_core.workflow.pipeline.session.planning import Plan, destination_of, plan
@@ -103,9 +104,9 @@ def _carry_out_on_ranks(plan: Plan, launch: Launch, clock: StageClock) -> Outcom
     """Carry out a plan on the first of several ranks, which the others follow."""
     clock.begin("load")
     with link_ranks(launch, plan.prepared.loading.device) as link:
-        session = open_rank(plan.prepared, plan.purpose, link, clock.begin)
-        outcome = _finish(plan, workflow_of_ranks(plan, session, clock), clock)
-        link.send(None)
+        plan, session, quality = open_ranks(plan, link, clock.begin, clock.advance)
+        outcome = _finish(plan, workflow_of_ranks(plan, session, clock), clock, quality)
+        link.finish()
     return outcome
 
 
@@ -148,7 +149,7 @@ def workflow_for(plan: Plan, session: Session, clock: StageClock) -> Workflow:
 
 
 def workflow_of_ranks(plan: Plan, session: RanksSession, clock: StageClock) -> Workflow:
-    """Return the workflow of a plan for several ranks: the optimization of steps of training, or of generation."""
+    """Return the workflow of a plan for several ranks: the optimization of single calls, or of generation."""
     if plan.generation is None:
         return RanksOptimization(for_all_ranks(plan), session, clock)
     return RanksGeneration(plan, session, clock, plan.generation)
@@ -166,7 +167,7 @@ def _write(plan: Plan, workflow: Workflow, report: Report) -> None:
         options=recipe.options,
         report=report,
         tolerance=asdict(workflow.session.tolerance(loaded.model.dtype)),
-        include_weights=request.include_weights or loaded.original is not None,
+        include_weights=includes_weights(plan, workflow.session),
         force=request.force,
         sign_key=request.sign_key,
         **workflow.artifact_facts(),

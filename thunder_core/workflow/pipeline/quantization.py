@@ -125,7 +125,7 @@ class Quantization:
         tried: dict[int, tuple[Session, QuantizationReport]] = {}
 
         def holds(count: int) -> bool:
-            fewer = self._without(session, ranked[:count])
+            fewer = self.without(session, ranked[:count])
             tried[count] = fewer, self._quality(fewer)
             return tried[count][1].passed
 
@@ -143,7 +143,7 @@ class Quantization:
         session = replace(best, compile=partial(apply, plan.prepared))
         return plan, session, report.model_copy(update={"skipped": skipped})
 
-    def _without(self, session: Session, names: Sequence[str]) -> Session:
+    def without(self, session: Session, names: Sequence[str]) -> Session:
         """Return the session of a model in which the layers of these names are float layers."""
         assert session.loaded.original is not None
         model = with_layers_of(session.model, session.loaded.original, names)

@@ -18,7 +18,8 @@ from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.ranks.link import link_ranks
 from thunder_core.workflow.pipeline.ranks.one_process import rows_of
 from thunder_core.workflow.pipeline.ranks.rank import Rank
-from thunder_core.workflow.pipeline.ranks.session import RanksSession, open_rank
+from thunder_core.workflow.pipeline.ranks.session import RanksSession
+from thunder_core.workflow.pipeline.ranks_opening import open_ranks
 from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.session.planning import Plan
 from thunder_core.workflow.pipeline.session.prepare import Prepared
@@ -35,7 +36,7 @@ def follow(plan: Plan) -> None:
     """
     assert plan.launch is not None
     with link_ranks(plan.launch, plan.prepared.loading.device) as link, stage_failures(lambda: "a step of a rank"):
-        session = open_rank(plan.prepared, plan.purpose, link, lambda stage: None)
+        plan, session, _ = open_ranks(plan, link, lambda stage: None, lambda done, total: None)
         with surroundings_of_first_rank(plan):
             rank_of(session).follow()
 
@@ -68,7 +69,10 @@ def for_all_ranks(plan: Plan) -> Plan:
 
 @dataclass(eq=False)
 class RanksOptimization(CallOptimization):
-    """The optimization of a training step on several ranks; its plan has the inputs of all ranks."""
+    """The optimization of single calls on several ranks: of training steps, or of the forward of a divided model.
+
+    Its plan has the inputs of all ranks.
+    """
 
     def _compile_prepared(self, prepared: Prepared) -> Session:  # noqa: ARG002 - all ranks have compiled the model
         return self.session
@@ -88,7 +92,7 @@ class RanksOptimization(CallOptimization):
         )
 
     def _measure_at(self, size: InputSize) -> BenchmarkReport:
-        """Measure steps on all ranks, compared with PyTorch's own wrapper."""
+        """Measure calls on all ranks, compared with PyTorch's own wrapper."""
         rank, request = rank_of(self.session), self.plan.request
         rank.ask("take", dict(self.session.inputs(size)))
         report = measure(
@@ -122,5 +126,6 @@ def require_equal_programs(digests: list[str]) -> None:
     if other is not None:
         raise CannotReplay(
             f"rank {other} has traced another program than rank 0, so no artifact can serve all ranks",
-            fix="do not let the model's forward depend on the rank",
+            fix="do not let the model's forward depend on the rank, and use the same processor, C++ compiler and "
+            "environment variables on all ranks",
         )

@@ -51,6 +51,7 @@ def validate_generation(
     new_tokens: int,
     tolerance: Tolerance,
     *,
+    dtype: torch.dtype | None = None,
     allow_non_finite: bool = False,
     progress: Callable[[int, int], None],
 ) -> GenerationReport:
@@ -60,12 +61,14 @@ def validate_generation(
     read the same tokens at each step. The tokens that each would choose and the distributions are compared. If all
     tokens are equal, greedy generation by the optimized model gives these tokens, too: its first step reads the same
     tokens as eager's, and so does each later step. In float32 and float64 all tokens must be equal; in other dtypes,
-    the share that the tolerance names as `top1`. The mean divergence must be at most the tolerance's `kl`.
+    the share that the tolerance names as `top1`. The mean divergence must be at most the tolerance's `kl`. `dtype` is
+    the dtype to which the models round; the default is that of the model.
 
     Raises OutOfTolerance, NotFinite and AllZero with the report as their `report`, and NotComparable if the logits have
     another shape.
     """
-    exact = model.dtype in EXACT
+    dtype = dtype or model.dtype
+    exact = dtype in EXACT
     comparisons = []
     for number, (size, prompt) in enumerate(prompts):
         comparisons.append(_compare(optimized, model, size, prompt, new_tokens))
@@ -73,7 +76,7 @@ def validate_generation(
     report = GenerationReport(
         passed=True,
         new_tokens=new_tokens,
-        dtype=dtype_name(model.dtype),
+        dtype=dtype_name(dtype),
         exact=exact,
         tolerance=tolerance,
         prompts=tuple(_judge(prompt, tolerance, exact=exact) for prompt, _, _ in comparisons),

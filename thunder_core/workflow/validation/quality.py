@@ -11,13 +11,11 @@ from torch import Tensor
 
 from thunder_core.backend.quantization.layers import QuantizedLayer
 from thunder_core.foundation.options.quality import Quality
-from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.workflow.validation.distance import blocks
 from thunder_core.workflow.validation.language import ELEMENTS, has_logits, measure_language
 from thunder_core.workflow.validation.leaves import leaves_of
+from thunder_core.workflow.validation.metric import NO_RESULTS
 from thunder_core.workflow.validation.report import LanguageReport, LayerQuality, QuantizationReport
-
-NO_RESULTS = (*CACHE_NAMES, "encoder_last_hidden_state")  # outputs that are not results
 
 
 def measure_quality(

@@ -95,11 +95,13 @@ class DrawRecording(Recording, Protocol):
 class ProgramDraws:
     """The draws of one run, in order. Tracing leaves all generators unchanged.
 
-    Each of the `functions` of the program is called as a whole.
+    Each of the `functions` of the program is called as a whole. If `constants` is set, numbers are constants of the
+    program, and each call checks them.
     """
 
-    def __init__(self, run: DrawRecording, functions: frozenset[types.CodeType]) -> None:
+    def __init__(self, run: DrawRecording, functions: frozenset[types.CodeType], *, constants: bool = False) -> None:
         self._run = run
+        self._constants = constants
         self._root = Path(None, "draws", "draws", None)
         self._kept: set[int] = set()
         self.functions = functions
@@ -220,7 +222,8 @@ class ProgramDraws:
         if value is None:
             return None
         if type(value) in (int, float):
-            return self._run.numbers.drawn(path)
+            number = self._run.numbers.drawn(path)
+            return number.concretize() if self._constants else number
         if type(value) in (list, tuple):
             self._run.outside.guard(Length(path, len(value)))
             return type(value)([self._program_value(path.item(index, item), item) for index, item in enumerate(value)])

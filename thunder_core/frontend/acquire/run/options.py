@@ -15,7 +15,7 @@ from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
 from thunder_core.frontend.acquire.traced_run import InEager, Nested
 from thunder_core.tracing.extension.lookaside import Lookaside
-from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsDrawingFunction, NeedsTexts, Retrace
+from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsDrawingFunction, NeedsNumbers, NeedsTexts, Retrace
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class RunOptions:
     The other options are results of earlier runs: at `lines_that_raised`, operations have raised errors that depend on
     values; `detours` are the calls of `torch.compiler.is_compiling()` that return True; a program that
     `is_differentiating` calls `backward` itself; if `reads_texts_at_once` is set, texts are read when they are made;
-    and each of the `drawing_functions` is called as a whole, because it draws random numbers.
+    if `draws_constants` is set, each call must draw the same numbers; and each of the `drawing_functions` is called as
+    a whole, because it draws random numbers.
     """
 
     device: torch.device | None = None
@@ -52,6 +53,7 @@ class RunOptions:
     detours: Detours = field(default_factory=Detours)
     is_differentiating: bool = False
     reads_texts_at_once: bool = False
+    draws_constants: bool = False
     drawing_functions: frozenset[CodeType] = frozenset()
 
     @property
@@ -98,6 +100,8 @@ DEFAULTS = RunOptions()
 # The options that change for a reason to trace again.
 CHANGES: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
     HidesNumbers: lambda options, reason: {"is_differentiating": True},
+    # Only drawn numbers are symbolic in a program whose other numbers are constant.
+    NeedsNumbers: lambda options, reason: {"draws_constants": not options.symbolic.may_be},
     NeedsTexts: lambda options, reason: {"reads_texts_at_once": True},
     NeedsDrawingFunction: lambda options, reason: {"drawing_functions": options.drawing_functions | {reason.code}},
 }

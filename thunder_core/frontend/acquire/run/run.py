@@ -129,7 +129,7 @@ class Run(ObservedCalls, RecordedProgram):
         )
         self.counts = CountSources(self.outside, self.recorder, self._line)
         self.texts = Texts(self, read_at_once=options.reads_texts_at_once)
-        self.draws = ProgramDraws(self, options.drawing_functions)
+        self.draws = ProgramDraws(self, options.drawing_functions, constants=options.draws_constants)
 
     def _add_lookasides(self, options: RunOptions) -> None:
         """Build the parts that stand for functions that are not interpreted."""

@@ -27,7 +27,8 @@ DECODER_IDS = "decoder_input_ids"
 DECODED = frozenset({DECODER_IDS, LABELS})  # the inputs with the length of the decoder, if the model has both
 TOKENS = frozenset({IDS, DECODER_IDS})
 FLOATS = frozenset({"pixel_values", "input_features", "input_values"})
-SPANS = frozenset({"start_positions", "end_positions"})
+STARTS, ENDS = "start_positions", "end_positions"  # of answers: the first and the last token
+SPANS = frozenset({STARTS, ENDS})
 CAUSAL = frozenset({"causal-lm", "image-text-to-text"})  # the tasks whose labels are the tokens themselves
 
 
@@ -86,10 +87,20 @@ class Batches:
         return {name: self._place(tensor) for name, tensor in stacked.items()}
 
     def labels_of(self, numbers: Iterable[int]) -> torch.Tensor | None:
-        """Return the labels of the samples with these numbers, or None without labels."""
-        if LABELS not in self.dataset.rows[0] and self.loaded.task not in CAUSAL:
+        """Return the labels of the samples with these numbers, or None without labels.
+
+        The labels of an answer are its first and its last token, [batch, 2].
+        """
+        names = self.dataset.rows[0].keys()
+        if LABELS not in names and not names >= SPANS and self.loaded.task not in CAUSAL:
             return None
-        return replace(self, labels=True).of_rows(numbers).get(LABELS)
+        batch = replace(self, labels=True).of_rows(numbers)
+        if LABELS not in batch and batch.keys() >= SPANS:
+            return torch.stack([batch[STARTS], batch[ENDS]], dim=1)
+        labels = batch.get(LABELS)
+        if labels is None or labels.is_floating_point():
+            return labels
+        return labels.where(labels != self._unlabelled, IGNORED)
 
     def _pad(self, row: Row) -> Tensors:
         """Return a sample with its tokens padded or truncated to the length of the sequence."""
@@ -164,6 +175,11 @@ class Batches:
     @property
     def _taken(self) -> frozenset[str]:
         return frozenset(inspect.signature(type(self.loaded.model).forward).parameters)
+
+    @property
+    def _unlabelled(self) -> int:
+        """The label of pixels that the loss of a segmentation ignores, or the label that all losses ignore."""
+        return int(getattr(self.loaded.config, "semantic_loss_ignore_index", IGNORED))
 
     @cached_property
     def _left_out(self) -> frozenset[str]:
@@ -242,7 +258,7 @@ class Batches:
         if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel():
             return
         count = self._draw.vocabulary if self.loaded.task in LANGUAGE_TASKS else int(self.loaded.config.num_labels or 1)
-        wrong = tensor[(tensor != IGNORED) & ((tensor < 0) | (tensor >= max(count, 2)))]
+        wrong = tensor[(tensor != IGNORED) & (tensor != self._unlabelled) & ((tensor < 0) | (tensor >= max(count, 2)))]
         if wrong.numel():
             found = int(wrong.flatten()[0])
             yield (

@@ -9,7 +9,7 @@ from thunder_core.foundation.plugins import unknown_name
 from thunder_core.foundation.storage.plain_file import fault_of_file
 
 SUFFIXES = (".safetensors", ".npz", ".jsonl")
-METRIC_NAMES = ("accuracy", "perplexity", "cosine")
+METRIC_NAMES = ("accuracy", "perplexity", "mse", "cosine")
 FORMATS = "a .safetensors or .npz file of arrays, or a .jsonl file with an object for each sample"
 
 

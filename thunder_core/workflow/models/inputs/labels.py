@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import NoLoss
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
@@ -65,11 +66,17 @@ def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
 def classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return a class for each sample, numbers for a regression, or several classes for a multi-label problem."""
     count, problem = int(draw.config.num_labels or 1), draw.config.problem_type
-    if problem == "regression" or (problem is None and count == 1):
+    if is_regression(draw.config):
         return {"labels": draw.normal(draw.batch, count).squeeze(1) if count == 1 else draw.normal(draw.batch, count)}
     if problem == "multi_label_classification":
         return {"labels": draw.integers(0, 2, draw.batch, count).float()}
     return class_numbers(draw, inputs)
+
+
+def is_regression(config: PretrainedConfig) -> bool:
+    """Whether a model with this config predicts numbers in place of classes."""
+    problem = config.problem_type
+    return problem == "regression" or (problem is None and int(config.num_labels or 1) == 1)
 
 
 def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
@@ -133,20 +140,19 @@ def future_values(draw: RandomInputs, inputs: Tensors) -> Tensors:
     return {"future_values": draw.normal(draw.batch, draw.config.prediction_length, draw.config.num_input_channels)}
 
 
+# Tasks whose models predict numbers where their config says so.
+REGRESSING = ("sequence-classification", "image-classification", "audio-classification", "video-classification")
 MAKERS: dict[str, LabelMaker] = {
+    **dict.fromkeys(REGRESSING, classes),
     "causal-lm": next_tokens,
     "image-text-to-text": next_tokens,
     "masked-lm": hidden_tokens,
     "seq2seq-lm": decoded_tokens,
     "speech-seq2seq": decoded_tokens,
-    "sequence-classification": classes,
-    "image-classification": classes,
-    "audio-classification": classes,
     "token-classification": token_classes,
     "question-answering": spans,
     "multiple-choice": choices,
     "next-sentence-prediction": yes_or_no,
-    "video-classification": classes,
     "audio-xvector": class_numbers,
     "semantic-segmentation": pixel_classes,
     "depth-estimation": depths,

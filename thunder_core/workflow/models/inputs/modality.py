@@ -30,11 +30,16 @@ def usual_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
     """Return the main inputs that models with a config usually have; `main` is the main input of the class."""
     if main == "input_ids" and config.model_type in WITH_IMAGE:
         return ("input_ids", "pixel_values")
-    if any(getattr(config, name, None) is not None for name in IMAGE_TOKENS):
+    if reads_image_tokens(config):
         return ("input_ids",)
     if getattr(config, "vision_config", None) is not None and getattr(config, "text_config", None) is not None:
         return ("input_ids", "pixel_values")
     return (main,)
+
+
+def reads_image_tokens(config: PretrainedConfig) -> bool:
+    """Whether a model reads images in place of certain tokens of a text, which may have none."""
+    return any(getattr(config, name, None) is not None for name in IMAGE_TOKENS)
 
 
 def frames_of(config: PretrainedConfig) -> int | None:

@@ -8,7 +8,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.workflow.models.diffusion.inputs import SAMPLE, sample_size
 from thunder_core.workflow.models.inputs.class_source import forward_parameters, main_input_name
-from thunder_core.workflow.models.inputs.modality import asked_image_size, frames_of
+from thunder_core.workflow.models.inputs.modality import asked_image_size, frames_of, reads_image_tokens
 from thunder_core.workflow.models.kinds.table import kind_of
 from thunder_core.workflow.models.request.input_size import InputSize
 
@@ -16,6 +16,12 @@ from thunder_core.workflow.models.request.input_size import InputSize
 def sizes_in_words(config: PretrainedConfig, size: InputSize) -> str:
     """Describe the size of an input: `sequence 128`, `sequence 1 and cache 64`, or `224 x 224 pixels` for images."""
     return ", ".join(WORDS.get(name, _tokens)(config, size) for name in named_inputs(config))
+
+
+def omitted_inputs(config: PretrainedConfig) -> str:
+    """Return which inputs are left out, in words: images, for a model that also reads text alone; else empty."""
+    has_images = getattr(config, "vision_config", None) is not None and reads_image_tokens(config)
+    return ", without images" if has_images and "pixel_values" not in named_inputs(config) else ""
 
 
 def named_inputs(config: PretrainedConfig) -> tuple[str, ...]:

@@ -39,6 +39,18 @@ TASKS: dict[str, tuple[str, str]] = {
         "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
     ),
     "token-classification": ("AutoModelForTokenClassification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES"),
+    "visual-question-answering": (
+        "AutoModelForVisualQuestionAnswering",
+        "MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING_NAMES",
+    ),
+    "document-question-answering": (
+        "AutoModelForDocumentQuestionAnswering",
+        "MODEL_FOR_DOCUMENT_QUESTION_ANSWERING_MAPPING_NAMES",
+    ),
+    "table-question-answering": (
+        "AutoModelForTableQuestionAnswering",
+        "MODEL_FOR_TABLE_QUESTION_ANSWERING_MAPPING_NAMES",
+    ),
     "question-answering": ("AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES"),
     "multiple-choice": ("AutoModelForMultipleChoice", "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES"),
     "next-sentence-prediction": (
@@ -64,23 +76,18 @@ TASKS: dict[str, tuple[str, str]] = {
     "image-segmentation": ("AutoModelForImageSegmentation", "MODEL_FOR_IMAGE_SEGMENTATION_MAPPING_NAMES"),
     "depth-estimation": ("AutoModelForDepthEstimation", "MODEL_FOR_DEPTH_ESTIMATION_MAPPING_NAMES"),
     "keypoint-detection": ("AutoModelForKeypointDetection", "MODEL_FOR_KEYPOINT_DETECTION_MAPPING_NAMES"),
+    "mask-generation": ("AutoModelForMaskGeneration", "MODEL_FOR_MASK_GENERATION_MAPPING_NAMES"),
     "masked-image-modeling": ("AutoModelForMaskedImageModeling", "MODEL_FOR_MASKED_IMAGE_MODELING_MAPPING_NAMES"),
     "image-to-image": ("AutoModelForImageToImage", "MODEL_FOR_IMAGE_TO_IMAGE_MAPPING_NAMES"),
     "zero-shot-image-classification": (
         "AutoModelForZeroShotImageClassification",
         "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES",
     ),
-    "visual-question-answering": (
-        "AutoModelForVisualQuestionAnswering",
-        "MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING_NAMES",
-    ),
-    "document-question-answering": (
-        "AutoModelForDocumentQuestionAnswering",
-        "MODEL_FOR_DOCUMENT_QUESTION_ANSWERING_MAPPING_NAMES",
-    ),
     "time-series-prediction": ("AutoModelForTimeSeriesPrediction", "MODEL_FOR_TIME_SERIES_PREDICTION_MAPPING_NAMES"),
     "ctc": ("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING_NAMES"),
     "speech-seq2seq": ("AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES"),
+    "text-to-spectrogram": ("AutoModelForTextToSpectrogram", "MODEL_FOR_TEXT_TO_SPECTROGRAM_MAPPING_NAMES"),
+    "text-to-waveform": ("AutoModelForTextToWaveform", "MODEL_FOR_TEXT_TO_WAVEFORM_MAPPING_NAMES"),
     BASE_TASK: ("AutoModel", "MODEL_MAPPING_NAMES"),
     "text-encoding": ("AutoModelForTextEncoding", "MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES"),
     "pretraining": ("AutoModelForPreTraining", "MODEL_FOR_PRETRAINING_MAPPING_NAMES"),
@@ -105,6 +112,8 @@ HUB_TASKS: dict[str, tuple[str, ...]] = {
     "image-feature-extraction": (BASE_TASK,),
     "automatic-speech-recognition": ("speech-seq2seq", "ctc"),
     "image-to-text": ("image-text-to-text",),
+    "text-to-audio": ("text-to-waveform", "text-to-spectrogram"),
+    "text-to-speech": ("text-to-waveform", "text-to-spectrogram"),
 }
 
 

@@ -24,7 +24,8 @@ def generation_report(
         session.model,
         prompts,
         lengths.new_tokens,
-        session.tolerance(session.loaded.model.dtype),
+        session.tolerance(session.rounded_to),
+        dtype=session.rounded_to,
         allow_non_finite=allow_non_finite,
         progress=advance,
     )

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
+import faulthandler
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 
 from thunder_core.foundation.errors import RankFailed, ThunderError
 from thunder_core.foundation.errors.tree import message_line
+from thunder_core.workflow.pipeline.ranks.packing import pack, unpack
+from thunder_core.workflow.pipeline.ranks.watch import FAILURE, Watch, rank_error, report_failure, reported_failure
 from thunder_core.workflow.pipeline.request.launch import Launch
 
-FAILURE = "thunder_failure"  # the key of the first error in the store of the process group
 PATIENCE = 3.0  # seconds that a rank waits for the error of another rank
 PAUSE = 0.02  # seconds between two queries of the store
 
@@ -25,30 +28,45 @@ PAUSE = 0.02  # seconds between two queries of the store
 class Link:
     """The default process group of the ranks; the first rank sends commands, and the others receive them.
 
-    The first rank is `busy` while it carries out its own command.
+    Tensors arrive on the `device` of the receiving rank, or on the CPU if they come from there. `others_receive` says
+    whether the next collective of the other ranks is to receive a command: gloo ends processes that call different
+    collectives without an error message.
     """
 
     launch: Launch
-    busy: bool = False
+    device: torch.device
+    others_receive: bool = False
 
     def send(self, command: tuple[Any, ...] | None) -> None:
         """Send a command to the other ranks; None ends them."""
-        dist.broadcast_object_list([command], 0)
+        self.others_receive = False
+        dist.broadcast_object_list([pack(command)], 0)
 
     def receive(self) -> tuple[Any, ...] | None:
         """Receive the next command of the first rank; raise `RankFailed` if the first rank has failed."""
         received: list[Any] = [None]
         dist.broadcast_object_list(received, 0)
-        command: tuple[Any, ...] | None = received[0]
+        command: tuple[Any, ...] | None = unpack(received[0], self.device)
         if command is not None and command[0] == FAILURE:
             raise rank_error(0, command[1])
         return command
 
+    def receive_from_first(self) -> Any:
+        """Receive a command with one argument, and return the argument."""
+        command = self.receive()
+        assert command is not None
+        return command[1]
+
+    def finish(self) -> None:
+        """End the other ranks after the artifact was written; a rank that has ended changes nothing about it."""
+        with suppress(RuntimeError):
+            self.send(None)
+
     def gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks in order on the first rank, and an empty list on the other ranks."""
         values: list[Any] | None = None if self.launch.follows else [None] * self.launch.size
-        dist.gather_object(value, values, 0)
-        return values or []
+        dist.gather_object(pack(value), values, 0)
+        return [unpack(content, self.device) for content in values or ()]
 
 
 @contextmanager
@@ -63,52 +81,72 @@ def link_ranks(launch: Launch, device: torch.device) -> Iterator[Link]:
     begins = not dist.is_initialized()
     if begins:
         dist.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl")
-    store: Any = dist.distributed_c10d._get_default_store()
-    link = Link(launch)
+    show_fatal_signals()
+    link, store = Link(launch, device), store_of_run()
+    watch = Watch(launch, store.clone())
+    watch.start()
     try:
         yield link
-    except RankFailed:
-        raise
     except BaseException as error:
-        failure = failure_of_other(store, error, launch)
-        if failure is not None:
-            raise failure from error
-        tell(store, error, link)
-        if launch.follows and isinstance(error, ThunderError):
-            error.what = f"rank {launch.rank}: {error.what}"
-        raise
+        try:
+            watch.end()
+        except KeyboardInterrupt:  # by the watch, which had begun to interrupt this rank
+            watch.end()
+        failure = failure_on(store, error, link, watch)
+        raise failure from (None if failure is error else error)
+    watch.end()
     if begins:
         dist.destroy_process_group()
+
+
+def store_of_run() -> Any:
+    """Return a part of the default process group's store that no earlier run of these processes has used."""
+    names = [uuid4().hex]
+    dist.broadcast_object_list(names, 0)
+    c10d: Any = dist.distributed_c10d
+    return c10d.PrefixStore(names[0], dist.distributed_c10d._get_default_store())
+
+
+def failure_on(store: Any, error: BaseException, link: Link, watch: Watch) -> BaseException:
+    """Return the error that this rank raises: that of another rank which caused it, or its own, which others get."""
+    if isinstance(error, RankFailed):
+        return error
+    failure = watch.failure or failure_of_other(store, error, link.launch)
+    if failure is not None:
+        return failure
+    tell(store, error, link)
+    if link.launch.follows and isinstance(error, ThunderError):
+        error.what = f"rank {link.launch.rank}: {error.what}"
+    return error
+
+
+def show_fatal_signals() -> None:
+    """Let a rank that a fatal signal ends, such as a segmentation fault, print its stack."""
+    if not faulthandler.is_enabled() and sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__)
 
 
 def tell(store: Any, error: BaseException, link: Link) -> None:
     """Report the error of this rank to the other ranks, unless another rank failed first."""
     text = str(error) if isinstance(error, ThunderError) else f"{type(error).__name__}: {message_line(error)}"
     with suppress(RuntimeError):
-        if not (link.launch.follows or link.busy):
+        report_failure(store, link.launch.rank, text)
+        if link.others_receive and not link.launch.follows:
             link.send((FAILURE, text))
-        store.compare_set(FAILURE, "", json.dumps({"rank": link.launch.rank, "error": text}))
-
-
-def rank_error(rank: int, text: str) -> RankFailed:
-    """Return the error that the other ranks raise if a rank failed."""
-    return RankFailed(f"rank {rank} failed: {text}", fix="fix the cause that the error names; nothing was written")
 
 
 def failure_of_other(store: Any, error: BaseException, launch: Launch) -> RankFailed | None:
     """Return the error of another rank, if it interrupted a collective of this rank; None for an error of this rank."""
     if isinstance(error, ThunderError) or not isinstance(error, RuntimeError):
         return None
-    content = await_value(store, FAILURE)
-    if content is not None and (failure := json.loads(content))["rank"] != launch.rank:
-        return rank_error(failure["rank"], failure["error"])
-    if content is None and is_of_connection(error):
+    failure = await_failure(store, launch)
+    if failure is None and is_of_connection(error):
         return RankFailed(
             f"another rank has ended without an error ({message_line(error)})",
             fix="look for the cause, such as a lack of memory, on stderr of the other ranks and in the system log; "
             "nothing was written",
         )
-    return None
+    return failure
 
 
 def is_of_connection(error: BaseException) -> bool:
@@ -117,12 +155,11 @@ def is_of_connection(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or any(word in text for word in ("gloo", "nccl", "connection", "socket"))
 
 
-def await_value(store: Any, key: str) -> str | None:
-    """Wait `PATIENCE` seconds for the value of a key; return None if the key is not set or the store is gone."""
+def await_failure(store: Any, launch: Launch) -> RankFailed | None:
+    """Wait `PATIENCE` seconds for the error of another rank; return None if there is none or the store is gone."""
     end = time.monotonic() + PATIENCE
     with suppress(RuntimeError):
-        while time.monotonic() < end:
-            if store.check([key]):
-                return str(store.get(key).decode())
+        while time.monotonic() < end and not store.check([FAILURE]):
             time.sleep(PAUSE)
+        return reported_failure(store, launch.rank)
     return None

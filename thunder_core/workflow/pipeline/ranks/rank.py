@@ -1,4 +1,4 @@
-"""The work of one rank: steps and generation of the compiled model and of PyTorch's parallel wrapper."""
+"""The work of one rank: calls and generation of the compiled model and of PyTorch's parallel wrapper."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from blake3 import blake3
 from torch.distributed.tensor import DTensor
 from torch.utils import _pytree
 
+from thunder_core.backend.quantization.layers import QuantizedLayer
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.pipeline.ranks.baselines import Baseline
+from thunder_core.workflow.pipeline.ranks.divided_caches import heads_of, join_heads
 from thunder_core.workflow.pipeline.ranks.link import Link
 from thunder_core.workflow.pipeline.ranks.one_process import rows_of, seed_rank
 from thunder_core.workflow.pipeline.request.bench_request import OURS
@@ -24,14 +26,15 @@ from thunder_core.workflow.validation.gradients import loss_of
 
 @dataclass(frozen=True)
 class RankResult:
-    """The result of a step on one rank: the leaves and structure of the model's output, and the index of the loss.
+    """The result of a call on one rank: the leaves and structure of the model's output, and the index of the loss.
 
-    `gradients` maps the names of parameters to full gradients (not shards). `buffers` are the buffers after the step.
+    `gradients` maps the names of parameters to full gradients (not shards). `buffers` are the buffers after the call.
+    Without training, there is neither a loss nor a gradient.
     """
 
     leaves: list[Any]
     structure: Any
-    loss: int
+    loss: int | None
     gradients: dict[str, torch.Tensor]
     buffers: list[torch.Tensor]
 
@@ -41,14 +44,15 @@ class Rank:
     """A rank with its compiled model, which `compiler` compiles with the given symbolic sizes, or those of the recipe.
 
     The batch of all ranks has a number of `parts`. Neighbouring ranks of tensor parallelism have the same part.
-    `baseline` is PyTorch's equivalent of the recipe. `rows` are the inputs of the measured steps, and `last` is the
-    result of the last step.
+    `baseline` is PyTorch's equivalent of the recipe. A call is a step of training if `train` is set, else a forward.
+    `rows` are the inputs of the measured calls, and `last` is the result of the last call.
     """
 
     link: Link
     compiler: Callable[[tuple[SymbolicArgument, ...] | None], torch.nn.Module]
     baseline: Baseline
     parts: int
+    train: bool
     compiled: torch.nn.Module = field(init=False)
     models: dict[str, torch.nn.Module] = field(init=False)
     rows: dict[str, Any] = field(init=False, default_factory=dict)
@@ -73,11 +77,19 @@ class Rank:
         return self.link.launch.size // self.parts
 
     def observe(self, inputs: Inputs, seed: int, buffers: list[torch.Tensor]) -> RankResult:
-        """Run a step on the rows of this rank, with the given buffers and the seed of this rank."""
-        for buffer, value in zip(self.compiled.buffers(), buffers, strict=True):
-            buffer.detach().copy_(value)
+        """Call the model on the rows of this rank, with the given buffers and the seed of this rank."""
+        for buffer, value in zip(float_buffers(self.compiled), buffers, strict=True):
+            buffer.copy_(value)
         seed_rank(seed, self.part)
         rows = rows_of(inputs, self.part, self.parts)
+        return self._observe_step(rows) if self.train else self._observe_forward(rows)
+
+    def _observe_forward(self, rows: Inputs) -> RankResult:
+        with torch.no_grad():
+            leaves, structure = _pytree.tree_flatten(self.compiled(**rows))
+        return RankResult(leaves, structure, None, {}, float_buffers(self.compiled))
+
+    def _observe_step(self, rows: Inputs) -> RankResult:
         with torch.enable_grad():
             self.compiled.zero_grad(set_to_none=True)
             returned = self.compiled(**rows)
@@ -92,15 +104,25 @@ class Rank:
         }
         self.compiled.zero_grad(set_to_none=True)
         plain = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        return RankResult(plain, structure, place, gradients, [buffer.detach() for buffer in self.compiled.buffers()])
+        return RankResult(plain, structure, place, gradients, float_buffers(self.compiled))
 
     def leaves(self, *asked: Any) -> list[list[Any]]:
-        """Run a step and gather the leaves of the results of all parts on the first rank."""
+        """Call the model and gather the leaves of the results of all parts on the first rank."""
         self.last = self.observe(*asked)
-        return self.link.gather(self.last.leaves)[:: self.ranks_of_part]
+        gathered = self.link.gather(self.last.leaves)
+        return [self.join_part(gathered[first:]) for first in range(0, len(gathered), self.ranks_of_part)]
+
+    def join_part(self, leaves: list[list[Any]]) -> list[Any]:
+        """Return the leaves of a part of the batch, from the leaves of its ranks, which come first.
+
+        They are those of its first rank. If each rank has some attention heads, the KV caches are joined.
+        """
+        size = self.ranks_of_part
+        heads = heads_of(self.compiled)
+        return [join_heads(values, heads) for values in zip(*leaves[:size], strict=True)]
 
     def take(self, inputs: Inputs) -> None:
-        """Store the rows of this rank for measured steps, and create the baseline model."""
+        """Store the rows of this rank for measured calls, and create the baseline model."""
         self.rows = rows_of(inputs, self.part, self.parts)
         self.wrap()
 
@@ -110,8 +132,12 @@ class Rank:
             self.models[self.baseline.name] = self.baseline.wrap()
 
     def step(self, name: str) -> None:
-        """Run a training step of the named model."""
+        """Run the measured call of the named model: a training step, or a forward."""
         model = self.models[name]
+        if not self.train:
+            with torch.no_grad():
+                model(**self.rows)
+            return
         with torch.enable_grad():
             model.zero_grad(set_to_none=True)
             loss_of(model(**self.rows)).backward()  # type: ignore[no-untyped-call]
@@ -143,10 +169,9 @@ class Rank:
 
     def ask(self, command: str, *args: Any, **own: Any) -> Any:
         """Run a command on all ranks; return the result of the first rank, which alone gets the arguments `own`."""
-        self.link.busy = True
         self.link.send((command, *args))
         result = getattr(self, command)(*args, **own)
-        self.link.busy = False
+        self.link.others_receive = True
         return result
 
     def follow(self) -> None:
@@ -167,6 +192,13 @@ class RanksGenerator:
     def generate(self, *, streamer: Any = None, **options: Any) -> Any:
         """Return the result of the first rank; the `streamer` gets the tokens of the first rank."""
         return self.rank.ask("generate", self.name, options, streamer=streamer)
+
+
+def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Return the buffers of a model, without the codes of quantized layers, which ranks divide and no call changes."""
+    modules = (module for module in model.modules() if not isinstance(module, QuantizedLayer))
+    unique = {id(buffer): buffer.detach() for module in modules for buffer in module.buffers(recurse=False)}
+    return list(unique.values())
 
 
 def whole(gradient: torch.Tensor) -> torch.Tensor:

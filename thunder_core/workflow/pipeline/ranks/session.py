@@ -10,21 +10,18 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from thunder_core.foundation.errors import CannotReplay
-from thunder_core.tracing.extension.leaving_out import require_modules
+from thunder_core.backend.quantization.layers import QuantizedLinear
 from thunder_core.tracing.extension.transform import prepared_model
-from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
 from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.pipeline.ranks.baselines import Baseline
 from thunder_core.workflow.pipeline.ranks.link import Link
 from thunder_core.workflow.pipeline.ranks.mesh import mesh_of_ranks
 from thunder_core.workflow.pipeline.ranks.one_process import in_one_process, join_results
-from thunder_core.workflow.pipeline.ranks.rank import Rank, RanksGenerator
+from thunder_core.workflow.pipeline.ranks.rank import Rank, RanksGenerator, float_buffers
 from thunder_core.workflow.pipeline.request.bench_request import OURS
-from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.prepare import Prepared
-from thunder_core.workflow.pipeline.session.progress import CHECK_RECIPE
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.precision import copy_sharing_parameters
 
@@ -40,9 +37,15 @@ class RanksSession(Session):
 
     @property
     def optimized(self) -> Callable[..., Any]:
-        """The function that runs a step on all ranks, from the inputs of all ranks."""
+        """The function that runs a call on all ranks, from the inputs of all ranks."""
         assert self.rank is not None
-        return partial(step_of_ranks, self.rank, self.model)
+        return partial(call_of_ranks, self.rank, self.model)
+
+    @property
+    def rounded_to(self) -> torch.dtype:
+        """The dtype of the model, or that of the products of quantized layers which the ranks round before a sum."""
+        layers = (layer for layer in self.model.modules() if isinstance(layer, QuantizedLinear))
+        return super().rounded_to if all(layer.sums_exactly for layer in layers) else torch.bfloat16
 
     @property
     def generator(self) -> Any:
@@ -51,15 +54,17 @@ class RanksSession(Session):
         return RanksGenerator(self.rank, OURS)
 
 
-def step_of_ranks(rank: Rank, model: torch.nn.Module, **inputs: Any) -> Any:
-    """Run a step on all ranks; the backward of the loss passes the gradients to the parameters of the model."""
-    buffers = [buffer.detach() for buffer in model.buffers()]
+def call_of_ranks(rank: Rank, model: torch.nn.Module, **inputs: Any) -> Any:
+    """Run a call on all ranks; the backward of a loss passes the gradients to the parameters of the model."""
+    buffers = float_buffers(model)
     parts = rank.ask("leaves", dict(inputs), torch.initial_seed(), buffers)
     for buffer, value in zip(buffers, rank.last.buffers, strict=True):
         buffer.copy_(value)
+    leaves = join_results(parts)
+    if rank.last.loss is None:
+        return _pytree.tree_unflatten(leaves, rank.last.structure)
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     gradients = [rank.last.gradients.get(name) for name, _ in named]
-    leaves = join_results(parts)
     with torch.enable_grad():
         hand_over: Any = HandOver.apply
         parameters = (parameter for _, parameter in named)
@@ -82,37 +87,26 @@ class HandOver(torch.autograd.Function):
         return None, None, *(None if known is None else known * gradient for known in ctx.gradients)
 
 
-def open_rank(prepared: Prepared, purpose: Purpose, link: Link, begin: Callable[[str], None]) -> RanksSession:
-    """Load the model and compile it on this rank; raise the errors of `open_model`.
+def open_rank(prepared: Prepared, session: Session, link: Link) -> RanksSession:
+    """Compile the model of a session on this rank, divided by the parallel transforms of a recipe.
 
-    Raises `CannotReplay` for a recipe that also prepares the weights, because an artifact of several ranks cannot
-    contain prepared weights.
+    The model of the session is prepared by the other transforms of the recipe.
     """
-    loaded = load_model(prepared.model)
-    begin(CHECK_RECIPE)
-    prepared.recipe.validate_all(loaded.model)
-    require_modules(prepared.recipe.composition.without, loaded.model)
+    loaded, purpose = session.loaded, session.purpose
     prepared, mesh = mesh_of_ranks(prepared, loaded.model.device)
-    others = tuple(transform for transform in prepared.in_order if not transform.is_parallel)
-    if prepared_model(loaded.model, others) is not loaded.model:
-        raise CannotReplay(
-            f"the recipe {prepared.recipe.name} also prepares the weights, which an artifact of several ranks cannot "
-            "include",
-            fix="leave out the recipe that quantizes, or use both recipes in a script: thunder_core.compile",
-        )
     put_into_mode(loaded.model, train=purpose.train)
     parallel = (transform for transform in prepared.in_order if transform.is_parallel)
     model = prepared_model(copy_sharing_parameters(loaded.model), parallel)
     parts = prepared.parts_of_batch(link.launch.size)
-    rank = Rank(link, partial(apply, prepared, model), Baseline(mesh, loaded.model), parts)
+    rank = Rank(link, partial(apply, prepared, model), Baseline(mesh, session.original), parts, purpose.train)
     reference: Any = in_one_process(loaded.model, parts) if purpose.train else loaded.model
     return RanksSession(
-        replace(loaded, model=reference),
+        replace(loaded, model=reference, fingerprint=structure_fingerprint(model)),
         purpose,
         lambda _: rank.compiled,
         names_of(prepared, link),
-        prepared.model.seed,
-        prepared.recipe.loosest_tolerance,
+        session.seed,
+        session.tolerance,
         rank=rank,
     )
 

@@ -309,7 +309,7 @@ class Request:
     metric: str | None = option(
         None,
         metavar="NAME",
-        help="Metric for --eval: accuracy, perplexity or cosine",
+        help="Metric for --eval: accuracy, perplexity, mse or cosine",
         default_text="the task's metric",
         check=lambda _, name: require_metric(name),
     )

@@ -65,6 +65,12 @@ class Results:
     quantization: QuantizationReport | None = None
 
 
+def includes_weights(plan: Plan, session: Session) -> bool:
+    """Whether the artifact includes the weights: requested ones, and prepared ones that no ranks have parts of."""
+    has_prepared = session.loaded.original is not None and not plan.prepared.parallel
+    return plan.request.include_weights or has_prepared
+
+
 def build_report(
     plan: Plan,
     session: Session,
@@ -77,7 +83,6 @@ def build_report(
     computation, use, request = program.last("computation"), program_memory(program, largest=True), plan.request
     programs = tuple(specializations_of(session.compiled).programs)
     notes = (*program_notes(plan, session), *kernel_note(plan, programs, kernels))
-    includes_weights = request.include_weights or session.loaded.original is not None
     return Report(
         thunder=__version__,
         environment=describe_environment(),
@@ -96,7 +101,7 @@ def build_report(
         memory=memory_points(use),
         saved_bytes=use.saved,
         train=request.train,
-        weights_bytes=kept_weights(session.model).size if includes_weights else 0,
+        weights_bytes=kept_weights(session.model).size if includes_weights(plan, session) else 0,
         validation_state=validation_state(request, results),
         validation=results.validation,
         generation=results.generation,

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import BadData
 from thunder_core.workflow.models.inputs.batches import CAUSAL, MASK, Batches
 from thunder_core.workflow.models.inputs.dataset import Dataset
+from thunder_core.workflow.models.inputs.labels import REGRESSING, is_regression
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 from thunder_core.workflow.pipeline.request.purpose import Purpose
@@ -23,15 +25,30 @@ CLASSIFIED = frozenset(
         "token-classification",
         "image-classification",
         "audio-classification",
+        "video-classification",
+        "audio-frame-classification",
         "multiple-choice",
         "next-sentence-prediction",
+        "question-answering",
+        "document-question-answering",
+        "visual-question-answering",
+        "semantic-segmentation",
     }
 )
+ANSWERING = frozenset({"question-answering", "document-question-answering"})
+LABELS_OF_ANSWERS = "`start_positions` and `end_positions`"
+METRICS = dict.fromkeys(LANGUAGE_TASKS, "perplexity") | dict.fromkeys(CLASSIFIED, "accuracy")
 
 
-def metric_for(task: str) -> str:
-    """Return the metric of a task: perplexity for language, accuracy for classes, otherwise cosine of embeddings."""
-    return "perplexity" if task in LANGUAGE_TASKS else "accuracy" if task in CLASSIFIED else "cosine"
+def metric_for(task: str, config: PretrainedConfig) -> str:
+    """Return the metric of a task.
+
+    This is perplexity for language, accuracy for classes, the mean squared error for numbers, and otherwise the cosine
+    similarity of embeddings.
+    """
+    if task == "depth-estimation" or (task in REGRESSING and is_regression(config)):
+        return "mse"
+    return METRICS.get(task, "cosine")
 
 
 def evaluate(
@@ -49,7 +66,7 @@ def evaluate(
 
     Raises `BadData` for a file that does not fit the model, or lacks data for the metric.
     """
-    chosen = metric or metric_for(loaded.task)
+    chosen = metric or metric_for(loaded.task, loaded.config)
     batches = Batches(loaded, data, min(batch, len(data)), seq, cut)
     tally, total = Tally(), len(data)
     for first in range(0, total, batch):
@@ -72,11 +89,12 @@ def require_judgeable(
 ) -> None:
     """Raise `BadData` for samples that the model does not accept, or without labels if the metric needs them."""
     batches = Batches(loaded, data, min(batch, len(data)), seq, purpose.cut)
-    chosen = metric or metric_for(loaded.task)
+    chosen = metric or metric_for(loaded.task, loaded.config)
     if chosen != "cosine" and batches.labels_of([0]) is None:
         raise BadData(
             f"{data.file} has no `labels`, which {chosen} needs",
-            fix="add `labels` to each sample, or use --metric cosine",
+            fix=f"add {LABELS_OF_ANSWERS if loaded.task in ANSWERING else '`labels`'} to each sample, "
+            "or use --metric cosine",
         )
 
 

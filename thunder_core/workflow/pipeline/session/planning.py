@@ -19,7 +19,7 @@ from thunder_core.workflow.models.folder.foreign_formats import has_weights
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.inputs.batches import longer_than
 from thunder_core.workflow.models.inputs.dataset import Dataset
-from thunder_core.workflow.models.inputs.size_words import size_configuration, sizes_in_words
+from thunder_core.workflow.models.inputs.size_words import omitted_inputs, size_configuration, sizes_in_words
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.destination import check_destination, choose_destination
 from thunder_core.workflow.pipeline.request.first_rows import named_architecture
@@ -169,7 +169,8 @@ class Plan:
 
     @property
     def _sizes(self) -> str:
-        return sizes_in_words(self.prepared.loading.config, self.size)
+        config = self.prepared.loading.config
+        return f"{sizes_in_words(config, self.size)}{omitted_inputs(config)}"
 
     @property
     def _ranks(self) -> str:
@@ -179,7 +180,8 @@ class Plan:
         processes = f"{self.launch.size} process{'' if self.launch.size == 1 else 'es'}"
         axes = ", ".join(f"{name}={size}" for name, size in self.prepared.mesh.items())
         mesh = f" in a mesh ({axes})" if axes else ""
-        reference = "generation" if self.request.generates else "the same step"
+        called = "the same step" if self.request.train else "the same call"
+        reference = "generation" if self.request.generates else called
         return f"{processes} with {backend}{mesh}, {self._inputs_of_ranks}; compared with {reference} in one process"
 
     @property
@@ -210,7 +212,8 @@ class Plan:
     @property
     def _judgement(self) -> str:
         assert self.judged_by is not None
-        metric = self.request.metric or metric_for(self.prepared.loading.task)
+        loading = self.prepared.loading
+        metric = self.request.metric or metric_for(loading.task, loading.config)
         return f"{metric} before and after, on {len(self.judged_by)} samples from {self.judged_by.file.name}"
 
     @property

@@ -14,11 +14,6 @@ from thunder_core.workflow.pipeline.session.prepare import Prepared
 AXES = {"ddp": "replicate", "fsdp": "shard", "tensor-parallel": "tp"}
 DIVIDES = "tensor-parallel"  # the recipe whose ranks can also generate
 GENERATES = f"use the recipe {DIVIDES} alone, in combination with recipes for one process"
-# How to run a model without training, for recipes with which this is useful.
-INFERENCE = {
-    DIVIDES: ", or --task generate; for single calls, start a script with torchrun that calls thunder_core.compile and "
-    "then the compiled model, on all ranks with the same inputs"
-}
 ADD = "add a recipe for several ranks (--recipe fsdp, ddp or tensor-parallel)"
 
 
@@ -43,10 +38,10 @@ def require_axis_for_each(prepared: Prepared) -> None:
 def require_launch(request: Request, name: str, launch: Launch | None) -> Launch:
     """Return the launch of this process; raise `OutsideProcessGroup` if it was not started by `torchrun`."""
     if launch is None:
-        purpose = "--task generate" if request.generates else "--train"
+        purpose = "--task generate" if request.generates else "--train" if request.train else ""
         raise OutsideProcessGroup(
             f"the recipe {name} is for several processes, but this command runs in one",
-            fix=f"torchrun --nproc-per-node 2 -m thunder_cli.main optimize --recipe {name} {purpose}",
+            fix=f"torchrun --nproc-per-node 2 -m thunder_cli.main optimize --recipe {name} {purpose}".rstrip(),
         )
     return launch
 
@@ -85,6 +80,8 @@ def require_fitting_ranks(request: Request, prepared: Prepared, launch: Launch |
         "--dynamic": bool(request.dynamic),
         "--include-weights": request.include_weights,
         "--target": bool(request.target),
+        "--cache": request.cache is not None,
+        "--calibrate": bool(request.calibrate),
         f"the executor {', '.join(comparing)}": bool(comparing),
     }
     for option in (option for option, is_given in refused.items() if is_given):
@@ -94,12 +91,13 @@ def require_fitting_ranks(request: Request, prepared: Prepared, launch: Launch |
 
 
 def require_purpose(request: Request, names: list[str]) -> None:
-    """Raise `BadOption` for a request that is neither for training nor for generation by divided models."""
+    """Raise `BadOption` for inference or generation by recipes other than that which divides models."""
     if request.generates and names != [DIVIDES]:
         other = next(name for name in names if name != DIVIDES)
         raise BadOption(f"the recipe {other} and --task generate exclude each other", fix=GENERATES)
-    if not (request.train or request.generates):
+    if not (request.train or names == [DIVIDES]):
+        other = next(name for name in names if name != DIVIDES)
         raise BadOption(
-            f"the recipe {names[-1]} is for training, and --train is missing",
-            fix="add --train" + INFERENCE.get(names[-1], ""),
+            f"the recipe {other} is for training, and --train is missing",
+            fix=f"add --train; for inference, {GENERATES}",
         )

@@ -95,6 +95,11 @@ class Session:
         """The device of the model."""
         return self.loaded.model.device
 
+    @property
+    def rounded_to(self) -> torch.dtype:
+        """The dtype to which the optimized model may round other values than the model: the dtype of the model."""
+        return self.loaded.model.dtype
+
     @cached_property
     def compiled(self) -> torch.nn.Module:
         """The compiled model, which is made at its first use."""
@@ -224,7 +229,7 @@ class Session:
         """Evaluate the metric on real samples for the eager model and for the compiled model."""
         cut = self.purpose.cut
         sizes = {"batch": size.batch, "seq": size.seq}
-        return evaluate(self.compiled, self.loaded, samples, **sizes, cut=cut, metric=metric, advance=advance)
+        return evaluate(self.optimized, self.loaded, samples, **sizes, cut=cut, metric=metric, advance=advance)
 
 
 def _accepts(program: Program, subject: object, inputs: Inputs) -> bool:

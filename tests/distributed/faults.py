@@ -1,0 +1,132 @@
+"""Faults of a rank in each stage of a command, run on each rank: the other rank notes how its command ended."""
+
+# mypy: disable-error-code="no-untyped-call,no-untyped-def,attr-defined"
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import count
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch.distributed as dist
+
+from tests.distributed.commands import QUICK, run, small_model
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.workflow.pipeline.ranks import watch
+
+RANK = "thunder_core.workflow.pipeline.ranks.rank.Rank."
+SENTENCE = "this rank cannot compute"
+
+
+def raise_error(*args: Any, **options: Any) -> None:
+    raise OperationFailed(SENTENCE, fix="do not ask it to")
+
+
+def end_process(*args: Any, **options: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop_process(*args: Any, **options: Any) -> None:
+    """Stop this process; after a while another process ends it."""
+    subprocess.Popen(["sh", "-c", f"sleep 25; kill -KILL {os.getpid()}"])
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class Fault(NamedTuple):
+    """The rank that fails, the function in which it fails, at which call, and how; and what the other rank prints."""
+
+    rank: int
+    function: str
+    fail: Callable[..., None]
+    printed: str
+    call: int = 1
+
+
+KILLED, SILENT = "another rank has ended without an error", "rank 1 failed: it has not responded for 3 seconds"
+OF_FIRST, OF_SECOND = (f"rank {rank} failed: [TH0803] {SENTENCE}" for rank in range(2))
+WRITE = "thunder_core.workflow.artifact.write."
+FAULTS = {
+    "first rank raises while loading": Fault(
+        0, "thunder_core.workflow.pipeline.ranks_opening.open_rank", raise_error, OF_FIRST
+    ),
+    "raises while compiling": Fault(1, f"{RANK}observe", raise_error, OF_SECOND),
+    "is killed while compiling": Fault(1, f"{RANK}observe", end_process, KILLED),
+    "does not respond while compiling": Fault(1, f"{RANK}observe", stop_process, SILENT),
+    "raises while validating": Fault(1, f"{RANK}observe", raise_error, OF_SECOND, 2),
+    "is killed while measuring": Fault(1, f"{RANK}step", end_process, KILLED, 2),
+    "raises while measuring": Fault(1, f"{RANK}step", raise_error, OF_SECOND, 2),
+    "first rank raises while measuring": Fault(0, f"{RANK}step", raise_error, OF_FIRST, 2),
+    "first rank raises while writing": Fault(0, f"{WRITE}write_report", raise_error, OF_FIRST),
+    "first rank is killed while writing": Fault(0, f"{WRITE}write_report", end_process, KILLED),
+}
+
+
+def failing(fault: Fault, *, at_the_end: bool = False) -> Any:
+    """Patch the function of a fault, which fails before or after its work."""
+    owner, _, name = fault.function.rpartition(".")
+    target = resolve_name(owner)
+    original, calls = getattr(target, name), count(1)
+
+    def replaced(*args: Any, **options: Any) -> Any:
+        fails = next(calls) == fault.call
+        if fails and not at_the_end:
+            fault.fail()
+        result = original(*args, **options)
+        if fails:
+            fault.fail()
+        return result
+
+    return mock.patch.object(target, name, replaced)
+
+
+def end_with_the_error_of(kind: str, folder: str) -> None:
+    """Run a command in which a rank fails; the other rank writes what it printed, and how long the command took."""
+    fault, began = FAULTS[kind], time.monotonic()
+    fails = dist.get_rank() == fault.rank
+    end = os._exit
+
+    def note(status: int, out: str, err: str) -> None:
+        facts = {"status": status, "out": out, "err": err, "seconds": time.monotonic() - began}
+        Path(folder, "told.json").write_text(json.dumps(facts))
+
+    def end_noted(status: int) -> None:
+        """End the process as the watch does, after what was printed is noted."""
+        assert isinstance(sys.stderr, io.StringIO)
+        note(status, "", sys.stderr.getvalue())
+        end(status)
+
+    chosen = ("--recipe", "ddp", "--train", "--out", f"{folder}/artifact", *QUICK)
+    model = small_model(Path(folder))
+    stops = fault.fail is stop_process
+    quick = mock.patch.multiple(watch, SILENCE=3.0, GRACE=2.0, PERIOD=0.2)
+    with (
+        quick if stops else nullcontext(),
+        failing(fault) if fails else mock.patch.object(watch.os, "_exit", end_noted),
+    ):
+        status, out, err = run("optimize", model, *chosen)
+    if fails:
+        assert status == OperationFailed.status, err
+        assert SENTENCE in err
+        end(1)
+    note(status, out, err)
+
+
+def killed_after_the_last_command(folder: str) -> None:
+    """The second rank ends while the first writes the artifact, which is complete."""
+    chosen = ("--recipe", "ddp", "--train", "--out", f"{folder}/artifact", "--no-benchmark", *QUICK)
+    model = small_model(Path(folder))
+    fault = Fault(1, f"{RANK}digests", end_process, "")
+    with failing(fault, at_the_end=True) if dist.get_rank() == 1 else nullcontext():
+        status, _, err = run("optimize", model, *chosen)
+    assert status == 0, err

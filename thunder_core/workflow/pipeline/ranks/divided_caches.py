@@ -1,0 +1,48 @@
+"""KV caches of several ranks, each of which has some of the attention heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache
+
+from thunder_core.workflow.models.inputs.input_tensors import map_tensors
+
+HEADS = ("num_key_value_heads", "num_attention_heads")  # the first that a config has
+DIMENSION = 1  # of the heads, in keys and values
+
+
+def heads_of(model: torch.nn.Module) -> int | None:
+    """Return the number of heads whose keys and values the model in one process has; None if unknown."""
+    config = getattr(model, "config", None)
+    numbers = (getattr(config, name, None) for name in HEADS)
+    return next((number for number in numbers if isinstance(number, int)), None)
+
+
+def join_heads(values: Sequence[Any], heads: int | None) -> Any:
+    """Return the value of the first rank; KV caches whose ranks together have a number of heads are joined."""
+    first = values[0]
+    if not isinstance(first, Cache) or len(values) == 1:
+        return first
+    joined = iter([_join(tensors, heads) for tensors in zip(*map(_tensors_of, values), strict=True)])
+    return map_tensors(first, lambda _: next(joined))
+
+
+def _tensors_of(cache: Cache) -> list[torch.Tensor]:
+    tensors: list[torch.Tensor] = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        tensors.append(tensor)
+        return tensor
+
+    map_tensors(cache, note)
+    return tensors
+
+
+def _join(tensors: Sequence[torch.Tensor], heads: int | None) -> torch.Tensor:
+    has_heads = tensors[0].ndim == 4
+    if has_heads and sum(tensor.shape[DIMENSION] for tensor in tensors) == heads:
+        return torch.cat(list(tensors), DIMENSION)
+    return tensors[0]

@@ -1,0 +1,119 @@
+"""The watch of a rank over the other ranks: a rank that failed, or that does not respond, ends this rank, too.
+
+A thread of each rank writes a sign of life to the store of the process group. The first rank reads the signs of all
+ranks, and the others read that of the first rank. If another rank fails, the thread interrupts this rank. A rank that
+waits in a collective cannot be interrupted, so the thread then ends the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from thunder_core.foundation.errors import RankFailed
+from thunder_core.workflow.pipeline.request.launch import Launch
+
+FAILURE = "thunder_failure"  # the key of the first error in the store of the process group
+ALIVE = "thunder_alive"  # the prefix of the keys of the signs of life
+ENDED = b"ended"  # the last sign of a rank
+PERIOD = 1.0  # seconds between two signs of life
+SILENCE = 40.0  # seconds without a sign after which a rank counts as failed
+GRACE = 10.0  # seconds in which a rank that is interrupted may end by itself
+
+
+def rank_error(rank: int, text: str) -> RankFailed:
+    """Return the error that the other ranks raise if a rank failed."""
+    return RankFailed(f"rank {rank} failed: {text}", fix="fix the cause that the error names; nothing was written")
+
+
+def report_failure(store: Any, rank: int, text: str) -> None:
+    """Write the error of a rank to the store, unless another error was written first."""
+    store.compare_set(FAILURE, "", json.dumps({"rank": rank, "error": text}))
+
+
+def reported_failure(store: Any, own_rank: int) -> RankFailed | None:
+    """Return the error of another rank that the store has; None if there is none."""
+    if not store.check([FAILURE]):
+        return None
+    failure = json.loads(store.get(FAILURE))
+    return None if failure["rank"] == own_rank else rank_error(failure["rank"], failure["error"])
+
+
+@dataclass
+class Sign:
+    """The last sign of life of a rank, and the time at which it was first read."""
+
+    value: bytes
+    read_at: float
+
+
+@dataclass
+class Watch:
+    """The watch of one rank; `failure` is the error of another rank that interrupted this rank."""
+
+    launch: Launch
+    store: Any
+    failure: RankFailed | None = None
+    signs: dict[int, Sign] = field(default_factory=dict)
+    ended: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self) -> None:
+        """Start the thread; it interrupts the main thread only if the rank runs there."""
+        interrupts = threading.current_thread() is threading.main_thread()
+        threading.Thread(target=self._run, args=(interrupts,), daemon=True).start()
+
+    def end(self) -> None:
+        """End the watch; the thread does not interrupt this rank any more.
+
+        Raises `KeyboardInterrupt` if it had begun to do so.
+        """
+        with self.lock:
+            self.ended.set()
+        time.sleep(0)  # an interrupt that has begun arrives here
+        with suppress(RuntimeError):
+            self.store.set(f"{ALIVE}/{self.launch.rank}", ENDED.decode())
+
+    def _run(self, interrupts: bool) -> None:
+        number, looked_at = 0, time.monotonic()
+        while not self.ended.wait(PERIOD):
+            number, now = number + 1, time.monotonic()
+            if now - looked_at > SILENCE / 2:  # this machine was suspended, perhaps with other ranks
+                self.signs.clear()
+            looked_at = now
+            with suppress(RuntimeError):  # the store is gone, which the next collective reports
+                self.store.set(f"{ALIVE}/{self.launch.rank}", str(number))
+                if (failure := self.failure_of_others(now)) is not None:
+                    self._end_rank(failure, interrupts)
+                    return
+
+    def failure_of_others(self, now: float) -> RankFailed | None:
+        """Return the error of another rank, or the error for a rank that does not respond; None if all is well."""
+        for rank in range(1, self.launch.size) if not self.launch.follows else (0,):
+            key = f"{ALIVE}/{rank}"
+            value = self.store.get(key) if self.store.check([key]) else b""
+            sign = self.signs.get(rank)
+            if sign is None or sign.value != value:
+                self.signs[rank] = Sign(value, now)
+            elif value != ENDED and now - sign.read_at > SILENCE:
+                report_failure(self.store, rank, f"it has not responded for {SILENCE:.0f} seconds")
+        return reported_failure(self.store, self.launch.rank)
+
+    def _end_rank(self, failure: RankFailed, interrupts: bool) -> None:
+        """Interrupt this rank; end the process if it does not end by itself."""
+        with self.lock:
+            if self.ended.is_set():
+                return
+            self.failure = failure
+            if interrupts and callable(signal.getsignal(signal.SIGINT)):
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        if not self.ended.wait(GRACE):
+            print(f"error {failure}", file=sys.stderr, flush=True)
+            os._exit(failure.status)
