@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from thunder_core.tracing.capture.fakes.fake import new_mode
 from thunder_core.tracing.capture.symbolic.shape_env import NamedSource, TraceShapeEnv
@@ -22,7 +22,25 @@ def test_operations_on_symbolic_sizes_are_not_cached() -> None:
 def test_operations_on_constant_sizes_are_cached() -> None:
     with new_mode() as mode:
         x = mode.from_tensor(torch.ones(7, 11, 13))
-        x + x
+        x.cumsum(0)
         before = FakeTensorMode.cache_info().hits
-        x + x
+        x.cumsum(0)
     assert FakeTensorMode.cache_info().hits == before + 1
+
+
+def test_operations_within_an_operation_are_not_cached() -> None:
+    with new_mode() as mode:
+        x = mode.from_tensor(torch.ones(7, 11, 13))
+        before = FakeTensorMode.cache_info().misses
+        torch.nn.functional.layer_norm(x, (13,))
+    assert FakeTensorMode.cache_info().misses == before + 1
+
+
+def test_new_fakes_have_the_attributes_that_pytorch_sets() -> None:
+    mode, device = new_mode(), torch.device("cpu")
+    meta = torch.empty_strided((2, 3), (1, 2), device="meta")
+    fakes = [mode.fake(meta, device) for _ in range(2)]
+    by_pytorch = FakeTensor(mode, meta, device)
+    for fake in fakes:
+        assert vars(fake) == vars(by_pytorch)
+        assert (fake.shape, fake.stride(), fake.device) == (by_pytorch.shape, by_pytorch.stride(), device)

@@ -133,8 +133,11 @@ class Compiler:
                 raise Retrace(MeetsSymbol(is_complete=True))
             return program
 
+        # A collection after tracing would scan all objects. Executors that compile regions may leave garbage.
+        may_collect = any(executor.fuses_regions for executor in self.executors)
         try:
-            program = retrace(attempt, attempts.take(), attempts.after)
+            with nullcontext() if may_collect else collection_paused():
+                program = retrace(attempt, attempts.take(), attempts.after)
         finally:
             forget_lookups()
         warn_of_shortfalls(subject, named, program)
@@ -219,7 +222,7 @@ class Compiler:
             log.add(acquired.prologue)
         with collection_paused():
             log.note(check_trace(free_after_last_use(forward)))
-        return program_of(acquired, derivative, why_recorded, symbolic, log.stages, constant_because)
+            return program_of(acquired, derivative, why_recorded, symbolic, log.stages, constant_because)
 
     def _run_options(self, symbolic: Symbolic, observed: ObservedValues) -> RunOptions:
         """Return the options for tracing a call. Only a program for this machine may read the values of tensors."""

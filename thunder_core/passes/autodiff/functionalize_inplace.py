@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from thunder_core.backend.runtime.randomness import RandomState
 from thunder_core.passes.autodiff.rules import is_live
@@ -16,6 +15,7 @@ from thunder_core.passes.transforms.functionalize import Functionalize
 from thunder_core.tracing.analysis.aliasing import alias_sets
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
 from thunder_core.tracing.capture.failures import needs_value
+from thunder_core.tracing.capture.fakes.faithful import FaithfulMode
 from thunder_core.tracing.capture.fakes.fake import fake_like, new_mode
 from thunder_core.tracing.capture.symbolic.probed_floats import with_stand_ins_alone
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
@@ -72,7 +72,7 @@ def autograd_error(trace: Trace) -> str:
     return ""
 
 
-def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FakeTensorMode, is_written: Callable[[str], bool]) -> None:
+def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FaithfulMode, is_written: Callable[[str], bool]) -> None:
     """Run a bound symbol without data; if it needs values, give it results as recorded in the trace.
 
     This is sound if autograd tracks none of the results, and nothing writes to memory that they may share.
@@ -96,7 +96,7 @@ def _is_followed(bsym: BoundSymbol, values: dict[str, Any]) -> bool:
     return requires_grad_names and any(map(is_differentiable_proxy, bsym.outputs))
 
 
-def _given_values(trace: Trace, mode: FakeTensorMode) -> dict[str, Any]:
+def _given_values(trace: Trace, mode: FaithfulMode) -> dict[str, Any]:
     """Return fakes for the inputs and constants of a trace, its symbolic integers, and values for floats."""
     proxies = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
     constants = {name: value for name, value in trace.constants.items() if isinstance(value, torch.Tensor)}

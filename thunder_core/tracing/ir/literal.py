@@ -30,12 +30,15 @@ OF_CLASS = "thunder_core.tracing.ir.tree:of_class"
 NUMBERED = ("t", "s", "n")
 
 
-def unique_name(text: str, taken: Collection[str]) -> str:
-    """Return a name like a text that is unused, and differs from builtins, modules and names of results (`t0`)."""
+def unique_name(text: str, *taken: Collection[str]) -> str:
+    """Return a name like a text that is unused, and differs from builtins, modules and names of results (`t0`).
+
+    `taken` are collections of used names.
+    """
     stem = valid_name(text)
     stem = f"{stem}_" if stem[0] in NUMBERED and stem[1:].isdigit() else stem
     name, count = stem, 1
-    while name in taken or name in sys.modules or hasattr(builtins, name):
+    while any(name in names for names in taken) or name in sys.modules or hasattr(builtins, name):
         count += 1
         name = f"{stem}_{count}"
     return name
@@ -69,7 +72,7 @@ class Scope:
     def constant(self, value: object, stem: str = "constant") -> str:
         """Return the name of an object that has no source form; each object has one name."""
         if id(value) not in self.names:
-            name = unique_name(stem, self.taken | self.constants.keys())
+            name = unique_name(stem, self.taken, self.constants)
             self.taken.add(name)
             self.constants[name] = value
             self.names[id(value)] = name

@@ -39,6 +39,8 @@ def checked_ahead(
     the first collective, at any cost, because a collective cannot be undone.
     """
     checks = [index for index, bsym in enumerate(bsyms) if bsym.symbol.target is expect_value]
+    if not checks:
+        return tuple(bsyms)
     aliasing = alias_sets(bsyms, aliases)
     inputs_by_storage = {aliasing.representative(proxy.name): proxy for proxy in inputs}
     first = next(

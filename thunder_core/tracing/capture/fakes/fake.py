@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -18,7 +17,7 @@ from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrappe
 from thunder_core.tracing.ir.proxy import TensorProxy
 
 
-def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
+def new_mode(environment: ShapeEnv | None = None) -> FaithfulMode:
     """Return a mode in which operations compute only metadata, and constants are propagated.
 
     PyTorch's cache of results is used only for constant sizes. With symbolic sizes, the conversion of results at each
@@ -118,7 +117,7 @@ class FakeStorages:
 
 def fake_of(
     tensor: torch.Tensor,
-    mode: FakeTensorMode,
+    mode: FaithfulMode,
     storages: FakeStorages,
     device: torch.device | None = None,
     layout: Layout | None = None,
@@ -138,8 +137,7 @@ def fake_of(
             meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
         else:
             meta = strided_tensor(int(tensor.storage_offset()), *layout, tensor.dtype)
-        unmarked = FakeTensor(mode, meta, device or tensor.device)
-        fake = mark(unmarked, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
+        fake = mark(mode.fake(meta, device or tensor.device), is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
         if tensor.requires_grad:
             fake = fake.requires_grad_(True) if tensor.is_leaf else followed_from_outside(fake)
         if not (tensor.is_inference() or fake.is_inference()):  # inference tensors have no versions
@@ -156,8 +154,8 @@ def strided_tensor(offset: int, shape: Sequence[Any], strides: Sequence[Any], dt
     return memory.as_strided(shape, strides, offset).detach()
 
 
-def fake_like(proxy: TensorProxy, mode: FakeTensorMode) -> torch.Tensor:
+def fake_like(proxy: TensorProxy, mode: FaithfulMode) -> torch.Tensor:
     """Return a fake tensor with a proxy's metadata and its own memory, which autograd does not track."""
     with _disable_current_modes():
         meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
-        return mark(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+        return mark(mode.fake(meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 
+from thunder_core.tracing.capture.fakes.faithful import FaithfulMode
 from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import size_for_trace
@@ -22,6 +23,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves
 
 CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+SINGLE_FORM = frozenset({*CONSTANTS, type(Ellipsis)} - {float, complex})  # equal constants of a class are the same
 Metadata = tuple[Hashable, ...]
 Described = tuple[Metadata, int]  # with the identity of the tensor's storage
 
@@ -52,7 +54,7 @@ class CachedCall:
     intermediates: tuple[TensorProxy, ...]
     result: Any
 
-    @property
+    @cached_property
     def fresh(self) -> list[torch.Tensor]:
         """The tensors of the result that the call made, in the order of `made`."""
         ids_read = {id(tensor) for tensor, _ in self.read}
@@ -82,6 +84,9 @@ def _append(
 ) -> bool:
     """Add a tree's description to the parts; return False if a leaf cannot be described."""
     kind = type(tree)
+    if kind in SINGLE_FORM:
+        parts.append((kind, tree))
+        return True
     if isinstance(tree, torch.Tensor):
         number = seen.setdefault(id(tree), len(seen))
         described = describe(tree)
@@ -101,8 +106,8 @@ def _append(
     if isinstance(tree, torch.SymInt):
         parts.append((torch.SymInt, tree.node._expr))
         return True
-    if kind in CONSTANTS or tree is Ellipsis:
-        parts.append((kind, repr(tree) if kind is float or kind is complex else tree))
+    if kind is float or kind is complex:
+        parts.append((kind, repr(tree)))  # 0.0 and -0.0 differ
         return True
     return False
 
@@ -148,7 +153,7 @@ def _is_plain(output: Any) -> bool:
     return True
 
 
-def fresh_fake(output: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> torch.Tensor:
+def fresh_fake(output: Made, read: list[torch.Tensor], mode: FaithfulMode) -> torch.Tensor:
     """Return a fake tensor for a result of a cached call; a view shares the storage of its base again."""
     proxy = output.proxy
     with no_dispatch():
@@ -159,7 +164,7 @@ def fresh_fake(output: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> 
             meta = torch.empty(0, dtype=proxy.dtype, device="meta")
             meta.set_(storage, 0, (0,), (1,))  # with symbolic sizes, `set_` would decide whether they are contiguous
             meta.as_strided_(proxy.shape, proxy.stride, output.offset)
-        return mark(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+        return mark(mode.fake(meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
 
 
 def rebuild(result: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
