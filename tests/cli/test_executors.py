@@ -41,3 +41,9 @@ def test_artifact_without_a_report_is_refused(thunder, here):
     done = thunder("executors", "--of", "saved")
     assert done.status == 2
     assert "saved has no report" in done.err
+
+
+def test_a_name_with_of_is_refused(thunder):
+    done = thunder("executors", "inductor", "--of", "made")
+    assert done.status == 2
+    assert "--of shows all executors of made" in done.err and "leave out the name" in done.err

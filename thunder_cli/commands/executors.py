@@ -1,4 +1,4 @@
-"""`thunder executors`: the available executors, and the reasons for unavailable ones; or an artifact's executors."""
+"""`thunder executors`: lists the executors, or shows the executors of an artifact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_cli.console import print_json, stderr, stdout
 from thunder_cli.import_notice import importing
 from thunder_cli.options import Debug, Json, complete_executor
 from thunder_core.foundation import plugins
-from thunder_core.foundation.errors import ThunderError, WrongInputs
+from thunder_core.foundation.errors import BadOption, ThunderError, WrongInputs
 
 Row = dict[str, object]
 
@@ -28,14 +28,25 @@ def executors(
     of: Annotated[
         Path | None,
         typer.Option(
-            "--of", metavar="ARTIFACT", help="Artifact to report on: operations, time and refusals for each executor."
+            "--of",
+            metavar="ARTIFACT",
+            help="Artifact folder. Show the operations that each executor runs, their share of the time if measured, "
+            "and the refused operations.",
         ),
     ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the executors and what each claims, or why it is unavailable; with --of, show what each runs in ARTIFACT."""
+    """List the executors: the operations that each can run, or why it is unavailable.
+
+    With --of, show the executors of ARTIFACT instead.
+    """
     if of is not None:
+        if name is not None:
+            raise BadOption(
+                f"--of shows all executors of {of}, so it cannot be combined with an executor's name ({name})",
+                fix="leave out the name, or leave out --of",
+            )
         show_artifact(of, json)
         return
     listed = plugins.listing("executors")

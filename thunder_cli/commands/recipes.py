@@ -76,17 +76,27 @@ def explain(
     ],
     *,
     add_transform: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Transform to add, with its options. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Transform to add, with its options as a Python call, such as `Autocast(dtype=torch.float16)`. "
+            "May be repeated.",
+        ),
     ] = None,
     add_executor: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Executor to add. May be repeated.", autocompletion=complete_executor),
+        typer.Option(
+            metavar="NAME",
+            help="Executor to add, by name or by file: `executor.py` or `executor.py:NAME`. May be repeated.",
+            autocompletion=complete_executor,
+        ),
     ] = None,
     without: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME[:MODULE]",
-            help="Transform or executor to remove, or `EXECUTOR:MODULE`. May be repeated.",
+            help="Transform or executor to remove. `EXECUTOR:MODULE`, such as `inductor:layers.3.mlp`, disables an "
+            "executor in a module and its submodules. `*` is a wildcard. May be repeated.",
             autocompletion=complete_executor,
         ),
     ] = None,
@@ -158,12 +168,13 @@ def new(
     name: Annotated[str, typer.Argument(help="Name of the recipe: words joined by hyphens.")],
     *,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write the two files to.", show_default="here")
+        Path,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder for the recipe and its test.", show_default="here"),
     ] = Path(),
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Create the files of a new recipe, with documentation and a test."""
+    """Create a documented template of a recipe, and its test."""
     from thunder_core.workflow.pipeline.request.new_recipe import write_recipe
 
     written = write_recipe(name, out)

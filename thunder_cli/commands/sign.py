@@ -14,9 +14,7 @@ from thunder_cli.options import Debug, Json
 def sign(
     artifact: Annotated[
         Path,
-        typer.Argument(
-            metavar="ARTIFACT", help="An artifact folder whose files match their digests.", show_default=False
-        ),
+        typer.Argument(metavar="ARTIFACT", help="Artifact folder.", show_default=False),
     ],
     *,
     key: Annotated[
@@ -29,8 +27,9 @@ def sign(
 ) -> None:
     """Check the digest of every file, then sign ARTIFACT.
 
-    A file that the manifest does not list is refused, as by `thunder verify`. The signature is written to
-    `signature.json`. Signatures by other keys are kept, and no other file changes.
+    Like `thunder verify`, the command fails if the folder contains a file that the manifest does not list. The
+    signature is written to `signature.json`. An earlier signature by this key is replaced; valid signatures by other
+    keys are kept. No other file changes.
     """
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""Acquisition: tracing a program in one interpreted run on real arguments."""
+"""Acquisition: traces a program by interpreting it on the caller's arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.assembly import (
 from thunder_core.frontend.acquire.gradients import log_gradients
 from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
 from thunder_core.frontend.acquire.observed import observed_values
-from thunder_core.frontend.acquire.outside.sharp import SharpEdge, Surprises, apply_policy, users_line
+from thunder_core.frontend.acquire.outside.sharp import OutsideReads, SharpEdge, apply_policy, users_line
 from thunder_core.frontend.acquire.retracing import retrace
 from thunder_core.frontend.acquire.run.options import DEFAULTS, RunOptions
 from thunder_core.frontend.acquire.run.process_state import process_state
@@ -36,21 +36,23 @@ from thunder_core.tracing.library.collection import collection_paused
 def acquire(
     subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: RunOptions = DEFAULTS
 ) -> Acquired:
-    """Run the program once without touching data, and return its traces.
+    """Interpret the program and return its traces. The program may be interpreted several times.
 
-    With a device in the `options`, the traces are those of the same program with its model and its arguments on that
-    device. The machine need not have the device.
+    Tensor values are not computed, unless `options.evaluates` is set. With a device in the `options`, the traces are
+    those of the same program with its model and its arguments on that device. The machine need not have the device.
 
-    If the value of a tensor is not available, the program is traced again. In that trace, the last call of
-    `torch.compiler.is_compiling()` before the value returns True, because libraries then avoid the value. With symbolic
-    sizes, this detour is tried first, and values are evaluated only if no detour avoids them, because a guarded value
-    restricts a program that should serve all sizes.
+    If the program needs the value of a tensor, it is traced again with a detour: the last call of
+    `torch.compiler.is_compiling()` before the failure returns True, because libraries then avoid the value. If no
+    detour is left and `may_evaluate` is set, the program is traced with the values, which are guarded. With symbolic
+    sizes, callers set `may_evaluate` and not `evaluates`, because a guarded value restricts a program for all sizes.
 
     The program's decisions on symbolic numbers and sizes become constraints. If the program asks for their values, the
     values are guarded.
 
-    No object of the user is changed when this function returns or raises. Raises `ProgramRaised` if the program raises
-    (with a device, if it `differs_from_eager`, or after a call that a lookaside replaced: its own error),
+    The user's objects are unchanged when this function returns or raises.
+
+    Raises `ProgramRaised` if the program raises. Raises the program's own error instead if `options.device` or
+    `options.differs_from_eager` is set, or if the program called a function that has a lookaside. Raises
     `DataDependent`, `OperationFailed` or `CannotReplay` if a trace cannot represent the program, and `SharpEdgeError`
     if the program has sharp edges and they are errors.
     """
@@ -66,18 +68,19 @@ def acquire(
 
 
 def trace_program(run: Run) -> Acquired:
-    """Run a program and return its traces. Set `run.output` to its result, and undo its writes to the user's objects.
+    """Interpret a program and return its traces.
 
-    The caller releases the run when the run is not needed any more.
+    Set `run.output` to the program's result, and undo the program's writes to the user's objects. The caller releases
+    the run when the run is not needed any more.
     """
     if run.options.functional:
-        run.outside.surprises = Surprises(lambda: run.place().source)
+        run.outside.outside_reads = OutsideReads(lambda: run.place().source)
     state = process_state(run.device)
     try:
         output = run.output = _interpret(run, state)
-        require_recorded(run)
-        run.functions.settle()
-        run.recorder.follow_autocast()
+        require_complete(run)
+        run.functions.leave_changed_backwards_to_autograd()
+        run.recorder.record_autocast_changes()
         if (failure := run.recorder.failure or run.outside.failure) is not None:
             raise failure
         edges = run.collect_edges()
@@ -93,23 +96,27 @@ def trace_program(run: Run) -> Acquired:
         run.outside.effects.undo()
 
 
-def require_recorded(run: Run) -> None:
-    """Raise the error that requests another recording, in case the program has swallowed it."""
+def require_complete(run: Run) -> None:
+    """Raise `Retrace` if the program must be traced again, even if the program has caught an earlier `Retrace`.
+
+    Raise `OperationFailed` if the program sets hooks of saved tensors and runs a backward pass itself.
+    """
     if run.numbers.are_needed:
         raise Retrace(NeedsNumbers())
-    if run.draws.needed is not None:
-        raise run.draws.needed
+    if run.draws.retrace_request is not None:
+        raise run.draws.retrace_request
     if run.recorder.met_hidden_numbers:
         raise Retrace(HidesNumbers())
     if run.recorder.failure is None:
-        run.texts.require_lasting()
-    run.saved_tensors_hooks.require_no_own_pass()
+        run.texts.require_reusable_texts()
+    run.saved_tensors_hooks.require_no_backward_pass()
 
 
 def _interpret(run: Run, state: dict[str, object]) -> Any:
     """Interpret the program and return its result.
 
-    Raise `ProgramRaised` if it raises, after reporting its sharp edges.
+    If the program raises, report its sharp edges and raise `ProgramRaised`. `acquire` names the cases in which the
+    program's own error is raised.
     """
     args, kwargs = run.arguments()
     try:
@@ -120,12 +127,12 @@ def _interpret(run: Run, state: dict[str, object]) -> Any:
     except (Retrace, ThunderError):
         raise
     except BaseException as error:
-        # sent by the user, not raised by the program
+        # The user sent this interrupt (Ctrl-C); the program did not raise it.
         if isinstance(error, KeyboardInterrupt) and error is not run.own_interrupt:
             raise
         if run.recorder.failure is not None:
             raise run.recorder.failure from None
-        run.texts.require_lasting()
+        run.texts.require_reusable_texts()
         if run.device is not None:
             raise
         if run.replacements.were_called or run.options.differs_from_eager:
@@ -140,7 +147,7 @@ def _interpret(run: Run, state: dict[str, object]) -> Any:
 
 
 def programs_traceback(error: BaseException) -> TracebackType | None:
-    """The part of an error's traceback after the frames of Thunder."""
+    """Return an error's traceback from the program's first frame on, without Thunder's frames before it."""
     entry = error.__traceback__
     while entry is not None and entry.tb_frame.f_code.co_filename.startswith(package.FOLDER):
         entry = entry.tb_next
@@ -148,9 +155,13 @@ def programs_traceback(error: BaseException) -> TracebackType | None:
 
 
 def _program_error(run: Run, state: Mapping[str, object], error: BaseException, *, sharp: bool) -> ProgramRaised:
-    """Return the error of a program, with the program's part of the traceback and the guards of the failing call."""
+    """Return the `ProgramRaised` for an error of the program.
+
+    The error has the frames from the program on, and the prologue has the guards of the failing call.
+    """
     error.__traceback__ = programs_traceback(error)
-    error.args = without_values(error.args)  # the user gets the error that eager PyTorch raises
+    # Unknown values in the message become dots. The user never sees them: eager PyTorch raises the error again.
+    error.args = without_values(error.args)
     prologue = prologue_of_guards(run, state)
     observed = observed_values(lasting_guards(run), run.outside.symbolic)
     return ProgramRaised(error, users_line(error), prologue, observed, sharp=sharp)

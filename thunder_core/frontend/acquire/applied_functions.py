@@ -178,8 +178,8 @@ class AppliedFunctions:
             off, on = (replace(switch, source=source, module=module) for switch in (off, on))
             recorder.bound_symbols[start:] = [off, *bsyms, on]
 
-    def settle(self) -> None:
-        """Leave backwards to autograd that read values which the program, now ended, has written."""
+    def leave_changed_backwards_to_autograd(self) -> None:
+        """Let autograd run each backward that reads a value which the program, now ended, has changed."""
         read = self._read_by_backwards
         live = self._live | {kind for kind, handover, paths in read if any(map(handover.is_changed, paths))}
         bsyms = self._run.recorder.bound_symbols

@@ -93,7 +93,7 @@ class Handover:
             translated = self._translated(path)
             if translated is not None and translated.parent is not None:
                 self.outer.paths.setdefault(id(path.value), translated)
-                self._note_surprise(translated)
+                self._note_outside_read(translated)
         for guard in list(self.inner.guards.values()):
             if isinstance(guard, TensorMetadata) or isinstance(guard.path.value, torch.Tensor):
                 continue  # the calling program has its own guards for tensors
@@ -101,13 +101,13 @@ class Handover:
             if outer_guard is None:
                 continue
             if isinstance(guard, OfConstant):  # a constant has no path
-                self._note_surprise(outer_guard.path)
+                self._note_outside_read(outer_guard.path)
             self._add(outer_guard)
 
-    def _note_surprise(self, path: Path) -> None:
-        """Note a read as a surprise to a functional program, unless it reads code."""
-        if self.outer.surprises is not None and not isinstance(path.value, (*BY_IDENTITY, types.CellType)):
-            self.outer.surprises.note(path)
+    def _note_outside_read(self, path: Path) -> None:
+        """Note a read from outside the arguments of a functional program, unless the program reads code."""
+        if self.outer.outside_reads is not None and not isinstance(path.value, (*BY_IDENTITY, types.CellType)):
+            self.outer.outside_reads.note(path)
 
     def _add(self, guard: Guard) -> None:
         if isinstance(guard, Absent):

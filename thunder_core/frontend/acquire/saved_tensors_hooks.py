@@ -45,7 +45,7 @@ class SavedTensorsHooks:
         """Record that hooks are set."""
         self._line = self._line or self._run.place().source
         for hook in (pack, unpack):
-            self._require_lasting(hook, hook)
+            self._guard_value(hook, hook)
         self._run.functions.meet_native(pack, (torch.empty(2, 2),))
         self._emit(set_saved_tensors_hooks, (pack, unpack))
 
@@ -53,7 +53,7 @@ class SavedTensorsHooks:
         """Record that the hooks that were set last are removed."""
         self._emit(unset_saved_tensors_hooks, ())
 
-    def require_no_own_pass(self) -> None:
+    def require_no_backward_pass(self) -> None:
         """Refuse a program that sets hooks and runs a backward pass itself, because the pass needs packed tensors."""
         if self._line is not None and self._run.recorder.gradients.passes:
             raise OperationFailed(
@@ -68,7 +68,7 @@ class SavedTensorsHooks:
         line = BoundSymbol(symbol_of(function), args, {}, None, (), place.source, place.module, ordered=True)
         self._run.recorder.emit(line)
 
-    def _require_lasting(self, hook: Any, value: Any) -> None:
+    def _guard_value(self, hook: Any, value: Any) -> None:
         """Guard a value that a hook refers to; raise `OperationFailed` if each call creates the value."""
         outside = self._run.outside
         path = outside.path_of(value)
@@ -88,7 +88,7 @@ class SavedTensorsHooks:
                 where=where and SourceLine(where.co_filename, where.co_firstlineno, where.co_qualname),
             )
         for part in parts:
-            self._require_lasting(hook, part)
+            self._guard_value(hook, part)
 
     def _parts_of(self, value: Any) -> list[Any] | None:
         """Return the values that a function of the program refers to; None for other objects."""

@@ -163,10 +163,10 @@ class Texts:
         """Note an error from C code that may be about a symbolic text, which is not a `str` to C code."""
         self._are_refused |= any(word in str(error) for word in TEXTS_IN_ERRORS)
 
-    def require_lasting(self) -> None:
+    def require_reusable_texts(self) -> None:
         """Raise `Retrace` if a later call may make a text with other print settings than those of this call.
 
-        Also raise it if C code has refused a symbolic text.
+        Raise `Retrace` also if C code has refused a symbolic text.
         """
         effects = self._run.outside.effects.effects
         if self._are_refused:

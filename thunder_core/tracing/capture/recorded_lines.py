@@ -53,8 +53,8 @@ class RecordedLines:
         self._autocast = autocast_state()
         self._append_here(bsym)
 
-    def follow_autocast(self) -> None:
-        """Record the changes of autocast's state by code that ran natively since the last bound symbol."""
+    def record_autocast_changes(self) -> None:
+        """Record how native code has changed autocast's state since the last bound symbol."""
         state = autocast_state()
         if state != self._autocast:
             for bsym in changes(self._autocast, state):
@@ -67,8 +67,8 @@ class RecordedLines:
                 f"`{bsym.symbol.name}` is called within a transform of torch.func, where eager does not wait for it",
                 "call the collective outside of `torch.vmap` and the derivatives of torch.func",
             )
-        self.follow_autocast()
-        self.levels.follow_grad_mode()
+        self.record_autocast_changes()
+        self.levels.record_grad_mode_change()
         if not self.gradients.is_running:
             self._forward.note(Place(bsym.source, bsym.module))
         self._binding.note(bsym)

@@ -112,7 +112,7 @@ class TransformLevels:
     def leave(self) -> Any:
         """Leave the innermost level."""
         number = self._levels[-1].decrement()
-        self.follow_grad_mode()
+        self.record_grad_mode_change()
         self._levels.pop()
         return number
 
@@ -126,8 +126,8 @@ class TransformLevels:
         if self._levels:
             raise self._refuse(f"{what} inside a function transform (torch.vmap, torch.func.grad, ...)", fix)
 
-    def follow_grad_mode(self) -> None:
-        """Record whether autograd is on beneath all levels, if that has changed."""
+    def record_grad_mode_change(self) -> None:
+        """Record the grad mode beneath all levels if it has changed."""
         if not (self._levels and self._follows_grad_mode):
             return
         enabled = torch.is_grad_enabled()

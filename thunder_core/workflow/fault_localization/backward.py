@@ -27,7 +27,7 @@ from thunder_core.workflow.fault_localization.derivatives import (
     wrong_gradient,
 )
 from thunder_core.workflow.fault_localization.lockstep import LARGE_VALUES, has_large_values
-from thunder_core.workflow.fault_localization.recording import RecordedValues, record, recorded_in_double
+from thunder_core.workflow.fault_localization.recording import RecordedValues, record, record_in_double
 from thunder_core.workflow.fault_localization.rounding import Allowance
 from thunder_core.workflow.fault_localization.stages import Evaluated, first_difference
 from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, time_limited
@@ -41,18 +41,18 @@ DERIVED = "differentiate"  # the transform that makes the first stage of a backw
 
 @dataclass(frozen=True)
 class BackwardInputs:
-    """The values that a backward may read: the forward's values and cotangents; `exact` returns them in float64.
+    """The values that a backward may read: the forward's values, and cotangents.
 
-    `exact` returns None if there are no values in float64.
+    `in_double()` returns the values in float64, or None if float64 is not possible.
     """
 
     plain: Values
-    exact: Callable[[], Values | None]
+    in_double: Callable[[], Values | None]
     cotangents: Cotangents
 
     def of(self, trace: Trace, *, in_double: bool = False) -> Values | None:
         """Return the inputs of a backward by name; None for float64 if there are no such values."""
-        values = self.exact() if in_double else self.plain
+        values = self.in_double() if in_double else self.plain
         return None if values is None else {proxy.name: values[proxy.name] for proxy in trace.inputs}
 
 
@@ -143,11 +143,11 @@ def backward_inputs(
     wide = {name: in_float64(cotangent) for name, cotangent in named.items()}
 
     @cache
-    def exact() -> Values | None:
-        recording = None if drew else recorded_in_double(forward, inputs, states, kept=kept)
+    def values_in_double() -> Values | None:
+        recording = None if drew else record_in_double(forward, inputs, states, kept=kept)
         return None if recording is None else {**recording.final, **wide}
 
-    return BackwardInputs({**plain, **named}, exact, cotangents)
+    return BackwardInputs({**plain, **named}, values_in_double, cotangents)
 
 
 def unlike_autograd(differentiation: Differentiation, values: BackwardInputs, examination: Examination) -> Fault | None:
@@ -205,14 +205,14 @@ def found_gradient(
     differentiation: Differentiation, values: BackwardInputs, allowance: Allowance, names: Container[str] | None = None
 ) -> tuple[str, Difference] | None:
     """Return the first wrong gradient of a backward, of these names or of all; None if all are right."""
-    expected, recorded, exact = gradients_of_both(differentiation, values, names)
-    return wrong_gradient(differentiation.backward, recorded, exact, expected, allowance)
+    expected, recorded, record_backward = gradients_of_both(differentiation, values, names)
+    return wrong_gradient(differentiation.backward, recorded, record_backward, expected, allowance)
 
 
 def gradients_of_both(
     differentiation: Differentiation, values: BackwardInputs, names: Container[str] | None = None
 ) -> tuple[AutogradGradients, RecordedValues, Callable[[], RecordedValues | None]]:
-    """Return the gradients of autograd, and the evaluations of a backward in its own dtypes and in float64."""
+    """Return the gradients of autograd, the recording of a backward, and a function that records it in float64."""
     body, cotangents = differentiation.derivative.body, values.cotangents
     expected = autograd_gradients(
         body, differentiation.inputs, differentiation.requires_grad_names, cotangents, differentiation.states, names
@@ -224,13 +224,13 @@ def wrongly_differentiated(
     differentiation: Differentiation, values: BackwardInputs, allowance: Allowance
 ) -> Fault | None:
     """Return the fault of a backward whose gradients differ from autograd's, with all gradients in memory; or None."""
-    expected, recorded, exact = gradients_of_both(differentiation, values)
-    gradient = wrong_gradient(differentiation.backward, recorded, exact, expected, allowance)
+    expected, recorded, record_backward = gradients_of_both(differentiation, values)
+    gradient = wrong_gradient(differentiation.backward, recorded, record_backward, expected, allowance)
     if gradient is None:
         return None
     with time_limited(None):
         plain, steps = (
-            Evaluated(differentiation.backward, recorded, exact),
+            Evaluated(differentiation.backward, recorded, record_backward),
             differentiation.derivative.differentiated.sweep.steps,
         )
         fault = unlike_derived(
@@ -242,7 +242,7 @@ def wrongly_differentiated(
 def evaluate_backward(
     backward: Trace, values: BackwardInputs, states: RandomStates, tensors: Container[str] | None = None
 ) -> tuple[RecordedValues, Callable[[], RecordedValues | None]]:
-    """Return the recording of a backward in its own dtypes, and the function that returns the recording in float64.
+    """Return the recording of a backward in its own dtypes, and a function that records it in float64.
 
     If `tensors` of the forward are passed, only their gradients are kept.
     """
@@ -252,11 +252,11 @@ def evaluate_backward(
     kept = None if tensors is None else {cotangent for name, cotangent in cotangents if name in tensors}
 
     @cache
-    def exact() -> RecordedValues | None:
+    def record_backward() -> RecordedValues | None:
         wide = values.of(backward, in_double=True)
-        return None if wide is None else recorded_in_double(backward, wide, states, kept=kept)
+        return None if wide is None else record_in_double(backward, wide, states, kept=kept)
 
-    return record(backward, inputs, states, kept=kept), exact
+    return record(backward, inputs, states, kept=kept), record_backward
 
 
 def unlike_derived(

@@ -38,22 +38,22 @@ class AutogradGradients:
     compute: Callable[[bool], Values | None] = lambda perturbed: None
 
     @cached_property
-    def exact(self) -> Values | None:
+    def in_double(self) -> Values | None:
         """The gradients in float64; None if an operation does not support float64."""
         return self.compute(False)
 
     @cached_property
     def perturbed(self) -> Values | None:
-        """The gradients in float64 from inputs whose last digits are changed; None if there are none."""
+        """The gradients in float64, from inputs whose elements are changed by one unit in the last place, or None."""
         return self.compute(True)
 
-    def exact_of(self, name: str) -> Exact:
-        """Return the function that returns the gradient of a tensor in float64."""
+    def reference_of(self, name: str) -> Exact:
+        """Return a function that returns the gradient of a tensor in float64."""
 
-        def exact(perturbed: bool = False) -> torch.Tensor | None:
-            return ((self.perturbed if perturbed else self.exact) or {}).get(name)
+        def reference(perturbed: bool = False) -> torch.Tensor | None:
+            return ((self.perturbed if perturbed else self.in_double) or {}).get(name)
 
-        return exact
+        return reference
 
 
 def autograd_gradients(
@@ -122,29 +122,32 @@ def gradients_of(
 def wrong_gradient(
     backward: Trace,
     recording: RecordedValues,
-    exact: Callable[[], RecordedValues | None],
+    record_in_double: Callable[[], RecordedValues | None],
     expected: AutogradGradients,
     allowance: Allowance = ROUNDING,
 ) -> tuple[str, Difference] | None:
-    """Return the forward's first tensor, in the backward's order, whose gradient differs from autograd's, or None."""
+    """Return the forward's first tensor, in the backward's order, whose gradient differs from autograd's, or None.
+
+    `record_in_double()` returns the backward's recording in float64, or None if float64 is not possible.
+    """
     order = {name: place for place, name in enumerate(recording.values)}
     names = sorted(backward.cotangents.items(), key=lambda pair: order.get(pair[1], -1))
     pairs = ((recording.values.get(cotangent), expected.plain.get(name)) for name, cotangent in names)
     if all(None in pair or is_equal(*pair) for pair in pairs):
         return None
-    in_double = exact()
+    in_double = record_in_double()
     for name, cotangent in names:
-        value, reference = recording.values.get(cotangent), expected.plain.get(name)
-        if value is None or reference is None:
+        value, wanted = recording.values.get(cotangent), expected.plain.get(name)
+        if value is None or wanted is None:
             continue
-        if value.shape != reference.shape or value.dtype != reference.dtype:
-            return name, Difference(f"is {describe(value)}, but {describe(reference)} in eager PyTorch")
-        if allowance.is_strict and in_double is not None and expected.exact is not None and name in expected.exact:
-            noise = noise_in_double(reference, expected.exact[name])
-            difference = difference_in_double(expected.exact[name], in_double.values[cotangent], noise)
+        if value.shape != wanted.shape or value.dtype != wanted.dtype:
+            return name, Difference(f"is {describe(value)}, but {describe(wanted)} in eager PyTorch")
+        if allowance.is_strict and in_double is not None and name in (doubles := expected.in_double or {}):
+            noise = noise_in_double(wanted, doubles[name])
+            difference = difference_in_double(doubles[name], in_double.values[cotangent], noise)
             if difference is not None:
                 return name, difference
-        measured = rounding_difference(value, reference, expected.exact_of(name), allowance)
+        measured = rounding_difference(value, wanted, expected.reference_of(name), allowance)
         if measured.difference is not None:
             return name, measured.difference
     return None

@@ -17,9 +17,9 @@ def first_unsteady(claimed: Trace, inputs: Values, states: RandomStates) -> Faul
     """Return the first line whose result differs in a second run on the same inputs; None if there is none."""
     first, second = (record(claimed, inputs, states) for _ in range(2))
     for bsym in claimed.bound_symbols:
-        without_values = uninitialized_results(bsym, (bsym, *bsym.subsymbols))
+        uninitialized = uninitialized_results(bsym, (bsym, *bsym.subsymbols))
         for proxy in bsym.tensors:
-            if proxy.name in without_values:
+            if proxy.name in uninitialized:
                 continue
             before, after = first.values[proxy.name], second.values[proxy.name]
             if not is_equal(before, after):

@@ -69,10 +69,10 @@ def is_shared(pair: tuple[Any, Any], shared: set[str]) -> bool:
 
 def defined_names(trace: Trace) -> set[str]:
     """Return the names that a trace defines, without uninitialized memory."""
-    without_values = {
+    uninitialized = {
         name for bsym in trace.bound_symbols for name in uninitialized_results(bsym, (bsym, *bsym.subsymbols))
     }
-    return {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines} - without_values
+    return {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines} - uninitialized
 
 
 def in_turn(*runs: LineByLine) -> Iterator[tuple[str, Any]]:

@@ -22,6 +22,7 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_core.workflow.fault_localization.own_inputs import converted_inputs, own_inputs
 from thunder_core.workflow.fault_localization.time_limit import require_time
 
+AFTER = " after "  # in the name of a value after a write
 AT_THE_END = " at the end"
 
 
@@ -70,7 +71,7 @@ def record(
                     recording.values[proxy.name] = _keep(values[proxy.name], keeps_copies)
             for name in bsym.mutates:
                 writes[name] = writes.get(name, 0) + 1
-                recording.values[f"{name} after {writes[name]} writes"] = _keep(values[name], keeps_copies)
+                recording.values[f"{name}{AFTER}{writes[name]} writes"] = _keep(values[name], keeps_copies)
             for name in dying:
                 values.pop(name, None)
     recording.values |= {f"{name}{AT_THE_END}": values[name] for name in inputs}
@@ -108,7 +109,7 @@ def inputs_by_name(trace: Trace, inputs: Iterable[Any]) -> Values:
     return {proxy.name: value for proxy, value in zip(trace.inputs, inputs, strict=False)}
 
 
-def recorded_in_double(
+def record_in_double(
     trace: Trace, inputs: Values, states: RandomStates, kept: Container[str] | None = None
 ) -> RecordedValues | None:
     """Return the recording of a trace in float64; None if an operation does not support float64."""

@@ -1,8 +1,9 @@
-"""Comparison of two stages: the values of all names after a transform with the values before it.
+"""Compares two stages of a trace: the value of each name before and after a transform.
 
-A transform keeps the names of values that it does not change. The first name whose value differs marks the faulty line,
-or depends on new lines of the transform. Both stages are also evaluated in float64, where a different order of
-operations changes far fewer digits than a mistake.
+A transform keeps the names of values that it does not change. A fault is at the line that defines the first name whose
+value differs. If only the inputs of that line were renamed, it is at the first new line that these inputs depend on. If
+the line is unchanged, it is at a write that the transform has lost. Both stages are also evaluated in float64, where
+another order of operations changes far fewer digits than a mistake.
 """
 
 from __future__ import annotations
@@ -34,33 +35,34 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.workflow.fault_localization.line_faults import of_result, return_fault, stage_line_fault
 from thunder_core.workflow.fault_localization.own_inputs import converted_inputs, own_inputs
-from thunder_core.workflow.fault_localization.recording import AT_THE_END, RecordedValues
+from thunder_core.workflow.fault_localization.recording import AFTER, AT_THE_END, RecordedValues
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.workflow.validation.inside import Fault
 
-RESULT = "result {}"  # the name of a returned value
-# Bounds, with a large margin, for the effect of another order of operations in float64: relative to the largest value,
-# to the error of the value in its own dtype (some values are only noise), and to the largest value that a line reads.
-SAME_IN_DOUBLE = 1e-9
-OF_OWN_ERROR = 2e-6
-OF_INPUTS = 1e-13
+RESULT = "result "  # the name of a returned value is this prefix with the value's position
+# Bounds for the difference in float64 that another order of operations causes, with a large margin.
+SAME_IN_DOUBLE = 1e-9  # times the largest value of the tensor
+OF_OWN_ERROR = 2e-6  # times the error of the value in its own dtype
+OF_INPUTS = 1e-13  # times the largest value of the line's inputs
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A stage and the recording of its evaluation. `exact` returns its recording in float64, or None.
+    """A stage and the recording of its evaluation in its own dtypes.
 
-    `perturbed` returns a recording of the first stage in float64 from inputs whose last digits are changed, or None.
+    `record_in_double()` returns the stage's recording in float64, or None if float64 is not possible.
+    `record_perturbed()` returns the first stage's recording in float64, from inputs whose elements are changed by one
+    unit in the last place, or None.
     """
 
     trace: Trace
     recording: RecordedValues
-    exact: Callable[[], RecordedValues | None] = lambda: None
-    perturbed: Callable[[], RecordedValues | None] = lambda: None
+    record_in_double: Callable[[], RecordedValues | None] = lambda: None
+    record_perturbed: Callable[[], RecordedValues | None] = lambda: None
 
 
 def changes_dtypes(before: RecordedValues, after: RecordedValues) -> bool:
-    """Whether a transform has changed dtypes of values, as autocast does; all differences are then rounding."""
+    """Whether a transform has changed dtypes of values, as autocast does. Such stages are not compared."""
     shared = before.values.keys() & after.values.keys()
     return any(dtype_of(before.values[name]) != dtype_of(after.values[name]) for name in shared)
 
@@ -72,22 +74,23 @@ def dtype_of(value: Any) -> torch.dtype | None:
 
 def first_difference(before: Evaluated, after: Evaluated, allowance: Allowance = ROUNDING) -> Fault | None:
     """Return the fault at the first name whose value differs between two stages; None if there is none."""
-    names = [*after.recording.values, *(RESULT.format(place) for place in range(len(after.recording.outputs)))]
+    names = [*after.recording.values, *(f"{RESULT}{place}" for place in range(len(after.recording.outputs)))]
     before_values, after_values = named_values(before.recording), named_values(after.recording)
-    made_by = {} if writes_of(after.trace) else definitions(after.trace)
+    # After writes, the final values of a line's inputs may not be the values that the line read.
+    line_of = {} if writes_of(after.trace) else definitions(after.trace)
     shared = [name for name in names if name in before_values and name in after_values]
     equal = {name for name in shared if is_equal(before_values[name], after_values[name])}
     if len(equal) == len(shared):
         return None
     in_double = differences_in_double(before, after) if allowance.is_strict else {}
-    without_values = {name for bsym in after.trace.bound_symbols for name in uninitialized_results(bsym, (bsym,))}
+    uninitialized = {name for bsym in after.trace.bound_symbols for name in uninitialized_results(bsym, (bsym,))}
     for name in shared:
-        if name in without_values or (name in equal and name not in in_double):
+        if name in uninitialized or (name in equal and name not in in_double):
             continue
-        exact = exact_value(name, before)
-        if name in made_by and reads_the_same(made_by[name], before.recording, after.recording):
-            exact = exact_locally(name, before)
-        difference = in_double.get(name) or value_fault(before_values[name], after_values[name], exact, allowance)
+        reference = reference_of(name, before)
+        if name in line_of and reads_the_same(line_of[name], before.recording, after.recording):
+            reference = local_reference_of(name, before)
+        difference = in_double.get(name) or value_fault(before_values[name], after_values[name], reference, allowance)
         if difference is not None:
             return stage_fault(name, difference, before.trace, after.trace)
     return None
@@ -95,11 +98,11 @@ def first_difference(before: Evaluated, after: Evaluated, allowance: Allowance =
 
 def named_values(recording: RecordedValues) -> dict[str, Any]:
     """Return the values of a recording by name, and the returned values by their positions."""
-    returned = {RESULT.format(place): value for place, value in enumerate(recording.outputs)}
+    returned = {f"{RESULT}{place}": value for place, value in enumerate(recording.outputs)}
     return {**recording.values, **returned}
 
 
-def value_fault(old: Any, new: Any, exact: Exact, allowance: Allowance) -> Difference | None:
+def value_fault(old: Any, new: Any, reference: Exact, allowance: Allowance) -> Difference | None:
     """Return the difference of a value after a transform if it is more than rounding; else None."""
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
         return metadata_difference(new, old)
@@ -107,51 +110,57 @@ def value_fault(old: Any, new: Any, exact: Exact, allowance: Allowance) -> Diffe
         return metadata_difference(new, old)
     if old.layout is not torch.strided or torch.equal(old, new):
         return None
-    return rounding_difference(new, old, exact, allowance).difference
+    return rounding_difference(new, old, reference, allowance).difference
 
 
-def exact_value(name: str, before: Evaluated) -> Exact:
-    """Return the function that returns a value of the first stage in float64."""
+def reference_of(name: str, before: Evaluated) -> Exact:
+    """Return a function that returns a value of the stage before in float64.
 
-    def exact(perturbed: bool = False) -> torch.Tensor | None:
-        recording = before.perturbed() if perturbed else before.exact()
+    With `perturbed`, the function returns the value of the first stage from perturbed inputs.
+    """
+
+    def reference(perturbed: bool = False) -> torch.Tensor | None:
+        recording = before.record_perturbed() if perturbed else before.record_in_double()
         value = None if recording is None else named_values(recording).get(name)
         return value if isinstance(value, torch.Tensor) else None
 
-    return exact
+    return reference
 
 
 def differences_in_double(before: Evaluated, after: Evaluated) -> dict[str, Difference]:
-    """Return the differences of values in float64, by name."""
-    before_exact, after_exact = before.exact(), after.exact()
-    if before_exact is None or after_exact is None:
+    """Return, by name, the float64 differences that another order of operations does not explain.
+
+    Lines that executors other than eager PyTorch run are left out.
+    """
+    before_in_double, after_in_double = before.record_in_double(), after.record_in_double()
+    if before_in_double is None or after_in_double is None:
         return {}
-    old, new = named_values(before_exact), named_values(after_exact)
-    own, made_by = named_values(before.recording), definitions(after.trace)
+    old, new = named_values(before_in_double), named_values(after_in_double)
+    own, line_of = named_values(before.recording), definitions(after.trace)
     differences_by_name: dict[str, Difference | None] = {}
     for name in new:
-        bsym = made_by.get(name)
+        bsym = line_of.get(name)
         if name not in old or name not in own or has_same_values(old[name], new[name]):
             continue
         if bsym is None or bsym.executor in ("", EAGER):
-            noise = noise_in_double(own[name], old[name]) + noise_of_inputs(bsym, after_exact)
+            noise = noise_in_double(own[name], old[name]) + noise_of_inputs(bsym, after_in_double)
             differences_by_name[name] = difference_in_double(old[name], new[name], noise)
     return {name: difference for name, difference in differences_by_name.items() if difference is not None}
 
 
-def noise_in_double(own: Any, exact: Any) -> float:
-    """Return the error in float64 that the error of a value in its own dtype makes plausible."""
-    if not all(isinstance(value, torch.Tensor) and value.layout is torch.strided for value in (own, exact)):
+def noise_in_double(own: Any, in_double: Any) -> float:
+    """Return the difference in float64 that is allowed for a value, from its error in its own dtype."""
+    if not all(isinstance(value, torch.Tensor) and value.layout is torch.strided for value in (own, in_double)):
         return 0.0
-    if own.shape != exact.shape or not own.is_floating_point() or not own.numel():
+    if own.shape != in_double.shape or not own.is_floating_point() or not own.numel():
         return 0.0
-    error = largest_difference(own, exact)
+    error = largest_difference(own, in_double)
     return OF_OWN_ERROR * error if math.isfinite(error) else 0.0
 
 
-def noise_of_inputs(bsym: BoundSymbol | None, exact: RecordedValues) -> float:
-    """Return the error in float64 that the magnitude of a line's inputs makes plausible."""
-    values = () if bsym is None else (exact.final.get(proxy.name) for proxy in bsym.inputs)
+def noise_of_inputs(bsym: BoundSymbol | None, recording: RecordedValues) -> float:
+    """Return the difference in float64 that is allowed for a line's results, from the largest value of its inputs."""
+    values = () if bsym is None else (recording.final.get(proxy.name) for proxy in bsym.inputs)
     values = (value.source if isinstance(value, DeferredTensor) else value for value in values)
     tensors = [value for value in values if isinstance(value, torch.Tensor) and value.is_floating_point()]
     return OF_INPUTS * max((largest_value(tensor) for tensor in tensors if tensor.numel()), default=0.0)
@@ -169,7 +178,7 @@ def difference_in_double(old: Any, new: Any, noise: float = 0.0) -> Difference |
 
 
 def reads_the_same(bsym: BoundSymbol, before: RecordedValues, after: RecordedValues) -> bool:
-    """Whether all inputs of a line have the same bits as before, so that only the line is compared."""
+    """Whether all inputs of a line have equal values in both stages. A difference is then due to the line."""
     names = [proxy.name for proxy in bsym.inputs]
     return all(name in before.final and is_equal(before.final[name], after.final[name]) for name in names)
 
@@ -187,12 +196,12 @@ def is_equal(before: Any, after: Any) -> bool:
     return torch.equal(before, after) or not differences(before, after).any()
 
 
-def exact_locally(name: str, before: Evaluated) -> Exact:
-    """Return the function that computes one line of the earlier stage in float64, from the line's inputs."""
+def local_reference_of(name: str, before: Evaluated) -> Exact:
+    """Return a function that computes a line of the stage before in float64, from the line's inputs."""
     bsym = definitions(before.trace).get(name)
 
-    def exact(perturbed: bool = False) -> torch.Tensor | None:
-        if bsym is None or before.exact() is None:
+    def reference(perturbed: bool = False) -> torch.Tensor | None:
+        if bsym is None or before.record_in_double() is None:
             return None
         change = perturb if perturbed else in_float64
         read = {proxy.name: before.recording.final[proxy.name] for proxy in bsym.inputs}
@@ -200,7 +209,7 @@ def exact_locally(name: str, before: Evaluated) -> Exact:
         values = converted_inputs(own_inputs(read, line), change, line)
         return result_in_double(bsym, name, values)
 
-    return exact
+    return reference
 
 
 def stage_fault(name: str, difference: Difference, before: Trace, after: Trace) -> Fault:
@@ -212,30 +221,30 @@ def stage_fault(name: str, difference: Difference, before: Trace, after: Trace) 
 
 
 def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
-    """Return the bound symbol that causes a wrong value of the later stage; None if only the returned values differ."""
-    made_by = definitions(after)
-    if name.startswith("result "):
-        place = int(name.removeprefix("result "))
+    """Return the bound symbol that causes a wrong value of the stage after; None if only the returned values differ."""
+    line_of = definitions(after)
+    if name.startswith(RESULT):
+        place = int(name.removeprefix(RESULT))
         olds, news = list(leaves(before.output)), list(leaves(after.output))
         if place >= min(len(olds), len(news)):
-            return None  # a result of the tail, not of the trace
+            return None  # a view that the tail trace makes, not a result of this trace
         old, new = olds[place], news[place]
         if getattr(old, "name", None) != getattr(new, "name", None) and getattr(new, "name", "") in definitions(before):
-            return None
+            return None  # the transform returns another value, which the stage before also defines
         name = getattr(new, "name", "")
     if name.endswith(AT_THE_END):
         written = name.removesuffix(AT_THE_END)
         return lost_write(before, after) or next((bsym for bsym in writes_of(after) if written in bsym.mutates), None)
-    written, _, count = name.partition(" after ")
+    written, _, count = name.partition(AFTER)
     if count:
         writes = [bsym for bsym in after.bound_symbols if written in bsym.mutates]
         return writes[min(int(count.split()[0]), len(writes)) - 1] if writes else None
-    bsym = made_by.get(name)
+    bsym = line_of.get(name)
     if bsym is None:
         return None
     old = definitions(before).get(name)
     if old is None or bound_symbol_text(old) != bound_symbol_text(bsym):
-        return first_new_ancestor(bsym, before, made_by) if old is not None and same_but_inputs(old, bsym) else bsym
+        return first_new_ancestor(bsym, before, line_of) if old is not None and same_but_inputs(old, bsym) else bsym
     return lost_write(before, after) or bsym
 
 
@@ -252,21 +261,24 @@ def same_but_inputs(old: BoundSymbol, new: BoundSymbol) -> bool:
     return bound_symbol_text(old.rename(names)) == bound_symbol_text(new)
 
 
-def first_new_ancestor(bsym: BoundSymbol, before: Trace, made_by: Mapping[str, BoundSymbol]) -> BoundSymbol:
-    """Return the first bound symbol that a result depends on and that only the later stage has, or the result's own."""
-    earlier, order = definitions(before), {id(maker): place for place, maker in enumerate(made_by.values())}
+def first_new_ancestor(bsym: BoundSymbol, before: Trace, line_of: Mapping[str, BoundSymbol]) -> BoundSymbol:
+    """Return the first bound symbol on which `bsym` depends and whose results the stage before does not define.
+
+    Return `bsym` itself if there is none.
+    """
+    names_before, order = definitions(before).keys(), {id(line): place for place, line in enumerate(line_of.values())}
     ancestors, pending = {id(bsym): bsym}, [bsym]
     while pending:
         for proxy in pending.pop().inputs:
-            maker = made_by.get(proxy.name)
-            if maker is not None and proxy.name not in earlier and id(maker) not in ancestors:
-                ancestors[id(maker)] = maker
-                pending.append(maker)
+            line = line_of.get(proxy.name)
+            if line is not None and proxy.name not in names_before and id(line) not in ancestors:
+                ancestors[id(line)] = line
+                pending.append(line)
     return min(ancestors.values(), key=lambda ancestor: order.get(id(ancestor), len(order)))
 
 
 def lost_write(before: Trace, after: Trace) -> BoundSymbol | None:
-    """Return the first write of the earlier stage that the later stage does not have; None if there is none."""
+    """Return the first write of the stage before that the stage after does not have; None if there is none."""
     texts = {bound_symbol_text(bsym) for bsym in after.bound_symbols if bsym.has_effect}
     return next((bsym for bsym in writes_of(before) if bound_symbol_text(bsym) not in texts), None)
 

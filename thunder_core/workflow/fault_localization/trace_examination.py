@@ -21,7 +21,7 @@ from thunder_core.workflow.fault_localization.determinism import first_unsteady
 from thunder_core.workflow.fault_localization.lockstep import compute_the_same, has_large_values
 from thunder_core.workflow.fault_localization.own_inputs import converted_inputs
 from thunder_core.workflow.fault_localization.raising import first_raising
-from thunder_core.workflow.fault_localization.recording import RecordedValues, record, recorded_in_double
+from thunder_core.workflow.fault_localization.recording import RecordedValues, record, record_in_double
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.workflow.fault_localization.stages import Evaluated, changes_dtypes, first_difference
 from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, Deadline, OutOfTime, time_limited
@@ -161,7 +161,7 @@ class Examination:
             if is_same(before.trace, stage):
                 continue
             recording = record(stage, inputs, states)
-            after = Evaluated(stage, recording, in_double(stage, inputs, states, before), before.perturbed)
+            after = Evaluated(stage, recording, stage_in_double(stage, inputs, states, before), before.record_perturbed)
             if changes_dtypes(before.recording, recording):
                 self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=CHANGES_DTYPES))
             else:
@@ -197,29 +197,31 @@ class Examination:
             return evaluated
         outputs = record(tail, evaluated.recording.final, states).outputs
 
-        def exact() -> RecordedValues | None:
-            body = evaluated.exact()
+        def record_joined() -> RecordedValues | None:
+            body = evaluated.record_in_double()
             if body is None:
                 return None
             return replace(body, outputs=record(tail, body.final, states, in_double=True).outputs)
 
-        return replace(evaluated, recording=replace(evaluated.recording, outputs=outputs), exact=exact)
+        return replace(
+            evaluated, recording=replace(evaluated.recording, outputs=outputs), record_in_double=record_joined
+        )
 
     def is_known(self, fault: Fault) -> bool:
         """Whether the fault is an executor's, and a wrong line of an executor was already found."""
         return fault.kind == "executor" and any(known.kind == "executor" for known in self.faults)
 
 
-def in_double(
+def stage_in_double(
     stage: Trace, inputs: Values, states: RandomStates, before: Evaluated
 ) -> Callable[[], RecordedValues | None]:
-    """Return the function that evaluates a stage in float64, once, if the previous stage was evaluated in float64."""
+    """Return a function that records a stage in float64, once, if the stage before can be recorded in float64."""
 
     @cache
-    def exact() -> RecordedValues | None:
-        return None if before.exact() is None else recorded_in_double(stage, inputs, states)
+    def record_stage() -> RecordedValues | None:
+        return None if before.record_in_double() is None else record_in_double(stage, inputs, states)
 
-    return exact
+    return record_stage
 
 
 def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evaluated:
@@ -229,14 +231,14 @@ def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evalu
         return Evaluated(trace, plain)  # another dtype has other random numbers
 
     @cache
-    def perturbed() -> RecordedValues | None:
-        return recorded_in_double(trace, converted_inputs(inputs, perturb, trace), states)
+    def record_stage() -> RecordedValues | None:
+        return record_in_double(trace, inputs, states)
 
     @cache
-    def exact() -> RecordedValues | None:
-        return recorded_in_double(trace, inputs, states)
+    def record_perturbed() -> RecordedValues | None:
+        return record_in_double(trace, converted_inputs(inputs, perturb, trace), states)
 
-    return Evaluated(trace, plain, exact, perturbed)
+    return Evaluated(trace, plain, record_stage, record_perturbed)
 
 
 def without_freed(traces: Sequence[Trace]) -> list[Trace]:

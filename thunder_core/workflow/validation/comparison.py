@@ -100,9 +100,10 @@ def validate(
 
 @dataclass(frozen=True)
 class _Comparison:
-    """The results of the runs so far: measurements by output, opaque objects, and tensors with another layout.
+    """The results of the runs so far: measurements by output, and tensors with another layout.
 
-    `left_out` has notes on the inputs that were omitted because of the time limit.
+    `opaque` has the types of objects that have no readable attributes, by path. `left_out` has notes on the inputs
+    that were omitted because of the time limit.
     """
 
     measured: dict[str, list[Measurement]] = field(default_factory=dict)

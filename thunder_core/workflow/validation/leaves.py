@@ -20,7 +20,11 @@ CONSTANTS = (
     *(torch.dtype, torch.device, torch.Size),
 )
 NUMBER_KINDS = "biufc"  # of NumPy dtypes: booleans and numbers, which can become tensors
-OPAQUE = (torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)
+# Types whose attributes are not read; only the type is compared.
+COMPARED_BY_TYPE = (
+    *(torch.nn.Module, type),
+    *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType),
+)
 
 Child = tuple[str, object]
 
@@ -32,14 +36,15 @@ class Leaves:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     structure: dict[str, str] = field(default_factory=dict)
     opaque: dict[str, str] = field(default_factory=dict)
-    """The types of objects whose contents cannot be compared, by path."""
+    """The types of objects that have no readable attributes, by path. The report names them."""
 
     def adopt(self, child: Leaves) -> None:
         """Add the leaves of a child; raise `NotComparable` for a path that already exists."""
         for taken in (self.tensors.keys() | self.structure.keys()) & (child.tensors.keys() | child.structure.keys()):
             raise NotComparable(
                 f"two values of the model's output have the name `{taken}`, so one of them would not be compared",
-                fix="use keys that also differ when they are joined with dots",
+                fix="rename a key: paths join keys with dots, so "
+                '`{"a.b": ...}` and `{"a": {"b": ...}}` have the same name',
             )
         self.tensors |= child.tensors
         self.structure |= child.structure
@@ -47,16 +52,23 @@ class Leaves:
 
 
 def leaves_of(output: object) -> Leaves:
-    """Return the tensors of `output`, with names as in Python: `logits`, `past_key_values.layers.0.keys`."""
+    """Return the leaves of `output`.
+
+    A path joins attribute names, keys and indices with dots: `past_key_values.layers.0.keys`.
+    """
     return _Walk().visit("", output)
 
 
 class _Walk:
-    """One walk over an output. It records the ancestors of an object to stop at cycles, and objects without tensors."""
+    """One walk over an output.
+
+    `ancestors` has the ids of the objects around the current object, to stop at cycles. `without_tensors` has the ids
+    of objects whose attributes contain no tensor; their attributes are not visited again.
+    """
 
     def __init__(self) -> None:
         self.ancestors: set[int] = set()
-        self.barren: set[int] = set()
+        self.without_tensors: set[int] = set()
 
     def visit(self, path: str, value: object) -> Leaves:
         if isinstance(value, torch.Tensor):
@@ -74,7 +86,7 @@ class _Walk:
     def descend(self, path: str, value: object) -> Leaves:
         leaves = Leaves(structure={path: type(value).__qualname__})
         children = next((children for applies, children in CONTAINERS if applies(value)), None)
-        if children is None or id(value) in self.barren:
+        if children is None or id(value) in self.without_tensors:
             return leaves
         inside, members = Leaves(), list(children(value))
         if children is _attributes and not members:
@@ -84,7 +96,8 @@ class _Walk:
             inside.adopt(self.visit(f"{path}.{name}" if path else name, child))
         self.ancestors.discard(id(value))
         if children is _attributes and not inside.tensors:
-            self.barren.add(id(value))
+            # An object without tensors is compared by its type only.
+            self.without_tensors.add(id(value))
         else:
             leaves.adopt(inside)
         return leaves
@@ -104,7 +117,7 @@ def _elements(value: object) -> Iterator[Child]:
 
 
 def _members(value: object) -> Iterator[Child]:
-    """Yield the constants of a set, sorted; a set cannot contain tensors here."""
+    """Yield the literals of a set's members, sorted. Only sets of constants and floats are handled here."""
     if isinstance(value, (set, frozenset)):
         yield from ((str(number), text) for number, text in enumerate(sorted(map(repr, value))))
 
@@ -113,7 +126,7 @@ def _is_set_of_constants(value: object) -> bool:
     return isinstance(value, (set, frozenset)) and all(isinstance(item, (*CONSTANTS, float)) for item in value)
 
 
-def _nodes(value: object) -> Iterator[Child]:
+def _pytree_children(value: object) -> Iterator[Child]:
     children, _ = _pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
     yield from ((str(number), child) for number, child in enumerate(children))
 
@@ -125,7 +138,7 @@ def _fields(value: object) -> Iterator[Child]:
 
 def _attributes(value: object) -> Iterator[Child]:
     yield from getattr(value, "__dict__", {}).items()
-    # A class without its own `__slots__` has the attribute of its base.
+    # `getattr` returns the base's `__slots__` for a class without its own, so `dict.fromkeys` removes the duplicates.
     slots = dict.fromkeys(slot for base in type(value).__mro__ for slot in getattr(base, "__slots__", ()))
     yield from ((slot, getattr(value, slot)) for slot in slots if slot != "__dict__" and hasattr(value, slot))
 
@@ -135,25 +148,28 @@ CONTAINERS: tuple[tuple[Callable[[object], bool], Callable[[object], Iterator[Ch
     (lambda value: isinstance(value, Mapping), _items),
     (lambda value: isinstance(value, (list, tuple)), _elements),
     (_is_set_of_constants, _members),
-    (lambda value: type(value) in _pytree.SUPPORTED_NODES, _nodes),
+    (lambda value: type(value) in _pytree.SUPPORTED_NODES, _pytree_children),
     (dataclasses.is_dataclass, _fields),
-    (lambda value: not isinstance(value, OPAQUE), _attributes),
+    (lambda value: not isinstance(value, COMPARED_BY_TYPE), _attributes),
 )
 
 
 def require_same_structure(optimized: Leaves, eager: Leaves) -> None:
-    """Raise NotComparable at the first path whose type, constant, dtype or shape differs from eager's."""
-    mine, theirs = _describe(optimized), _describe(eager)
-    for path in [*theirs, *(path for path in mine if path not in theirs)]:
-        if mine.get(path) != theirs.get(path):
+    """Raise `NotComparable` at the first path whose type, constant, dtype or shape differs between both outputs.
+
+    `optimized` has the leaves of the optimized model's output, and `eager` those of eager PyTorch's.
+    """
+    optimized_facts, eager_facts = _facts(optimized), _facts(eager)
+    for path in [*eager_facts, *(path for path in optimized_facts if path not in eager_facts)]:
+        if optimized_facts.get(path) != eager_facts.get(path):
             raise NotComparable(
-                f"`{path or ROOT}` is {mine.get(path, 'missing')} in the optimized model and "
-                f"{theirs.get(path, 'missing')} in eager",
+                f"`{path or ROOT}` is {optimized_facts.get(path, 'missing')} in the optimized model and "
+                f"{eager_facts.get(path, 'missing')} in eager",
                 fix="this is a bug in the recipe: please report it; a recipe must not change the output's structure",
             )
 
 
-def _describe(leaves: Leaves) -> dict[str, str]:
+def _facts(leaves: Leaves) -> dict[str, str]:
     tensors = {path: f"a {dtype_name(t.dtype)} tensor of shape {list(t.shape)}" for path, t in leaves.tensors.items()}
     return leaves.structure | tensors
 

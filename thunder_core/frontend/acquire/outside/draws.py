@@ -105,7 +105,7 @@ class ProgramDraws:
         self._root = Path(None, "draws", "draws", None)
         self._kept: set[int] = set()
         self.functions = functions
-        self.needed: Retrace | None = None
+        self.retrace_request: Retrace | None = None
         self.paths: list[Path] = []
         self.arrays: dict[int, Any] = {}  # random arrays and NumPy scalars, and those computed from them
 
@@ -239,8 +239,8 @@ class ProgramDraws:
         """
         code = outermost_drawing(self._run.machine.frame)
         if code is not None and code not in self.functions:
-            self.needed = Retrace(NeedsDrawingFunction(code))
-            raise self.needed
+            self.retrace_request = Retrace(NeedsDrawingFunction(code))
+            raise self.retrace_request
 
     def knows_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether the prologue can pass the arguments of a call: paths, constants and containers."""

@@ -41,7 +41,7 @@ from thunder_core.frontend.acquire.outside.object_guards import (
 )
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.reductions import viewed_mapping
-from thunder_core.frontend.acquire.outside.sharp import Surprises
+from thunder_core.frontend.acquire.outside.sharp import OutsideReads
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
 from thunder_core.frontend.interpreter.native import is_proxy, proxied
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
@@ -83,7 +83,7 @@ class Outside(GuardedPaths):
     ) -> None:
         super().__init__()
         self.effects = EffectLog()
-        self.surprises: Surprises | None = None  # of a functional program, while it runs
+        self.outside_reads: OutsideReads | None = None  # only if the program is functional
         self.symbolic = symbolic
         self._symbol_at = symbol_at
         self._draw_looked_into = draw_looked_into
@@ -97,7 +97,7 @@ class Outside(GuardedPaths):
     @property
     def is_functional(self) -> bool:
         """Whether the program is a functional program, which may read only its arguments."""
-        return self.surprises is not None
+        return self.outside_reads is not None
 
     def require_open(self, value: Any) -> None:
         """Raise `CannotReplay` for an object that a compiled function with its own bound symbol writes to.
@@ -115,8 +115,8 @@ class Outside(GuardedPaths):
 
     def read(self, path: Path, value: Any) -> None:
         """Guard a value that the program read at this path, or note the path to the value."""
-        if self.surprises is not None and not isinstance(value, BY_IDENTITY):
-            self.surprises.note(path)
+        if self.outside_reads is not None and not isinstance(value, BY_IDENTITY):
+            self.outside_reads.note(path)
         if is_constant(value):
             self.guard(constant_guard(path, value))
             return

@@ -170,7 +170,7 @@ def apply_policy(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
         )
 
 
-class Surprises:
+class OutsideReads:
     """The data that a program of `functional.jit` reads from outside its arguments."""
 
     def __init__(self, place: Callable[[], SourceLine | None]) -> None:
@@ -178,7 +178,7 @@ class Surprises:
         self._place = place
 
     def note(self, path: Path) -> None:
-        """Note that the program read a value at this path."""
+        """Note a sharp edge if a path does not begin at the arguments."""
         root = path.lineage()[0]
         if (root.step, root.key) not in (("root", "args"), ("root", "kwargs")):
             self.edges.setdefault(str(path), SharpEdge(f"reads {path} from outside", self._place()))

@@ -242,13 +242,13 @@ class Run(ObservedCalls, RecordedProgram):
 
     def collect_edges(self) -> tuple[SharpEdge, ...]:
         """Return the sharp edges of the run."""
-        surprises = self.outside.surprises.edges.values() if self.outside.surprises else ()
+        outside_reads = self.outside.outside_reads.edges.values() if self.outside.outside_reads else ()
         for bsym in self.recorder.data_dependent.asking:
             description = f"`{bsym.symbol.name}` reads the value of a tensor; the program is specialized to this value"
             self.sharp_edges.setdefault(description, bsym.source)
         note_later_writes(self)
         edges = self.sharp_edges.items()
-        return (*surprises, *(SharpEdge(text, where, text in self.loud_edges) for text, where in edges))
+        return (*outside_reads, *(SharpEdge(text, where, text in self.loud_edges) for text, where in edges))
 
     def release(self) -> None:
         """Release all objects of the run: its parts refer to each other, and to the user's tensors.
