@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -128,3 +130,47 @@ def test_arrays_and_sets_are_compared() -> None:
 
 def test_opaque_containers_are_listed() -> None:
     assert leaves_of({"a": iter(()), "b": {ONE}, "c": Slotted(1)}).opaque == {"a": "tuple_iterator", "b": "set"}
+
+
+class Made(Mapping):
+    """A mapping whose item is made at each access, and freed after it."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def __len__(self):
+        return 1
+
+    def __iter__(self):
+        return iter(["item"])
+
+    def __getitem__(self, key):
+        return SimpleNamespace(content=self.content)
+
+
+def test_objects_that_are_made_at_each_access_are_all_compared():
+    output = [Made(torch.tensor(float(number)) if number % 2 else "no tensor") for number in range(40)]
+    assert len(leaves_of(output).tensors) == 20
+
+
+class Private:
+    """An object with a private slot, an empty slot, and the slots of a subclass as a single text."""
+
+    __slots__ = ("__hidden", "unset")
+
+    def __init__(self):
+        self.__hidden = torch.ones(2)
+
+
+class Public(Private):
+    """An object whose slots are one name."""
+
+    __slots__ = "value"  # noqa: PLC0205 - a name alone is allowed
+
+    def __init__(self):
+        super().__init__()
+        self.value = torch.zeros(2)
+
+
+def test_private_slots_and_a_single_slot_are_compared():
+    assert leaves_of(Public()).tensors.keys() == {"value", "_Private__hidden"}

@@ -6,6 +6,7 @@ import dataclasses
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,13 +63,14 @@ def leaves_of(output: object) -> Leaves:
 class _Walk:
     """One walk over an output.
 
-    `ancestors` has the ids of the objects around the current object, to stop at cycles. `without_tensors` has the ids
-    of objects whose attributes contain no tensor; their attributes are not visited again.
+    `ancestors` has the ids of the objects around the current object, to stop at cycles. `without_tensors` has the
+    objects whose attributes contain no tensor, by id; their attributes are not visited again. It holds the objects,
+    because a later object may get the id of an object that is freed.
     """
 
     def __init__(self) -> None:
         self.ancestors: set[int] = set()
-        self.without_tensors: set[int] = set()
+        self.without_tensors: dict[int, object] = {}
 
     def visit(self, path: str, value: object) -> Leaves:
         if isinstance(value, torch.Tensor):
@@ -97,7 +99,7 @@ class _Walk:
         self.ancestors.discard(id(value))
         if children is _attributes and not inside.tensors:
             # An object without tensors is compared by its type only.
-            self.without_tensors.add(id(value))
+            self.without_tensors[id(value)] = value
         else:
             leaves.adopt(inside)
         return leaves
@@ -138,9 +140,17 @@ def _fields(value: object) -> Iterator[Child]:
 
 def _attributes(value: object) -> Iterator[Child]:
     yield from getattr(value, "__dict__", {}).items()
-    # `getattr` returns the base's `__slots__` for a class without its own, so `dict.fromkeys` removes the duplicates.
-    slots = dict.fromkeys(slot for base in type(value).__mro__ for slot in getattr(base, "__slots__", ()))
-    yield from ((slot, getattr(value, slot)) for slot in slots if slot != "__dict__" and hasattr(value, slot))
+    for base in type(value).__mro__:
+        if "__slots__" in vars(base):
+            yield from _slots(value, base)
+
+
+def _slots(value: object, base: type) -> Iterator[Child]:
+    """Yield the slots of a base class that have a value; the name of a private slot begins with the class's name."""
+    for name, slot in vars(base).items():
+        if isinstance(slot, types.MemberDescriptorType):
+            with suppress(AttributeError):  # nothing was assigned
+                yield name, slot.__get__(value)
 
 
 # The first entry that applies is used; if no entry applies, only the type of the object is compared.
