@@ -36,13 +36,30 @@ class Trial:
     problem: str = ""
 
 
-def block(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: torch.Tensor, projection: torch.Tensor
-) -> torch.Tensor:
-    """Compute attention, a norm, a linear layer and a gate: operations for each included executor."""
-    attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-    normed = functional.rms_norm(attended, (SIZES[-1],), scale, 1e-6)
-    return functional.silu(functional.linear(normed, projection)) * attended + 1
+class Block(torch.nn.Module):
+    """Attention, a norm, a linear layer, a gate and a convolution: operations for each included executor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        _, heads, _, width = SIZES
+        self.norm = torch.nn.RMSNorm(width, eps=1e-6)
+        self.projection = torch.nn.Linear(width, width, bias=False)
+        self.convolution = torch.nn.Conv2d(heads, heads, 3, padding=1)
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Return [batch, heads, sequence, features]."""
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        gated = functional.silu(self.projection(self.norm(attended))) * attended + 1
+        return functional.relu(self.convolution(gated))
+
+
+def block_on(device: str, generator: torch.Generator) -> Block:
+    """Return a block on a device, with random weights."""
+    block = Block()
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / parameter.shape[-1] ** 0.5)
+    return block.to(device).eval()
 
 
 def trials(executor: Executor) -> Iterator[Trial]:
@@ -57,14 +74,12 @@ def run_trial(executor: Executor, device: str) -> Trial:
     """Run one trial; an error, a wrong result or a refusal is the problem."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(SIZES, generator=generator).to(device) for _ in range(3))
-    width = SIZES[-1]
-    projection = (torch.randn(width, width, generator=generator) / width**0.5).to(device)
-    inputs = (query, key, value, torch.ones(width, device=device), projection)
+    block = block_on(device, generator)
     try:
         with torch.no_grad():
             others = (WRITTEN_OUT,) if is_checker(executor) else ()
             compiled = jit(block, executors=(*others, executor.without_measuring(), "torch"))
-            result, expected = compiled(*inputs), block(*inputs)
+            result, expected = compiled(query, key, value), block(query, key, value)
     except Exception as error:  # users of the executor would get the same error
         return Trial(device, problem=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
     trace = last_program(compiled).last("computation")

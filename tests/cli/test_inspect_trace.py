@@ -14,6 +14,7 @@ import torch
 import thunder_core
 from tests.processes import run_python
 from thunder_core.workflow.artifact import write_artifact
+from thunder_core.workflow.artifact.origin import Origin, TracedCalls
 from thunder_core.workflow.models.inputs.inputs import example_inputs
 from thunder_core.workflow.models.loading.load import load_model, rebuild_model
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
@@ -59,12 +60,9 @@ def artifact_of(loaded: LoadedModel, folder: Path, *, grad: bool, executors: tup
         loaded.model.zero_grad()
     return write_artifact(
         folder,
-        compiled=compiled,
-        source=loaded.source,
-        fingerprint=loaded.fingerprint,
-        recipe="default",
-        options={},
-        example=example,
+        compiled,
+        Origin(source=loaded.source, fingerprint=loaded.fingerprint, recipe="default"),
+        TracedCalls(example=example),
     )
 
 

@@ -13,6 +13,7 @@ from thunder_core.compilation.compiler import last_program
 from thunder_core.foundation.errors import Bug
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.tracing.capture.fakes import fake
+from thunder_core.tracing.capture.fakes.faithful import FaithfulMode
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.workflow.validation.comparison import validate
 
@@ -28,8 +29,15 @@ class Viewing(torch.nn.Module):
         return (x * self.weight).permute(0, 2, 1).view(1, 8, 4, 4).exp()
 
 
+class UnfaithfulMode(FaithfulMode):
+    """A mode with the strides of PyTorch's own fakes."""
+
+    def dispatch(self, func, types, args=(), kwargs=None):
+        return FakeTensorMode.dispatch(self, func, types, args, kwargs)
+
+
 def compiled_wrongly(monkeypatch: pytest.MonkeyPatch, module: torch.nn.Module) -> torch.nn.Module:
-    monkeypatch.setattr(fake, "FaithfulMode", FakeTensorMode)
+    monkeypatch.setattr(fake, "FaithfulMode", UnfaithfulMode)
     compiled: torch.nn.Module = thunder.jit(module)
     compiled(torch.randn(1, 16, 8))
     return compiled

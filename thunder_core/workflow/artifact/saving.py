@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.workflow.artifact.format.code import fingerprint_of
+from thunder_core.workflow.artifact.origin import Origin, TracedCalls
 from thunder_core.workflow.artifact.write import write_artifact
 
 
@@ -37,12 +38,9 @@ def save(
     subject = specializations_of(compiled).subject
     return write_artifact(
         Path(folder),
-        compiled=compiled,
-        source=source or {},
-        fingerprint=fingerprint_of(subject),
-        recipe="",
-        options={},
-        example=example,
+        compiled,
+        Origin(source=source or {}, fingerprint=fingerprint_of(subject)),
+        TracedCalls(example=example or {}),
         include_weights=include_weights,
         force=force,
         sign_key=None if sign_key is None else Path(sign_key).expanduser(),

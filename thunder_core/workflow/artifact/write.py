@@ -42,7 +42,6 @@ from thunder_core.workflow.artifact.format.manifest import (
     WEIGHTS,
     CubinFacts,
     EmptyModelFacts,
-    GenerationFacts,
     GroupFacts,
     Manifest,
     ProgramFacts,
@@ -64,6 +63,7 @@ from thunder_core.workflow.artifact.format.signature import computing, sign_fold
 from thunder_core.workflow.artifact.format.tensors import write_tensors
 from thunder_core.workflow.artifact.format.weights import NOTHING, KeptWeights, kept_weights
 from thunder_core.workflow.artifact.gpu_kernels import kernels_on_gpus
+from thunder_core.workflow.artifact.origin import Origin, TracedCalls
 from thunder_core.workflow.artifact.standalone.standalone import STANDALONE, check_standalone
 from thunder_core.workflow.models.loading.empty_model import (
     config_text,
@@ -78,60 +78,46 @@ TRACED_HERE = (Program, EagerProgram)  # classes of programs that are not from a
 
 def write_artifact(
     folder: Path,
-    *,
     compiled: Any,
-    source: Mapping[str, object],
-    fingerprint: str,
-    recipe: str,
-    options: Mapping[str, object],
+    origin: Origin,
+    calls: TracedCalls | None = None,
+    *,
     report: Report | None = None,
-    example: Mapping[str, torch.Tensor] | None = None,
-    drawn: Mapping[str, int] | None = None,
-    dynamic: Mapping[str, tuple[int, int]] | None = None,
-    generation: GenerationFacts | None = None,
-    train: bool = False,
-    tolerance: Mapping[str, float] | None = None,
     include_weights: bool = False,
-    target: str = "",
-    kernels: Sequence[DeviceCode] = (),
     force: bool = False,
     sign_key: Path | None = None,
 ) -> Path:
     """Write the result of `jit` or `compile`, with all its programs, as a folder; return the folder's path.
 
-    `source` is plain data from which the model is rebuilt (`LoadedModel.source`), or empty. `fingerprint` is the
-    fingerprint of the model's structure. `example` has the keyword arguments that were traced, and `drawn` the sizes
-    and the seed of these random inputs. `dynamic` has the ranges of sizes that the programs support, or `generation`
-    the lengths that they generate for. `train` is True for training. `tolerance` is the tolerance of the validation.
-    `include_weights` also writes the model's parameters and buffers. `kernels` are machine code for a GPU of the
-    architecture `target` (`sm_90`), which this machine may lack; without a target, the kernels of programs on this
-    machine's GPUs are compiled and written. `sign_key` is the file of a private key to sign the
-    artifact with.
+    `include_weights` also writes the model's parameters and buffers. `sign_key` is the file of a private key to sign
+    the artifact with.
 
     Raises `WrongInputs` if nothing was traced yet, `CannotReplay` if a program refers to an object that cannot be
     saved, `BadKey`, `OutputExists`, `OutputNotWritable` and `OutOfDisk`. If writing fails, no partial folder remains.
     """
+    calls = calls or TracedCalls()
     private = None if sign_key is None else computing("read_private_key")(sign_key)
-    content = gather_content(specializations_of(compiled), kernels, target, include_weights=include_weights)
+    specializations = specializations_of(compiled)
+    content = gather_content(specializations, calls.kernels, calls.target, include_weights=include_weights)
     manifest = Manifest(
         **content_facts(content),
         **origin_facts(report),
-        recipe=recipe,
-        options=as_json(options),
-        source=as_json(source),
-        fingerprint=fingerprint,
-        example=tuple(example or ()),
-        keyword_order=named_parameters(specializations_of(compiled).subject, example or ()),
-        drawn=dict(drawn or {}),
-        dynamic=dict(dynamic or {}),
-        generation=generation,
-        train=train,
-        tolerance=ToleranceFacts(**tolerance) if tolerance else None,
-        target=target,
+        recipe=origin.recipe,
+        options=as_json(origin.options),
+        source=as_json(origin.source),
+        fingerprint=origin.fingerprint,
+        example=tuple(calls.example),
+        keyword_order=named_parameters(specializations.subject, calls.example),
+        drawn=dict(calls.drawn),
+        dynamic=dict(calls.dynamic),
+        generation=calls.generation,
+        train=calls.train,
+        tolerance=ToleranceFacts(**origin.tolerance) if origin.tolerance else None,
+        target=calls.target,
     )
     with whole_folder(folder, force=force) as new:
         write_content(new, content)
-        write_tensors(new / EXAMPLE, example or {})
+        write_tensors(new / EXAMPLE, calls.example)
         finish_folder(new, manifest, report, private)
     return absolute(folder)
 

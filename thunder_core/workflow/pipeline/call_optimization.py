@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import last_program, trace_for
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.foundation.package import __version__
+from thunder_core.workflow.artifact.origin import TracedCalls
 from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, measure, require_speedup
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.request.input_size import InputSize
@@ -183,15 +183,15 @@ class CallOptimization:
         with torch.set_grad_enabled(self.session.purpose.train):
             return program_shares(last_program(self.session.compiled), self.session.model, self.example)
 
-    def artifact_facts(self) -> Mapping[str, Any]:
+    def traced_calls(self) -> TracedCalls:
         """Return the facts about the calls that the artifact stores."""
         session, request = self.session, self.plan.request
         drawn = {**self.plan.size.stated, "seed": session.seed}
-        return {
-            "example": self.example if all(isinstance(one, torch.Tensor) for one in self.example.values()) else {},
-            "train": request.train,
-            "dynamic": request.dynamic,
-            "drawn": drawn if session.purpose.could_be_drawn(session.loaded, self.example, **drawn) else {},
-            "target": request.target,
-            "kernels": self.kernels,
-        }
+        return TracedCalls(
+            example=self.example if all(isinstance(one, torch.Tensor) for one in self.example.values()) else {},
+            train=request.train,
+            dynamic=request.dynamic,
+            drawn=drawn if session.purpose.could_be_drawn(session.loaded, self.example, **drawn) else {},
+            target=request.target,
+            kernels=self.kernels,
+        )

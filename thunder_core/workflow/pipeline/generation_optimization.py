@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -19,6 +18,7 @@ from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.foundation.package import __version__
 from thunder_core.workflow.artifact.format.manifest import GenerationFacts
 from thunder_core.workflow.artifact.format.parts import part_facts
+from thunder_core.workflow.artifact.origin import TracedCalls
 from thunder_core.workflow.benchmark import BenchmarkSuite, require_speedup
 from thunder_core.workflow.benchmark.generation import GenerationBenchmark
 from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
@@ -174,10 +174,10 @@ class GenerationOptimization:
         """Return the models to measure: eager PyTorch first."""
         return {"eager": Contender(self.session.original), OURS: Contender(self.session.generator)}
 
-    def artifact_facts(self) -> Mapping[str, Any]:
+    def traced_calls(self) -> TracedCalls:
         """Return the facts about generation that the artifact stores."""
         facts = GenerationFacts(lengths=self.lengths, seed=self.session.seed)
-        return {"generation": facts, "target": self.plan.request.target, "kernels": self.kernels}
+        return TracedCalls(generation=facts, target=self.plan.request.target, kernels=self.kernels)
 
 
 def require_kept_methods(plan: Plan, session: Session) -> None:

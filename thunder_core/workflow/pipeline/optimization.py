@@ -12,6 +12,7 @@ import torch
 
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.foundation.errors import OutputExists
+from thunder_core.workflow.artifact.origin import Origin
 from thunder_core.workflow.artifact.write import write_artifact
 from thunder_core.workflow.benchmark import threads_in_use
 from thunder_core.workflow.models.memory.memory_guard import guarded_memory
@@ -158,17 +159,20 @@ def workflow_of_ranks(plan: Plan, session: RanksSession, clock: StageClock) -> W
 def _write(plan: Plan, workflow: Workflow, report: Report) -> None:
     """Write the artifact of an optimization to the plan's destination."""
     request, recipe, loaded = plan.request, plan.prepared.recipe, workflow.session.loaded
-    write_artifact(
-        plan.destination,
-        compiled=workflow.session.compiled,
+    origin = Origin(
         source={**loaded.source, "device": plan.device},
         fingerprint=loaded.fingerprint,
         recipe=recipe.name,
         options=recipe.options,
-        report=report,
         tolerance=asdict(workflow.session.tolerance(loaded.model.dtype)),
+    )
+    write_artifact(
+        plan.destination,
+        workflow.session.compiled,
+        origin,
+        workflow.traced_calls(),
+        report=report,
         include_weights=includes_weights(plan, workflow.session),
         force=request.force,
         sign_key=request.sign_key,
-        **workflow.artifact_facts(),
     )

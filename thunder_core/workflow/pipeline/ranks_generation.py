@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
+from thunder_core.workflow.artifact.origin import TracedCalls
 from thunder_core.workflow.benchmark.generation import GenerationBenchmark
 from thunder_core.workflow.pipeline.generation.generation_coverage import GenerationCoverage
 from thunder_core.workflow.pipeline.generation.generation_speed import Contender
@@ -49,7 +49,7 @@ class RanksGeneration(GenerationOptimization):
         rank = rank_of(self.session)
         return {name: Contender(RanksGenerator(rank, name)) for name in (rank.baseline.name, OURS)}
 
-    def artifact_facts(self) -> Mapping[str, Any]:
+    def traced_calls(self) -> TracedCalls:
         """Return the facts for the artifact; raise `CannotReplay` if ranks have different programs."""
         require_equal_programs(rank_of(self.session).ask("digests"))
-        return super().artifact_facts()
+        return super().traced_calls()

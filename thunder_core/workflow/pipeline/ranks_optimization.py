@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.foundation.errors import CannotReplay
+from thunder_core.workflow.artifact.origin import TracedCalls
 from thunder_core.workflow.benchmark import BenchmarkReport, measure, threads_in_use
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.request.input_size import InputSize
@@ -111,13 +111,13 @@ class RanksOptimization(CallOptimization):
         """Return no shares, because a program of several ranks cannot run on one rank alone."""
         return TimeShares()
 
-    def artifact_facts(self) -> Mapping[str, Any]:
+    def traced_calls(self) -> TracedCalls:
         """Return the facts for the artifact; raise `CannotReplay` if ranks have different programs."""
         rank = rank_of(self.session)
         require_equal_programs(rank.ask("digests"))
         self.example = rows_of(self.example, 0, rank.parts)
         self.plan = replace(self.plan, size=self.plan.size._replace(batch=self.plan.size.batch // rank.parts))
-        return super().artifact_facts()
+        return super().traced_calls()
 
 
 def require_equal_programs(digests: list[str]) -> None:
