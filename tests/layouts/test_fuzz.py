@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.layouts.fuzz import differences, program
+from tests.layouts.unfaithful import UnfaithfulMode
 from thunder_core.tracing.capture.fakes import fake
 from thunder_executors.inductor import EXECUTOR
 
@@ -28,5 +28,5 @@ def test_gradients_match_eager_in_compiled_regions_too() -> None:
 
 
 def test_wrongly_recorded_layout_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fake, "FaithfulMode", FakeTensorMode)
+    monkeypatch.setattr(fake, "FaithfulMode", UnfaithfulMode)
     assert any(list(differences(program(number), "torch")) for number in range(8, 20))

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import thunder_core as thunder
+from tests.layouts.unfaithful import UnfaithfulMode
 from thunder_core.backend.runtime.layouts import LayoutWatch, differs, layouts_watched
 from thunder_core.compilation.compiler import last_program
 from thunder_core.foundation.errors import Bug
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.tracing.capture.fakes import fake
-from thunder_core.tracing.capture.fakes.faithful import FaithfulMode
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.workflow.validation.comparison import validate
 
@@ -27,13 +26,6 @@ class Viewing(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return (x * self.weight).permute(0, 2, 1).view(1, 8, 4, 4).exp()
-
-
-class UnfaithfulMode(FaithfulMode):
-    """A mode with the strides of PyTorch's own fakes."""
-
-    def dispatch(self, func, types, args=(), kwargs=None):
-        return FakeTensorMode.dispatch(self, func, types, args, kwargs)
 
 
 def compiled_wrongly(monkeypatch: pytest.MonkeyPatch, module: torch.nn.Module) -> torch.nn.Module:

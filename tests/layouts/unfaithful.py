@@ -1,0 +1,14 @@
+"""A fake mode that gives wrong layouts, so that tests can check what detects them."""
+
+from __future__ import annotations
+
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from thunder_core.tracing.capture.fakes.faithful import FaithfulMode
+
+
+class UnfaithfulMode(FaithfulMode):
+    """A mode with the strides of PyTorch's own fakes."""
+
+    def dispatch(self, func, types, args=(), kwargs=None):
+        return FakeTensorMode.dispatch(self, func, types, args, kwargs)
