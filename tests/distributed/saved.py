@@ -96,6 +96,7 @@ def with_group(folder: Path, **facts: Any) -> Path:
     artifact = open_artifact(folder)
     group = artifact.manifest.group.model_copy(update=facts)
     manifest = artifact.manifest.model_copy(update={"group": group}).with_own_digest()
+    dist.barrier()  # all ranks have read the manifest
     if dist.get_rank() == 0:
         (folder / "manifest.json").write_bytes(manifest.to_bytes())
     dist.barrier()
