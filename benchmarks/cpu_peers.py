@@ -3,8 +3,8 @@
 All contenders are built first and then run in turn, round after round, in one process, in float32. With one thread, the
 figures are CPU time, so that other load on the machine counts less; with more threads, they are wall-clock time. They
 are medians of rounds, and quotients of medians. ONNX Runtime and OpenVINO take part if they can be imported;
-`torch.onnx.export` writes their input. `thunder` is the recipe `default`, `thunder, freeze` the
-recipe `freeze`, and `thunder without packed-linear` multiplies only by PyTorch's library.
+`torch.onnx.export` writes their input. `thunder` is the recipe `default`, `thunder, freeze` the recipe `freeze`, and
+`thunder without packed-linear` multiplies only by PyTorch's library.
 
 Usage: python -m benchmarks.cpu_peers [--models llama-1x128 decode-1x1 ...] [--threads 1 2] [--rounds 40] [--out FILE]
 """

@@ -15,7 +15,7 @@ import thunder_core as thunder
 from tests.processes import run_python
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.tracing.ir.symbol import BoundSymbol
-from thunder_executors import prepacked_convolution, prepacked_linear
+from thunder_executors import packed_linear, prepacked_convolution, prepacked_linear
 from thunder_executors.packed_linear import measurement, packed_weights
 from thunder_executors.packed_linear.kernel import pack_function
 from thunder_executors.prepacked_convolution import PrepackedConvolution, operator
@@ -116,7 +116,7 @@ def test_the_next_product_sees_a_write_to_the_weight(write):
 @linear_runs
 def test_a_weight_is_packed_once_for_all_programs_and_freed_with_it():
     linear = nn.Linear(40, 50)
-    kept = packed_weights.PackedWeights.of(pack_function()).kept
+    kept = packed_weights.PackedWeights.of(pack_function()).prepared.kept
     gc.collect()
     before = len(kept)
     with torch.no_grad():
@@ -193,7 +193,8 @@ def test_a_packed_weight_that_is_no_faster_than_in_place_is_left_to_packed_linea
     def times(product, budget):
         return measurement.Times(kernel=1.0, library=2.0)
 
-    monkeypatch.setattr(prepacked_linear, "times_of", times)
+    for module in (packed_linear, prepacked_linear):
+        monkeypatch.setattr(module, "times_of", times)
     compiled = thunder.jit(nn.Linear(40, 50), executors=(PrepackedLinear(), "torch"))
     with torch.no_grad(), tuning(10):
         compiled(torch.randn(20, 40))
@@ -350,14 +351,14 @@ def test_other_convolutions_are_those_of_pytorch(convolution, x):
 def test_packed_convolutions_are_freed_with_their_weights():
     block = Block().eval()
     gc.collect()
-    before = len(operator.packed_by_weight)
+    before = len(operator.PREPARED.kept)
     with torch.no_grad():
         compiled = thunder.jit(block, executors=EXECUTORS)
         compiled(torch.randn(2, 4, 9, 9))
-    assert len(operator.packed_by_weight) == before + 1
+    assert len(operator.PREPARED.kept) == before + 1
     del block, compiled
     gc.collect()
-    assert len(operator.packed_by_weight) == before
+    assert len(operator.PREPARED.kept) == before
 
 
 @linear_runs

@@ -8,7 +8,7 @@ call sees every write to a weight.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -28,7 +28,7 @@ from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 from thunder_executors.inductor.building.machine import processors
 from thunder_executors.packed_linear.activations import activations_in
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, library, missing_processor
-from thunder_executors.packed_linear.measurement import times_of
+from thunder_executors.packed_linear.measurement import Times, times_of
 from thunder_executors.packed_linear.product import Product, product_of, region_text, with_activation
 from thunder_executors.packed_linear.product_kinds import OPERATIONS
 
@@ -108,12 +108,18 @@ class PackedLinear(Executor):
             times = times_of(product, budget) if self.measures else None
             if self.measures and times is None:
                 return UNMEASURED
+            if times is not None and (refusal := self.refusal_of(product, times, budget)) is not None:
+                return refusal
             choice = "" if times is None else f"{product.title}: {times}"
-            if times is not None and not times.is_kernel_better:
-                return Refusal(f"PyTorch multiplies {choice}", lasting=True)
             return MachineCode(region_text(product, occurrence), library(product.kind), processors()[1], choice=choice)
         except (CompilerFailed, OutOfDisk) as error:
             return Refusal(error.what)
+
+    def refusal_of(self, product: Product, times: Times, budget: TuningBudget) -> Refusal | None:  # noqa: ARG002
+        """Return the reason why PyTorch multiplies; None if the kernel is faster."""
+        if times.is_kernel_better:
+            return None
+        return Refusal(f"PyTorch multiplies {product.title}: {times}", lasting=True)
 
 
 @dataclass(frozen=True)
@@ -130,16 +136,7 @@ class Layer:
         return self.occurrence.region.digest
 
 
-def product_in(bsym: BoundSymbol) -> Product | None:
-    """Return the product of an unclaimed bound symbol of a program, if the kernel supports it."""
-    if bsym.executor or bsym.symbol.name not in OPERATIONS or bsym.mutates or not bsym.is_resolved:
-        return None
-    return product_of(bsym)
-
-
-def layers_in(
-    trace: Trace, recorded: Sequence[bool], product_in: Callable[[BoundSymbol], Product | None] = product_in
-) -> dict[int, Layer]:
+def layers_in(trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
     """Return the linear layers of a trace that the kernel supports and autograd has not `recorded`, by place."""
     candidates = ((place, product_in(bsym)) for place, bsym in enumerate(trace.bound_symbols) if not recorded[place])
     return {place: layer_at(trace, product, place) for place, product in candidates if product is not None}
@@ -154,6 +151,13 @@ def layers_with_activation(trace: Trace, layers: Mapping[int, Layer], recorded: 
         for place, product in products.items()
         if product is not None
     }
+
+
+def product_in(bsym: BoundSymbol) -> Product | None:
+    """Return the product of an unclaimed bound symbol of a program, if the kernel supports it."""
+    if bsym.executor or bsym.symbol.name not in OPERATIONS or bsym.mutates or not bsym.is_resolved:
+        return None
+    return product_of(bsym)
 
 
 def layer_at(trace: Trace, product: Product, *places: int) -> Layer:

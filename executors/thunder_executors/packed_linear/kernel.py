@@ -59,7 +59,8 @@ def pack_function() -> Callable[..., Any]:
 @cache
 def source_digest(kind: ProductKind) -> str:
     """Return the digest of the C++ source of a kind of products."""
-    return sha256((source_of(kind.type) + PACK_ENTRY).encode()).hexdigest()
+    source = source_of(kind.type) + (PACK_ENTRY if kind.prepacked else "")
+    return sha256(source.encode()).hexdigest()
 
 
 def _write(kind: ProductKind, folder: Path) -> None:

@@ -16,8 +16,7 @@ import torch
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.claiming.kernel_times import NOT_MEASURED
 from thunder_core.backend.claiming.tuning import TuningBudget
-from thunder_core.backend.fusion.wrapping import is_held
-from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.backend.fusion.prepared_weights import names_to_prepare
 from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
@@ -96,8 +95,7 @@ class PrepackedConvolution(Executor):
     def chains(self, trace: Trace) -> Iterable[Chain]:
         """Yield the convolutions whose parameters a module holds, and which the trace does not write to."""
         recorded = may_be_recorded(trace, followed_by_autograd(trace))
-        held = {proxy.name for proxy in trace.inputs if is_held(trace.origins.get(proxy.name, ""))}
-        held -= names_written_to(trace)
+        held = names_to_prepare(trace)
         for chain in chains_in(trace):
             is_recorded = any(recorded[place] for place in chain.places)
             if not is_recorded and all(proxy.name in held for proxy in chain.parameters):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -118,32 +118,20 @@ def is_supported(proxy: Any) -> bool:
     )
 
 
-class Readers:
-    """The places where each name of a trace is read. A name that the trace returns is also read at its end."""
-
-    def __init__(self, trace: Trace):
-        self.trace = trace
-        self.places: dict[str, list[int]] = defaultdict(list)
-        for place, bsym in enumerate(trace.bound_symbols):
-            for name in {proxy.name for proxy in bsym.inputs}:
-                self.places[name].append(place)
-        for proxy in trace.outputs:
-            self.places[proxy.name].append(len(trace.bound_symbols))
-
-    def only_reader(self, name: str, place: int) -> int | None:
-        """Return the only operation after a place that reads a name; None if there is none, several, or the end."""
-        later = [reader for reader in self.places[name] if reader > place]
-        return later[0] if len(later) == 1 and later[0] < len(self.trace.bound_symbols) else None
-
-    def next_reader(self, name: str, place: int) -> int | None:
-        """Return the first operation after a place that reads a name; None if there is none."""
-        later = [reader for reader in self.places[name] if reader > place]
-        return later[0] if later and later[0] < len(self.trace.bound_symbols) else None
+def readers_in(trace: Trace) -> dict[str, list[int]]:
+    """Return the places where each name of a trace is read, in order. What the trace returns is read at its end."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, bsym in enumerate(trace.bound_symbols):
+        for name in {proxy.name for proxy in bsym.inputs}:
+            places[name].append(place)
+    for proxy in trace.outputs:
+        places[proxy.name].append(len(trace.bound_symbols))
+    return places
 
 
 def chains_in(trace: Trace) -> Iterator[Chain]:
     """Yield the convolutions of a trace, each with as much of what follows as oneDNN computes with it."""
-    readers = Readers(trace)
+    readers = readers_in(trace)
     taken: set[int] = set()  # an addition of two convolutions belongs to the first
     for place in range(len(trace.bound_symbols)):
         chain = convolution_at(trace, place)
@@ -157,11 +145,12 @@ def chains_in(trace: Trace) -> Iterator[Chain]:
         yield chain
 
 
-def extended(trace: Trace, readers: Readers, chain: Chain, extend: Any) -> Chain | None:
+def extended(trace: Trace, readers: Mapping[str, Sequence[int]], chain: Chain, extend: Any) -> Chain | None:
     """Return a chain with the operation that reads its result, if nothing else reads it; None otherwise."""
-    place = readers.next_reader(chain.result.name, chain.places[-1])
-    if place is None:
+    later = [place for place in readers.get(chain.result.name, ()) if place > chain.places[-1]]
+    if not later or later[0] == len(trace.bound_symbols):
         return None
+    place = later[0]
     bsym = trace.bound_symbols[place]
     # The chain is computed at the place of its last operation, so no line in between may write or keep its place.
     between = trace.bound_symbols[chain.places[0] + 1 : place]
@@ -169,7 +158,7 @@ def extended(trace: Trace, readers: Readers, chain: Chain, extend: Any) -> Chain
     if bsym.executor or not bsym.is_resolved or not isinstance(bsym.output, TensorProxy):
         return None
     in_place = bsym.output.name == chain.result.name
-    if not in_place and readers.only_reader(chain.result.name, chain.places[-1]) is None:
+    if len(later) > 1 and not in_place:
         return None
     if set(bsym.mutates) - {chain.result.name} or (bsym.mutates and not in_place):
         return None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import RLock
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 from torch.nn.utils.fusion import fuse_conv_bn_weights
-from torch.utils.weak import WeakIdKeyDictionary
+
+from thunder_core.backend.fusion.prepared_weights import PreparedWeights
 
 Ints: TypeAlias = tuple[int, ...]
 Settings: TypeAlias = tuple[Any, ...]  # stride, padding, dilation, groups, eps, and the size of the input
@@ -21,20 +22,17 @@ ACTIVATIONS: dict[str, tuple[str, list[float | None], str]] = {
     "silu": ("swish", [], ""),
     "gelu": ("gelu", [], "none"),
 }
-_LOCK = RLock()
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A packed weight and a bias, and the versions and addresses of the tensors that they were made of."""
+    """A packed weight, and the bias that belongs to it."""
 
     weight: torch.Tensor
     bias: torch.Tensor | None
-    made_of: tuple[tuple[int, int] | None, ...]
 
 
-# By weight, and for each weight by the settings of the convolution and the sizes of its input.
-packed_by_weight: MutableMapping[torch.Tensor, dict[Settings, Packed]] = WeakIdKeyDictionary()
+PREPARED: PreparedWeights[Packed] = PreparedWeights()
 
 
 def convolution(
@@ -59,7 +57,8 @@ def convolution(
     packed weight is kept as long as the weight lives, and is made again if a version counter or an address has changed.
     `size` is the size of the input for which the weight is packed, if it is constant.
     """
-    packed = packed_for(weight, bias, statistics, (stride, padding, dilation, groups, eps, size))
+    tensors, packing = (weight, bias, *statistics), (stride, padding, dilation, groups, eps, size)
+    packed = PREPARED.form_of(tensors, partial(pack, tensors, packing), packing)
     name, numbers, algorithm = ACTIVATIONS[activation]
     settings = (packed.weight, packed.bias, padding, stride, dilation, groups)
     if other is None:
@@ -74,28 +73,7 @@ def convolution(
     return result
 
 
-def packed_for(
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    statistics: Sequence[torch.Tensor | None],
-    settings: Settings,
-) -> Packed:
-    """Return the packed weight for a convolution with these settings, and pack it if no valid packed weight is kept."""
-    tensors = (weight, bias, *statistics)
-    if any(tensor is not None and tensor.is_inference() for tensor in tensors):  # no version counts their writes
-        return pack(tensors, settings, ())
-    made_of = tuple(None if tensor is None else (tensor._version, tensor.data_ptr()) for tensor in tensors)
-    found = packed_by_weight.get(weight, {}).get(settings)
-    if found is None or found.made_of != made_of:
-        with _LOCK:
-            found = pack(tensors, settings, made_of)
-            packed_by_weight.setdefault(weight, {})[settings] = found
-    return found
-
-
-def pack(
-    tensors: Sequence[torch.Tensor | None], settings: Settings, made_of: tuple[tuple[int, int] | None, ...]
-) -> Packed:
+def pack(tensors: Sequence[torch.Tensor | None], settings: Settings) -> Packed:
     """Return a weight in oneDNN's layout, with the batch normalization that follows in the weight and the bias."""
     (weight, bias, *statistics), (stride, padding, dilation, groups, eps, size) = tensors, settings
     assert weight is not None
@@ -106,4 +84,4 @@ def pack(
             assert mean is not None and variance is not None
             weight, bias = fuse_conv_bn_weights(weight, bias, mean, variance, eps, scale, shift)
         packed = torch.ops.mkldnn._reorder_convolution_weight(weight, padding, stride, dilation, groups, size)
-        return Packed(packed, None if bias is None else bias.detach(), made_of)
+        return Packed(packed, None if bias is None else bias.detach())

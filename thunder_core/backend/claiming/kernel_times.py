@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from thunder_core.backend.cache import Entry, Key, Store
+from thunder_core.backend.cache import Key, Store
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.parallel.choices import shared_choice
 from thunder_core.foundation.errors import OutOfDisk
@@ -51,41 +51,32 @@ def cached_times(
     If another process has measured the operation in the meantime, its times are returned. The ranks of a process group
     get the same result, so that all ranks have the same program.
     """
-
-    def find() -> str:
-        times = _own_times(kind, key, title, budget, seconds, prepare)
-        return UNKNOWN if times is None else text_of(times)
-
-    text = shared_choice(key.digest, find)
+    text = shared_choice(key.digest, partial(_own_choice, key, title, budget, seconds, prepare))
     return None if text == UNKNOWN else kind(**json.loads(text))
 
 
-def _own_times(
-    kind: type[T], key: Key, title: str, budget: TuningBudget, seconds: float, prepare: Callable[[], Callable[[], T]]
-) -> T | None:
-    """Return times as `cached_times`, for this process alone."""
+def _own_choice(
+    key: Key, title: str, budget: TuningBudget, seconds: float, prepare: Callable[[], Callable[[], KernelTimes]]
+) -> str:
+    """Return times as JSON, from the cache or measured by this process; `UNKNOWN` if there is no time to measure."""
     store = Store()
     entry = store.get(key)
-    if entry is not None:
-        return read(kind, entry)
-    if seconds > budget.left:
-        return None
-    measure = prepare()
-    with budget.spending():
-        times = measure()
-    with suppress(OutOfDisk):  # the result is available even if it is not cached
-        return read(kind, store.get_or_build(key, lambda folder: write(folder, times), f"the time of {title}"))
-    return times
+    if entry is None and seconds > budget.left:
+        return UNKNOWN
+    if entry is None:
+        measure = prepare()
+        with budget.spending():
+            times = measure()
+        try:
+            entry = store.get_or_build(key, lambda folder: write(folder, times), f"the time of {title}")
+        except OutOfDisk:  # the result is available even if it is not cached
+            return text_of(times)
+    return entry.read(FILE).decode()
 
 
 def text_of(times: KernelTimes) -> str:
     """Return times as JSON."""
     return json.dumps(asdict(times))
-
-
-def read(kind: type[T], entry: Entry) -> T:
-    """Return the times in an entry of the cache."""
-    return kind(**json.loads(entry.read(FILE)))
 
 
 def write(folder: Path, times: KernelTimes) -> None:

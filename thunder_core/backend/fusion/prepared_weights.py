@@ -1,0 +1,53 @@
+"""Weights in the form that a kernel reads: made at the first use, kept with the weight, made again after a write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import Generic, TypeVar
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from thunder_core.backend.fusion.wrapping import is_held
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.ir.trace import Trace
+
+Form = TypeVar("Form")
+State = tuple[tuple[int, int] | None, ...]  # the version and the address of each tensor
+
+
+@dataclass(eq=False)
+class PreparedWeights(Generic[Form]):
+    """The prepared forms of weights, by weight and by the settings of the kernel, for all programs of the process.
+
+    A form is freed with its weight. It is made again if the version counter or the address of a tensor that it is made
+    of has changed. Writes that count no version (`weight.data[0] = 1`, or by NumPy) are not noticed. Tensors that were
+    made in inference mode have no version counter: their form is made at each call.
+    """
+
+    kept: MutableMapping[torch.Tensor, dict[Hashable, tuple[State, Form]]] = field(default_factory=WeakIdKeyDictionary)
+    lock: RLock = field(default_factory=RLock)
+
+    def form_of(
+        self, tensors: Sequence[torch.Tensor | None], make: Callable[[], Form], settings: Hashable = None
+    ) -> Form:
+        """Return the form of the weight `tensors[0]` and of the tensors that belong to it, which `make` makes."""
+        weight = tensors[0]
+        assert weight is not None
+        if any(tensor is not None and tensor.is_inference() for tensor in tensors):
+            return make()
+        state = tuple(None if tensor is None else (tensor._version, tensor.data_ptr()) for tensor in tensors)
+        found = self.kept.get(weight, {}).get(settings)
+        if found is None or found[0] != state:
+            with self.lock:  # the state was read before the tensors are: a later write is noticed at the next call
+                found = state, make()
+                self.kept.setdefault(weight, {})[settings] = found
+        return found[1]
+
+
+def names_to_prepare(trace: Trace) -> set[str]:
+    """Return the names of the inputs that objects hold, such as parameters, and that the trace does not write to."""
+    held = {proxy.name for proxy in trace.inputs if is_held(trace.origins.get(proxy.name, ""))}
+    return held - names_written_to(trace)
