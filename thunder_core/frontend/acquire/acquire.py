@@ -103,8 +103,9 @@ def require_complete(run: Run) -> None:
     """
     if run.numbers.are_needed:
         raise Retrace(NeedsNumbers())
-    if run.draws.retrace_request is not None:
-        raise run.draws.retrace_request
+    for request in (run.draws.retrace_request, run.loop_to_unroll):
+        if request is not None:
+            raise request
     if run.recorder.met_hidden_numbers:
         raise Retrace(HidesNumbers())
     if run.recorder.failure is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import Any, Protocol
 
 from thunder_core.foundation.errors import SourceLine
@@ -17,6 +18,7 @@ from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.frontend.acquire.settings import Settings
 from thunder_core.frontend.acquire.works import TracedWork
 from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.retrace import Retrace
 
 
 class Nested(Protocol):
@@ -47,6 +49,8 @@ class TracedRun(Recording, Protocol):
     detours: Detours
     numbers: OutsideNumbers
     draws: ProgramDraws
+    unrolled_loops: frozenset[tuple[CodeType, int]]
+    loop_to_unroll: Retrace | None
     functions: AppliedFunctions
     backward_hooks: BackwardHooks
     saved_tensors_hooks: SavedTensorsHooks

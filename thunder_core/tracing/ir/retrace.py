@@ -57,6 +57,14 @@ class NeedsDrawingFunction:
     code: CodeType
 
 
+@dataclass(frozen=True)
+class UnrollsLoop:
+    """The iterations of the loop whose range is called at an offset of this `code` are not calls of one function."""
+
+    code: CodeType
+    offset: int
+
+
 RetraceReason = (
     MeetsSymbol
     | DecidesForOtherCalls
@@ -66,6 +74,7 @@ RetraceReason = (
     | HidesNumbers
     | NeedsTexts
     | NeedsDrawingFunction
+    | UnrollsLoop
 )
 
 

@@ -15,7 +15,7 @@ from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
 from thunder_core.frontend.acquire.traced_run import InEager, Nested
 from thunder_core.tracing.extension.lookaside import Lookaside
-from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsDrawingFunction, NeedsNumbers, NeedsTexts, Retrace
+from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsDrawingFunction, NeedsNumbers, NeedsTexts, Retrace, UnrollsLoop
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class RunOptions:
     values; `detours` are the calls of `torch.compiler.is_compiling()` that return True; a program that
     `is_differentiating` calls `backward` itself; if `reads_texts_at_once` is set, texts are read when they are made;
     if `draws_constants` is set, each call must draw the same numbers; and each of the `drawing_functions` is called as
-    a whole, because it draws random numbers.
+    a whole, because it draws random numbers; and each iteration of the `unrolled_loops` is recorded.
     """
 
     device: torch.device | None = None
@@ -55,6 +55,7 @@ class RunOptions:
     reads_texts_at_once: bool = False
     draws_constants: bool = False
     drawing_functions: frozenset[CodeType] = frozenset()
+    unrolled_loops: frozenset[tuple[CodeType, int]] = frozenset()
 
     @property
     def watches(self) -> bool:
@@ -90,6 +91,7 @@ class RunOptions:
             nested=self.nested,
             lookasides=self.lookasides,
             drawing_functions=self.drawing_functions,
+            unrolled_loops=self.unrolled_loops,
             **changes,
         )
 
@@ -104,4 +106,5 @@ CHANGES: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
     NeedsNumbers: lambda options, reason: {"draws_constants": not options.symbolic.may_be},
     NeedsTexts: lambda options, reason: {"reads_texts_at_once": True},
     NeedsDrawingFunction: lambda options, reason: {"drawing_functions": options.drawing_functions | {reason.code}},
+    UnrollsLoop: lambda options, reason: {"unrolled_loops": options.unrolled_loops | {(reason.code, reason.offset)}},
 }

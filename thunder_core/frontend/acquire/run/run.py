@@ -48,6 +48,7 @@ from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.capture.torch_facts.symbols import operations
 from thunder_core.tracing.ir.attention import FlexAttention
 from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.retrace import Retrace
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 
@@ -129,6 +130,8 @@ class Run(ObservedCalls, RecordedProgram):
         )
         self.counts = CountSources(self.outside, self.recorder, self._line)
         self.texts = Texts(self, read_at_once=options.reads_texts_at_once)
+        self.unrolled_loops = options.unrolled_loops
+        self.loop_to_unroll: Retrace | None = None
         self.draws = ProgramDraws(self, options.drawing_functions, constants=options.draws_constants)
 
     def _add_lookasides(self, options: RunOptions) -> None:
