@@ -90,9 +90,8 @@ def modified_after_append(x: torch.Tensor, w: torch.Tensor) -> Any:
     for i in range(x.shape[1]):
         y = x[:, i] * 2
         outs.append(y)
-        z = y.add_(1)
-        outs[0]
-    return torch.stack(outs, 1), z
+        y = y.add_(1)
+    return torch.stack(outs, 1)
 
 
 def modified_in_place(x: torch.Tensor, w: torch.Tensor) -> Any:
@@ -268,7 +267,7 @@ def outcome(function: Program, x: torch.Tensor, w: torch.Tensor) -> Any:
     random.seed(0)
     try:
         results = function(x, w)
-    except (RuntimeError, IndexError, UnboundLocalError) as error:
+    except (RuntimeError, IndexError, ValueError, UnboundLocalError) as error:
         return type(error)
     ends = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     if ends:

@@ -212,8 +212,8 @@ class _Body(ast.NodeTransformer):
         value = self.visit(statement.value)
         if isinstance(target, ast.Subscript):
             place = [*self.buffers].index(self._subscript(target))  # type: ignore[arg-type]
-            made = ast.parse(f"_written{place} = _row{place}.new_empty(_row{place}.shape).copy_(_value)").body[0]
-            made.value.args = [value]  # type: ignore[attr-defined]
+            made = ast.parse(f"_written{place} = _value.to(_row{place}).expand_as(_row{place})").body[0]
+            made.value.func.value.func.value = value  # type: ignore[attr-defined]
             return self._located(made, statement)
         targets = target.elts if isinstance(target, ast.Tuple) else [target]
         if not all(isinstance(name, ast.Name) for name in targets):
@@ -325,9 +325,13 @@ def _is_only_joined(function: ast.FunctionDef, name: str, append: ast.Name) -> b
 
 
 def _is_new_list(node: ast.Assign, name: str) -> bool:
-    (target, *more) = node.targets
-    is_name = isinstance(target, ast.Name) and target.id == name and not more
-    return is_name and isinstance(node.value, ast.List) and not node.value.elts
+    target, value = node.targets[-1], node.value
+    is_tuple = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts)
+    pairs = list(zip(target.elts, value.elts, strict=True)) if is_tuple else [(target, value)]  # type: ignore[attr-defined]
+    return len(node.targets) == 1 and any(
+        isinstance(target, ast.Name) and target.id == name and isinstance(value, ast.List) and not value.elts
+        for target, value in pairs
+    )
 
 
 def _is_join(node: ast.Call) -> bool:

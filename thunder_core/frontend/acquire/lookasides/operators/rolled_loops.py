@@ -14,6 +14,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from thunder_core.frontend.acquire.lookasides.operators.control_flow import Flattened, over_slices
 from thunder_core.frontend.acquire.lookasides.operators.loop_bodies import LoopBody, loop_body
@@ -86,6 +87,7 @@ def record(run: TracedRun, frame: Frame, body: LoopBody, count: Any) -> None:
     slices = [call(torch.movedim, tensor, dimension, 0) for tensor, dimension in sliced]
     flat = Flattened(run, function)
     results = over_slices(subtraces, scan if initial else map_slices, function, flat, initial, slices, same)
+    require_same_gradients(tree_leaves(flat.results), results)
     store(run, frame, body, results)
 
 
@@ -97,6 +99,12 @@ def require_own_memory(subtraces: Subtraces, body: LoopBody, values: dict[str, A
     written = [memory_of(subtraces.fake(values[name])) for name in buffers]
     if len({*written}) < len(written) or not read.isdisjoint(written):
         raise ValueError("the loop writes to memory that it reads")
+
+
+def require_same_gradients(leaves: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+    """Raise `ValueError` if results of a loop require gradients, but not the results of its iterations."""
+    if any(leaf.requires_grad != result.requires_grad for leaf, result in zip(leaves, results, strict=True)):
+        raise ValueError("results of the loop require no gradients")
 
 
 def store(run: TracedRun, frame: Frame, body: LoopBody, results: Sequence[torch.Tensor]) -> None:
