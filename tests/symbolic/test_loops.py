@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ def writes(x: torch.Tensor, w: torch.Tensor) -> Any:
 def only_maps(x: torch.Tensor, w: torch.Tensor) -> Any:
     outs = []
     for i in range(x.shape[1]):
-        outs.append((x[:, i] @ w).relu())
+        outs.append((x[:, i] @ w).relu())  # noqa: PERF401
     return torch.stack(outs, 1)
 
 
@@ -187,14 +188,14 @@ def counts(x: torch.Tensor, w: torch.Tensor) -> Any:
     numbers = iter([float(place) for place in range(100)])
     outs = []
     for i in range(x.shape[1]):
-        outs.append(x[:, i] * next(numbers))
+        outs.append(x[:, i] * next(numbers))  # noqa: PERF401
     return torch.stack(outs, 1)
 
 
 def draws_numbers(x: torch.Tensor, w: torch.Tensor) -> Any:
     outs = []
     for i in range(x.shape[1]):
-        outs.append(x[:, i] * random.random())
+        outs.append(x[:, i] * random.random())  # noqa: PERF401
     return torch.stack(outs, 1)
 
 
@@ -243,8 +244,20 @@ def fewer_iterations(x: torch.Tensor, w: torch.Tensor) -> Any:
 def has_a_shared_list(x: torch.Tensor, w: torch.Tensor) -> Any:
     outs = kept = []
     for i in range(x.shape[1]):
-        outs.append(x[:, i])
+        outs.append(x[:, i])  # noqa: PERF401
     return torch.stack(outs, 1), len(kept)
+
+
+total: Any = None
+
+
+def writes_a_global(x: torch.Tensor, w: torch.Tensor) -> Any:
+    global total
+    h = x[:, 0] * 0
+    for i in range(x.shape[1]):
+        h = h + x[:, i]
+        total = h * 1
+    return h, total
 
 
 def as_is(x: torch.Tensor, w: torch.Tensor) -> Any:
@@ -258,6 +271,7 @@ UNROLLED = [
     *(modified_after_append, modified_in_place, shifted, rereads_its_rows, writes_to_an_alias, branches_on_the_index),
     *(differs_first, uses_the_index, reads_a_last_value, looks_back, grows, changes_dtype, counts, fills_a_dict),
     *(nested, reversed_and_paired, by_the_value, fewer_iterations, has_a_shared_list, as_is, draws_numbers),
+    writes_a_global,
 ]
 
 
@@ -298,3 +312,56 @@ def test_loops_have_one_program_for_all_lengths(program: Program) -> None:
     for length in LENGTHS:
         compiled(torch.randn(2, length, WIDTH), torch.randn(WIDTH, WIDTH, requires_grad=True))
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+EXPRESSIONS = (
+    *("x[:, i] * a", "torch.sin(b) + x[:, i]", "(a @ w) * 0.5", "y[i].cos()", "a - b", "a", "a.detach()"),
+    *("(x[:, i, :2].sum(-1)[:, None] + a)", "b * n * 0.1", "torch.maximum(a, y[i])", "c[:, i].to(a.dtype) * w[0]"),
+    *("x[:, i]", "x[:, i - 1]"),
+)
+STATEMENTS = (
+    *("a = {}", "b = {}", "a, b = {}, {}", "t = {}\n        a = t * 0.3", "outs.append({})", "more.append({})"),
+    *("out[:, i] = {}", "a = a * 0.5 + {}", "if i % 3 == 1: b = {}"),
+)
+
+
+def random_program(seed: int, folder: Path) -> Program:
+    """Return a program with a loop of random statements, from a file."""
+    draw = random.Random(seed)
+    statements = draw.sample(STATEMENTS, draw.randint(1, 4))
+    lines = ["        " + text.format(*(draw.choice(EXPRESSIONS) for _ in range(2))) for text in statements]
+    is_stacked, is_joined = ("outs.append({})" in statements), ("more.append({})" in statements)
+    text = f"""
+import torch
+
+def program(x, w):
+    a, b, n = x[:, 0] * 0, torch.zeros(x.shape[0], 4), x.shape[1]
+    y, c, out, outs, more = x.transpose(0, 1), x * 2, torch.zeros_like(x), [], []
+    for i in range(n):
+{chr(10).join(lines)}
+    stacked = torch.stack(outs, 1) if {is_stacked} else a
+    return a, b, out, stacked, torch.cat(more, -1) if {is_joined} else b
+"""
+    file = folder / f"program_{seed}.py"
+    file.write_text(text)
+    names: dict[str, Any] = {}
+    exec(compile(text, str(file), "exec"), names)
+    made: Program = names["program"]
+    return made
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
+def test_random_loops_match_eager(seed: int, tmp_path: Path) -> None:
+    program = random_program(seed, tmp_path)
+    compiled = thunder.jit(program, cache="symbolic values")
+    w = torch.randn(WIDTH, WIDTH)
+    for length in (4, 6, 2, 1, 0, 9):
+        x = torch.randn(2, length, WIDTH)
+        expected = outcome(program, x, w)
+        found = outcome(compiled, x, w)
+        assert isinstance(found, type) is isinstance(expected, type)
+        if isinstance(expected, type):
+            assert found is expected
+        else:
+            torch.testing.assert_close(found, expected)

@@ -39,14 +39,19 @@ def scan(
 
     Returns the final carried tensors, and a contiguous stack of each further result of `combine`. The initial tensors
     are copied if autograd may save them, so that a program may write to them afterwards. If there are no slices,
-    `combine` is called with zeros, as in PyTorch since 2.14, for the shapes of the stacks.
+    `combine` is called with zeros, as in PyTorch since 2.14, for the shapes of the stacks. If the number of slices is
+    symbolic, there are no values, and a single call represents all.
     """
+    count = slices[0].shape[0]
+    is_symbolic = isinstance(count, torch.SymInt)
     carried, rows = tuple(tensor.clone() for tensor in initial) if torch.is_grad_enabled() else tuple(initial), []
-    for place in range(slices[0].shape[0]):
+    for place in range(1 if is_symbolic else count):
         results = combine(*carried, *(tensor[place] for tensor in slices), *operands)
         carried = results[: len(initial)]
         rows.append(results[len(initial) :])
-    if rows:
+    if is_symbolic:
+        stacks = [row.expand(count, *row.shape).contiguous() for row in rows[0]]
+    elif rows:
         stacks = [torch.stack(column).contiguous() for column in zip(*rows, strict=True)]
     else:
         results = combine(*carried, *(tensor.new_zeros(tensor.shape[1:]) for tensor in slices), *operands)

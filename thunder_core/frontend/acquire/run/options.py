@@ -15,7 +15,14 @@ from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
 from thunder_core.frontend.acquire.traced_run import InEager, Nested
 from thunder_core.tracing.extension.lookaside import Lookaside
-from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsDrawingFunction, NeedsNumbers, NeedsTexts, Retrace, UnrollsLoop
+from thunder_core.tracing.ir.retrace import (
+    HidesNumbers,
+    NeedsDrawingFunction,
+    NeedsNumbers,
+    NeedsTexts,
+    Retrace,
+    UnrollsLoop,
+)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import dis
 import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from types import CodeType
 from typing import Any
 
@@ -22,11 +22,27 @@ ALLOWED = (
 CONSTANTS = (ast.Slice, ast.Constant, ast.UnaryOp, ast.unaryop, ast.Load)
 JOINING = ("stack", "cat")
 METADATA = ("dtype", "device")
-HIDDEN = ("requires_grad", "grad", "grad_fn", "is_leaf", "data_ptr", "backward")  # what differs between iterations
+# What differs between iterations, or changes more than the values of tensors.
+HIDDEN = (
+    *(
+        "_",
+        "requires_grad",
+        "grad",
+        "is_leaf",
+        "data_ptr",
+        "backward",
+        "autograd",
+        "register",
+        "retain",
+        "set_",
+        "name",
+    ),
+    *("manual_seed", "seed", "storage", "untyped_storage", "share_memory", "item", "tolist", "numpy"),
+)
 LOOKS_AT_FRAMES = {"locals", "vars", "eval", "exec", "dir"}
 
 
-class NotOneFunction(Exception):  # noqa: N818  # it never leaves this module
+class NotOneFunction(Exception):  # it never leaves this module
     """The iterations of a loop are not calls of one function of carried values and slices."""
 
 
@@ -47,7 +63,7 @@ class LoopBody:
     globals: tuple[str, ...]
 
 
-@cache
+@lru_cache(maxsize=256)
 def loop_body(code: CodeType, offset: int) -> LoopBody | None:
     """Return the body of the loop whose `range` is called at an offset of a code object; None if it is no function."""
     loop_and_function = _loop_at(code, offset)
@@ -79,8 +95,9 @@ def _loop_at(code: CodeType, offset: int) -> tuple[ast.For, ast.FunctionDef] | N
 
 def _is_range(loop: ast.For) -> bool:
     call = loop.iter
-    is_call = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range"
-    return is_call and len(call.args) == 1 and not call.keywords and isinstance(loop.target, ast.Name) and not loop.orelse  # type: ignore[attr-defined]
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "range":
+        return False
+    return len(call.args) == 1 and not call.keywords and isinstance(loop.target, ast.Name) and not loop.orelse
 
 
 def _functions(code: CodeType) -> Iterator[ast.FunctionDef]:
@@ -128,8 +145,10 @@ def _live_after(code: CodeType, offset: int) -> set[str]:
 
 
 def _read_names(instruction: dis.Instruction) -> set[str]:
-    if "FAST" not in instruction.opname or instruction.opname.startswith("STORE_FAST_STORE") or (
-        instruction.opname in ("STORE_FAST", "STORE_FAST_MAYBE_NULL")
+    if (
+        "FAST" not in instruction.opname
+        or instruction.opname.startswith("STORE_FAST_STORE")
+        or (instruction.opname in ("STORE_FAST", "STORE_FAST_MAYBE_NULL"))
     ):
         return set()
     names = instruction.argval
@@ -149,6 +168,7 @@ class _Body(ast.NodeTransformer):
     def __init__(self, loop: ast.For, function: ast.FunctionDef, code: CodeType) -> None:
         self.loop, self.function, self.code = loop, function, code
         self.index: str = loop.target.id  # type: ignore[attr-defined]
+        self._require_local(self.index)
         self.assigned = {self.index} | {
             node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
@@ -164,7 +184,8 @@ class _Body(ast.NodeTransformer):
         """Return the function. Raise `NotOneFunction` if the body is none."""
         self._note_buffers()
         statements = [self._statement(statement) for statement in self.loop.body]
-        if not self.slices or ({*self.lists} | self._buffer_names) & {*self.carried, *(name for name, _ in self.slices)}:
+        read = {*self.carried, *(name for name, _ in self.slices)}
+        if not self.slices or ({*self.lists} | self._buffer_names) & read:
             raise NotOneFunction
         if {*self.lists} & {*self.same, *self.assigned}:
             raise NotOneFunction
@@ -218,6 +239,8 @@ class _Body(ast.NodeTransformer):
         targets = target.elts if isinstance(target, ast.Tuple) else [target]
         if not all(isinstance(name, ast.Name) for name in targets):
             raise NotOneFunction
+        for name in targets:
+            self._require_local(name.id)  # type: ignore[attr-defined]
         self.before |= {name.id for name in targets}  # type: ignore[attr-defined]
         return ast.copy_location(ast.Assign([target], value), statement)
 
@@ -233,7 +256,8 @@ class _Body(ast.NodeTransformer):
         ):
             raise NotOneFunction
         name = call.func.value.id
-        if name in self.lists or not _is_only_joined(self.function, name, call.func.value):
+        own = (*self.code.co_varnames, *self.code.co_cellvars, *self.code.co_freevars)
+        if "torch" in own or name in self.lists or not _is_only_joined(self.function, name, call.func.value):
             raise NotOneFunction
         self._require_local(name)
         made = ast.parse(f"_list{len(self.lists)} = _value").body[0]
@@ -249,7 +273,7 @@ class _Body(ast.NodeTransformer):
         return made
 
     def _require_local(self, name: str) -> None:
-        if name not in self.code.co_varnames or name in self.code.co_cellvars:
+        if name not in self.code.co_varnames or name in self.code.co_cellvars or name.startswith("_"):
             raise NotOneFunction
 
     def visit(self, node: ast.AST) -> Any:
@@ -258,7 +282,7 @@ class _Body(ast.NodeTransformer):
         return super().visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        if node.attr in HIDDEN or node.attr.startswith("__"):
+        if node.attr.startswith(HIDDEN):
             raise NotOneFunction
         if isinstance(node.value, ast.Name) and node.value.id in self._buffer_names and node.attr in METADATA:
             self.same[node.value.id] = None
@@ -339,4 +363,4 @@ def _is_join(node: ast.Call) -> bool:
     is_torch = isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)
     if not is_torch or function.value.id != "torch" or function.attr not in JOINING or not node.args:  # type: ignore[attr-defined]
         return False
-    return len(node.args) <= 2 and all(keyword.arg == "dim" for keyword in node.keywords)  # noqa: PLR2004
+    return len(node.args) <= 2 and all(keyword.arg == "dim" for keyword in node.keywords)
