@@ -12,6 +12,7 @@ Within `torch.vmap`, the functions are called with logical tensors, and the oper
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -124,6 +125,12 @@ def are_followed(subtraces: Subtraces, inputs: Iterable[Any]) -> bool:
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
+def followed_proxy(subtraces: Subtraces, proxy: TensorProxy) -> TensorProxy:
+    """Return the proxy of a tensor, which requires a gradient if the tensor does at this point of the program."""
+    tensor = subtraces.recorder.tensors.named(proxy.name)
+    return proxy if tensor is None else replace(proxy, requires_grad=tensor.requires_grad)
+
+
 def check_carried(subtraces: Subtraces, results: Sequence[Any], inputs: Sequence[Any], name: str, of: str) -> None:
     """Raise PyTorch's error for carried values whose types or metadata differ from the function's inputs."""
     fakes, others = ([subtraces.fake(value) for value in values] for values in (results, inputs))
@@ -217,7 +224,9 @@ def over_slices(
     starts = [recorder.proxy_of(batches.physical(tensor)) for tensor in initial]
     stacks = [batches.with_slices_first(batches.physical(tensor)) for tensor in slices]
     sliced = [recorder.proxy_of(tensor) for tensor in stacks]
-    placeholders = [subtraces.placeholder(proxy) for proxy in (*starts, *map(slice_proxy, sliced))]
+    like = [*(followed_proxy(subtraces, proxy) for proxy in starts)]
+    like += [slice_proxy(followed_proxy(subtraces, proxy)) for proxy in sliced]
+    placeholders = [subtraces.placeholder(proxy) for proxy in like]
     inputs = subtraces.to_program(placeholders)
     recording = subtraces.record(function, lambda: [*map(batches.physical, call(*inputs, *additional))], placeholders)
     carried, rows = recording.results[: len(starts)], recording.results[len(starts) :]
