@@ -16,7 +16,16 @@ from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.triton import cached_rotary, cross_entropy, gated, quantize, quantized_linear, rms_norm, rotary
+from thunder_executors.triton import (
+    cached_rotary,
+    cross_entropy,
+    gated,
+    normalized_linear,
+    quantize,
+    quantized_linear,
+    rms_norm,
+    rotary,
+)
 from thunder_executors.triton.ahead import cubins, device_code
 from thunder_executors.triton.cache_writes import join_cache_writes
 from thunder_executors.triton.driver import keep
@@ -26,7 +35,7 @@ from thunder_executors.triton.operations import OPERATORS
 from thunder_executors.triton.tensors import takes
 from thunder_executors.triton.weights import claim_products
 
-KERNELS = (rms_norm, rotary, cached_rotary, gated, cross_entropy, quantize, quantized_linear)
+KERNELS = (rms_norm, rotary, cached_rotary, gated, cross_entropy, quantize, quantized_linear, normalized_linear)
 
 
 @dataclass(eq=False)
