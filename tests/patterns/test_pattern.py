@@ -12,7 +12,9 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.backend.patterns.outcome import describe_layout
 from thunder_core.foundation.errors import BadPattern
+from thunder_core.tracing.ir.proxy import TensorProxy
 
 Function = Callable[..., Any]
 
@@ -430,3 +432,40 @@ def test_a_pattern_is_still_its_function() -> None:
     again = thunder.pattern(scaled_exp)
     assert torch.equal(again(X), scaled_exp(X))
     assert thunder.pattern(again) is again
+
+
+# ---- strides -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.SpecializationWarning")
+def test_strides_of_dimensions_of_size_1_do_not_count() -> None:
+    """A program that learns late that there is one token has recorded other strides before."""
+
+    def program(x: Tensor) -> Tensor:
+        result = x.transpose(1, 2) * 2 + 1
+        return result.flatten(2) if x.shape[1] == 1 else result.flatten(1)
+
+    executor = OperatorExecutor("mine")
+    pattern = thunder.pattern(lambda x: x * 2 + 1)
+    executor.replaces(pattern)(pattern.function)
+    compiled = thunder.jit(program, executors=[executor, "torch"], symbolic={"x.size(1)": (1, 8)})
+    for tokens in (1, 3):
+        x = example(2, tokens, 4, 8)
+        torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+        assert [bsym.executor for bsym in thunder.last_traces(compiled)[-1].bound_symbols].count("mine") == 1
+
+
+def test_strides_that_may_mean_channels_last_count() -> None:
+    def proxy(shape: tuple[int, ...], stride: tuple[int, ...]) -> TensorProxy:
+        return TensorProxy("x", shape, stride, torch.float32, torch.device("cpu"), False)
+
+    pairs = {
+        ((1, 4, 1, 8), (32, 8, 32, 1), (32, 8, 8, 1)): True,
+        ((2, 1, 8), (8, 16, 1), (8, 8, 1)): True,
+        ((2, 2, 8), (8, 16, 1), (16, 8, 1)): False,
+        ((2, 4, 1, 1), (4, 1, 1, 1), (4, 1, 4, 4)): False,
+        ((2, 1, 4, 8), (32, 32, 8, 1), (32, 1, 8, 1)): False,
+    }
+    for (shape, *strides), is_equal in pairs.items():
+        first, second = (describe_layout(proxy(shape, stride)) for stride in strides)
+        assert (first == second) == is_equal

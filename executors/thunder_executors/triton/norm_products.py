@@ -186,11 +186,12 @@ def norm_products_in(trace: Trace, executor: str) -> Iterator[NormProducts]:
     readers, written = readers_of(trace), names_written_to(trace)
     recorded = may_be_recorded(trace, followed_by_autograd(trace))
     for bsym in bsyms:
-        places = sorted(readers.get(bsym.outputs[0].name, ())) if is_norm(bsym, executor) else []
-        linears = tuple(bsyms[place] for place in places if place >= 0)
-        if not 0 < len(places) <= len(NAMES) or not all(is_product(line, bsym.outputs[0], trace) for line in linears):
+        row = bsym.outputs[0].name if is_norm(bsym, executor) else ""
+        places = sorted(readers.get(row, ()))
+        if not 0 < len(places) <= len(NAMES) or places[0] < 0:
             continue
-        if places[0] < 0:
+        linears = tuple(bsyms[place] for place in places)
+        if not all(is_product(line, row, trace) for line in linears):
             continue
         each = NormProducts(bsym, linears, swiglu_of(linears, bsyms, readers, executor))
         names = {proxy.name for line in each.bsyms for proxy in (*line.inputs, *line.outputs)}
@@ -205,7 +206,7 @@ def is_norm(bsym: BoundSymbol, executor: str) -> bool:
     return is_own and not bsym.kwargs and isinstance(bsym.args[-1], float)
 
 
-def is_product(bsym: BoundSymbol, row: TensorProxy, trace: Trace) -> bool:
+def is_product(bsym: BoundSymbol, row: str, trace: Trace) -> bool:
     """Whether a bound symbol is an unclaimed linear layer of a row, without bias, with the weight of a module."""
     if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates:
         return False
@@ -213,7 +214,7 @@ def is_product(bsym: BoundSymbol, row: TensorProxy, trace: Trace) -> bool:
     return (
         bias is None
         and isinstance(x, TensorProxy)
-        and x.name == row.name
+        and x.name == row
         and isinstance(weight, TensorProxy)
         and is_dense_matrix(weight)
         and is_held(trace.origins.get(weight.name, ""))
