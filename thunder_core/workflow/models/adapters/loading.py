@@ -13,7 +13,7 @@ from thunder_core.foundation.similar_names import nearest
 from thunder_core.workflow.models.adapters.folder import Adapter, require_adapter_weights
 from thunder_core.workflow.models.inputs.modality import image_size
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
-from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.loading.load_errors import library_import, loading_errors
 from thunder_core.workflow.models.request.request import KEEP
 
 PEFT = "peft"
@@ -27,7 +27,7 @@ def require_peft(adapter: Adapter) -> None:
             f"{adapter.folder} holds an adapter ({adapter.kind}), which needs the package peft to be loaded",
             fix="pip install peft",
         )
-    with loading_errors(adapter.folder, "holds an adapter, and peft cannot be imported"):
+    with library_import(adapter.folder, PEFT):
         known: Any = plugins.import_object(f"{PEFT}:PeftType")
     names = [member.value for member in known]
     if adapter.kind not in names:

@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import PackageMissing, UnknownArchitecture
 from thunder_core.foundation.similar_names import nearest
-from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.loading.load_errors import library_import, loading_errors
 
 TIMM = "timm"
 WRAPPER = "timm_wrapper"  # the family of transformers
@@ -31,7 +31,7 @@ def timm_config(what: Path | str, content: Mapping[str, Any]) -> PretrainedConfi
     """
     require_timm(what)
     name = str(content["architecture"])
-    with loading_errors(what, "is a model of timm, and timm cannot be imported"):
+    with library_import(what, TIMM):
         library: Any = plugins.import_object(TIMM)
     if not library.is_model(name):
         near = nearest(name, library.list_models())
