@@ -34,13 +34,13 @@ _KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATO
 def instructions(code: CodeType) -> Iterator[Instruction]:
     """Yield the instructions of a code object, with extended arguments joined and caches counted."""
     bytecode = code.co_code
-    offset, argument, length = 0, 0, len(bytecode)
+    offset, argument, length, names = 0, 0, len(bytecode), dis.opname
     while offset < length:
         operation, argument = bytecode[offset], argument << 8 | bytecode[offset + 1]
         end = offset + 2
         while end < length and bytecode[end] == _CACHE:
             end += 2
-        yield Instruction(offset, end, operation, dis.opname[operation], argument)
+        yield Instruction(offset, end, operation, names[operation], argument)
         if operation != dis.EXTENDED_ARG:
             argument = 0
         offset = end
@@ -140,12 +140,15 @@ def _unknown(_frame: object, name: str) -> int | None:
 
 
 def _lines(code: CodeType, step_instructions: list[Instruction]) -> list[int | None]:
-    """Return the source line of each step."""
-    line_of: dict[int, int | None] = {}
-    for start, end, line in code.co_lines():
-        for offset in range(start, end, 2):
-            line_of[offset] = line
-    return [line_of.get(instruction.offset) for instruction in step_instructions]
+    """Return the source line of each step. Ranges of lines are adjacent, and in the order of the steps."""
+    lines = list[int | None]()
+    ranges, after_all = code.co_lines(), len(code.co_code)
+    end, line = 0, None
+    for instruction in step_instructions:
+        while end <= instruction.offset:
+            _, end, line = next(ranges, (0, after_all, None))
+        lines.append(line)
+    return lines
 
 
 def _catches(code: CodeType, step_instructions: list[Instruction], index: dict[int, int]) -> list[Catch | None]:
@@ -154,6 +157,8 @@ def _catches(code: CodeType, step_instructions: list[Instruction], index: dict[i
         (start, start + length, Catch(index[target], depth_lasti >> 1, bool(depth_lasti & 1)))
         for start, length, target, depth_lasti in _exception_table(code.co_exceptiontable)
     ]
+    if not entries:
+        return [None] * len(step_instructions)
     return [
         next((catch for start, end, catch in entries if start <= instruction.offset < end), None)
         for instruction in step_instructions

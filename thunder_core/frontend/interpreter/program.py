@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 # The handler of an instruction, and its prepared argument. `table.Handler` is the handler's type.
 Step = tuple[Callable[[Any, Any], int | None], Any]
@@ -18,8 +18,7 @@ class Catch:
     push_position: bool
 
 
-@dataclass
-class Instruction:
+class Instruction(NamedTuple):
     """One instruction as CPython stores it: its start, the next instruction's start, its name and full argument."""
 
     offset: int

@@ -40,12 +40,12 @@ class ForwardPlaces:
     ends: list[int] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
 
-    def note(self, place: Place) -> None:
-        """Assign the nodes that were made since the last call to this place."""
+    def note(self, source: SourceLine | None, module: str) -> None:
+        """Assign the nodes that were made since the last call to this source line and module."""
         number = torch._C._autograd._get_sequence_nr()
         if number > (self.ends[-1] if self.ends else 0):
             self.ends.append(number)
-            self.places.append(place)
+            self.places.append(Place(source, module))
 
     def of_backward(self) -> Place | None:
         """Return the place of the derivative that the engine computes now, from its forward node; None if unknown."""

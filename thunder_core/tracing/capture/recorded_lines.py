@@ -70,7 +70,7 @@ class RecordedLines:
         self.record_autocast_changes()
         self.levels.record_grad_mode_change()
         if not self.gradients.is_running:
-            self._forward.note(Place(bsym.source, bsym.module))
+            self._forward.note(bsym.source, bsym.module)
         self._binding.note(bsym)
         self.caught_errors.note(bsym)
         self.bound_symbols.append(bsym)

@@ -57,6 +57,7 @@ from thunder_core.tracing.capture.torch_facts.modes import FunctionMode, Operato
 from thunder_core.tracing.capture.torch_facts.settings import with_default_device
 from thunder_core.tracing.capture.torch_facts.storages import mark_device, storage_class, with_named_size
 from thunder_core.tracing.capture.torch_facts.symbols import (
+    NO_OPERATORS,
     REPLACES_MEMORY,
     SET_DATA,
     SPARSE_PARTS,
@@ -253,7 +254,7 @@ class Recorder(RecordedLines):
 
     def _require_traceable(self, function: Callable[..., Any]) -> None:
         """Raise the error for a function whose effect cannot be recorded."""
-        if isinstance(function, HigherOrderOperator):
+        if type(function) not in NO_OPERATORS and isinstance(function, HigherOrderOperator):
             self.failure = hides(function, self._place().source)
             raise self.failure
         if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:

@@ -6,6 +6,7 @@ import builtins
 import enum
 import keyword
 import math
+import re
 import sys
 import types
 from collections.abc import Callable, Collection, Sequence
@@ -18,10 +19,12 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.sizes import SymbolicSize, text_of
 from thunder_core.tracing.ir.tree import PlaceholderSize, leaves
 
+NO_PART_OF_NAME = re.compile(r"\W")
+
 
 def valid_name(text: str) -> str:
     """Return a Python name that is similar to a text."""
-    name = "".join(char if char.isalnum() or char == "_" else "_" for char in text).strip("_") or "value"
+    name = NO_PART_OF_NAME.sub("_", text).strip("_") or "value"
     return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
 

@@ -12,6 +12,7 @@ from thunder_core.tracing.ir.literal import Definition
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
+ATOMS = frozenset({type(None), bool, int, float, str})  # classes of frequent constants
 BACKWARD_OF = "backward of "  # prefix of the module of a bound symbol that computes a derivative
 
 
@@ -53,8 +54,13 @@ class Symbol:
 
 def renamed_proxies(tree: Any, names: Mapping[str, Proxy]) -> Any:
     """Return the tree with each proxy whose name is a key replaced."""
-    if type(tree) is TensorProxy:
+    kind = type(tree)
+    if kind is TensorProxy:
         return names.get(tree.name, tree)
+    if kind is tuple:
+        return tuple([item if type(item) in ATOMS else renamed_proxies(item, names) for item in tree])
+    if kind in ATOMS:
+        return tree
     return replace_leaves(tree, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)
 
 
@@ -139,8 +145,11 @@ class BoundSymbol:
     @cached_property
     def communicates(self) -> bool:
         """Whether the call belongs to a collective, or waits for one, so that other processes would hang without it."""
-        if self.uses_process_group or self.symbol.communicates or any(part.communicates for part in self.subsymbols):
+        if self.uses_process_group or self.symbol.communicates:
             return True
+        for part in self.subsymbols:
+            if part.communicates:
+                return True
         functions = (argument for argument in self.args if isinstance(argument, Definition))
         return any(bsym.communicates for function in functions for bsym in getattr(function, "bound_symbols", ()))
 

@@ -121,13 +121,13 @@ class EffectLog:
         if not self._undo:
             return False
         tables = tables_of(owner)
-        if any((id(table), name) in self._touched or self._differs(table, name) for table in tables):
+        if not self._touched.isdisjoint([(id(holder), name) for holder in (owner, *tables)]):
             return True
-        if (id(owner), name) in self._touched:
+        if self.originals and any(self._differs(table, name) for table in tables):
             return True
         classes = mro_of(owner if isinstance(owner, type) else type(owner))
         hidden = any(name in table for table in tables)
-        return not hidden and any((id(base), name) in self._touched for base in classes)
+        return not hidden and not self._touched.isdisjoint([(id(base), name) for base in classes])
 
     def has_written_any(self, owner: Any) -> bool:
         """Whether the program has written any attribute of an object without a table of attributes, such as a class."""

@@ -144,7 +144,8 @@ class Outside(GuardedPaths):
 
     def attribute(self, owner: Any, name: str, value: Any) -> None:
         """Note that the program read `owner.name`."""
-        self.require_open(owner)
+        if self.closed:
+            self.require_open(owner)
         path = self.paths.get(id(owner))
         key = (id(owner), name)
         if path is None or key in self._seen or self.effects.has_written(owner, name):
@@ -286,7 +287,8 @@ class Outside(GuardedPaths):
 
         Items at the keys or indices in `leaving` are not read.
         """
-        self.require_open(container)
+        if self.closed:
+            self.require_open(container)
         number = id(container)
         path = self.paths.get(number)
         if path is None or number in self._expanded:

@@ -84,6 +84,7 @@ OWNERS: dict[type, str] = {
     random.Random: "randomness outside torch",
     io.IOBase: "input and output",
 }
+NO_OWNERS = frozenset({type(None), types.ModuleType})  # of functions of modules
 # Owners of bound C methods without sharp edges.
 HARMLESS = frozenset(
     {dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter, io.StringIO, io.BytesIO}
@@ -113,7 +114,7 @@ def edge_of(function: Any) -> str | None:
     name = getattr(function, "__name__", "")
     if isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES):
         return f"the time: {owner.__name__}.{name}"
-    for kind, owner_kind in OWNERS.items():
+    for kind, owner_kind in OWNERS.items() if type(owner) not in NO_OWNERS else ():
         if issubclass(type(owner), kind):
             return f"{owner_kind}: {type(owner).__name__}.{name}"
     module = str(getattr(function, "__module__", None) or type(owner).__module__)

@@ -34,6 +34,7 @@ from thunder_core.frontend.acquire.texts import method_of_text
 from thunder_core.frontend.acquire.traced_run import InEager
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.torch_facts.symbols import NO_OPERATORS
 from thunder_core.tracing.capture.torch_facts.torch_versions import applied_in_c
 from thunder_core.tracing.library.objects import is_native
 
@@ -91,7 +92,7 @@ class ObservedCalls(ObservedReads):
 
     def _object(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an object that is not a Python function."""
-        if isinstance(function, HigherOrderOperator):
+        if type(function) not in NO_OPERATORS and isinstance(function, HigherOrderOperator):
             return call_operator(self, function, args, kwargs)
         if is_method_of_generator(function):
             return method_of_generator(self, function, args, kwargs)

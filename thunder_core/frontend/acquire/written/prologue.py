@@ -17,7 +17,7 @@ from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
 from thunder_core.tracing.ir.literal import Code, before_counts, literal
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.requirement import Place, StatedGuard
+from thunder_core.tracing.ir.requirement import Place, StatedGuard, Step
 from thunder_core.tracing.ir.sizes import SymbolicSize
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.overlap import Overlaps, overlaps
@@ -280,9 +280,12 @@ PLAIN_STEPS = ("item", "entry")
 
 def plain_place(path: Path) -> Place | None:
     """Return the steps of a path if they run no user code: a root, then items and entries; otherwise None."""
-    root, *steps = path.lineage()
-    if root.step not in ROOTS or any(step.step not in PLAIN_STEPS for step in steps):
+    steps, root = list[Step](), path
+    while root.parent is not None:
+        if root.step not in PLAIN_STEPS:
+            return None
+        steps.append((root.step, root.key))
+        root = root.parent
+    if root.step not in ROOTS or (root.step == "globals" and (root.key == "?" or type(root.value) is not dict)):
         return None
-    if root.step == "globals" and (root.key == "?" or type(root.value) is not dict):
-        return None
-    return ((root.step, str(root.key)), *((step.step, step.key) for step in steps))
+    return ((root.step, str(root.key)), *reversed(steps))

@@ -7,7 +7,7 @@ fake tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -80,36 +80,43 @@ def signature(
 
 
 def _append(
-    tree: Any, parts: list[Hashable], seen: dict[Any, int], describe: Callable[[torch.Tensor], Described | None]
+    trees: Iterable[Any],
+    parts: list[Hashable],
+    seen: dict[Any, int],
+    describe: Callable[[torch.Tensor], Described | None],
 ) -> bool:
-    """Add a tree's description to the parts; return False if a leaf cannot be described."""
-    kind = type(tree)
-    if kind in SINGLE_FORM:
-        parts.append((kind, tree))
-        return True
-    if isinstance(tree, torch.Tensor):
-        number = seen.setdefault(id(tree), len(seen))
-        described = describe(tree)
-        if described is None:
-            return False
-        parts.append((number, seen.setdefault((described[1],), len(seen)), described[0]))
-        return True
+    """Add the descriptions of trees to the parts; return False if a leaf cannot be described."""
+    for tree in trees:
+        kind = type(tree)
+        if kind in SINGLE_FORM:
+            parts.append((kind, tree))
+        elif isinstance(tree, torch.Tensor):
+            number = seen.setdefault(id(tree), len(seen))
+            described = describe(tree)
+            if described is None:
+                return False
+            parts.append((number, seen.setdefault((described[1],), len(seen)), described[0]))
+        elif isinstance(tree, torch.SymInt):
+            parts.append((torch.SymInt, tree.node._expr))
+        elif kind is float or kind is complex:
+            parts.append((kind, repr(tree)))  # 0.0 and -0.0 differ
+        else:
+            label, items = _items_of(tree, kind)
+            parts.append(label)
+            if items is None or not _append(items, parts, seen, describe):
+                return False
+    return True
+
+
+def _items_of(tree: Any, kind: type) -> tuple[Hashable, Iterable[Any] | None]:
+    """Return a container's description without its items, and its items; no items for other objects."""
     if isinstance(tree, tuple | list) and not getattr(tree, "__dict__", None):
-        parts.append((kind, len(tree)))
-        return all(_append(item, parts, seen, describe) for item in tree)
+        return (kind, len(tree)), tree
     if kind is dict:
-        parts.append(tuple(tree))
-        return all(_append(item, parts, seen, describe) for item in tree.values())
+        return tuple(tree), tree.values()
     if kind is slice:
-        parts.append(slice)
-        return _append((tree.start, tree.stop, tree.step), parts, seen, describe)
-    if isinstance(tree, torch.SymInt):
-        parts.append((torch.SymInt, tree.node._expr))
-        return True
-    if kind is float or kind is complex:
-        parts.append((kind, repr(tree)))  # 0.0 and -0.0 differ
-        return True
-    return False
+        return slice, (tree.start, tree.stop, tree.step)
+    return None, None
 
 
 def cached_call(

@@ -229,7 +229,7 @@ class Tensors:
         if kind in ATOMS:
             return tree
         if kind is tuple:
-            return tuple([self.to_fake(item) for item in tree])
+            return tuple([item if type(item) in ATOMS else self.to_fake(item) for item in tree])
         if kind in PLAIN_CLASSES:
             return self.fake(tree)
         if kind is dict:

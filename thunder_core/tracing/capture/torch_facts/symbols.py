@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -57,6 +58,13 @@ QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
                 "_backward_hooks",
             )
         ),
+    }
+)
+# Classes of Python's own callables. To ask one of their instances for an abstract class would take longer.
+NO_OPERATORS = frozenset(
+    {
+        *(types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, type),
+        *(types.MethodType, types.MethodWrapperType, types.WrapperDescriptorType),
     }
 )
 VERSION = torch.Tensor._version.__get__  # type: ignore[attr-defined]

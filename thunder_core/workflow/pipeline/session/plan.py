@@ -29,9 +29,7 @@ from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.request_checks import needs_no_weights
 from thunder_core.workflow.pipeline.session.dynamic import points_of, upper_end
 from thunder_core.workflow.pipeline.session.evaluate import metric_for
-from thunder_core.workflow.pipeline.session.executor_comparison import (
-    comparing_executors,
-)
+from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors
 from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan, misfit
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.report.number_format import size as bytes_in_words

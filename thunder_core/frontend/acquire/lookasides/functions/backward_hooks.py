@@ -57,7 +57,7 @@ def unset_saved_tensors_hooks(run: TracedRun, /) -> None:
 
 def method_of_node(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Register a hook of a node of autograd's graph."""
-    is_of_node = type(method) is BuiltinMethodType and isinstance(method.__self__, Node)
-    if not is_of_node or method.__name__ not in METHODS_OF_NODES:
+    is_named_so = type(method) is BuiltinMethodType and method.__name__ in METHODS_OF_NODES
+    if not is_named_so or not isinstance(method.__self__, Node):
         return NOT_TAKEN
     return run.backward_hooks.on_node(method.__name__, method.__self__, *args, **kwargs)
